@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from tests.spark.jobs import say
 
-from jumpmq.spark import delta_writer
+from jumpmq.spark import delta_writer, progress
 from jumpmq.spark.pipelines.session import session
 
 LIMIT = 10_000
@@ -34,8 +34,15 @@ def to_exchange(rows: Any, directory: Path, url: str) -> Any:
     return rows.writeStream.format("jumpmq").option("url", url).option("exchange", "back")
 
 
+def from_streams(rows: Any, directory: Path, url: str) -> Any:
+    return rows.writeStream.format("parquet").option("path", str(directory / "streams"))
+
+
+STREAMS = "streams"
+"""The query that reads streams, by offsets."""
+
 QUERIES: dict[str, Callable[[Any, Path, str], Any]] = {
-    "parquet": to_parquet, "delta": to_delta, "back": to_exchange
+    "parquet": to_parquet, "delta": to_delta, "back": to_exchange, STREAMS: from_streams
 }  # fmt: skip
 """How each query writes; it reads the exchange ``feed.NAME``."""
 
@@ -55,6 +62,7 @@ def dawdling(batches: Iterator[Any]) -> Iterator[Any]:
 
 def start(spark: Any, name: str, url: str, directory: Path) -> Any:
     source = {"url": url, "exchange": f"feed.{name}", "maxMessagesPerTrigger": str(LIMIT), "minPartitions": "3"}
+    source |= {"startingOffsets": "earliest"} if name == STREAMS else {}
     rows = spark.readStream.format("jumpmq").options(**source).load().drop("queue", "exchange")
     writer = QUERIES[name](rows.mapInArrow(dawdling, rows.schema), directory, url)
     return writer.option("checkpointLocation", str(directory / f"{name}.checkpoint")).queryName(name).start()
@@ -75,6 +83,8 @@ def run(spark: Any, url: str, directory: Path) -> None:
             except PySparkException as error:
                 say("failed", json.dumps([name, str(error).strip()[:2000]]))
         time.sleep(AGAIN)
+    while (found := progress(running[STREAMS])) is None or found.ready:
+        time.sleep(AGAIN)
     for query in running.values():
         query.stop()
 
@@ -86,6 +96,7 @@ def count(spark: Any, url: str, directory: Path) -> dict[str, dict[str, int]]:
     tables = {
         "parquet": spark.read.parquet(str(directory / "parquet")),
         "delta": spark.read.parquet(*deltalake.DeltaTable(str(directory / "delta")).file_uris()),
+        STREAMS: spark.read.parquet(str(directory / STREAMS)),
         "back": spark.read.format("jumpmq").option("url", url).option("exchange", "back").load(),
     }
     wanted = [

@@ -1,14 +1,14 @@
-"""Kills whatever takes part in three streaming queries, and counts every message at the end.
+"""Kills whatever takes part in four streaming queries, and counts every message at the end.
 
     python -m tests.spark.kills --minutes 10 [--workers 2]
 
-Numbered messages go to three hash exchanges; a query each takes them into a Parquet table, into a Delta table, and back
-into an exchange. Spark is a small cluster with speculation on, and some tasks dawdle. Every few seconds something is
+Numbered messages go to four hash exchanges; a query each takes them into a Parquet table, into a Delta table, back into
+an exchange, and, from streams, into another Parquet table. Spark is a small cluster with speculation on, and some tasks dawdle. Every few seconds something is
 done to it: the driver with all its processes, its JVM, the process that plans, a Python worker, an executor or the
 broker is killed, or stopped for a while and continued; a query is started again on other cores; queues are bound,
-unbound, bound again, deleted, and deleted and declared again; of a broker with several processes one is killed. Then
-all is let in peace until the queues are empty. Each message has to be in each of the three places once, and each of
-these things done; else the exit status is 1.
+unbound, bound again, deleted, and deleted and declared again; of a broker with several processes one is killed, and
+queues move from one to another. Then all is let in peace until everything is read. Each message has to be in each of
+the four places once, and each of these things done; else the exit status is 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.spark.kill_jobs import QUERIES
+from tests.spark.kill_jobs import QUERIES, STREAMS
 from tests.spark.processes import SPECULATIVE, Cluster, environment, processes
 
 from jumpmq.management import ManagementClient, ManagementError
@@ -208,7 +208,7 @@ class Blows:
             "replace queue": self._replace,
         }
         if of_several:
-            self._kinds["kill home"] = self._kill_home
+            self._kinds |= {"kill home": self._kill_home, "move stream": self._move}
 
     @property
     def left_out(self) -> list[str]:
@@ -276,6 +276,13 @@ class Blows:
         os.killpg(self._broker.pid, signal.SIGCONT)
         return True
 
+    def _move(self) -> bool:
+        """Have a stream move to another of the broker's processes; other queues stay while a query reads them."""
+        bound = self._api.get("exchanges", "/", f"feed.{STREAMS}", "bindings", "source")
+        queue = self._chance.choice(bound)["destination"]
+        self._api.post("queues", "/", queue, "actions", body={"action": "move"})
+        return True
+
     def _bind_new(self) -> bool:
         self._made += 1
         exchange = f"feed.{self._chance.choice(list(QUERIES))}"
@@ -302,7 +309,7 @@ class Blows:
 
     def _delete(self) -> tuple[str, str] | None:
         """Delete a queue once it is empty, while what publishes rests; its exchange and name, None if it is not."""
-        exchange = f"feed.{self._chance.choice(list(QUERIES))}"
+        exchange = f"feed.{self._chance.choice([name for name in QUERIES if name != STREAMS])}"
         bound = self._api.get("exchanges", "/", exchange, "bindings", "source")
         if len(bound) < 3:
             return None
@@ -325,7 +332,9 @@ class Blows:
 
 
 def declare_queue(api: ManagementClient, exchange: str, queue: str) -> None:
-    api.put("queues", "/", queue, body={"durable": True, "arguments": {"x-queue-leader-locator": "balanced"}})
+    kind = "stream" if exchange == f"feed.{STREAMS}" else "classic"
+    arguments = {"x-queue-leader-locator": "balanced", "x-queue-type": kind}
+    api.put("queues", "/", queue, body={"durable": True, "arguments": arguments})
     api.post("bindings", "/", "e", exchange, "q", queue, body={"routing_key": "1"})
 
 
@@ -341,9 +350,9 @@ def declare(api: ManagementClient) -> None:
 
 
 def waiting(api: ManagementClient) -> int:
-    """Messages that no query has noted as done."""
+    """Messages that no query has noted as done; streams keep theirs."""
     queues = api.get("queues", "/")
-    return sum(one["messages"] for one in queues if one["name"].startswith("feed."))
+    return sum(one["messages"] for one in queues if one["name"].startswith("feed.") and one["type"] != "stream")
 
 
 def drain(api: ManagementClient, queries: Queries) -> None:

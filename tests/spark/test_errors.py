@@ -13,6 +13,7 @@ import jumpmq
 from jumpmq.management import ManagementClient
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, Router, plain_errors
 from jumpmq.spark.client import Client
+from jumpmq.spark.errors import reason
 from jumpmq.spark.options import Broker, SourceOptions
 from jumpmq.spark.schema import check_schema
 from jumpmq.testing import RabbitMQ
@@ -133,6 +134,13 @@ def test_an_error_is_one_sentence_in_notebooks(spark, broker, tmp_path):
         query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
     with pytest.raises(JumpMQError, match=r"^Spark failed: [^\n]*no_such_column[^\n]*$"), plain_errors():
         spark.range(1).select("no_such_column")
+
+
+def test_of_java_s_account_the_last_cause_is_told():
+    account = "An error occurred while calling o1.save.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x"
+    assert reason(Exception(account)) == "Spark failed: java.lang.OutOfMemoryError: Java heap space"
+    account += "\nCaused by: java.io.IOException: No space left on device\n\tat y"
+    assert reason(Exception(account)) == "Spark failed: java.io.IOException: No space left on device"
 
 
 def test_a_wrong_password(spark, broker):

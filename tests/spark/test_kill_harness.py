@@ -36,5 +36,5 @@ def test_each_message_arrives_once_while_everything_is_killed(tmp_path):
     result = harm(40, tmp_path, seed=7)
     count = result["published"]
     each_once = {"rows": count, "numbers": count, "highest": count - 1}
-    assert result["found"] == dict.fromkeys(("parquet", "delta", "back"), each_once), result
+    assert result["found"] == dict.fromkeys(("parquet", "delta", "streams", "back"), each_once), result
     assert result["done"]

@@ -50,7 +50,7 @@ def reason(error: BaseException) -> str:
     ours = [line.partition(": ")[2] for line in lines if line.startswith("jumpmq.spark.errors.")]
     if ours:
         return ours[-1]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    causes = [line.removeprefix(start) for start in (": ", "Caused by: ") for line in lines if line.startswith(start)]
     return f"Spark failed: {(causes or lines or [type(error).__name__])[-1 if causes else 0]}"
 
 
