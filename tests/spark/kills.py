@@ -3,12 +3,12 @@
     python -m tests.spark.kills --minutes 10 [--workers 2]
 
 Numbered messages go to four hash exchanges; a query each takes them into a Parquet table, into a Delta table, back into
-an exchange, and, from streams, into another Parquet table. Spark is a small cluster with speculation on, and some tasks dawdle. Every few seconds something is
-done to it: the driver with all its processes, its JVM, the process that plans, a Python worker, an executor or the
-broker is killed, or stopped for a while and continued; a query is started again on other cores; queues are bound,
-unbound, bound again, deleted, and deleted and declared again; of a broker with several processes one is killed, and
-queues move from one to another. Then all is let in peace until everything is read. Each message has to be in each of
-the four places once, and each of these things done; else the exit status is 1.
+an exchange, and, from streams, into another Parquet table. Spark is a small cluster with speculation on, and some tasks
+dawdle. Every few seconds something is done to it: the driver with all its processes, its JVM, the process that plans, a
+Python worker, an executor or the broker is killed, or stopped for a while and continued; a query is started again on
+other cores; queues are bound, unbound, bound again, deleted, and deleted and declared again; of a broker with several
+processes one is killed, and streams move from one to another. Then all is let in peace until everything is read. Each
+message has to be in each of the four places once, and each of these things done; else the exit status is 1.
 """
 
 from __future__ import annotations
