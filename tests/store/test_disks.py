@@ -144,6 +144,18 @@ def test_what_makes_room_does_not_hold_up_what_waits_for_it(opened: Opened, disk
     assert opened.store.error is None
 
 
+def test_who_waits_for_what_went_ahead_to_make_room_is_told(opened: Opened, disk: Disk) -> None:
+    """Nothing else is left to be written then."""
+    disk.write_error = errno.ENOSPC
+    opened.store.put("queue", "other", 1)
+    number = opened.store.flush()
+    opened.error()
+    disk.write_error = 0
+    opened.wait_for(number)
+    assert opened.store.error is None
+    assert ("queue", "other", 1) in opened.crash().store.definitions()
+
+
 def test_room_is_kept_again_once_there_is_enough(opened: Opened, disk: Disk, tmp_path: Path) -> None:
     reserve = tmp_path / "broker" / "log" / "reserve"
     assert reserve.exists()

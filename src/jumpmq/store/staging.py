@@ -351,8 +351,9 @@ class Staging:
             batch.messages = None
 
     def request_again(self) -> None:
-        """Ask for a commit of what was put back."""
-        self._requested = bool(self._next)
+        """Ask for a commit of what was put back; where all of it went ahead to make room, it holds nothing, and tells
+        those who wait."""
+        self._requested = True
 
     def close_batch(self, batch: Batch) -> None:
         """The queue's next messages go into another batch."""
