@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.properties import Properties
 from jumpmq.spark import JumpMQError
 from jumpmq.spark.publishable import check_publishable, publishable
 
@@ -43,3 +45,19 @@ def test_columns_of_one_name_are_refused() -> None:
     schema = StructType().add("routing_key", StringType()).add("body", StringType()).add("body", StringType())
     with pytest.raises(JumpMQError, match="there are several columns 'body'"):
         check_publishable(schema, True, False)
+
+
+def test_text_and_octets_with_long_offsets_are_the_same() -> None:
+    """As they come with ``spark.sql.execution.arrow.useLargeVarTypes``."""
+    octets = Properties(message_id="m", headers=[Field("h", "I", 1)]).encode()
+    text, binary = pa.large_string(), pa.large_binary()
+    columns = {
+        "routing_key": pa.array([b"k"], binary),
+        "body": pa.array(["b"], text),
+        "headers": pa.array([[("h", "1")]], pa.map_(text, text)),
+        "properties": pa.array([{"message_id": "m"}], pa.struct([("message_id", text)])),
+        "amqp_properties": pa.array([octets], binary),
+    }
+    assert publishable(pa.record_batch(columns), True, False).to_pylist() == [
+        {"routing_key": b"k", "body": b"b", "properties": octets}
+    ]

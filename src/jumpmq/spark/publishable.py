@@ -80,6 +80,7 @@ def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> p
     Raises:
         JumpMQError: a value cannot be published.
     """
+    batch = _with_short_offsets(batch)
     columns: dict[str, pa.Array] = {}
     for name in TEXTS:
         if name in batch.schema.names:
@@ -96,6 +97,24 @@ def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> p
     if properties is not None:
         columns["properties"] = properties
     return pa.record_batch(columns)
+
+
+def _with_short_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same where Spark, with ``useLargeVarTypes``, sends text and octets with offsets of 64 bits."""
+    wanted = pa.schema([field.with_type(_short(field.type)) for field in batch.schema])
+    return batch if wanted.equals(batch.schema) else batch.cast(wanted)
+
+
+def _short(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_):
+        return pa.binary()
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_short(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_short(type_.key_type), type_.item_field.with_type(_short(type_.item_type)))
+    return type_
 
 
 def _require_addresses(columns: dict[str, pa.Array], has_exchange: bool) -> None:
