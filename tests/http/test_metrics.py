@@ -1,5 +1,7 @@
 """Prometheus metrics, and the balance of hash rings in them."""
 
+import time
+
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -31,6 +33,14 @@ def test_totals_have_rabbitmqs_names(api, channel):
     assert value("rabbitmq_process_resident_memory_bytes") > 1e7
     of_each = samples(api, "/metrics/per-object")
     assert of_each("rabbitmq_queue_messages_ready", vhost="/", queue="q") == 2
+
+
+def test_a_clock_that_is_put_back_does_not_make_a_node_start_in_the_future(api, monkeypatch):
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() - 3600)
+    assert 0 < samples(api)("rabbitmq_erlang_uptime_seconds") < 600
+    (node,) = api.get("nodes")
+    assert 0 < node["uptime"] < 600_000
 
 
 def test_a_ring_shows_its_balance_and_what_lacks_the_header(api, channel):

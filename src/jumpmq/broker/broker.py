@@ -136,6 +136,7 @@ class Broker:
         self.listeners: list[Listener] = []
         self.certificates = CertificateWatch()
         self.started_at = 0.0
+        self._begun = time.monotonic()  # when it was started
         try:
             self.memory = MemoryAccount(resources.memory_limit(config.memory_limit) // config.homes)
             # Octets that are to stay free.
@@ -168,6 +169,11 @@ class Broker:
         return self.topology.cluster_name
 
     @property
+    def uptime(self) -> float:
+        """Seconds since the start, also where the clock was set since."""
+        return time.monotonic() - self._begun
+
+    @property
     def store(self) -> Store | None:
         """Where durable things are; None where everything is in memory."""
         return self._commits.store
@@ -180,7 +186,7 @@ class Broker:
         Raises:
             BrokerError: the store cannot be opened, or the port is taken.
         """
-        self.started_at = time.time()
+        self.started_at, self._begun = time.time(), time.monotonic()
         self._commits = Commits()
         self._commits.on_failure = self.on_failure
         try:

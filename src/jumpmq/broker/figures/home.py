@@ -374,7 +374,7 @@ class HomeFigures:
             name=broker.node,
             pid=os.getpid(),
             durable=broker.store is not None,
-            started_at=broker.started_at,
+            started_at=time.time() - broker.uptime,
             resident=resident_octets(),
             memory_limit=broker.memory.limit,
             memory_alarm=alarms.memory,

@@ -420,7 +420,7 @@ class NodeFigures(NamedTuple):
     """What a node uses and may use: octets of memory and disk, files, connections of clients.
 
     Attributes:
-        started_at: seconds since the epoch.
+        started_at: seconds since the epoch, by the clock as it is set now.
         disk_free: None where nothing is kept on disk.
         losses: what is missing from the data directory and not acknowledged.
         commit_waiting: seconds for which clients have waited for a commit, and none came.
