@@ -60,7 +60,7 @@ def test_a_changed_body_costs_the_messages_that_were_committed_with_it(
     assert left(opened)[1] == [*range(1, 31), *range(41, 101)]
     assert [queue for queue in (1, 2, 3) if queue in opened.store.batches()] == []
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert "queue number 1" in warning and str(path) in warning
+    assert "messages 31 to 40 of queue number 1" in warning and str(path) in warning
     opened.store.append(1, make_messages(101, 101))
     opened.commit()
     assert left(opened.restart())[1] == [*range(1, 31), *range(41, 102)]

@@ -55,7 +55,7 @@ class Reader:
                 ) from None
             except OSError as error:
                 self._unread.update(position for position, _ in span)
-                self._name(batch, start, error.strerror or str(error), self._log.unreadable)
+                self._name(batch, span, error.strerror or str(error), self._log.unreadable)
                 continue
             for position, size in span:
                 self._unread.discard(position)
@@ -63,7 +63,7 @@ class Reader:
                 if len(block) == size and block_is_whole(block, salt):
                     yield Content(block)
                 else:
-                    self._name(batch, position, "a checksum fails")
+                    self._name(batch, [(position, size)], "a checksum fails", self._log.damaged)
 
     def messages(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
         """The messages of a batch that are on disk, settled ones included, numbered ``first`` to ``last``.
@@ -106,12 +106,25 @@ class Reader:
         return self._log.read(position, length)
 
     def _name(
-        self, batch: Batch, position: int, what: str, error: Callable[[int, str], StoreError] | None = None
+        self, batch: Batch, span: list[tuple[int, int]], what: str, error: Callable[[int, str], StoreError]
     ) -> None:
+        """Tell of neighbouring blocks of a batch, once."""
+        position = span[0][0]
         if position not in self._named:
             self._named.add(position)
-            of = f"messages among {batch.first_seq} to {batch.last_seq} of {self.queue_name(batch.queue_id)}"
-            self._on_loss(str((error or self._log.damaged)(position, f"{of}: {what}")))
+            first, last = _numbers(batch, position, span[-1][0])
+            self._on_loss(
+                str(error(position, f"messages {first} to {last} of {self.queue_name(batch.queue_id)}: {what}"))
+            )
+
+
+def _numbers(batch: Batch, position: int, last_position: int) -> tuple[int, int]:
+    """The lowest number of a block of a batch, and the highest that another may have."""
+    positions, firsts = list(batch.positions), list(batch.firsts)
+    if position not in positions or last_position not in positions:
+        return batch.first_seq, batch.last_seq  # it was moved in this moment
+    ends = [first - 1 for first in firsts[1:]] + [batch.last_seq]
+    return firsts[positions.index(position)], ends[positions.index(last_position)]
 
 
 def _spans(blocks: Iterator[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
