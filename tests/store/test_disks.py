@@ -273,6 +273,21 @@ def test_after_an_error_of_the_disk_the_log_is_kept_small_and_whole(tmp_path: Pa
     opened.close()
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_what_a_commit_that_failed_has_left_does_not_come_back(opened: Opened, disk: Disk, number: int) -> None:
+    """All of it is settled by the next attempt, so that there is nothing else to write."""
+    messages = make_messages(1, 3)
+    disk.sync_error = number
+    opened.store.append(1, messages)
+    opened.store.flush()
+    opened.error()
+    for message in messages:
+        message.batch.settle(message.seq)
+    disk.sync_error = 0
+    opened.commit()
+    assert left(opened.crash()) == {}
+
+
 def test_a_segment_that_was_made_and_not_used_hides_nothing_of_the_one_before(opened: Opened) -> None:
     """It is there where a disk has failed at its last step, or where its removal was not on disk in time."""
     opened.store.append(1, make_messages(1, 3))

@@ -97,6 +97,7 @@ class Pipeline:
         self._steps: Iterator[None] | None = None  # what is left to do for it; while it is being prepared
         self._retry_at: float | None = None  # when a commit that failed is tried again
         self._is_full = False  # whether it failed for want of room, and none is reserved since
+        self._is_torn = False  # whether a commit that failed may be there at the log's end, if nothing is written over it
         self._relieved = False  # whether what makes room was written since the last attempt
         self._make_room_at = 0.0  # before then, it is of no use to make room once more
         self._leaves_out = False  # whether the last commit lacks settlements that the batches have: no index may say so
@@ -170,7 +171,7 @@ class Pipeline:
 
     def _write(self, prepared: Prepared, here: bool = False) -> None:
         self.state, self._prepared = WRITING, prepared
-        if not prepared.blocks:
+        if not prepared.blocks and not self._is_torn:
             self._writer.finish(WRITTEN)
             return
         try:
@@ -223,6 +224,7 @@ class Pipeline:
         if prepared.write is None:
             return
         self._number += 1
+        self._is_torn = False
         segment = self._log.current
         assert segment is not None
         segment.end += prepared.write.commit.length
@@ -309,6 +311,7 @@ class Pipeline:
 
     def _on_failed(self, changes: Changes, error: OSError, unsafe: bool) -> None:
         self._staging.put_back(changes)
+        self._is_torn = True
         self._is_full = error.errno in NO_ROOM
         if unsafe:
             self._log.abandon()
