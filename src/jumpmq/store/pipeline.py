@@ -97,7 +97,7 @@ class Pipeline:
         self._steps: Iterator[None] | None = None  # what is left to do for it; while it is being prepared
         self._retry_at: float | None = None  # when a commit that failed is tried again
         self._is_full = False  # whether it failed for want of room, and none is reserved since
-        self._is_torn = False  # whether a commit that failed may be there at the log's end, if nothing is written over it
+        self._is_torn = False  # whether the log may end with a commit that failed, until one is written over it
         self._relieved = False  # whether what makes room was written since the last attempt
         self._make_room_at = 0.0  # before then, it is of no use to make room once more
         self._leaves_out = False  # whether the last commit lacks settlements that the batches have: no index may say so
