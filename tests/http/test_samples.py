@@ -9,6 +9,7 @@ from tests.waiting import until
 
 import jumpmq
 from jumpmq.http.history import Track
+from jumpmq.http.rates import INTERVAL
 
 ASKED = {
     f"{kind}_{word}": value
@@ -155,3 +156,21 @@ def test_a_span_is_that_long_where_a_busy_broker_has_taken_samples_further_apart
     shown = track.shown(35)
     assert shown["at"] == [round(now - ago, 1) for ago in (30, 20, 10, 0)]
     assert (shown["ready"], shown["publish"]) == ([6, 7, 8, 9], [2.0] * 4)
+
+
+def test_rates_of_the_last_reading_do_not_fade_until_the_next(broker, api):
+    with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("steady")
+        channel.queue_bind("steady", "amq.fanout")
+        for number in range(50):
+            channel.basic_publish("amq.fanout", "", b"%d" % number)
+
+        def rate():
+            return api.get("exchanges", "/", "amq.fanout", "flow")["queues"][0]["publish_rate"]
+
+        until(rate)
+        began, seen = time.monotonic(), set()
+        for _ in range(30):
+            seen.add(rate())
+        assert len(seen) <= 2 + (time.monotonic() - began) / INTERVAL

@@ -152,7 +152,7 @@ class Rates:
         if now is None or not self._looks:
             return 0.0
         was = self._looks[0].queues.get(queue)
-        return round((now.counts[place] - (was.counts[place] if was is not None else 0)) / self._seconds(), 2)
+        return round((now.counts[place] - (was.counts[place] if was is not None else 0)) / self._seconds_read(), 2)
 
     def last_rates_of_exchange(self, vhost: str, name: str) -> tuple[float, float]:
         """How fast messages came into an exchange, and went to queues, at the last reading."""
@@ -161,7 +161,7 @@ class Rates:
             return 0.0, 0.0
         was = self._looks[0].exchanges.get((vhost, name))
         before = (0, 0) if was is None else was.counts
-        came, went = ((count - then) / self._seconds() for count, then in zip(now.counts, before, strict=True))
+        came, went = ((count - then) / self._seconds_read() for count, then in zip(now.counts, before, strict=True))
         return round(came, 2), round(went, 2)
 
     def last_counts(self, queue: int) -> Counts:
@@ -175,7 +175,7 @@ class Rates:
         was = self._looks[0].queues.get(queue) if self._looks else None
         if now is None or was is None:
             return 0.0
-        return (sum(now.counts[-2:]) - sum(was.counts[-2:])) / self._seconds()
+        return (sum(now.counts[-2:]) - sum(was.counts[-2:])) / self._seconds_read()
 
     def lengths(self, queue: QueueFigures) -> dict[str, Any]:
         """How many messages a queue holds, and how fast that changes."""
@@ -273,6 +273,10 @@ class Rates:
     def _seconds(self) -> float:
         """How long ago the reading was that rates are taken from."""
         return max(time.monotonic() - self._looks[0].at, INTERVAL) if self._looks else INTERVAL
+
+    def _seconds_read(self) -> float:
+        """How long before the last reading that was."""
+        return max(self.latest.at - self._looks[0].at, INTERVAL)
 
     # --- reading ---
 

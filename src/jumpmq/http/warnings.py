@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jumpmq.broker.figures.values import NodeFigures, QueueFigures
 from jumpmq.broker.upkeep.slices import Slices
@@ -332,14 +332,19 @@ async def _shards(broker: Broker, rates: Rates, host: VirtualHost, name: str) ->
     )
 
 
-def _fences(broker: Broker) -> dict[tuple[str, str], FenceFigures]:
-    """Of each queue whose messages wait for another, by virtual host and name, the fence that most wait for."""
-    found: dict[tuple[str, str], FenceFigures] = {}
+class _Fenced(NamedTuple):
+    """What of a queue waits for other queues: how many messages, and the fences."""
+
+    held: int
+    fences: list[FenceFigures]
+
+
+def _fences(broker: Broker) -> dict[tuple[str, str], _Fenced]:
+    """The queues whose messages wait for others, by virtual host and name."""
+    found: dict[tuple[str, str], _Fenced] = {}
     for vhost in broker.topology.vhosts:
         for queue, fence in broker.topology.fences.figures(vhost):
-            place = vhost, queue.name
-            if place not in found or fence.held > found[place].held:
-                found[place] = fence
+            found.setdefault((vhost, queue.name), _Fenced(queue.fenced_count, [])).fences.append(fence)
     return found
 
 
@@ -349,14 +354,14 @@ def _queue(
     served: _Served,
     queue: QueueDefinition,
     figures: QueueFigures,
-    fence: FenceFigures | None,
+    fenced: _Fenced | None,
 ) -> Iterator[Warning]:
     limit = figures.max_length
     state = _State(rates, queue, figures)
     if limit is not None and figures.ready >= NEAR_FULL * limit:
         yield _full(state, limit)
-    if fence is not None and fence.held >= max(BACKLOG, figures.ready / 2):
-        yield _keys_wait(state, fence)
+    if fenced is not None and fenced.held >= max(BACKLOG, figures.ready / 2):
+        yield _keys_wait(state, fenced)
     elif figures.consumers:
         yield from _slow(state)
     elif not _is_read(broker, queue) and not _is_shard(broker, queue):
@@ -424,18 +429,20 @@ def _slow(state: _State) -> Iterator[Warning]:
     yield state.warning("slow-consumer", "warning", text, advice)
 
 
-def _keys_wait(state: _State, fence: FenceFigures) -> Warning:
-    """A queue of which no less than half waits for another: the cause is there."""
-    name, source = state.queue.name, fence.source
+def _keys_wait(state: _State, fenced: _Fenced) -> Warning:
+    """A queue of which no less than half waits for others: the cause is there."""
+    fence = max(fenced.fences, key=lambda one: one.held)
+    name, source, others = state.queue.name, fence.source, len({one.source for one in fenced.fences}) - 1
+    more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
     warning = state.warning(
         "keys-wait",
         "warning",
-        f"{fence.held:,} messages of '{name}' wait for '{source}': their keys came from there when the ring of "
-        f"'{fence.exchange}' changed, and {fence.remaining:,} messages from before are left in it.",
-        f"Have '{source}' consumed faster: they are delivered when it has none of before. Where the order of a key "
-        f"does not matter, lift the fence (on the page of '{name}').",
+        f"{fenced.held:,} messages of '{name}' wait for '{source}'{more}: their keys came from there when the ring of "
+        f"'{fence.exchange}' changed, and in '{source}' {fence.remaining:,} messages from before are left.",
+        f"Have '{source}'{more} consumed faster: they are delivered when none of before is left. Where the order of a "
+        f"key does not matter, lift the fence (on the page of '{name}').",
     )
-    return replace(warning, queue=source, messages=fence.held)
+    return replace(warning, queue=source, messages=fenced.held)
 
 
 def _unconsumed(state: _State, served: _Served) -> Iterator[Warning]:

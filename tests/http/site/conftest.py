@@ -33,10 +33,18 @@ def api(broker):
     return API(broker.http_url)
 
 
+BROWSER = os.environ.get("JUMPMQ_BROWSER", "chromium")
+"""The kind of browser that tests use, one of :data:`BROWSERS`."""
+
+
+def not_in_firefox(reason):
+    return pytest.mark.skipif(BROWSER == "firefox", reason=reason)
+
+
 @pytest.fixture(scope="module")
 def browser():
-    """A browser for all tests of a file, Chromium unless JUMPMQ_BROWSER says `firefox`."""
-    with launched(os.environ.get("JUMPMQ_BROWSER", "chromium")) as running:
+    """A browser for all tests of a file."""
+    with launched(BROWSER) as running:
         yield running
 
 
@@ -152,10 +160,13 @@ class Site:
         form = dialog if dialog.count() else self.page
         for name, value in fields.items():
             field = form.locator(f"[name={name}]").first
-            if field.evaluate("node => node.tagName") == "SELECT":
+            kind = field.evaluate("node => node.type")
+            if kind.startswith("select"):
                 field.select_option(value)
+            elif kind == "number":  # playwright does not replace it in Firefox
+                field.press("ControlOrMeta+a")
+                field.press_sequentially(value)
             else:
-                field.press("ControlOrMeta+a")  # Firefox has what is filled in added to a number
                 field.fill(value)
         return self
 

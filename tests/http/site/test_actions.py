@@ -6,6 +6,7 @@ import re
 import pika
 import pytest
 from tests.http.api import publish
+from tests.http.site.conftest import not_in_firefox
 from tests.waiting import PATIENCE, until
 
 
@@ -98,8 +99,10 @@ def test_a_ring_is_changed_after_a_look_at_what_moves(api, channel, site):
     site.see("the least possible").see("shift, as RabbitMQ")
     assert api.get("exchanges", "/", "ring", "ring")["buckets"] == 3
     site.fill(destination="four", weight="2").press("Add")
-    site.page.get_by_label("Weight of three").fill("4")
-    site.page.get_by_label("Weight of three").press("Tab")
+    weight = site.page.get_by_label("Weight of three")
+    weight.press("ControlOrMeta+a")
+    weight.press_sequentially("4")
+    weight.press("Tab")
     site.see("Change the weight of three").see("four")
     moves = site.page.get_by_role("region", name="Moves")
     moves.get_by_role("row").filter(has_text="two").filter(has_text="three").first.wait_for()
@@ -174,6 +177,7 @@ def test_limits_are_set_and_cleared(api, site):
     site.press("Clear", site.row("max-channels")).submit("Clear")
 
 
+@not_in_firefox("playwright does not hear of what Firefox saves")
 def test_definitions_are_exported_and_imported_after_a_look_at_what_changes(api, site, tmp_path):
     site.go("definitions")
     with site.page.expect_download() as downloading:
@@ -196,7 +200,7 @@ def test_definitions_are_exported_and_imported_after_a_look_at_what_changes(api,
 def test_the_log_is_searched(api, site):
     api.request("GET", "queues", "nowhere")
     site.go("log")
-    site.page.get_by_label("Search the log").fill("no record has this")
+    site.page.get_by_label("Search the log").press_sequentially("no record has this")
     site.page.keyboard.press("Enter")
     site.see("No record has it")
 
@@ -219,6 +223,7 @@ def test_a_session_that_ends_leads_to_the_login(api, open_page):
     site.page.get_by_label("Password").wait_for()
 
 
+@not_in_firefox("Tab leads on through Firefox's own bars, where playwright does not follow")
 def test_everything_is_reached_by_keyboard(api, channel, open_page):
     channel.queue_declare("by-hand", durable=True)
     site = open_page(user=None)

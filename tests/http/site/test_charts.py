@@ -23,9 +23,9 @@ def test_values_zoom_and_marks(api, broker, channel, site):
     channel.basic_consume("followed", lambda *_: None)
     until(lambda: api.counts("followed") == (0, 30))
     body = {"pattern": "^followed$", "definition": {"max-length": 1000}, "apply-to": "queues"}
-    api.request("PUT", "policies", "/", "short", json=body)
+    api.request("PUT", "policies", "/", "shorter", json=body)
     happened = site.page.get_by_label("What happened")
-    happened.get_by_text("policy 'short' set").wait_for()
+    happened.get_by_text("policy 'shorter' set").wait_for()
     happened.get_by_text("1 consumer, before 0").wait_for()
     until(lambda: len(samples(api)) > 5)
     plots = site.page.locator(".chart .u-over")
