@@ -50,6 +50,10 @@ class Refused(Exception):
         self.is_open = is_open
 
 
+class Cancelled(Refused):
+    """The broker has ended a consumer: its queue was deleted, or is at another node now."""
+
+
 class AMQPConnection:
     """An open connection, and a channel on it.
 
@@ -78,6 +82,7 @@ class AMQPConnection:
         self._timeout = timeout  # seconds for an answer
         self._protocol = ClientProtocol()  # encodes and decodes
         self._replies: deque[m.Method] = deque()  # received and not asked for yet
+        self._consumers: dict[str, str] = {}  # by tag, the queues that are consumed from
         self.published = 0
         self._outstanding: set[int] = set()  # publishes that are not confirmed, by number
         self._lowest = 1  # the first of them
@@ -146,7 +151,9 @@ class AMQPConnection:
         """
         self.call(m.BasicQos(prefetch_count=prefetch), m.BasicQosOk)
         table = _table(arguments or {})
-        return self.call(m.BasicConsume(queue=queue, arguments=table), m.BasicConsumeOk).consumer_tag
+        tag = self.call(m.BasicConsume(queue=queue, arguments=table), m.BasicConsumeOk).consumer_tag
+        self._consumers[tag] = queue
+        return tag
 
     def cancel(self, consumer: str) -> None:
         """Stop consuming. What was delivered before stays in `deliveries`."""
@@ -328,7 +335,8 @@ class AMQPConnection:
             case m.ConnectionClose(reply_code=code, reply_text=text):
                 raise self._closed(m.ConnectionCloseOk(), code, text)
             case m.BasicCancel(consumer_tag=tag):
-                raise Refused(404, f"the broker cancelled consumer {tag}: its queue is gone")
+                queue = self._consumers.pop(tag, tag)
+                raise Cancelled(404, f"the broker cancelled the consumer of '{queue}': it is gone, or has moved")
             case m.ConnectionBlocked() | m.ConnectionUnblocked() | m.ChannelFlow():
                 pass
             case _:

@@ -64,6 +64,23 @@ def test_a_query_goes_on_where_it_was(broker: Any) -> None:
             query.batch()
 
 
+def test_over_amqp_a_query_goes_on_where_the_queue_is(broker: Any) -> None:
+    with connected(broker) as channel:
+        channel.queue_declare("s", durable=True)
+        published = fill(channel, "s", 20)
+        query = Query(broker, url=broker.amqp_url, queue="s")
+        assert bodies(query.batch()) == published
+        move(broker)
+        until_there(broker)
+        published += fill(channel, "s", 20, start=20)
+        found = bodies(query.batch())
+        assert {*found} == {*published} and len(found) == len(published), "each comes again, as none was acknowledged"
+        assert query.batch() == []
+        channel.queue_delete("s")
+        with pytest.raises(JumpMQError, match="no queue 's' in vhost '/'"):
+            query.batch()
+
+
 @pytest.mark.parametrize("kind", ["stream", "classic"])
 def test_a_queue_that_is_on_its_way_is_waited_for(broker: Any, kind: str) -> None:
     with connected(broker) as channel, connected(broker) as other:

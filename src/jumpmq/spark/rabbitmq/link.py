@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
+from jumpmq.client import AMQPAddress, AMQPConnection, Cancelled, ConnectionLost, Refused
 from jumpmq.management import InvalidRequest
 from jumpmq.spark.errors import BrokerAway, JumpMQError, NotThere
 from jumpmq.spark.options import Broker
@@ -49,6 +49,8 @@ def said_here(address: AMQPAddress) -> Iterator[None]:
         yield
     except ConnectionLost as error:
         raise BrokerAway(str(error)) from None
+    except Cancelled as cancelled:  # a new consumer finds the queue where it is now, or that it is not there
+        raise BrokerAway(f"{cancelled} (broker at {address})") from None
     except Refused as refused:
         kind = NotThere if refused.code == NOT_FOUND else JumpMQError
         raise kind(f"{refused} (broker at {address})") from None
