@@ -2,6 +2,8 @@
 
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pika
@@ -99,6 +101,25 @@ def test_a_second_broker_on_the_same_data_directory(tmp_path: Path) -> None:
         said = one_line_and_status_1("--data-dir", tmp_path, "--port", "0", "--http-port", "0")
         assert str(tmp_path) in said
         publish(broker.amqp_url, 1)
+
+
+NO_THREADS = """
+import threading
+from jumpmq.store import writer
+def start(*arguments): raise RuntimeError("can't start new thread")
+threading.Thread.start = writer.CompiledWorker = start
+from jumpmq.__main__ import main
+main()
+"""
+
+
+def test_a_system_that_allows_no_more_threads(tmp_path: Path) -> None:
+    arguments = ["serve", "--port", "0", "--http-port", "0", "--data-dir", str(tmp_path)]
+    command = [sys.executable, "-c", NO_THREADS, *arguments]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == "jumpmq: can't start new thread: this user or container may have no more"
+    assert "Traceback" not in refused.stderr
 
 
 def test_a_host_that_is_not_of_this_machine(tmp_path: Path) -> None:

@@ -65,6 +65,11 @@ def run(file: Path | None, options: Mapping[str, str | None]) -> int:
     except (SettingError, BrokerError) as error:
         print(f"jumpmq: {error}", file=sys.stderr)
         return 2 if isinstance(error, SettingError) else 1
+    except RuntimeError as error:
+        if "thread" not in str(error):
+            raise
+        print(f"jumpmq: {error}: this user or container may have no more", file=sys.stderr)
+        return 1
     return 0
 
 
