@@ -7,6 +7,7 @@ lost between a queue and the one that it is dead-lettered to, and none is in bot
 import errno
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -74,6 +75,18 @@ class Workload:
         gone = self.queues[queue][: 1 + number] if number % 2 else self.queues[queue][::2]
         self._settle(queue, gone)
 
+    def thin_out(self, queue: int, number: int) -> None:
+        """All but a few, and let the rest be moved to another segment."""
+        self._settle(queue, [one for place, one in enumerate(self.queues[queue]) if place % 8 != number % 8])
+        self.end_turn()
+        self.opened.commit()
+        upkeep = self.opened.store._upkeep
+        for _ in range(20):
+            upkeep.compact()
+            self.opened.store.completed()
+            time.sleep(0.001)
+        self.opened.commit()
+
     def _settle(self, queue: int, messages: list[Message]) -> None:
         for message in messages:
             message.batch.settle(message.seq)
@@ -136,6 +149,7 @@ ACTIONS: list[Callable[[Workload, int, int], None]] = [
     Workload.overflow,
     Workload.transact,
     Workload.reserve,
+    Workload.thin_out,
     Workload.purge,
     Workload.delete,
     Workload.commit,

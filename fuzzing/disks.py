@@ -1,0 +1,271 @@
+"""Has calls for a broker's files fail under load, and counts every message.
+
+``python -m fuzzing.disks --seconds 600``: clients publish with confirms, consume, reject, declare and delete, as in
+``fuzzing.workers``, while calls for files of the data directory fail, one or all for a while, at random: full disks
+and quotas, errors, a disk that is read only, writes that are short, no descriptors. A library that is preloaded below
+the broker does that (``faulty_disk.c``; it takes a C compiler). Once the disk is well again everybody has to go on, or
+the broker has ended with a line that says why. Nothing that was confirmed may be missing after a kill.
+"""
+
+import argparse
+import contextlib
+import errno
+import mmap
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pika
+
+from fuzzing.workers import DEAD, QUEUES, Client, Ledger, Publisher, RejectingConsumer, declare
+from jumpmq.testing import JumpMQ
+
+CREATE, OPEN, WRITE, SYNC, ALLOCATE, TRUNCATE, NAMES, READ = (1 << place for place in range(8))
+CHANGES = CREATE | WRITE | ALLOCATE | TRUNCATE | NAMES
+
+FAULTS = {
+    "full": (errno.ENOSPC, CREATE | WRITE | ALLOCATE | NAMES),
+    "full, as a sync finds": (errno.ENOSPC, SYNC),
+    "quota": (errno.EDQUOT, WRITE | ALLOCATE | SYNC),
+    "error": (errno.EIO, CHANGES | SYNC),
+    "error of reads": (errno.EIO, OPEN | READ),
+    "read only": (errno.EROFS, CHANGES),
+    "short writes": (0, WRITE),
+    "no descriptors": (errno.EMFILE, CREATE | OPEN),
+}
+"""What calls fail with, and which do."""
+
+PATIENCE = 60.0
+"""Seconds within which everybody goes on."""
+
+ENDS = "the broker ends"
+"""What the log says then."""
+
+TRACEBACK = re.compile(r"^Traceback.*", re.MULTILINE | re.DOTALL)
+
+
+def is_available() -> bool:
+    """Whether there is a compiler."""
+    return shutil.which("cc") is not None
+
+
+class FaultyBroker(JumpMQ):
+    """A broker whose disk fails on demand.
+
+    Args:
+        directory: for the library, and what controls it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory / "data", arguments=["--memory-limit", "30MB"])
+        self._library, self._control_path = directory / "faulty_disk.so", directory / "control"
+        source = Path(__file__).with_name("faulty_disk.c")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", self._library, source, "-ldl"], check=True)
+        self._control_path.write_bytes(bytes(mmap.PAGESIZE))
+        with self._control_path.open("r+b") as file:
+            self._control = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+
+    @property
+    def command(self) -> list[str]:
+        settings = {
+            "LD_PRELOAD": self._library,
+            "FAULTY_DIRECTORY": self.data_dir,
+            "FAULTY_CONTROL": self._control_path,
+        }
+        return ["env", *(f"{name}={value}" for name, value in settings.items()), *super().command]
+
+    def fail(self, calls: int, error: int, after: int, count: int) -> None:
+        """Have calls of some kinds fail: so many (-1: all), after others that succeed."""
+        struct.pack_into("4i", self._control, 0, 0, error, after, count)
+        struct.pack_into("i", self._control, 0, calls)
+
+    def be_well(self) -> None:
+        """Have no more calls fail."""
+        struct.pack_into("i", self._control, 0, 0)
+
+    @property
+    def failed(self) -> int:
+        """How many calls have failed so far."""
+        return int(struct.unpack_from("i", self._control, 48)[0])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def said(self) -> str:
+        """The log since the last start."""
+        return self.log.read_text(errors="replace")
+
+
+class Churner(Client):
+    """Declares queues, fills them, and deletes them.
+
+    Attributes:
+        count: how many.
+    """
+
+    count = 0
+
+    def work(self, connection: Any) -> None:
+        choose = random.Random()
+        while not self.stop.is_set():
+            channel = connection.channel()
+            kind = choose.choice(["classic", "quorum", "stream"])
+            channel.queue_declare(f"churn-{kind}", durable=True, arguments={"x-queue-type": kind})
+            channel.confirm_delivery()
+            for _ in range(5):
+                with contextlib.suppress(pika.exceptions.NackError):
+                    body, mode = bytes(choose.choice([10, 3000])), choose.choice([1, 2])
+                    channel.basic_publish("", f"churn-{kind}", body, pika.BasicProperties(delivery_mode=mode))
+            channel.queue_delete(f"churn-{kind}")
+            channel.close()
+            self.count += 1
+            time.sleep(0.02)
+
+
+class Run:
+    """One run.
+
+    Attributes:
+        found: what is wrong, in words.
+        rounds: how often the disk has failed.
+        ledger: what was published, confirmed and received.
+    """
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.found: list[str] = []
+        self.rounds = 0
+        self.ledger = Ledger()
+        self._choose = random.Random(seed)
+        self._broker = FaultyBroker(directory)
+        self._stop_publishing, self._stop = Event(), Event()
+        self._read = 0
+
+    def go(self, seconds: float) -> None:
+        """Have the disk fail for so long."""
+        with self._broker as broker:
+            queues = [f"q{number}" for number in range(QUEUES)]
+            for queue in [DEAD, *queues]:
+                declare(broker.port, queue)
+            port: Callable[[], int] = lambda: broker.port  # noqa: E731
+            self._publishers = [Publisher(port, self.ledger, queues[at::3], self._stop_publishing) for at in range(3)]
+            self._churner = Churner(port, self.ledger, [], self._stop_publishing)
+            consumed = [[*queues[0::2], DEAD], queues[1::2]]
+            consumers = [RejectingConsumer(port, self.ledger, some, self._stop) for some in consumed]
+            clients = [*self._publishers, self._churner, *consumers]
+            for client in clients:
+                client.start()
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                self._round()
+            self._stop_publishing.set()
+            for client in (*self._publishers, self._churner):
+                client.join(PATIENCE)
+            self._start_again()  # what could not be read is read now
+            self._wait_for(lambda: all(self._is_received(queue) for queue in queues))
+            self._stop.set()
+            for client in clients:
+                client.join(PATIENCE)
+        self.found += self.ledger.problems()
+
+    def _is_received(self, queue: str) -> bool:
+        with self.ledger.lock:
+            return len(self.ledger.acknowledged[queue]) >= self.ledger.confirmed[queue]
+
+    def _round(self) -> None:
+        choose, broker = self._choose, self._broker
+        name = choose.choice(list(FAULTS))
+        error, calls = FAULTS[name]
+        if choose.random() < 0.3:
+            calls = choose.choice([1 << place for place in range(8) if calls & 1 << place])
+        after, seconds = choose.choice([0, 0, 1, 2, 5, 10, 30, 100]), choose.choice([0, 0, 0.3, 1.2, 3.0])
+        before = broker.failed
+        broker.fail(calls, error, after, -1 if seconds else 1)
+        if seconds:
+            time.sleep(seconds)
+        else:
+            self._wait_for(lambda: broker.failed > before, 2.0)
+        broker.be_well()
+        what = f"{name}, calls {calls:#x} after {after}, {f'for {seconds} s' if seconds else 'once'}"
+        if broker.failed > before:
+            self.rounds += 1
+            print(f"{what}: {broker.failed - before} failed; {self._confirmed} confirmed", file=sys.stderr, flush=True)
+        if not self._goes_on(what):
+            self.found.append(f"{what}: stands still; the log ends with\n{broker.said[-4000:]}")
+            self._start_again()
+        elif (said := TRACEBACK.search(broker.said, self._read)) is not None:
+            self.found.append(f"{what}: the log says\n{said.group()[:4000]}")
+        self._read = len(broker.said)
+        if choose.random() < 0.1:
+            self._start_again()
+
+    @property
+    def _confirmed(self) -> int:
+        return sum(self.ledger.confirmed.values())
+
+    def _goes_on(self, what: str) -> bool:
+        """Whether every client makes a step forward; a broker that has ended is started again."""
+        broker = self._broker
+        before: list[int] = []
+
+        def steps() -> list[int]:
+            confirmed = self.ledger.confirmed
+            return [sum(confirmed[queue] for queue in one.queues) for one in self._publishers] + [self._churner.count]
+
+        def go_on() -> bool:
+            nonlocal before
+            if broker.has_ended:
+                if ENDS not in broker.said:
+                    self.found.append(f"{what}: the broker has ended without a word\n{broker.said[-2000:]}")
+                self._start_again()
+                before = steps()
+            return all(now > then for now, then in zip(steps(), before, strict=True))
+
+        before = steps()
+        return self._wait_for(go_on)
+
+    def _start_again(self) -> None:
+        self._broker.kill()
+        self._broker.start()
+        self._read = 0
+
+    def _wait_for(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
+        end = time.monotonic() + seconds
+        while not (so := condition()) and time.monotonic() < end:
+            time.sleep(0.02)
+        return so
+
+
+def fuzz(seconds: float, seed: int, directory: Path) -> Run:
+    """One run, with its files in a directory."""
+    run = Run(directory, seed)
+    run.go(seconds)
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}")
+    with tempfile.TemporaryDirectory(prefix="jumpmq-fuzzing-") as directory:
+        run = fuzz(arguments.seconds, arguments.seed, Path(directory))
+    print(f"{sum(run.ledger.confirmed.values())} messages confirmed, the disk failed {run.rounds} times")
+    print("\n".join(run.found) or "nothing found")
+    sys.exit(bool(run.found))
+
+
+if __name__ == "__main__":
+    main()
