@@ -114,6 +114,26 @@ def test_a_file_that_is_deleted_or_cut_is_missed(directory: Path, tmp_path: Path
     whole.close()
 
 
+def test_what_is_left_before_a_gap_stays_where_what_is_missing_was_acknowledged(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "broker", segment_bytes=4 << 10)
+    messages = []
+    for seq in range(1, 21):  # what is appended when a segment is full still belongs to the batch of those before
+        messages += make_messages(seq, seq, body=lambda seq: bytes(500))
+        opened.store.append(1, messages[-1:])
+        opened.commit()
+    for message in messages[3:]:
+        message.batch.settle(message.seq)
+    opened.close()
+    (path, *_) = sorted(opened.directory.glob("log/*.log"))
+    file = OpenSegment(Files(), path)
+    ends = [commit.end for commit in file.commits()]
+    file.close()
+    path.write_bytes(path.read_bytes()[: ends[2]])
+    found = Opened(opened.directory)
+    assert left(found)[1] == [1, 2, 3]
+    found.close()
+
+
 def check_when_closed(opened: Opened) -> list[str]:
     opened.close()
     return list(check(opened.directory))

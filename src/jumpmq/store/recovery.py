@@ -397,6 +397,7 @@ class Recovery:
     def _without(self, batch: Batch, missing: list[int], segments: dict[int, Segment]) -> Batch:
         """What is left of a batch of which some blocks are missing, under the same id."""
         left = Batch(batch.queue_id, self._note)
+        bounds = []  # the lowest number of each block that is left, and the highest
         for row, position in enumerate(batch.positions):
             segment = segments.get(position >> OFFSET_BITS)
             if row in missing or segment is None:
@@ -408,12 +409,13 @@ class Recovery:
                 continue  # it is named when it is read, like all that is damaged
             content = records.Content(octets)
             left.add_block(position, batch.lengths[row], batch.firsts[row])
+            bounds.append((batch.firsts[row], content.last))
             left.first_seq, left.last_seq = left.first_seq if left.count else batch.firsts[row], content.last
             left.count += content.head.rows
             left.bytes += content.head.octets
         kept = Ranges()
         for first, last in batch.settled:
-            for row_first, row_last in _rows(left):
+            for row_first, row_last in bounds:
                 if first <= row_last and last >= row_first:
                     kept.add(max(first, row_first), min(last, row_last))
         left.restore_settled(kept)
