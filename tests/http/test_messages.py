@@ -136,6 +136,25 @@ def test_ranges_of_many_queues_and_of_none_that_is_another_connections(api, chan
     assert api.request("POST", "ranges", "/", json={"queues": ["q", "no"]}).status_code == 404
 
 
+def test_numbers_of_another_queue_or_broker_are_not_read(api, channel):
+    channel.queue_declare("q")
+    publish(channel, "q", [b"a"])
+    told = api.request("POST", "ranges", "/", json={"queues": ["q"]})
+    asked = {"slices": [["q", 0, 9]], "columns": ["body"], "ids": {"q": told.json()["q"]["id"]}}
+    asked |= {"identity": told.headers.get("JumpMQ-Identity")}
+
+    def status(**other):
+        return api.request("POST", "messages", "/", json=asked | other).status_code
+
+    assert status() == 200
+    assert status(identity="another") == 410
+    assert [status(ids=ids) for ids in ([], {"q": "1"}, {"q": -1}, {"q": None})] == [400] * 4
+    channel.queue_delete("q")
+    channel.queue_declare("q")
+    assert status() == 410
+    assert status(ids={"other": 1}) == 200
+
+
 def test_who_may_not_read_learns_of_no_queue(broker, api, channel):
     channel.queue_declare("q")
     api.request("PUT", "users", "u", json={"password": "p", "tags": "management"})

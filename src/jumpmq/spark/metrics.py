@@ -154,6 +154,7 @@ class Exporter(StreamingQueryListener):
         with self._lock:
             self._last.pop(query, None)
             self._batches.pop(query, None)
+            self._names.pop(query, None)
             self._rows = {key: rows for key, rows in self._rows.items() if key[0] != query}
 
     def text(self) -> str:
