@@ -20,10 +20,11 @@ import pika
 import pyarrow as pa
 
 import jumpmq
-from fuzzing.workers import strike, workers_of
+from fuzzing.workers import strike
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import Broker
+from jumpmq.testing import children
 
 QUEUES = 6
 """Of each writer."""
@@ -157,7 +158,7 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
         end, blows = time.monotonic() + seconds, 0
         while time.monotonic() < end:
             time.sleep(choose.uniform(0.2, 4.0))
-            done = strike(choose, workers_of(os.getpid()))
+            done = strike(choose, children(os.getpid()))
             blows += 1
             print(f"{done}; {sum(writer.rows for writer in writers)} rows published", file=sys.stderr, flush=True)
         stop.set()

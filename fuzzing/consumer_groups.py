@@ -2,11 +2,13 @@
 
     python -m fuzzing.consumer_groups --seconds 600
     python -m fuzzing.consumer_groups --seconds 600 --clients pika aio-pika java amqplib --kill-broker
+    python -m fuzzing.consumer_groups --seconds 600 --workers 3 --change-rings --kill-workers
 
 The group is on a hash exchange of streams and of queues that have slots or none, with ``--workers`` spread over the
 processes of a broker. Clients write what they get, and what they are about to acknowledge, to one file, whose order is
 that in which it happened. What is found: a message that is lost, a key out of order, a key at two members at once. The
-exit status is 1 then.
+exit status is 1 then. With ``--change-rings`` no queue is a stream, and queues are bound, unbound and given other
+weights meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any
 import pika
 from tests.broker.consumer_groups.checker import Checker
 
-from jumpmq.testing import JumpMQ
+from jumpmq.testing import JumpMQ, children
 
 MEMBERS, KEYS = 4, 50
 QUEUES: list[dict[str, Any]] = [
@@ -38,6 +40,9 @@ QUEUES: list[dict[str, Any]] = [
     {"x-queue-type": "stream"},
     {"x-queue-type": "stream"},
 ]
+RING = [{}, {"x-slots": 8}, {}, {"x-slots": 8, "x-in-flight-per-slot": 1}] * 2
+"""The queues that are bound and unbound by turns."""
+
 PATIENCE = 120.0
 """Seconds for what is left to be consumed at the end."""
 
@@ -130,10 +135,12 @@ class Members:
         os.close(self._written)
 
 
-def replay(log: Path, published: dict[str, int]) -> Checker:
+def replay(log: Path, published: dict[str, int], unconfirmed: Sequence[tuple[str, int]] = ()) -> Checker:
     """What the log says."""
     checker = Checker()
     checker.published.update(published)
+    for key, number in unconfirmed:
+        checker.may_go(key, number)
     for line in log.read_text().splitlines():
         match line.split():
             case "got", name, tag, key, number, redelivered:
@@ -151,12 +158,33 @@ def _channel(port: int) -> Any:
     return channel
 
 
-def _declare(channel: Any) -> None:
-    channel.exchange_declare("orders", "x-consistent-hash", durable=True)
-    for number, arguments in enumerate(QUEUES):
+def _declare(channel: Any, change_rings: bool) -> None:
+    ordered = {"ordered-scaling": True} if change_rings else {}
+    channel.exchange_declare("orders", "x-consistent-hash", durable=True, arguments=ordered)
+    for number, arguments in enumerate(RING if change_rings else QUEUES):
         placed = {"x-queue-leader-locator": "balanced", **arguments}
         channel.queue_declare(f"orders-{number}", durable=True, arguments=placed)
         channel.queue_bind(f"orders-{number}", "orders", "1")
+
+
+class _Ring:
+    """Changes the weights of queues, 0 of which is unbound."""
+
+    def __init__(self) -> None:
+        self._weights = dict.fromkeys(range(len(RING)), 1)
+
+    def change(self, channel: Any, chance: random.Random) -> None:
+        """Change one; a queue stays bound."""
+        number = chance.choice(list(self._weights))
+        weight = chance.choice([0, 1, 2])
+        bound = [one for one, has in self._weights.items() if has]
+        if weight == self._weights[number] or (not weight and bound == [number]):
+            return
+        if before := self._weights[number]:
+            channel.queue_unbind(f"orders-{number}", "orders", str(before))
+        if weight:
+            channel.queue_bind(f"orders-{number}", "orders", str(weight))
+        self._weights[number] = weight
 
 
 def run(
@@ -167,11 +195,15 @@ def run(
     *,
     interval: float = 0.5,
     kill_broker: bool = False,
+    kill_workers: bool = False,
+    change_rings: bool = False,
 ) -> Checker:
     """Use a broker for so long.
 
     Args:
         interval: seconds between two blows, about.
+        kill_broker, kill_workers: whether it is killed as a whole, or a process of it.
+        change_rings: whether queues are bound and unbound.
     """
     chance = random.Random(seed)
     published: dict[str, int] = {}
@@ -185,31 +217,43 @@ def run(
         log = folder / "log"
         log.touch()
         channel = _channel(broker.port)
-        _declare(channel)
+        _declare(channel, change_rings)
+        ring, unconfirmed = _Ring(), []
         members = Members(broker.port, log, [CLIENTS[name](folder) for name in clients])
         ends.callback(members.close)
         now = time.monotonic()
         ends_at, hit_at = now + seconds, now + interval
-        kill_at = now + 10 * interval if kill_broker else float("inf")
+        kill_at = now + 10 * interval if kill_broker or kill_workers else float("inf")
+        change_at = now + interval if change_rings else float("inf")
         while (now := time.monotonic()) < ends_at:
             members.fill()
             members.wake(now)
             if now >= kill_at:
                 members.gone()
-                broker.kill()
-                broker.start()
-                members.port = broker.port
+                if kill_workers and (found := children(broker.pid)):
+                    os.kill(chance.choice(found), signal.SIGKILL)
+                else:
+                    broker.kill()
+                    broker.start()
+                    members.port = broker.port
+                    channel = _channel(broker.port)
                 kill_at = time.monotonic() + (5 + 15 * chance.random()) * interval
+            try:
+                if now >= change_at:
+                    ring.change(channel, chance)
+                    change_at = now + 2 * chance.random() * interval
+                key = str(chance.randrange(KEYS))
+                published[key] = published.get(key, 0) + 1
+                channel.basic_publish("orders", key, f"{key} {published[key]}".encode(), persistent)
+            except (pika.exceptions.AMQPError, OSError):
+                unconfirmed.append((key, published[key]))
                 channel = _channel(broker.port)
-            key = str(chance.randrange(KEYS))
-            published[key] = published.get(key, 0) + 1
-            channel.basic_publish("orders", key, f"{key} {published[key]}".encode(), persistent)
             if now >= hit_at:
                 members.hit(chance)
                 hit_at = now + 2 * chance.random() * interval
         members.wake(float("inf"))
         ends_at = time.monotonic() + PATIENCE
-        while (checker := replay(log, published)).left and time.monotonic() < ends_at:
+        while (checker := replay(log, published, unconfirmed)).left and time.monotonic() < ends_at:
             members.fill()
             time.sleep(0.5)
     return checker
@@ -223,6 +267,8 @@ def main() -> int:
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=installed(), help="those that are installed")
     parser.add_argument("--interval", type=float, default=0.5, help="seconds between two blows, about")
     parser.add_argument("--kill-broker", action="store_true", help="and start it again")
+    parser.add_argument("--kill-workers", action="store_true", help="a process of it by turns")
+    parser.add_argument("--change-rings", action="store_true", help="bind and unbind queues meanwhile")
     given = parser.parse_args()
     checker = run(
         given.seconds,
@@ -231,6 +277,8 @@ def main() -> int:
         given.clients,
         interval=given.interval,
         kill_broker=given.kill_broker,
+        kill_workers=given.kill_workers,
+        change_rings=given.change_rings,
     )
     for fault in checker.faults:
         print(fault)

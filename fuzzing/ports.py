@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from fuzzing import management, sockets
-from jumpmq.testing import JumpMQ
+from jumpmq.testing import JumpMQ, children
 
 GROWTH = 50_000_000
 """Octets that the broker may have grown by."""
@@ -133,12 +133,6 @@ class Run:
                 self.found.append(f"status {status} for {octets[:2000]!r}")
             count += 1
             self.counts["requests"] += 1
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started, from any of its threads."""
-    threads = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for thread in threads for child in thread.read_text().split()]
 
 
 def fuzz(seconds: float, seed: int, workers: int = 1) -> Run:

@@ -19,7 +19,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pika
@@ -27,6 +26,7 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 import jumpmq
 from jumpmq.management import ManagementClient, ManagementError
+from jumpmq.testing import children
 
 GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError)
 QUEUES = 9
@@ -206,15 +206,6 @@ class Mover(threading.Thread):
                 self.count += 1
 
 
-def workers_of(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            found += [int(one) for one in (task / "children").read_text().split()]
-    return found
-
-
 def strike(choose: random.Random, victims: list[int]) -> str:
     """Kill or stop one process; returns what was done."""
     victim = choose.choice(victims)
@@ -272,7 +263,7 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
         end, blows = time.monotonic() + seconds, 0
         while time.monotonic() < end:
             time.sleep(choose.uniform(0.5, 3.0))
-            done = strike(choose, workers_of(os.getpid()))
+            done = strike(choose, children(os.getpid()))
             blows += 1
             print(f"{done}; {sum(ledger.confirmed.values())} confirmed", file=sys.stderr, flush=True)
         time.sleep(5)

@@ -10,11 +10,11 @@ from typing import Any
 import pika
 import pytest
 import requests
-from fuzzing.workers import workers_of
 from tests.cli.commands import run
 
 import jumpmq
 from jumpmq.broker.config import homes_in
+from jumpmq.testing import children
 
 pytestmark = pytest.mark.slow
 
@@ -91,9 +91,9 @@ def test_a_start_with_fewer_serves_the_others_until_they_are_empty(tmp_path: Pat
 
 
 def test_workers_are_left_while_clients_publish_and_processes_die(tmp_path: Path) -> None:
-    others = workers_of(os.getpid())
+    others = children(os.getpid())
     with jumpmq.running(workers=3, data_dir=tmp_path, queue_leader_locator="balanced") as broker:
-        processes = [pid for pid in workers_of(os.getpid()) if pid not in others]
+        processes = [pid for pid in children(os.getpid()) if pid not in others]
         filled(broker)
         result = run("jumpmqctl", "set_workers", "4", "--url", broker.http_url)
         assert (result.returncode, "the broker has 3 workers" in result.stderr) == (69, True)

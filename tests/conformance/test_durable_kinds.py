@@ -47,6 +47,26 @@ def test_consumers_arguments_of_other_kinds_are_refused(
     assert (refused.value.code, refused.value.text) == (406, f"PRECONDITION_FAILED - invalid arg '{name}' {place}")
 
 
+@pytest.mark.parametrize("said", [[], [Field("x-queue-type", "S", "classic")]])
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.usefixtures("since_4_0")
+def test_of_several_arguments_that_a_queue_does_not_take_one_is_told(
+    broker: BrokerProcess, said: list[Field], backwards: bool
+) -> None:
+    """The first by the alphabet, where the kind of queue is not given."""
+    arguments = [Field("x-dead-letter-strategy", "S", "at-most-once"), Field("x-delivery-limit", "I", 0)]
+    if backwards:
+        arguments.reverse()
+    client = Client(broker.port)
+    client.send_method(1, methods.ChannelOpen())
+    client.send_method(1, methods.QueueDeclare(queue="refused", arguments=arguments + said))
+    closed = client.call(1, methods.ChannelClose)
+    client.hang_up()
+    assert isinstance(closed, methods.ChannelClose)
+    told = arguments[0].name if said else "x-dead-letter-strategy"
+    assert closed.reply_text.startswith(f"PRECONDITION_FAILED - invalid arg '{told}' for queue 'refused'")
+
+
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_of_several_wrong_arguments_of_a_consumer_a_wrong_value_is_told(
     channel: WireChannel, unique: Callable[[str], str], kind: str

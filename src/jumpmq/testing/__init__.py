@@ -16,7 +16,7 @@ from jumpmq.broker import BrokerError
 from jumpmq.testing.installations import Installation
 from jumpmq.testing.own import JumpMQ
 from jumpmq.testing.ports import HOST, accepts_clients, free_ports, listening
-from jumpmq.testing.processes import BrokerProcess, ending_with_us
+from jumpmq.testing.processes import BrokerProcess, children, ending_with_us
 from jumpmq.testing.rabbitmq import RabbitMQ
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "JumpMQ",
     "RabbitMQ",
     "accepts_clients",
+    "children",
     "ending_with_us",
     "free_ports",
     "installed",

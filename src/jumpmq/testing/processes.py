@@ -18,6 +18,15 @@ PATIENCE = 180.0
 """Seconds that a broker may take until it answers."""
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, from any of its threads (Linux)."""
+    found = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += [int(child) for child in (thread / "children").read_text().split()]
+    return found
+
+
 class BrokerProcess:
     """A broker in a session of its own, so that whatever it forks is counted and ended with it.
 

@@ -185,19 +185,19 @@ class Fences:
             return
         self._put_ring(change, is_coming=True)
         self._coming.append(change)
-        self.others.wait(self._topology.applied + 1)
+        self.others.wait(self._topology.deciding)
 
     def changed(self, exchange: Exchange) -> None:
         """The bindings of an exchange have changed, also of one whose keys need not stay in order: other homes count
         on being told."""
         if self.others is not None and exchange.places_keys:
-            self.others.changed(self._topology.applied + 1)
+            self.others.changed(self._topology.deciding)
 
     def _number(self, exchange: Exchange) -> int:
         """The number of a change of a ring: that of the change of definitions, as all homes count them, and its place
         there."""
         where = exchange.vhost, exchange.name
-        number = max(self._topology.applied + 1 << PLACE_BITS, self._last.get(where, 0) + 1)
+        number = max(self._topology.deciding << PLACE_BITS, self._last.get(where, 0) + 1)
         self._last[where] = number
         return number
 
@@ -376,6 +376,11 @@ class Fences:
         if changes:
             queue.wake(clock.now())
         return len(changes)
+
+    def sources(self, vhost: str, exchange: str) -> set[Queue]:
+        """The queues here that others wait for since an exchange has changed."""
+        changes = self._open.get((vhost, exchange), ())
+        return {queue for change in changes for name, queue in change.sources.items() if change.marks[name].left}
 
     def figures(self, vhost: str) -> Iterator[tuple[Queue, FenceFigures]]:
         """The fences of a virtual host, with their queues."""

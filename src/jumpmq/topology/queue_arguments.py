@@ -35,7 +35,8 @@ def check_arguments(definition: QueueDefinition) -> None:
     kind = QUEUE_TYPES[queue_type_of(arguments)]
     for name, check in kind.argument_checks.items():
         _refuse_wrong(check, name, arguments, subject)
-    for field in arguments:
+    # RabbitMQ 4.0 adds the type where it is not given, and sorts the arguments thereby.
+    for field in arguments if arguments.get("x-queue-type") is not None else arguments.sorted():
         if field.name in ARGUMENT_NAMES and field.name not in kind.argument_checks:
             raise PreconditionFailed(f"invalid arg '{field.name}' for {subject} of queue type rabbit_{kind.type}_queue")
     if (problem := kind.problem_with(arguments)) is not None:

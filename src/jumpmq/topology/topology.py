@@ -82,6 +82,7 @@ class Topology:
         fences: the changes of rings that queues wait for.
         past: what was counted of virtual hosts that are gone.
         applied: how many changes were decided, accepted or refused; a restart does not forget where the log is shared.
+        deciding: the number of the last change whose decision has begun, the same in all processes.
         counters: the next number of a queue, by home.
         revision: grows with each change: what was concluded from definitions holds as long as it is the same.
         listeners: called with each change that took effect, first the one that was proposed.
@@ -118,7 +119,7 @@ class Topology:
         self.users: dict[str, User] = {}
         self.global_parameters: dict[str, Any] = {}
         self.records = records.Records(journal, shared)
-        self.applied = 0
+        self.applied = self.deciding = 0
         self.holdings = Holdings()
         self.fences = Fences(self, journal)
         self.past = Past()
@@ -228,11 +229,12 @@ class Topology:
         if self.log is not None:
             self.refuse_own_end(pending.change)
             pending.change = self.log.placed(pending.change)
+        pending.number = self.deciding = pending.number or self.applied + 1
         try:
             self.check(pending.change)
             effects = yield from take_effect(self, pending.change)
         finally:
-            pending.number = self.applied = pending.number or self.applied + 1
+            self.applied = pending.number
             self.records.put_applied(self.applied)
         if self.log is not None:
             self.log.note(pending)

@@ -57,6 +57,25 @@ def test_a_moved_key_waits_and_operators_see_why(broker: jumpmq.RunningBroker, u
     publisher.close()
 
 
+def test_a_queue_that_was_unbound_is_emptied_by_members_that_come_later(broker: jumpmq.RunningBroker, unique) -> None:
+    exchange, checker = unique("shrunk"), Checker()
+    with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare(exchange, "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
+        grow(broker.port, exchange, 0, 1)
+        publisher = Publisher(broker.port, exchange, checker)
+        with Member(broker.port, exchange, "g", "first", checker, prefetch=1000, arguments=SOON) as member:
+            publisher.publish(KEYS, 2)
+            until(lambda: len(member.held) == 2 * KEYS, member)
+            channel.queue_unbind(f"{exchange}-0", exchange, "1")
+            publisher.publish(KEYS, 1)
+    with Member(broker.port, exchange, "g", "second", checker, arguments=SOON) as member:
+        until(lambda: checker.left == 0, member, settle=True)
+        assert f"{exchange}-0" in member.queues
+    checker.check()
+    publisher.close()
+
+
 def test_a_fence_is_lifted_by_an_operator(broker: jumpmq.RunningBroker, unique) -> None:
     exchange = unique("lifted")
     with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pika
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 from tests.broker.consumer_groups.checker import Checker
 from tests.broker.consumer_groups.members import Member
 from tests.broker.consumer_groups.members import until as soon
@@ -18,6 +19,7 @@ from tests.http.api import API
 from tests.http.running_homes import RunningHomes, running_homes
 
 from jumpmq.topology.common_log import Follower
+from jumpmq.topology.fences import LOOK_INTERVAL
 
 HOMES = (1, 2, 3)
 
@@ -31,7 +33,15 @@ def running(tmp_path: Path) -> Iterator[RunningHomes]:
             connection.channel().exchange_declare("orders", "x-consistent-hash", durable=True, arguments=ordered)
         for home in HOMES:
             bind(homes, home, f"q{home}")
+        refused(homes, 1)
         yield homes
+
+
+def refused(running: RunningHomes, home: int) -> None:
+    """Ask for what is refused: it is no change of the log, but decided at the home that orders it."""
+    url = pika.URLParameters(running.url(home))
+    with pika.BlockingConnection(url) as connection, pytest.raises(ChannelClosedByBroker):
+        connection.channel().queue_bind(f"q{home}", "missing")
 
 
 def bind(running: RunningHomes, home: int, name: str, weight: str = "1") -> None:
@@ -79,7 +89,7 @@ def fences(running: RunningHomes) -> list[dict[str, Any]]:
     return found
 
 
-def test_messages_wait_for_those_at_other_homes(running: RunningHomes) -> None:
+def test_messages_wait_for_those_at_other_homes(running: RunningHomes, caplog: pytest.LogCaptureFixture) -> None:
     checker = Checker()
     publishers = [Publisher(running, home, checker) for home in HOMES]
     with member(running, 1, checker) as one:
@@ -92,7 +102,11 @@ def test_messages_wait_for_those_at_other_homes(running: RunningHomes) -> None:
         soon(lambda: {found["source"] for found in fences(running)} >= {"q1", "q2", "q3"}, one)
         waiting = [found for found in fences(running) if found["queue"] == "new"]
         assert sum(found["remaining"] for found in waiting[:3]) >= 1
+        asked = time.monotonic() + LOOK_INTERVAL + 0.5
+        soon(lambda: time.monotonic() > asked, one)
         assert not any(queue == "new" for _, _, queue in one.held.values())
+        assert {found["source"] for found in fences(running)} >= {"q1", "q2", "q3"}
+        assert "has not made change" not in caplog.text
         soon(lambda: not checker.left, one, settle=True)
         soon(lambda: not fences(running), one)
         assert "new" in one.queues

@@ -306,10 +306,13 @@ class ConsumerGroups:
         """
         names = list(self._names(live, host)) if host is not None else []
         bound = set(names)
-        unbound = {
+        shared = set(live.queues.values())
+        waited_for = self._topology.fences.sources(live.vhost, live.source) if live.kind == "exchange" else set()
+        unbound = {  # if nobody consumed those that others wait for, they would wait without end
             queue.name: queue
-            for queue in set(live.queues.values())
+            for queue in shared | waited_for
             if queue.name not in bound and not queue.deleted and not queue.moved and _left(queue, live)
+            if queue in shared or self._problem(live, queue) is None
         }
         live.unbound = set(unbound)
         queues: dict[Unit, Queue] = {}

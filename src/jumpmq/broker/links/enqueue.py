@@ -20,7 +20,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Part, State
 from jumpmq.broker.commit.turns import Client, Turns
-from jumpmq.broker.links.link import Link
+from jumpmq.broker.links.link import Handler, Link
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.units import NotKnownYet, Unit, decoded, destination
 from jumpmq.broker.routing.elsewhere import Sent, may_refuse
@@ -166,6 +166,7 @@ class Enqueue:
         on_ready: called with the link to a home whose queues are there.
         is_dead: whether the process of a home that has no link is known to have ended.
         is_ahead: whether a home may route by a ring that is not that of all homes yet: what it sends waits.
+        in_order: act on records, by kind, in order with the messages that another home sends.
     """
 
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
@@ -180,10 +181,11 @@ class Enqueue:
         self.on_ready: list[Callable[[Link], None]] = []
         self._outgoing: dict[int, _Outgoing] = {}  # by home
         self._incoming: dict[int, _Incoming] = {}  # the same
-        self._early: dict[int, deque[tuple[int, bytes]]] = {}  # by home, what names a queue that is not known here yet
-        links.handlers[UNIT] = lambda link, payload: self._take(link, UNIT, payload)
+        self._early: dict[int, deque[tuple[int, bytes]]] = {}  # by home, what came too early, and what came after it
+        self.in_order: dict[int, Handler] = {REPLY: self._take_reply}
+        links.handlers[UNIT] = lambda link, payload: self.take(link, UNIT, payload)
         links.handlers[ANSWER] = self._answered
-        links.handlers[REPLY] = lambda link, payload: self._take(link, REPLY, payload)
+        links.handlers[REPLY] = lambda link, payload: self.take(link, REPLY, payload)
         links.handlers[READY] = lambda link, payload: self._ready(link)
         links.on_up.append(self._up)
         links.on_down.append(self._down)
@@ -268,12 +270,13 @@ class Enqueue:
 
     # --- taking ---
 
-    def _take(self, link: Link, kind: int, payload: memoryview) -> None:
+    def take(self, link: Link, kind: int, payload: memoryview) -> None:
+        """Act on messages, or on a record that comes in order with them."""
         early = self._early.get(link.peer)
         if early is not None:
             early.append((kind, bytes(payload)))
-        elif kind == REPLY:
-            self._take_reply(link, payload)
+        elif (act := self.in_order.get(kind)) is not None:
+            act(link, payload)
         elif self.is_ahead(link.peer) or not self._take_unit(link, payload):
             self._early[link.peer] = deque([(kind, bytes(payload))])
             asyncio.get_running_loop().call_later(TOLD, self._look_at_early, link, self._early[link.peer])
@@ -287,8 +290,8 @@ class Enqueue:
         with self._turns.turn():
             while early:
                 kind, payload = early[0]
-                if kind == REPLY:
-                    self._take_reply(link, memoryview(payload))
+                if (act := self.in_order.get(kind)) is not None:
+                    act(link, memoryview(payload))
                 elif self.is_ahead(link.peer) or not self._take_unit(link, memoryview(payload)):
                     asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
                     return

@@ -92,8 +92,6 @@ class OtherHomes:
         self.enqueue.on_ready.append(self.outbox.ready)
         self.moves = Moves(self.links, turns, self.outbox)
         self.relocating = Relocating(self.links, self.outbox)
-        self.ring_changes = RingChanges(self.links, turns)
-        self.enqueue.is_ahead = self.taking.is_ahead = self.ring_changes.is_ahead
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links)
         self.served_channels = ServedChannels(self.links)
@@ -104,6 +102,8 @@ class OtherHomes:
         self._on_failure = on_failure  # ends the process
         self._turns = turns  # those of the broker
         self._on_disk = OnDisk(turns)  # calls back when what was changed is on disk
+        self.ring_changes = RingChanges(self.links, turns, self.enqueue, self._on_disk)
+        self.taking.is_ahead = self.ring_changes.is_ahead
         self._member = member  # this node in its cluster
         if member is not None:
             self.enqueue.is_dead = member.is_dead

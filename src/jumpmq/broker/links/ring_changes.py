@@ -9,7 +9,7 @@ the old ring is in its queues when the change is noted, and nothing that was rou
 A home that tells nothing is waited for no longer than :data:`PATIENCE`: then its messages of these keys may overtake
 others.
 
-How much is left at a mark is asked of its home, once a second; that nothing is left is told at once.
+How much is left at a mark is asked of its home, once a second; that nothing is left is told once it is on disk.
 """
 
 import asyncio
@@ -20,8 +20,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.links.enqueue import Enqueue
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.log_link import OnDisk
 from jumpmq.topology import Topology
 from jumpmq.topology.fences import MarkName
 
@@ -53,15 +55,18 @@ class Pause(Protocol):
 class RingChanges:
     """What this home knows of the others' rings; see :class:`~jumpmq.topology.fences.Others`."""
 
-    def __init__(self, links: Links, turns: Turns) -> None:
+    def __init__(self, links: Links, turns: Turns, enqueue: Enqueue, on_disk: OnDisk) -> None:
         self._links = links  # one to each other home
         self._turns = turns  # those of the broker
+        self._on_disk = on_disk  # calls back when what was settled is on disk
         self._topology: Topology  # its fences note changes
         self._pause: Pause  # has clients wait
         self._serves = False  # whether its queues are there
         self._made: dict[int, int] = {}  # what the homes whose links are up have told last
         self._waits: dict[int, asyncio.TimerHandle] = {}  # changes that others have not made, with what ends the wait
-        links.handlers[MADE] = self._on_made
+        links.handlers[MADE] = lambda link, payload: enqueue.take(link, MADE, payload)
+        enqueue.in_order[MADE] = self._on_made
+        enqueue.is_ahead = self.is_ahead
         links.handlers[ASK] = self._on_ask
         links.handlers[LEFT] = self._on_left
         links.on_up.append(self._up)
@@ -148,7 +153,9 @@ class RingChanges:
             self._tell(link, [(mark, 0)])
 
     def _tell(self, link: Link, left: Iterable[tuple[MarkName, int]]) -> None:
-        link.send(LEFT, json.dumps([[*mark, count] for mark, count in left]).encode())
+        """Tell it once it is on disk: what is settled in memory alone comes again after a kill."""
+        told = json.dumps([[*mark, count] for mark, count in left]).encode()
+        self._on_disk(lambda: link.send(LEFT, told))
 
     def _on_ask(self, link: Link, payload: memoryview) -> None:
         if not self._serves:
