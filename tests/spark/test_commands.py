@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pika
 import pytest
 from tests.http.api import API
 from tests.spark.processes import SHORT_LIVED
@@ -105,6 +106,28 @@ def test_uniformity(spark, broker, channel, tmp_path):
     said = run("uniformity", "--exchange", "x", "--url", broker.http_url, "--report", report)
     assert re.search(r"q1: \d+ keys \(30 expected\)", said)
     assert "<svg" in report.read_text() and self_contained(report.read_text())
+
+
+@pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
+def test_what_is_hashed_is_counted(spark, broker, channel, kind):
+    """A header, by its type: the routing keys are all alike."""
+    channel.exchange_declare("h", kind, arguments={"hash-header": "customer"})
+    for number in range(3):
+        channel.queue_declare(f"h{number}")
+        channel.queue_bind(f"h{number}", "h", "1")
+    for number in range(60):
+        for customer in (number % 20, f"c{number % 20}"):
+            channel.basic_publish("h", "same", b"", pika.BasicProperties(headers={"customer": customer}))
+    channel.basic_publish("h", "same", b"")
+    api = API(broker.http_url)
+    while sum(ready := [api.counts(f"h{number}")[0] for number in range(3)]) < 121:
+        pass
+    said = run("uniformity", "--exchange", "h", "--url", broker.http_url)
+    found = re.findall(r"(h\d): (\d+) keys \([\d.]+ expected\), (\d+) messages", said)
+    assert {name: int(messages) for name, _, messages in found} == {f"h{n}": count for n, count in enumerate(ready)}
+    assert sum(int(keys) for _, keys, _ in found) == 41
+    said = run("plan", "h", "--add", "h3", "--url", broker.http_url)
+    assert "of 41 keys move" in said and "of 121 messages" in said
 
 
 def test_plan(spark, broker, channel, tmp_path):

@@ -19,8 +19,6 @@ from jumpmq.cli.errors import INTERRUPTED, fail
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jumpmq.spark.router import Router
-
 
 class Format(StrEnum):
     """Of a table of files."""
@@ -204,12 +202,11 @@ def plan(
 
         _tell_unread(url, vhost)
         before = Router.from_broker(url, exchange, vhost)
-        after = changed(before, add or [], remove or [])
         if keys is None:
-            frame = waiting_keys(spark, url, vhost, exchange)
+            frame, before = waiting_keys(spark, url, vhost, exchange, before)
         else:
-            frame = spark.read.text(keys).withColumnRenamed("value", "routing_key")
-        found = movement(frame, "routing_key", before, after)
+            frame = spark.read.text(keys).withColumnRenamed("value", "key")
+        found = movement(frame, "key", before, changed(before, add or [], remove or []))
         for move in found.moves:
             places = f"{_place(move.source)} -> {_place(move.target)}"
             typer.echo(f"{places}: {move.keys:,} keys, {move.messages:,} messages")
@@ -228,8 +225,8 @@ def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange:
     from jumpmq.spark.router import Router
     from jumpmq.spark.spread import uniformity as measure
 
-    router: Router = Router.from_broker(url, exchange, vhost)
-    found = measure(waiting_keys(spark, url, vhost, exchange), "routing_key", router)
+    frame, router = waiting_keys(spark, url, vhost, exchange, Router.from_broker(url, exchange, vhost))
+    found = measure(frame, "key", router)
     for share in found.shares:
         typer.echo(
             f"{share.queue}: {share.keys:,} keys ({share.expected_keys:,.0f} expected), "

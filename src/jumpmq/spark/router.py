@@ -146,15 +146,30 @@ class Router:
         """Places in ``destinations`` of messages with these octets of AMQP properties, by the header or property that
         the exchange hashes.
         """
+        return self.places_of(self.hashed_of(properties))
+
+    def places_of(self, keys: list[bytes | int | None]) -> pa.Array:
+        """Places in ``destinations`` of keys as :func:`jumpmq.hashing.header_key` makes them; None where there is
+        none.
+        """
+        if self.ring is None:
+            return pa.array(
+                moduli([b"" if key is None else _digits(key) for key in keys], len(self.destinations)), pa.int32()
+            )
+        return pa.array(self.ring.route_index([MISSING if key is None else key for key in keys]), pa.int32())
+
+    def hashed_of(self, properties: pa.Array) -> list[bytes | int | None]:
+        """What is hashed of messages with these octets of AMQP properties; None where it is not there."""
         assert self.hashed is not None, "the exchange hashes a header or property"
         kind, name = self.hashed
         place = Properties.place("headers" if kind == "header" else name)
         messages = [Message("", b"", octets or NO_PROPERTIES, b"", False, 0) for octets in properties.to_pylist()]
-        missing = b"" if self.ring is None else MISSING
-        keys, _ = hash_keys(messages, place, name.encode() if kind == "header" else b"", missing)
-        if self.ring is None:
-            return pa.array(moduli([_digits(key) for key in keys], len(self.destinations)), pa.int32())
-        return pa.array(self.ring.route_index(keys), pa.int32())
+        missing: Any = None
+        return list(hash_keys(messages, place, name.encode() if kind == "header" else b"", missing)[0])
+
+    def shown(self, key: object) -> str:
+        """A key, for people."""
+        return bytes(key).decode("utf-8", "replace") if isinstance(key, bytes | bytearray) else str(key)
 
     def _octets(self, keys: pa.Array) -> pa.Array:
         """Keys as the octets that a modulus hash exchange hashes."""

@@ -150,7 +150,7 @@ def _counter(router: Router) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
                 counted[router.destinations[place], "messages"] += messages
             for row in pc.select_k_unstable(table, HOT_KEYS, [("messages", "descending")]).to_pylist():
                 key, queue = batch.column("key")[row].as_py(), router.destinations[table["place"][row].as_py()]
-                hottest.append((table["messages"][row].as_py(), _shown(key), queue))
+                hottest.append((table["messages"][row].as_py(), router.shown(key), queue))
             hottest = nlargest(HOT_KEYS, hottest, key=lambda one: one[0])
         rows = [
             {
@@ -209,7 +209,3 @@ def _skew(counts: Mapping[str, int], weights: Mapping[str, int]) -> float:
     """How many messages are in a queue too many."""
     everything, weight = sum(counts.values()), sum(weights.values())
     return sum(abs(counts[queue] - everything * weights[queue] / weight) for queue in weights) / 2
-
-
-def _shown(key: object) -> str:
-    return bytes(key).decode("utf-8", "replace") if isinstance(key, bytes | bytearray) else str(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jumpmq.hashing import HashRing
 from jumpmq.hashing.ring import HashFunction
 from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.message_keys import MessageRouter, message_keys
 from jumpmq.spark.router import Router
 from jumpmq.spark.spread import SpreadTest, spread_test
 
@@ -47,10 +49,18 @@ def _counter(routers: Sequence[Router]) -> Callable[[Iterator[pa.RecordBatch]], 
     return count_keys
 
 
-def waiting_keys(spark: SparkSession, url: str, vhost: str, exchange: str) -> DataFrame:
-    """The routing keys of the messages that wait in an exchange's queues."""
-    reader = spark.read.format("jumpmq").schema("routing_key binary")
-    return reader.options(url=url, vhost=vhost, exchange=exchange).load()
+def waiting_keys(spark: SparkSession, url: str, vhost: str, exchange: str, router: Router) -> tuple[DataFrame, Router]:
+    """What an exchange hashes of the messages that wait in its queues, as the column ``key``, and the decision for it.
+
+    Args:
+        router: the exchange's.
+    """
+    column = "routing_key" if router.hashed is None else "amqp_properties"
+    reader = spark.read.format("jumpmq").schema(f"{column} binary")
+    frame = reader.options(url=url, vhost=vhost, exchange=exchange).load()
+    if router.hashed is None:
+        return frame.withColumnRenamed(column, "key"), router
+    return message_keys(frame, router), MessageRouter.like(router)
 
 
 def changed(before: Router, add: Sequence[str], remove: Sequence[str]) -> Router:
@@ -65,7 +75,8 @@ def changed(before: Router, add: Sequence[str], remove: Sequence[str]) -> Router
             if name not in left:
                 raise JumpMQError(f"'{name}' is not bound")
             del left[name]
-        return Router(None, tuple(sorted({*left, *(_weighted(one)[0] for one in add)})), before.source)
+        names = {*left, *(_weighted(one)[0] for one in add)}
+        return replace(before, destinations=tuple(sorted(names, key=_modulus_place)))
     ring = HashRing.restore(before.ring.state())
     try:
         for name in remove:
@@ -74,7 +85,12 @@ def changed(before: Router, add: Sequence[str], remove: Sequence[str]) -> Router
             ring.add(*_weighted(one))
     except (KeyError, ValueError) as error:
         raise JumpMQError(str(error.args[0])) from None
-    return Router(ring, tuple(ring.names), before.source)
+    return replace(before, ring=ring, destinations=tuple(ring.names))
+
+
+def _modulus_place(name: str) -> tuple[bool, bytes]:
+    """A modulus counts exchanges before queues."""
+    return not name.startswith("exchange:"), name.removeprefix("exchange:").encode()
 
 
 def _weighted(text: str) -> tuple[str, int]:

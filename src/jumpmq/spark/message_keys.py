@@ -1,0 +1,64 @@
+"""What an exchange hashes of messages, as a column: of a header or property, octets that keep its type.
+
+Text and octets are behind a ``t``, what has a number (:func:`jumpmq.hashing.header_key`) is that number's digits behind
+an ``n``, and what messages without the header or property have in common is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.functions import col
+from pyspark.sql.pandas.functions import arrow_udf
+
+from jumpmq.spark.router import Router
+
+TEXT, NUMBER = b"t", b"n"
+
+
+@dataclass(frozen=True)
+class MessageRouter(Router):
+    """The decision for keys that :func:`message_keys` has made."""
+
+    @classmethod
+    def like(cls, router: Router) -> MessageRouter:
+        """The same decision."""
+        return cls(**{field.name: getattr(router, field.name) for field in fields(router)})
+
+    def places(self, keys: pa.Array) -> pa.Array:
+        return self.places_of([_read(key) for key in keys.to_pylist()])
+
+    def shown(self, key: object) -> str:
+        assert isinstance(key, bytes)
+        return super().shown(key[1:]) if key else "(none)"
+
+
+def message_keys(frame: DataFrame, router: Router, column: str = "key") -> DataFrame:
+    """Add what the exchange hashes of each message; a :class:`MessageRouter` knows where it goes.
+
+    Args:
+        frame: has the column ``amqp_properties``.
+        router: of an exchange that hashes a header or property.
+    """
+
+    def make(properties: pa.Array) -> pa.Array:
+        return pa.array(map(_written, router.hashed_of(properties)), pa.binary())
+
+    make.__annotations__ = {"properties": pa.Array, "return": pa.Array}
+    function: Callable[..., Column] = arrow_udf(make, "binary")  # type: ignore[call-overload]
+    return frame.withColumn(column, function(col("amqp_properties")))
+
+
+def _written(key: bytes | int | None) -> bytes:
+    if key is None:
+        return b""
+    return NUMBER + b"%d" % key if isinstance(key, int) else TEXT + key
+
+
+def _read(key: bytes) -> bytes | int | None:
+    if not key:
+        return None
+    return int(key[1:]) if key[:1] == NUMBER else key[1:]
