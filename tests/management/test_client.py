@@ -26,6 +26,14 @@ def test_urls_that_are_none(url):
         ManagementClient(url)
 
 
+@pytest.mark.parametrize("password", ["s#ecret", "s/ecret", "s?ecret", "[secret", "s@ecret", "secret"])
+@pytest.mark.parametrize("url", ["http://guest:{}@h:port", "ftp://guest:{}@h", "guest:{}@h"])
+def test_no_password_is_shown(url, password):
+    with pytest.raises(InvalidRequest, match=r"\*\*\*@h") as error:
+        ManagementClient(url.format(password))
+    assert "ecret" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("url", "address"), [("http://h", "http://h:15672"), ("https://[::1]/x/", "https://[::1]:15671/x")]
 )

@@ -47,10 +47,13 @@ class ManagementClient:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
-        except ValueError as error:
-            raise InvalidRequest(f"{url!r} is not a management URL: {error}") from None
+        except ValueError:
+            raise InvalidRequest(
+                f"{_without_secret(url)!r} is not a management URL: its host or port makes no sense; in a password "
+                "/ is written %2F, # %23 and ? %3F"
+            ) from None
         if parts.scheme not in DEFAULT_PORTS or not host:
-            raise InvalidRequest(f"{url!r} is not a management URL such as {DEFAULT_URL}")
+            raise InvalidRequest(f"{_without_secret(url)!r} is not a management URL such as {DEFAULT_URL}")
         self._secure = parts.scheme == "https"  # whether with TLS
         self._host, self._port = host, port or DEFAULT_PORTS[parts.scheme]
         self._path = parts.path.rstrip("/")
@@ -173,6 +176,13 @@ class ManagementClient:
             case 404 | 405:
                 return Refusal(f"{self.address} has no {place}", code, reason)
         return Refusal(reason or f"{self.address}{place} answered {code} {response.reason}", code, reason)
+
+
+def _without_secret(url: str) -> str:
+    """A URL that may make no sense, without user and password."""
+    before, at, after = url.rpartition("@")
+    scheme, apart, _ = before.rpartition("://")
+    return f"{scheme}{apart}***{at}{after}" if at else url
 
 
 def _spoken(line: str) -> str:
