@@ -7,7 +7,8 @@ import signal
 import pika
 import pytest
 from tests.http.api import API, publish
-from tests.http.site.conftest import Site
+from tests.http.site.conftest import PHONE, Site
+from tests.http.site.test_views import problems
 from tests.waiting import PATIENCE, until
 
 import jumpmq
@@ -88,6 +89,70 @@ def test_a_queue_that_is_named_like_a_place_in_a_path_is_shown_and_deleted(api, 
     site.confirm("Purge").confirm("Delete")
     with pytest.raises(pika.exceptions.ChannelClosedByBroker):
         channel.queue_declare(name, passive=True)
+
+
+ODD_NAMES = ["..", "x" * 255, "\u202eright to left\u202c", "tabs\tand\x01more", "a/b?c#d%2F&e=f", " "]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=["dots", "long", "bidirectional", "control", "address", "blank"])
+def test_odd_names_of_groups_and_of_what_waits_fit_a_phone_and_can_be_followed(api, broker, open_page, name):
+    api.request("PUT", "vhosts", "odd")
+    api.request("PUT", "permissions", "odd", "guest", json=dict.fromkeys(("configure", "write", "read"), ".*"))
+    parameters = pika.URLParameters(broker.amqp_url)
+    parameters.virtual_host = "odd"
+    parameters.client_properties = {"connection_name": name}
+    with pika.BlockingConnection(parameters) as connection:
+        channel, queues = connection.channel(), (name, name[:-1] + "2")
+        channel.exchange_declare(name, "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
+        channel.confirm_delivery()
+        for queue in queues:
+            channel.queue_declare(queue, durable=True)
+            channel.queue_bind(queue, name, "1")
+            for number in range(40):
+                channel.basic_publish(name, str(number), b"x")
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume(queues[0], lambda *_: None, arguments={"x-consumer-group": name}, consumer_tag=name[:200])
+        site = open_page(viewport=PHONE)
+        for view in (("groups",), ("consumers",), ("groups", "odd", "queue", name, name), ("why", "odd", queues[1])):
+            site.go(*view).settle()
+            assert site.page.locator(".failure").count() == 0, view
+            assert site.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
+        assert problems(site.page) == []
+        site.follow(site.page.get_by_label("Keys that wait").locator("tbody a").first).see("Last message's number")
+        assert site.page.get_by_role("heading", level=1).inner_text().split() == name.split()
+        site.press("Lift").press("Lift", site.page.get_by_role("dialog")).see("It waits no more")
+        until(lambda: api.get("fences") == [])
+    api.request("DELETE", "vhosts", "odd")
+
+
+def test_a_user_with_no_rights_sees_empty_lists_and_no_complaint(api, channel, open_page):
+    channel.queue_declare("secret", durable=True)
+    api.request("PUT", "users", "nobody", json={"password": "secret", "tags": "management"})
+    site = open_page("nobody", "secret", viewport=PHONE)
+    for view in ("queues", "consumers", "groups", "readers", "limits", "vhosts", "policies"):
+        site.go(view).settle()
+        assert site.page.get_by_text("secret").count() == 0, view
+        assert site.page.locator(".failure").count() == 0, view
+    site.page.goto(f"{site.address}#/queues/%2F/secret")
+    site.see("User not authorised to access virtual host")
+
+
+def test_a_thousand_incidents_stay_below_a_third_of_the_page(site):
+    one = {"kind": "slow-consumer", "severity": "warning", "object": "queue", "vhost": "/", "text": "x " * 200}
+    one |= {"advice": "y", "messages": 10, "growth": 1.0, "full_in": None, "since": 1.0}
+    one |= {"symptoms": [], "count": 1, "names": [], "pattern": ""}
+    many = [one | {"name": f"queue-{number}", "queue": f"queue-{number}"} for number in range(1000)]
+    site.page.route("**/api/incidents", lambda route: route.fulfill(json=many))
+    site.page.reload()
+    rows = site.page.get_by_label("Warnings").get_by_role("listitem")
+    site.see("and 900 more")
+    assert rows.count() == 100
+    box = site.page.get_by_label("Warnings").bounding_box()
+    assert box["height"] <= site.page.viewport_size["height"] / 2
+    asked = []
+    site.page.on("request", lambda request: asked.append(request.url) if "/history/queues/" in request.url else None)
+    site.page.wait_for_timeout(6000)
+    assert len(asked) < 100, "the line of each is not asked for"
 
 
 def test_a_view_that_cannot_be_drawn_says_so(site):

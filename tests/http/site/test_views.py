@@ -29,7 +29,9 @@ VIEWS = {
     "channels": ("channels",),
     "consumers": ("consumers",),
     "groups": ("groups",),
+    "group": ("groups", "/", "queue", "orders-3", "billing"),
     "why": ("why", "/", "orders-1"),
+    "why-fenced": ("why", "/", "orders-5"),
     "readers": ("readers",),
     "vhosts": ("vhosts",),
     "users": ("users",),
@@ -55,7 +57,8 @@ def views(api):
 @pytest.fixture
 def busy(api, channel):
     """A broker in which every view has something to show."""
-    channel.exchange_declare("orders", "x-consistent-hash", durable=True, arguments={"hash-header": "customer"})
+    arguments = {"hash-header": "customer", "ordered-scaling": True}
+    channel.exchange_declare("orders", "x-consistent-hash", durable=True, arguments=arguments)
     for number in range(1, 5):
         channel.queue_declare(f"orders-{number}", durable=True)
         channel.queue_bind(f"orders-{number}", "orders", str(number))
@@ -69,6 +72,9 @@ def busy(api, channel):
         headers = {"customer": f"customer-{number % 90}"} if number % 20 else {}
         channel.basic_publish("orders", "", b"order", properties(headers))
     publish(channel, "read", [b"row"] * 10)
+    channel.queue_declare("orders-5", durable=True)
+    channel.queue_bind("orders-5", "orders", "5")
+    channel.basic_consume("orders-3", lambda *_: None, arguments={"x-consumer-group": "billing"})
     api.post("readers", "/", "nightly", "reserve", body={"queues": {"read": None}, "max_messages": 5, "lease": 600})
     channel.basic_consume("orders-1", lambda *_: None)
     channel.basic_consume("clicks", lambda *_: None)
@@ -119,7 +125,7 @@ def test_a_connection_and_a_channel_are_found_and_drawn_over_time(busy, site):
     site.page.locator(".chart canvas").nth(1).wait_for()
 
 
-def test_which_consumer_is_slow(busy, broker, channel, site):
+def test_which_consumer_is_slow(api, broker, channel, site):
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "the slow one"}
     channel.basic_qos(prefetch_count=2)
@@ -130,7 +136,7 @@ def test_which_consumer_is_slow(busy, broker, channel, site):
         slow.basic_consume("work", lambda *_: None)
         channel.basic_consume("work", lambda _, method, *__: channel.basic_ack(method.delivery_tag))
         publish(channel, "work", [b"x"] * 300)
-        until(lambda: channel.connection.process_data_events(0.05) or busy.counts("work") == (0, 100))
+        until(lambda: channel.connection.process_data_events(0.05) or api.counts("work") == (0, 100))
         for view in (("consumers",), ("queues", "/", "work")):
             site.go(*view)
             consumers = site.page.get_by_role("region", name="Consumers").get_by_role("row")
@@ -161,7 +167,7 @@ def test_who_manages_sees_queues(busy, open_page):
 
 HOSTILE = "<img src=x onerror='window.hacked=1'>&amp;${window.hacked=1}<script>window.hacked=1</script>"
 
-NAMELESS = {("shards",), ("definitions",), ("log",), ("nodes",), ("groups",)}
+NAMELESS = {("shards",), ("definitions",), ("log",), ("nodes",)}
 """Where none of these names is shown."""
 
 
@@ -182,12 +188,16 @@ def hostile(busy, broker):
     connection = pika.BlockingConnection(parameters)
     channel = connection.channel()
     channel.queue_declare(HOSTILE, durable=True, arguments={HOSTILE: HOSTILE})
-    channel.exchange_declare(HOSTILE, "x-consistent-hash", durable=True, arguments={"hash-header": HOSTILE})
+    arguments = {"hash-header": HOSTILE, "ordered-scaling": True}
+    channel.exchange_declare(HOSTILE, "x-consistent-hash", durable=True, arguments=arguments)
     channel.exchange_declare("clicks" + HOSTILE, "x-modulus-hash", durable=True)
     channel.queue_bind(HOSTILE, HOSTILE, "1", {HOSTILE: HOSTILE})
     for number in range(200):
         headers = {HOSTILE: HOSTILE} if number % 2 else {}
         channel.basic_publish(HOSTILE, HOSTILE[:200], HOSTILE.encode(), pika.BasicProperties(headers=headers))
+    channel.queue_declare("new" + HOSTILE, durable=True)
+    channel.queue_bind("new" + HOSTILE, HOSTILE, "9")
+    channel.basic_consume("new" + HOSTILE, lambda *_: None, arguments={"x-consumer-group": HOSTILE})
     body = {"queues": {HOSTILE: None}, "max_messages": 5, "lease": 600}
     busy.post("readers", HOSTILE, "g" + HOSTILE, "reserve", body=body)
     busy.request("DELETE", "queues", HOSTILE, "no" + HOSTILE)
@@ -201,6 +211,8 @@ def hostile(busy, broker):
             ("messages", HOSTILE, HOSTILE),
             ("exchanges", HOSTILE, HOSTILE),
             ("rings", HOSTILE, HOSTILE),
+            ("why", HOSTILE, HOSTILE),
+            ("groups", HOSTILE, "queue", "new" + HOSTILE, HOSTILE),
         ),
         *(("what-if", HOSTILE, HOSTILE), ("shards", HOSTILE, "clicks" + HOSTILE)),
         *(("connections", one["connection_details"]["name"]), ("channels", one["name"])),

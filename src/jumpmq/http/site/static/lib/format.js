@@ -49,6 +49,9 @@ export const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], {
 /** A value of AMQP as text: strings as they are, all else as JSON. */
 export const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
+/** A name, in quotes where there would be nothing to see. */
+export const name = (text) => (text.trim() ? text : JSON.stringify(text));
+
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
 /** A channel by the name that the client gave its connection, if it gave one, and its number. */

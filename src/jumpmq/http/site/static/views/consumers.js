@@ -7,7 +7,7 @@ import { html, Mark, Page, ServerTable } from "../lib/ui.js";
 export const keyOf = (one) => [one.channel_details?.name, one.consumer_tag, one.queue.vhost, one.queue.name].join("\n");
 
 export const columns = [
-  { key: "queue", label: "Queue", sort: "queue.name", class: "name", render: (one) => html`<a href=${link("queues", one.queue.vhost, one.queue.name)}>${one.queue.name}</a>` },
+  { key: "queue", label: "Queue", sort: "queue.name", class: "name", render: (one) => html`<a href=${link("queues", one.queue.vhost, one.queue.name)}>${format.name(one.queue.name)}</a>` },
   { label: "Tag", sort: "consumer_tag", render: (one) => html`<code>${one.consumer_tag}</code>` },
   { label: "Client", sort: "channel_details.user_provided_name", class: "name", render: (one) => one.channel_details && html`<a href=${link("channels", one.channel_details.name)}>${format.channel(one.channel_details, one.channel_details)}</a>` },
   { label: "User", sort: "channel_details.user", render: (one) => one.channel_details?.user },

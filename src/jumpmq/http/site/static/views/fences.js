@@ -6,14 +6,14 @@ import { listOf, useHost } from "../lib/host.js";
 import { link, useLive } from "../lib/live.js";
 import { Confirm, Failure, html, Panel, SortedTable, tell } from "../lib/ui.js";
 
-const queueOf = (vhost, name) => html`<a href=${link("queues", vhost, name)}>${name}</a>`;
+const queueOf = (vhost, name) => html`<a href=${link("queues", vhost, name)}>${format.name(name)}</a>`;
 
 const COLUMNS = [
   { label: "Waits for", sort: "source", class: "name", render: (one) => queueOf(one.vhost, one.source) },
   { label: "Left there", sort: "remaining", num: true, render: (one) => format.count(one.remaining) },
   { label: "Queue", sort: "queue", class: "name", render: (one) => queueOf(one.vhost, one.queue) },
   { label: "Wait", sort: "messages_held", num: true, render: (one) => format.count(one.messages_held) },
-  { label: "Exchange", sort: "exchange", class: "name", render: (one) => html`<a href=${link("exchanges", one.vhost, one.exchange)}>${one.exchange}</a>` },
+  { label: "Exchange", sort: "exchange", class: "name", render: (one) => html`<a href=${link("exchanges", one.vhost, one.exchange)}>${format.name(one.exchange)}</a>` },
   { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "For", sort: "seconds", num: true, render: (one) => format.span(one.seconds) },
 ];

@@ -8,11 +8,11 @@ import { Confirm, Failure, FormButton, html, Mark, Page, Panel, Table, tell, Til
 import { AllFences, FencesOf } from "./fences.js";
 
 const keyOf = (group) => [group.vhost, group.source_kind, group.source, group.name];
-const sourceOf = (group) => html`<a href=${link(`${group.source_kind}s`, group.vhost, group.source)}>${group.source}</a>`;
+const sourceOf = (group) => html`<a href=${link(`${group.source_kind}s`, group.vhost, group.source)}>${format.name(group.source)}</a>`;
 const trouble = (count) => count ? html`<${Mark} state="warning">${format.count(count)}<//>` : "0";
 
 const COLUMNS = [
-  { label: "Group", class: "name", render: (group) => html`<a href=${link("groups", ...keyOf(group))}>${group.name}</a>` },
+  { label: "Group", class: "name", render: (group) => html`<a href=${link("groups", ...keyOf(group))}>${format.name(group.name)}</a>` },
   { label: "Consumes", class: "name", render: sourceOf },
   { label: "Virtual host", key: "vhost" },
   { label: "", render: (group) => group.state !== "stable" && html`<${Mark}>${group.state}<//>` },
@@ -49,7 +49,7 @@ const MEMBERS = [
 ];
 
 const UNITS = [
-  { label: "Queue", class: "name", render: (unit) => html`<a href=${link("why", unit.vhost, unit.queue)}>${unit.queue}</a>` },
+  { label: "Queue", class: "name", render: (unit) => html`<a href=${link("why", unit.vhost, unit.queue)}>${format.name(unit.queue)}</a>` },
   { label: "Slot", num: true, render: (unit) => unit.slot ?? "" },
   { label: "Member", class: "name", render: (unit) => unit.owner ?? html`<${Mark} state="warning">none<//>` },
   { label: "Since", num: true, render: (unit) => format.span(unit.seconds) },

@@ -12,6 +12,10 @@ const HOUR = 3600;
 /** Fewer than this are unfolded by themselves: there is room for them. */
 const FEW = 3;
 
+/** Causes that are listed, and of these how many have their backlog drawn, which is asked for one by one. */
+const MOST = 100;
+const DRAWN = 20;
+
 const keyOf = (one) => [one.kind, one.object, one.vhost, one.pattern || one.name].join("\n");
 
 /** Until when (seconds since the epoch) which incidents are muted in this browser. */
@@ -44,8 +48,8 @@ export function Incidents() {
   const hidden = silent > 0 && html`<p class="note">${format.plural(silent, "cause")} muted. <button type="button" class="quiet" onClick=${unmute}>Show again</button></p>`;
   if (!shown.length) return html`${!silent && html`<p class="well"><span aria-hidden="true">✓</span> Nothing needs your attention.</p>`}${hidden}`;
   return html`<section aria-label="Warnings"><ul class="incidents" tabindex=${shown.length < FEW ? undefined : "0"}>
-    ${shown.map((one) => html`<${Incident} key=${keyOf(one)} one=${one} open=${shown.length < FEW} onMute=${() => change(one, HOUR)} />`)}
-  </ul>${hidden}</section>`;
+    ${shown.slice(0, MOST).map((one, number) => html`<${Incident} key=${keyOf(one)} one=${one} drawn=${number < DRAWN} open=${shown.length < FEW} onMute=${() => change(one, HOUR)} />`)}
+  </ul>${shown.length > MOST && html`<p class="note">and ${format.count(shown.length - MOST)} more</p>`}${hidden}</section>`;
 }
 
 /** Those about one queue, ring, shard or exchange, at the head of its page. */
@@ -56,11 +60,11 @@ export function IncidentsOf({ vhost, name, queue }) {
     : one.object !== "queue" && one.name === name);
   const found = data?.filter(concerns) ?? [];
   return found.length > 0 && html`<ul class="incidents" aria-label="What is wrong here">
-    ${found.map((one) => html`<${Incident} key=${keyOf(one)} one=${one} open here=${name} />`)}
+    ${found.map((one) => html`<${Incident} key=${keyOf(one)} one=${one} drawn open here=${name} />`)}
   </ul>`;
 }
 
-function Incident({ one, open, here, onMute }) {
+function Incident({ one, drawn, open, here, onMute }) {
   const [unfolded, setUnfolded] = useState(open);
   const to = place(one);
   const chain = one.symptoms.filter((each) => each.name !== one.name);
@@ -73,7 +77,7 @@ function Incident({ one, open, here, onMute }) {
         ${about && about !== one.name && about !== here && html`<span aria-hidden="true">→</span> <a href=${link("queues", one.vhost, about)}>${about}</a>`}
         ${one.vhost && one.vhost !== "/" && html`<span class="note">in ${one.vhost}</span>`}
         <span class="note trend">${trend(one)}</span>
-        ${about && html`<${Backlog} vhost=${one.vhost} name=${about} />`}
+        ${about && drawn && html`<${Backlog} vhost=${one.vhost} name=${about} />`}
         <span class="note">since ${format.clock(one.since)}</span>
     </div>
     <div class="unfolded" hidden=${!unfolded}>

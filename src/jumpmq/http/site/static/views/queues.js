@@ -18,7 +18,7 @@ const KINDS = ["classic", "quorum", "stream"];
 export const limitsOf = (queue) => html`${queue.durable && html`<${Mark}>durable<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//>`}`;
 
 const COLUMNS = [
-  { label: "Name", sort: "name", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${queue.name}</a>` },
+  { label: "Name", sort: "name", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${format.name(queue.name)}</a>` },
   { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "Kind", sort: "type", key: "type", minor: true },
   { label: "", render: limitsOf, minor: true },
