@@ -18,10 +18,11 @@ def test_a_limit_frees_room_while_another_stream_cannot_be_written(broker, api, 
     channel.queue_declare("stuck", durable=True, arguments=stream)
     (stuck,) = set((tmp_path / "broker" / "streams").iterdir()) - {directory}
     shutil.rmtree(stuck)
+    stuck.touch()  # a directory that is missing is made again
     with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as other:
         other.channel().basic_publish("", "stuck", b"never written")
     limit = {"pattern": "old", "definition": {"max-length-bytes": 3000}}
     with contextlib.suppress(requests.Timeout):  # it is in force; the answer waits for the streams
         api.session.put(f"{api.address}/api/policies/%2F/limit", json=limit, timeout=0.5)
     until(lambda: len(list(directory.iterdir())) < 4)
-    stuck.mkdir()
+    stuck.unlink()
