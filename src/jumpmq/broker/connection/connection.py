@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
             return self._buffer.small
         # Not every call is followed by buffer_updated, so what was kept must survive this one.
-        return self._buffer.after(self._partial_frame, self.protocol.holds_large_part)
+        return self._buffer.after(self._partial_frame, self.protocol.unfinished > 0 and self.protocol.holds_large_part)
 
     def buffer_updated(self, nbytes: int) -> None:
         self.reading.last = now = time.monotonic()
@@ -517,7 +517,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def charge_memory(self) -> None:
         unsent, unfinished = self.writing.waiting, self.protocol.unfinished
-        if not (unsent or unfinished or self.charges.held):
+        if not (unsent or unfinished or self.charges.passing):
             return
         self.charges.set("unsent", unsent)
         # While an alarm blocks the client its unfinished body stays so: counted, it might keep up the alarm for ever.

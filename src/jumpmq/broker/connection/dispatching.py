@@ -184,7 +184,7 @@ class Dispatcher:
         connection = self._connection
         channel = connection.channels.get(run.channel)
         if channel is not None:  # it may have been closed for an earlier piece of the run
-            if connection.charges.held:  # or a body that is now whole would count twice
+            if connection.charges.passing:  # or a body that is now whole would count twice
                 connection.charges.set("unfinished", connection.protocol.unfinished)
             self._guard(channel, m.BasicPublish, channel.publish, run)
             connection.rate.count(len(run.messages))

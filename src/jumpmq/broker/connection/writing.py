@@ -102,7 +102,7 @@ class Writing:
             self.octets += octets
             self.writes += 1
             unsent = self._transport.get_write_buffer_size()
-            if unsent or self._charges.held:
+            if unsent or self._charges.passing:
                 self._charges.set("unsent", unsent)
             if answers and self._expects_request:
                 self._busy_polling.begin()

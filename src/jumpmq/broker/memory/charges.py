@@ -2,6 +2,9 @@
 
 from jumpmq.queues.memory import MemoryAccount
 
+PASSING = frozenset({"unsent", "unfinished"})
+"""Kinds that are looked at with each read and write, where any are held; those of channels are there all the time."""
+
 CHANNEL, CONSUMER = 1280, 640
 """Octets that an open channel and a consumer take (measured)."""
 
@@ -11,10 +14,12 @@ class Charges:
 
     Attributes:
         held: octets by kind, but for kinds of which nothing is held.
+        passing: whether any are held of what comes and goes with each read and write (:data:`PASSING`).
     """
 
     def __init__(self, account: MemoryAccount) -> None:
         self.held: dict[str, int] = {}
+        self.passing = False
         self._account = account
 
     def set(self, kind: str, octets: int) -> None:
@@ -24,6 +29,8 @@ class Charges:
             self.held[kind] = octets
         if octets != charged:
             self._account.charge(kind, octets - charged)
+            if kind in PASSING:
+                self.passing = not PASSING.isdisjoint(self.held)
 
     def add(self, kind: str, octets: int) -> None:
         """So much more is held for ``kind``; a negative number releases some."""
