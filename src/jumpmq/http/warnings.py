@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.broker.figures.values import NodeFigures, QueueFigures
 from jumpmq.broker.upkeep.slices import Slices
@@ -17,7 +17,6 @@ from jumpmq.http.incidents import by_cause
 from jumpmq.http.rates import PAUSE, Rates
 from jumpmq.http.resources.rings import keys_of, spread_of_keys, spread_of_messages
 from jumpmq.http.resources.shards import shards_of
-from jumpmq.queues.fences import FenceFigures
 from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges.traffic import Counted
@@ -150,12 +149,12 @@ async def find(broker: Broker, rates: Rates) -> list[Warning]:
         found += [one async for one in _ring(exchange, slices)]
     async for host, name in slices.through(_sharded(broker)[:SHARDED]):
         found += [one async for one in _shards(broker, rates, host, name)]
-    served, fences = _Served(broker, rates), _fences(broker)
+    served = _Served(broker, rates)
     for queue, figures in await _fullest(broker, rates):
         if not figures.consumers:
             await served.learn(queue.vhost)
         if _is_there(broker, queue):
-            found += _queue(broker, rates, served, queue, figures, fences.get((queue.vhost, queue.name)))
+            found += _queue(broker, rates, served, queue, figures)
         await slices.next()
     return sorted(found, key=lambda one: one.severity)
 
@@ -332,36 +331,20 @@ async def _shards(broker: Broker, rates: Rates, host: VirtualHost, name: str) ->
     )
 
 
-class _Fenced(NamedTuple):
-    """What of a queue waits for other queues: how many messages, and the fences."""
-
-    held: int
-    fences: list[FenceFigures]
-
-
-def _fences(broker: Broker) -> dict[tuple[str, str], _Fenced]:
-    """The queues whose messages wait for others, by virtual host and name."""
-    found: dict[tuple[str, str], _Fenced] = {}
-    for vhost in broker.topology.vhosts:
-        for queue, fence in broker.topology.fences.figures(vhost):
-            found.setdefault((vhost, queue.name), _Fenced(queue.fenced_count, [])).fences.append(fence)
-    return found
-
-
 def _queue(
     broker: Broker,
     rates: Rates,
     served: _Served,
     queue: QueueDefinition,
     figures: QueueFigures,
-    fenced: _Fenced | None,
 ) -> Iterator[Warning]:
     limit = figures.max_length
     state = _State(rates, queue, figures)
     if limit is not None and figures.ready >= NEAR_FULL * limit:
         yield _full(state, limit)
-    if fenced is not None and fenced.held >= max(BACKLOG, figures.ready / 2):
-        yield _keys_wait(state, fenced)
+    fences = figures.status.get("fences")
+    if fences and figures.status["messages_fenced"] >= max(BACKLOG, figures.ready / 2):
+        yield _keys_wait(state, fences, figures.status["messages_fenced"])
     elif figures.consumers:
         yield from _slow(state)
     elif not _is_read(broker, queue) and not _is_shard(broker, queue):
@@ -429,20 +412,20 @@ def _slow(state: _State) -> Iterator[Warning]:
     yield state.warning("slow-consumer", "warning", text, advice)
 
 
-def _keys_wait(state: _State, fenced: _Fenced) -> Warning:
+def _keys_wait(state: _State, fences: list[dict[str, Any]], held: int) -> Warning:
     """A queue of which no less than half waits for others: the cause is there."""
-    fence = max(fenced.fences, key=lambda one: one.held)
-    name, source, others = state.queue.name, fence.source, len({one.source for one in fenced.fences}) - 1
+    fence = max(fences, key=lambda one: one["messages_held"])
+    name, source, others = state.queue.name, fence["source"], len({one["source"] for one in fences}) - 1
     more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
     warning = state.warning(
         "keys-wait",
         "warning",
-        f"{fenced.held:,} messages of '{name}' wait for '{source}'{more}: their keys came from there when the ring of "
-        f"'{fence.exchange}' changed, and in '{source}' {fence.remaining:,} messages from before are left.",
+        f"{held:,} messages of '{name}' wait for '{source}'{more}: their keys came from there when the ring of "
+        f"'{fence['exchange']}' changed, and in '{source}' {fence['remaining']:,} messages from before are left.",
         f"Have '{source}'{more} consumed faster: they are delivered when none of before is left. Where the order of a "
         f"key does not matter, lift the fence (on the page of '{name}').",
     )
-    return replace(warning, queue=source, messages=fenced.held)
+    return replace(warning, queue=source, messages=held)
 
 
 def _unconsumed(state: _State, served: _Served) -> Iterator[Warning]:
