@@ -26,7 +26,7 @@ from jumpmq.queues import Queue, clock
 from jumpmq.queues.fences import FenceFigures, Mark
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
-from jumpmq.topology.exchanges import Destination, Exchange
+from jumpmq.topology.exchanges import HASH_EXCHANGES, Destination, Exchange
 from jumpmq.topology.exchanges.placement import Placement, restored
 from jumpmq.topology.records import Keeper, key_of
 
@@ -190,7 +190,7 @@ class Fences:
     def changed(self, exchange: Exchange) -> None:
         """The bindings of an exchange have changed, also of one whose keys need not stay in order: other homes count
         on being told."""
-        if self.others is not None and exchange.places_keys:
+        if self.others is not None and isinstance(exchange, HASH_EXCHANGES):
             self.others.changed(self._topology.deciding)
 
     def _number(self, exchange: Exchange) -> int:
@@ -238,27 +238,23 @@ class Fences:
         """Leave marks at the queues that may have lost keys."""
         for name, (number, queue_name) in change.lost.items():
             ended = partial(self._ended, change, name)
-            queue = self._queue(change.vhost, queue_name, number)
-            if queue is not None:
-                if (mark := queue.mark(ended)) is not None:
-                    change.marks[name], change.sources[name] = mark, queue
-            elif home_of(number) != self._topology.home and self._is_declared(change.vhost, queue_name, number):
+            declared = self._declared(change.vhost, queue_name, number)
+            if declared is None:
+                continue
+            if declared.contents is None:
                 change.marks[name] = Mark(queue_name, number, 0, 1, ended)
+            elif (mark := declared.contents.mark(ended)) is not None:
+                change.marks[name], change.sources[name] = mark, declared.contents
 
     def _exchange(self, change: RingChange) -> Exchange | None:
         host = self._topology.vhosts.get(change.vhost)
         return None if host is None else host.exchanges.get(change.exchange)
 
-    def _queue(self, vhost: str, name: str, number: int) -> Queue | None:
-        """What is here of a queue."""
-        host = self._topology.vhosts.get(vhost)
-        queue = None if host is None else host.queues.get(name)
-        return queue if queue is not None and queue.id == number else None
-
-    def _is_declared(self, vhost: str, name: str, number: int) -> bool:
+    def _declared(self, vhost: str, name: str, number: int) -> DeclaredQueue | None:
+        """The queue of this number; None where there is none any more."""
         host = self._topology.vhosts.get(vhost)
         declared = None if host is None else host.declared.get(name)
-        return declared is not None and declared.id == number
+        return declared if declared is not None and declared.id == number else None
 
     def _made(
         self,
@@ -327,7 +323,7 @@ class Fences:
                     continue
                 if name in change.sources:
                     change.sources[name].recount(mark)
-                elif self._is_declared(change.vhost, mark.source, mark.queue_id):
+                elif self._declared(change.vhost, mark.source, mark.queue_id) is not None:
                     away[home_of(mark.queue_id)].append(MarkName(change.vhost, change.exchange, change.number, name))
                 else:
                     mark.end()

@@ -84,6 +84,15 @@ class Publisher:
         self._connection.close()
 
 
+def grown(running: RunningHomes, checker: Checker) -> Publisher:
+    """A publisher of messages of which some wait in a queue ``new``, at the second home, for those before them."""
+    publisher = Publisher(running, 1, checker)
+    publisher.publish(40, 2)
+    bind(running, 2, "new")
+    publisher.publish(40, 1)
+    return publisher
+
+
 def fences(running: RunningHomes) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = API(running.endpoints.http_url).get("fences")
     return found
@@ -178,10 +187,7 @@ def test_keys_stay_in_order_while_rings_change_under_load(running: RunningHomes,
 def test_they_wait_on_when_a_home_starts_again(running: RunningHomes, home: int) -> None:
     """That of the queue which waits, or one of a queue that is waited for."""
     checker = Checker()
-    publisher = Publisher(running, 1, checker)
-    publisher.publish(40, 2)
-    bind(running, 2, "new")
-    publisher.publish(40, 1)
+    publisher = grown(running, checker)
     before = {(found["source"], found["messages_held"]) for found in fences(running) if found["queue"] == "new"}
     assert {source for source, held in before if held} >= {"q1", "q2", "q3"}
     running.run(running.leave(home))
@@ -198,11 +204,7 @@ def test_they_wait_on_when_a_home_starts_again(running: RunningHomes, home: int)
 
 
 def test_a_source_that_is_deleted_is_not_waited_for(running: RunningHomes) -> None:
-    checker = Checker()
-    publisher = Publisher(running, 1, checker)
-    publisher.publish(40, 2)
-    bind(running, 2, "new")
-    publisher.publish(40, 1)
+    publisher = grown(running, Checker())
     assert any(found["source"] == "q3" for found in fences(running))
     with pika.BlockingConnection(pika.URLParameters(running.url(1))) as connection:
         connection.channel().queue_delete("q3")
@@ -211,11 +213,7 @@ def test_a_source_that_is_deleted_is_not_waited_for(running: RunningHomes) -> No
 
 
 def test_an_operator_lifts_a_fence_of_another_home(running: RunningHomes) -> None:
-    checker = Checker()
-    publisher = Publisher(running, 1, checker)
-    publisher.publish(40, 2)
-    bind(running, 2, "new")
-    publisher.publish(40, 1)
+    publisher = grown(running, Checker())
     api = API(running.endpoints.http_url)
     assert api.get("queues", "/", "new")["messages_fenced"]
     for source in ("q1", "q2", "q3"):

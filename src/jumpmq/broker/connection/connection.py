@@ -159,10 +159,13 @@ class Connection(asyncio.BufferedProtocol):
         return Asker(self.user.name, self.name, self.peer_host)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
-            return self._buffer.small
+        is_large = False
+        if self.protocol.unfinished:
+            if self._socket >= 0 and self.protocol.scatters:
+                return self._buffer.small
+            is_large = self.protocol.holds_large_part
         # Not every call is followed by buffer_updated, so what was kept must survive this one.
-        return self._buffer.after(self._partial_frame, self.protocol.unfinished > 0 and self.protocol.holds_large_part)
+        return self._buffer.after(self._partial_frame, is_large)
 
     def buffer_updated(self, nbytes: int) -> None:
         self.reading.last = now = time.monotonic()

@@ -27,7 +27,7 @@ class Pause:
         self.late_at = math.inf
         self.on_late: Callable[[], None] | None = None
         self._reasons: set[str] = set()
-        self._held: list[Callable[[], object]] = []  # what is to be gone on with
+        self._held: list[Callable[[], None]] = []  # what is to be gone on with
 
     def tick(self, now: float, patience: float) -> None:
         """The clock is looked at; a read, or the next look, is late after so many seconds."""
@@ -60,10 +60,10 @@ class Pause:
     async def over(self) -> None:
         """Wait until there is no reason."""
         while self.active:
-            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.hold(lambda ended=ended: ended.done() or ended.set_result(None))  # type: ignore[misc]
-            await ended
+            ended = asyncio.Event()
+            self.hold(ended.set)
+            await ended.wait()
 
-    def hold(self, go_on: Callable[[], object]) -> None:
+    def hold(self, go_on: Callable[[], None]) -> None:
         """Someone waits."""
         self._held.append(go_on)

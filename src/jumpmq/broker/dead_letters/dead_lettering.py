@@ -166,16 +166,14 @@ class DeadLetters:
     def _publish_soon(self) -> None:
         if self._publishing or self._continuing:
             return
-        if not self.is_held_up():
-            self._publish_some()
+        self._publish_some()
         if self._waiting:
             self._continuing = True
             self._upkeep.work("dead-lettering", self._go_on())
 
     def _go_on(self) -> Iterator[None]:
         while self._waiting:
-            if not self.is_held_up():
-                self._publish_some()
+            self._publish_some()
             yield
         self._continuing = False
 
@@ -183,7 +181,7 @@ class DeadLetters:
         self._publishing = True
         try:
             until = time.perf_counter() + SLICE
-            while self._waiting:
+            while self._waiting and not self.is_held_up():
                 dead, rest = self._waiting.popleft().cut()
                 if rest is not None:
                     self._waiting.appendleft(rest)

@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from jumpmq.broker.commit.turns import Turns
@@ -83,6 +83,9 @@ class RingChanges:
         """Whether a home may route by a ring that is not that of all homes yet."""
         return bool(self._waits) and self._made.get(home, 0) >= min(self._waits)
 
+    def _all(self) -> Iterator[Link]:
+        return filter(None, map(self._links.to, self._links.homes))
+
     def _up(self, link: Link) -> None:
         if self._serves:
             link.send(MADE, _NUMBER.pack(self._topology.applied))
@@ -95,7 +98,7 @@ class RingChanges:
 
     def changed(self, number: int) -> None:
         """See :class:`~jumpmq.topology.fences.Others`."""
-        for link in filter(None, map(self._links.to, self._links.homes)):
+        for link in self._all():
             link.send(MADE, _NUMBER.pack(number))
 
     def wait(self, number: int) -> None:
@@ -149,7 +152,7 @@ class RingChanges:
 
     def ended(self, mark: MarkName) -> None:
         """The same."""
-        for link in filter(None, map(self._links.to, self._links.homes)):
+        for link in self._all():
             self._tell(link, [(mark, 0)])
 
     def _tell(self, link: Link, left: Iterable[tuple[MarkName, int]]) -> None:

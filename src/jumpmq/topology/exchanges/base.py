@@ -46,8 +46,6 @@ class Exchange(ABC):
     type: ClassVar[str]
     compared_arguments: ClassVar[tuple[str, ...]] = ("alternate-exchange",)
     """The declare arguments that a second declaration must repeat; as in RabbitMQ, others are ignored there."""
-    places_keys: ClassVar[bool] = False
-    """Whether each key has one destination, which changes of the bindings may change."""
     kept_by_twins: ClassVar[frozenset[str]] = frozenset(
         {"alternate", "ordered", "received", "published_in", "published_out"}
     )

@@ -40,7 +40,6 @@ class ConsistentHashExchange(Exchange):
     """
 
     type = "x-consistent-hash"
-    places_keys = True
     compared_arguments = (*Exchange.compared_arguments, "ring-removal", "hash-function", "ordered-scaling")
     kept_by_twins = Exchange.kept_by_twins | {"missing_count", "traffic"}
 

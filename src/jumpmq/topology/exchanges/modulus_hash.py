@@ -31,7 +31,6 @@ class ModulusHashExchange(Exchange):
     """
 
     type = "x-modulus-hash"
-    places_keys = True
     compared_arguments = (*Exchange.compared_arguments, "ordered-scaling")
     kept_by_twins = Exchange.kept_by_twins | {"missing_count"}
 
