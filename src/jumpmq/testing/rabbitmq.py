@@ -128,7 +128,9 @@ class RabbitMQ(BrokerProcess):
         (self.directory / "rabbitmq.conf").write_text(
             f"listeners.tcp.local = {HOST}:{self.port}\n"
             f"management.tcp.ip = {HOST}\n"
-            f"management.tcp.port = {self.http_port}\n" + "".join(f"{line}\n" for line in self._settings)
+            f"management.tcp.port = {self.http_port}\n"
+            # Without it each connection looks up the host's name, which without a name server takes seconds.
+            f"cluster_name = {self.node}\n" + "".join(f"{line}\n" for line in self._settings)
         )
 
     def _command(self, program: str, *arguments: str) -> list[str]:
