@@ -299,6 +299,18 @@ def test_a_batch_for_a_queue_elsewhere_that_may_refuse_is_refused_as_a_whole(api
     assert [api.counts(queue)[0] for queue in queues] == [1, 2, 3]
 
 
+def test_who_publishes_one_message_is_told_that_a_queue_elsewhere_refuses_it(api, channels, unique):
+    name, body = unique("full"), {"payload": "x", "payload_encoding": "string"}
+    channels[2].queue_declare(name, durable=True, arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    for properties in ({}, {"delivery_mode": 2}):
+        message = body | {"routing_key": name, "properties": properties}
+        answer = api.request("POST", "exchanges", "/", "amq.default", "publish", json=message)
+        assert (answer.status_code, answer.json()["reason"]) == (
+            400,
+            "rejected Unable to publish message. Check queue limits.",
+        )
+
+
 def test_what_a_full_queue_refuses_goes_to_an_exchange_whose_queue_is_elsewhere(api, queues, channels, unique):
     full, exchange = unique("full"), unique("undelivered")
     channels[0].queue_declare(full, durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})

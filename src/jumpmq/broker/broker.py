@@ -614,18 +614,21 @@ class Broker:
         finally:
             waiting.cancel()
 
-    async def refused(self, sent: Sent) -> bool:
-        """Wait until it is known what became of what was sent to other homes; returns whether any of it was refused."""
+    def refused(self, sent: Sent) -> asyncio.Future[bool]:
+        """Tells whether any of what was sent to other homes was refused, once that is known.
+
+        It has to be asked for before anything else is awaited: later it is forgotten.
+        """
         assert self.elsewhere is not None
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def answered() -> None:  # afterwards it is forgotten which messages were refused by themselves
+        def answered() -> None:
             if not known.done():
                 known.set_result(any(sent.was_refused(message) for message in sent.sources))
 
         with self.turns.turn():
             self.elsewhere.when_answered(sent, answered)
-        return await known
+        return known
 
     async def authenticate(self, user: str, password: str, peer_host: str) -> Principal:
         """The user, if the password is right.

@@ -70,8 +70,9 @@ async def publish(request: Request) -> JSONResponse:
         pushed = publish_one(broker.authorization, user, host, message, broker.spans, broker.elsewhere)
     except AMQPError as error:  # RabbitMQ answers 400 to all of them here
         raise BadRequest(f"{error.code} {error.reply_text}") from None
+    refused_elsewhere = None if pushed.sent is None else broker.refused(pushed.sent)
     await broker.committed()
-    if pushed.refused or (pushed.sent is not None and await broker.refused(pushed.sent)):
+    if pushed.refused or (refused_elsewhere is not None and await refused_elsewhere):
         raise BadRequest("rejected Unable to publish message. Check queue limits.")
     return JSONResponse({"routed": bool(pushed.queues)})
 
