@@ -234,27 +234,25 @@ class World:
 
 
 HOME = st.integers(1, HOMES)
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("ask"), HOME, st.integers(0, 3)),
-        st.tuples(st.just("ask"), HOME, st.integers(0, 3)),
-        st.tuples(st.just("send"), HOME),
-        st.tuples(st.just("send"), HOME),
-        st.tuples(st.just("land"), st.integers(0, 3)),
-        st.tuples(st.just("land"), st.integers(0, 3)),
-        st.tuples(st.just("lose"), st.integers(0, 3)),
-        st.tuples(st.just("read"), HOME, st.integers(1, 5)),
-        st.tuples(st.just("read"), HOME, st.integers(1, 5)),
-        st.tuples(st.just("arrive"), HOME, HOME),
-        st.tuples(st.just("arrive"), HOME, HOME),
-        st.tuples(st.just("cut"), HOME, HOME),
-        st.tuples(st.just("mend"), HOME, HOME),
-        st.tuples(st.just("commit"), HOME),
-        st.tuples(st.just("kill"), HOME),
-        st.tuples(st.just("start"), HOME),
-    ),
-    max_size=100,
+STEP = st.one_of(
+    st.tuples(st.just("ask"), HOME, st.integers(0, 3)),
+    st.tuples(st.just("ask"), HOME, st.integers(0, 3)),
+    st.tuples(st.just("send"), HOME),
+    st.tuples(st.just("send"), HOME),
+    st.tuples(st.just("land"), st.integers(0, 3)),
+    st.tuples(st.just("land"), st.integers(0, 3)),
+    st.tuples(st.just("lose"), st.integers(0, 3)),
+    st.tuples(st.just("read"), HOME, st.integers(1, 5)),
+    st.tuples(st.just("read"), HOME, st.integers(1, 5)),
+    st.tuples(st.just("arrive"), HOME, HOME),
+    st.tuples(st.just("arrive"), HOME, HOME),
+    st.tuples(st.just("cut"), HOME, HOME),
+    st.tuples(st.just("mend"), HOME, HOME),
+    st.tuples(st.just("commit"), HOME),
+    st.tuples(st.just("kill"), HOME),
+    st.tuples(st.just("start"), HOME),
 )
+STEPS = st.lists(STEP, max_size=100)
 
 
 @given(STEPS)

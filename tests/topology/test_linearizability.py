@@ -1,0 +1,270 @@
+"""Clients of several homes declare, delete, bind and look at the same few queues at once, whatever breaks: what each is
+answered could have come from one broker, which served them one after the other.
+
+The logs are those of workers and of a cluster, under the simulations that schedule all that happens to them.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tests.broker.links import test_log_simulation as workers
+from tests.generating import examples
+from tests.topology import test_cluster_log as cluster
+from tests.topology.linearizability import Does, Operation, is_linearizable
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.fields import Field
+from jumpmq.topology import (
+    Arguments,
+    Bind,
+    Binding,
+    Change,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteQueue,
+    ExchangeDefinition,
+    Pending,
+    Topology,
+    Unbind,
+)
+
+QUEUES = ("q0", "q1")
+RING = "ring"
+EXCHANGE = DeclareExchange(ExchangeDefinition("/", RING, "x-consistent-hash", durable=True))
+
+
+class Queue(NamedTuple):
+    """A queue that there is: which declaration has made it, its limit, and whether it is bound."""
+
+    made_by: str
+    limit: int
+    bound: bool
+
+
+State = Queue | None
+
+
+def declare(by: str, limit: int, state: State) -> tuple[State, str]:
+    if state is None:
+        return Queue(by, limit, False), "ok"
+    return state, "ok" if state.limit == limit else "PreconditionFailed"
+
+
+def delete(made_by: str, state: State) -> tuple[State, str]:
+    return None if state is not None and state.made_by == made_by else state, "ok"
+
+
+def bind(state: State) -> tuple[State, str]:
+    return (None, "NotFound") if state is None else (state._replace(bound=True), "ok")
+
+
+def unbind(state: State) -> tuple[State, str]:
+    return None if state is None else state._replace(bound=False), "ok"
+
+
+def look(state: State) -> tuple[State, State]:
+    return state, state
+
+
+class Home(Protocol):
+    """What a simulation has of a process."""
+
+    @property
+    def home(self) -> int: ...
+    @property
+    def topology(self) -> Topology | None: ...
+
+
+Links = Mapping[int, Any]
+Homes = Mapping[int, Home]
+
+
+class Clients:
+    """What clients ask of the homes of a simulation, and are answered."""
+
+    def __init__(self) -> None:
+        self.history: dict[str, list[Operation]] = defaultdict(list)
+        self._now = 0
+        self._answered_at = 0  # when the last change was answered
+        self._lacks: dict[Home, int] = {}  # the last change for whose answer a process was not waited for
+
+    def use(self, process: Home, kind: int, name: str, links: Callable[[], Links], homes: Homes) -> None:
+        """Have a client of a home do something.
+
+        Args:
+            links: the links that are up, by home.
+            homes: the processes that run, by home.
+        """
+        topology = process.topology
+        assert topology is not None
+        declared = topology.vhosts["/"].declared.get(name)
+        binding = Binding(RING, "queue", name, b"1", Arguments())
+        by = f"{len(self.history[name])}"
+        change: Change
+        does: Does
+        match kind:
+            case 0 | 1:
+                arguments = Arguments([Field("x-max-length", "l", kind + 1)])
+                change = DeclareQueue(topology.define_queue("/", name, True, arguments=arguments, user=by))
+                does = partial(declare, by, kind + 1)
+            case 2 if declared is not None:
+                change = DeleteQueue("/", name, declared.id)
+                does = partial(delete, declared.definition.user)
+            case 3:
+                change, does = Bind("/", binding), bind
+            case 4:
+                change, does = Unbind("/", binding), unbind
+            case _:
+                self.look(process, name)
+                return
+        operation = Operation(f"{type(change).__name__} {by} at {process.home}", does, self._time())
+        self.history[name].append(operation)
+        pending, before = topology.propose(change), links()
+
+        def answered() -> None:
+            operation.answer, operation.ended = _answer_of(pending), self._time()
+            self._answered_at, now = operation.ended, links()
+            for home, other in homes.items():
+                if other is not process and (home not in before or now.get(home) != before[home]):
+                    self._lacks[other] = topology.applied
+
+        pending.then(answered)
+
+    def look(self, process: Home, name: str) -> None:
+        """A client looks at what its home knows, which has all that was answered before, and more perhaps."""
+        topology = process.topology
+        assert topology is not None
+        if topology.applied < self._lacks.get(process, 0):
+            return
+        declared = topology.vhosts["/"].declared.get(name)
+        state = None
+        if declared is not None:
+            limit = declared.definition.arguments.get("x-max-length")
+            assert limit is not None
+            bound = Binding(RING, "queue", name, b"1", Arguments()) in topology.vhosts["/"].exchanges[RING].bindings
+            state = Queue(declared.definition.user, limit.value, bound)
+        began = self._answered_at
+        self.history[name].append(Operation(f"look at {process.home}", look, began, self._time(), state))
+
+    def _time(self) -> int:
+        self._now += 1
+        return self._now
+
+    def check(self) -> None:
+        for name, history in self.history.items():
+            assert is_linearizable(history, None), "\n".join([f"{name} had no such history", *map(str, history)])
+
+
+def _answer_of(pending: Pending) -> str:
+    try:
+        pending.result()
+    except AMQPError as error:
+        return type(error).__name__
+    return "ok"
+
+
+USES = st.tuples(st.just("use"), st.integers(1, 3), st.integers(0, 5), st.sampled_from(QUEUES))
+RACE: list[tuple[Any, ...]] = [("use", home, kind, "q0") for kind in (0, 1, 3, 2, 5) for home in (1, 2, 3)]
+"""All homes do the same before any is answered."""
+
+
+class Nodes(cluster.World):
+    """A cluster with clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients = Clients()
+
+    def use(self, home: int, kind: int, name: str) -> None:
+        if (process := self.processes.get(home)) is not None:
+            self.clients.use(process, kind, name, lambda: dict(process.links), self.processes)
+
+
+@given(st.lists(st.one_of(USES, USES, cluster.STEP), max_size=100))
+@example(RACE)
+@settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_nodes_answer_as_one_broker(steps: list[tuple[Any, ...]]) -> None:
+    world = Nodes()
+    world.heal()
+    world.processes[1].topology.propose(EXCHANGE)
+    world.heal()
+    for name, *arguments in steps:
+        getattr(world, name)(*arguments)
+    world.heal()
+    for process in world.processes.values():
+        for name in QUEUES:
+            world.clients.look(process, name)
+    world.check()
+    world.clients.check()
+
+
+class Workers(workers.World):
+    """Processes of a broker, with clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients = Clients()
+
+    def use(self, home: int, kind: int, name: str) -> None:
+        process = self.processes.get(home)
+        if process is not None and process.ready:
+            self.clients.use(process, kind, name, self.joined, self.processes)
+
+
+@given(st.lists(st.one_of(USES, USES, workers.STEP), max_size=80))
+@example(RACE)
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_workers_answer_as_one_broker(steps: list[tuple[Any, ...]]) -> None:
+    async def run() -> None:
+        world = Workers()
+        await world.heal()
+        topology = world.processes[1].topology
+        assert topology is not None
+        topology.propose(EXCHANGE)
+        await world.heal()
+        for name, *arguments in steps:
+            getattr(world, name)(*arguments)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        await world.heal()
+        for process in world.processes.values():
+            for name in QUEUES:
+                world.clients.look(process, name)
+        world.check()
+        world.clients.check()
+
+    asyncio.run(run())
+
+
+def history(*operations: tuple[Does, int, int | None, Any]) -> list[Operation]:
+    """Each as what it does, when it began and ended, and its answer."""
+    return [Operation("", does, *rest) for does, *rest in operations]
+
+
+FIRST, SECOND = partial(declare, "a", 1), partial(declare, "b", 2)
+
+
+@pytest.mark.parametrize(
+    ("operations", "is_right"),
+    [
+        ([(FIRST, 1, 2, "ok"), (SECOND, 3, 4, "PreconditionFailed"), (look, 5, 6, Queue("a", 1, False))], True),
+        ([(FIRST, 1, 4, "ok"), (SECOND, 2, 3, "ok")], False),  # either has to be refused
+        ([(FIRST, 1, 4, "PreconditionFailed"), (SECOND, 2, 3, "ok")], True),
+        ([(FIRST, 1, 2, "PreconditionFailed"), (SECOND, 3, 4, "ok")], False),  # the second came later
+        ([(FIRST, 1, 2, "ok"), (look, 3, 4, None)], False),  # what was answered is not there
+        ([(FIRST, 1, None, None), (look, 2, 3, None)], True),  # it never was made
+        ([(FIRST, 1, None, None), (look, 2, 3, Queue("a", 1, False))], True),  # it was, before its answer
+        ([(FIRST, 1, None, None), (look, 2, 3, Queue("a", 1, False)), (look, 4, 5, None)], False),
+        ([(FIRST, 1, 2, "ok"), (partial(delete, "a"), 3, 4, "ok"), (bind, 5, 6, "ok")], False),
+    ],
+)
+def test_the_checker_tells_right_from_wrong(
+    operations: list[tuple[Does, int, int | None, Any]], is_right: bool
+) -> None:
+    assert is_linearizable(history(*operations), None) is is_right
