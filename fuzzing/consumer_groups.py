@@ -3,18 +3,20 @@
     python -m fuzzing.consumer_groups --seconds 600
     python -m fuzzing.consumer_groups --seconds 600 --clients pika aio-pika java amqplib --kill-broker
     python -m fuzzing.consumer_groups --seconds 600 --workers 3 --change-rings --kill-workers
+    python -m fuzzing.consumer_groups --seconds 600 --nodes 3 --change-rings --kill-broker
 
 The group is on a hash exchange of streams and of queues that have slots or none, with ``--workers`` spread over the
-processes of a broker. Clients write what they get, and what they are about to acknowledge, to one file, whose order is
-that in which it happened. What is found: a message that is lost, a key out of order, a key at two members at once. The
-exit status is 1 then. With ``--change-rings`` no queue is a stream, and queues are bound, unbound and given other
-weights meanwhile.
+processes of a broker, with ``--nodes`` over the nodes of a cluster. Clients write what they get, and what they are
+about to acknowledge, to one file, whose order is that in which it happened. What is found: a message that is lost, a
+key out of order, a key at two members at once. The exit status is 1 then. With ``--change-rings`` no queue is a stream,
+and queues are bound, unbound and given other weights meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -22,15 +24,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pika
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from tests.broker.consumer_groups.checker import Checker
 
+from jumpmq.management import ManagementClient, ManagementError
 from jumpmq.testing import JumpMQ, children
+from jumpmq.testing.etcd import etcd
 
 MEMBERS, KEYS = 4, 50
 QUEUES: list[dict[str, Any]] = [
@@ -42,6 +48,9 @@ QUEUES: list[dict[str, Any]] = [
 ]
 RING = [{}, {"x-slots": 8}, {}, {"x-slots": 8, "x-in-flight-per-slot": 1}] * 2
 """The queues that are bound and unbound by turns."""
+
+GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError)
+"""What a client raises whose broker is gone."""
 
 PATIENCE = 120.0
 """Seconds for what is left to be consumed at the end."""
@@ -69,17 +78,95 @@ def installed() -> list[str]:
     return ["pika", "aio-pika", *(["java"] if has_java else []), *(["amqplib"] if has_node else [])]
 
 
+class Brokers:
+    """A broker alone, or the nodes of a cluster.
+
+    Args:
+        nodes: how many.
+        arguments: of ``jumpmq serve``.
+        ends: closes what is started.
+    """
+
+    def __init__(self, folder: Path, nodes: int, arguments: Sequence[str], ends: contextlib.ExitStack) -> None:
+        if nodes > 1:
+            (member,) = ends.enter_context(etcd(folder))
+            arguments = (*arguments, "--cluster", "fuzzing", "--etcd", member.url)
+        self._all = [JumpMQ(folder / f"data-{place}", f"node{place}@host", arguments) for place in range(nodes)]
+        for broker in self._all:
+            ends.enter_context(broker)
+        self._next = 0
+        self._killed: tuple[JumpMQ, float] | None = None  # what starts again, and when
+        self._stopped: threading.Timer | None = None  # has what was stopped go on
+
+    @property
+    def port(self) -> int:
+        """That of each by turns; it may be down."""
+        self._next += 1
+        return self._all[self._next % len(self._all)].port
+
+    def hit(self, chance: random.Random, gone: Callable[[], object]) -> None:
+        """Kill a broker, which :meth:`wake` starts again, or stop it for a while; one at a time is away.
+
+        Args:
+            gone: called when members' deliveries may come to others.
+        """
+        if self._killed is not None or (self._stopped is not None and self._stopped.is_alive()):
+            return
+        broker = chance.choice(self._all)
+        gone()
+        if len(self._all) == 1 or chance.random() < 0.6:
+            broker.kill()
+            seconds = 0.0 if len(self._all) == 1 else chance.choice([0.0, 1.0, 8.0, 13.0])
+            self._killed = broker, time.monotonic() + seconds
+            return
+        os.kill(broker.pid, signal.SIGSTOP)
+        seconds = chance.choice([0.3, 1.0, 8.0])  # others take it for down after five
+
+        def go_on() -> None:
+            gone()  # what was on its way from it has come
+            os.kill(broker.pid, signal.SIGCONT)
+
+        self._stopped = threading.Timer(seconds, go_on)
+        self._stopped.start()
+
+    def wake(self, now: float, gone: Callable[[], object]) -> None:
+        """Start what was killed again when it is time."""
+        if self._killed is not None and self._killed[1] <= now:
+            gone()  # what was on its way from it has come
+            self._killed[0].start()
+            self._killed = None
+
+    def kill_worker(self, chance: random.Random) -> None:
+        """Kill a process of one."""
+        if found := children(chance.choice(self._all).pid):
+            os.kill(chance.choice(found), signal.SIGKILL)
+
+    def mended(self) -> None:
+        """Wait until all serve."""
+        if self._stopped is not None:
+            self._stopped.join()
+        self.wake(float("inf"), lambda: None)
+
+    def tell(self) -> None:
+        """Print what the brokers say of queues, fences and groups: something waits."""
+        for broker in self._all:
+            api = ManagementClient(f"http://guest:guest@127.0.0.1:{broker.http_port}", 10.0)
+            with contextlib.suppress(ManagementError):
+                for path in ("queues", "fences", "consumer-groups"):
+                    print(broker.node, path, json.dumps(api.get(path), indent=1), file=sys.stderr)
+            print(broker.node, broker.log.read_text(errors="replace")[-3000:], file=sys.stderr)
+
+
 class Members:
     """Processes that are members of the group.
 
     Attributes:
         all: those that were started and not killed, by name.
-        port: of the broker.
     """
 
-    def __init__(self, port: int, log: Path, commands: list[list[str]]) -> None:
+    def __init__(self, brokers: Brokers, log: Path, commands: list[list[str]]) -> None:
         self.all: dict[str, subprocess.Popen[bytes]] = {}
-        self.port = port
+        self._brokers = brokers
         self._log, self._commands = log, commands
         self._written = os.open(log, os.O_WRONLY | os.O_APPEND)
         self._started = 0
@@ -93,7 +180,7 @@ class Members:
         while len(self.all) < MEMBERS:
             name, command = f"m{self._started}", self._commands[self._started % len(self._commands)]
             self._started += 1
-            arguments = [*command, f"amqp://guest:guest@127.0.0.1:{self.port}/%2F", name, str(self._log)]
+            arguments = [*command, f"amqp://guest:guest@127.0.0.1:{self._brokers.port}/%2F", name, str(self._log)]
             self.all[name] = subprocess.Popen(arguments, env=self._environment, stderr=subprocess.DEVNULL)
 
     def stop(self, name: str, seconds: float) -> None:
@@ -117,7 +204,7 @@ class Members:
 
     def gone(self) -> None:
         """What they hold may come to others from now on."""
-        for name in self.all:
+        for name in list(self.all):
             os.write(self._written, f"gone {name}\n".encode())
 
     def end(self, name: str) -> None:
@@ -152,10 +239,33 @@ def replay(log: Path, published: dict[str, int], unconfirmed: Sequence[tuple[str
     return checker
 
 
-def _channel(port: int) -> Any:
-    channel = pika.BlockingConnection(pika.ConnectionParameters(port=port)).channel()
-    channel.confirm_delivery()
-    return channel
+def story(log: Path, key: str) -> list[str]:
+    """What the log says of a key, with the number of each line, and what it says of everybody."""
+    told, tags = [], dict[tuple[str, ...], str]()
+    for place, line in enumerate(log.read_text().splitlines()):
+        kind, *rest = line.split()
+        who = tuple(rest[:2])
+        if kind == "got" and rest[2] == key:
+            tags[who] = rest[3]
+            told.append(f"{place} {line}")
+        elif kind == "gone" or (kind == "ack" and who in tags):
+            told.append(f"{place} {line} {tags.get(who, '')}")
+    return told
+
+
+def _channel(brokers: Brokers) -> Any:
+    """A channel at the first broker that answers."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            channel = pika.BlockingConnection(pika.ConnectionParameters(port=brokers.port)).channel()
+            channel.confirm_delivery()
+        except GONE:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+        else:
+            return channel
 
 
 def _declare(channel: Any, change_rings: bool) -> None:
@@ -182,9 +292,10 @@ class _Ring:
             return
         if before := self._weights[number]:
             channel.queue_unbind(f"orders-{number}", "orders", str(before))
+            self._weights[number] = 0
         if weight:
             channel.queue_bind(f"orders-{number}", "orders", str(weight))
-        self._weights[number] = weight
+            self._weights[number] = weight
 
 
 def run(
@@ -194,15 +305,16 @@ def run(
     clients: Sequence[str] = ("pika",),
     *,
     interval: float = 0.5,
+    nodes: int = 1,
     kill_broker: bool = False,
     kill_workers: bool = False,
     change_rings: bool = False,
 ) -> Checker:
-    """Use a broker for so long.
+    """Use a broker, or a cluster, for so long.
 
     Args:
         interval: seconds between two blows, about.
-        kill_broker, kill_workers: whether it is killed as a whole, or a process of it.
+        kill_broker, kill_workers: whether a broker is killed as a whole, or a process of it.
         change_rings: whether queues are bound and unbound.
     """
     chance = random.Random(seed)
@@ -213,13 +325,14 @@ def run(
         if "java" in clients:
             jars = os.pathsep.join(map(str, JARS))
             subprocess.run(["javac", "-cp", jars, "-d", directory, str(PROGRAMS / "Member.java")], check=True)
-        broker = ends.enter_context(JumpMQ(data_dir=folder / "data", arguments=("--workers", str(workers))))
+        arguments = ("--workers", str(workers)) if workers > 1 else ()
+        brokers = Brokers(folder, nodes, arguments, ends)
         log = folder / "log"
         log.touch()
-        channel = _channel(broker.port)
+        channel = _channel(brokers)
         _declare(channel, change_rings)
         ring, unconfirmed = _Ring(), []
-        members = Members(broker.port, log, [CLIENTS[name](folder) for name in clients])
+        members = Members(brokers, log, [CLIENTS[name](folder) for name in clients])
         ends.callback(members.close)
         now = time.monotonic()
         ends_at, hit_at = now + seconds, now + interval
@@ -228,34 +341,42 @@ def run(
         while (now := time.monotonic()) < ends_at:
             members.fill()
             members.wake(now)
+            brokers.wake(now, members.gone)
             if now >= kill_at:
-                members.gone()
-                if kill_workers and (found := children(broker.pid)):
-                    os.kill(chance.choice(found), signal.SIGKILL)
+                if kill_workers:
+                    members.gone()
+                    brokers.kill_worker(chance)
                 else:
-                    broker.kill()
-                    broker.start()
-                    members.port = broker.port
-                    channel = _channel(broker.port)
+                    brokers.hit(chance, members.gone)
                 kill_at = time.monotonic() + (5 + 15 * chance.random()) * interval
             try:
                 if now >= change_at:
-                    ring.change(channel, chance)
                     change_at = now + 2 * chance.random() * interval
-                key = str(chance.randrange(KEYS))
-                published[key] = published.get(key, 0) + 1
+                    ring.change(channel, chance)
+            except GONE:
+                channel = _channel(brokers)
+            key = str(chance.randrange(KEYS))
+            published[key] = published.get(key, 0) + 1
+            try:
                 channel.basic_publish("orders", key, f"{key} {published[key]}".encode(), persistent)
-            except (pika.exceptions.AMQPError, OSError):
+            except pika.exceptions.NackError:
                 unconfirmed.append((key, published[key]))
-                channel = _channel(broker.port)
+            except GONE:
+                unconfirmed.append((key, published[key]))
+                channel = _channel(brokers)
             if now >= hit_at:
                 members.hit(chance)
                 hit_at = now + 2 * chance.random() * interval
         members.wake(float("inf"))
+        brokers.mended()
         ends_at = time.monotonic() + PATIENCE
         while (checker := replay(log, published, unconfirmed)).left and time.monotonic() < ends_at:
             members.fill()
             time.sleep(0.5)
+        if checker.left:
+            brokers.tell()
+        for key in {fault.partition(" ")[0] for fault in checker.faults}:
+            print(*story(log, key), sep="\n", file=sys.stderr)
     return checker
 
 
@@ -266,7 +387,10 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=installed(), help="those that are installed")
     parser.add_argument("--interval", type=float, default=0.5, help="seconds between two blows, about")
-    parser.add_argument("--kill-broker", action="store_true", help="and start it again")
+    parser.add_argument("--nodes", type=int, default=1, help="of a cluster")
+    parser.add_argument(
+        "--kill-broker", action="store_true", help="and start it again; of a cluster, stop and kill nodes"
+    )
     parser.add_argument("--kill-workers", action="store_true", help="a process of it by turns")
     parser.add_argument("--change-rings", action="store_true", help="bind and unbind queues meanwhile")
     given = parser.parse_args()
@@ -276,6 +400,7 @@ def main() -> int:
         given.workers,
         given.clients,
         interval=given.interval,
+        nodes=given.nodes,
         kill_broker=given.kill_broker,
         kill_workers=given.kill_workers,
         change_rings=given.change_rings,
