@@ -312,7 +312,7 @@ def test_a_deleted_queue_is_lost_to_the_group_with_what_it_held(api, channel, qu
     for name in ("q", "drained"):
         channel.queue_delete(name)
     answer = post(api, "reserve", queues={"q": None, "drained": 1}).json()
-    assert answer == {"queues": {}, "lost": {"q": 10, "drained": 0}}
+    assert (answer["queues"], answer["lost"]) == ({}, {"q": 10, "drained": 0})
     assert post(api, "reserve", queues={"never": None}).status_code == 404
     assert post(api, "reserve", queues={"never": None}, accept_loss=True).json()["lost"] == {"never": None}
     assert post(api, "read", slices=[["q", 0, 1, 0, None]], columns=["body"]).status_code == 404

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.broker.bulk.reader_groups import ReaderGroups
+from jumpmq.broker.bulk.starts import Starts
 from jumpmq.broker.bulk.writers import Writers
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.deliveries import Deliveries
@@ -105,6 +106,7 @@ class Broker:
         on_failure: called with a sentence when commits cannot come any more; the process has to end. Set it before the
             start.
         consumer_groups: who shares which queues.
+        starts: those that the data directory has had.
         reader_groups: who holds reservations.
         dead_letters: publishes those of the queues.
         ring_traffic: counts the keys of hash exchanges.
@@ -150,6 +152,7 @@ class Broker:
         self.spans: Spans | None = None
         self.boot = uuid.uuid4().hex
         self.other_homes: OtherHomes | None = None
+        self.starts = Starts(self.boot)
         self.reader_groups = ReaderGroups(self)
         self.writers = Writers()
         self.slices = Slices()
@@ -448,6 +451,7 @@ class Broker:
         if store.whole:  # else one of them may be a stream whose definition was lost
             self._commits.streams.set_unclaimed_aside()
         self.identity = _kept_identity(definitions) or self.identity
+        self.starts.begin(store, definitions)
         self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
         self.writers.restore(definitions, store)
 

@@ -435,6 +435,12 @@ class Queue(ABC):
         """
         return None
 
+    def mark_of(self, seq: int) -> int | None:
+        """What tells a message from others that had its number, where a data directory was restored from a backup; None
+        where the kind cannot tell, or the message is not there.
+        """
+        return None
+
     @abstractmethod
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         """Decide what becomes of messages that were taken: done with, dead-lettered, or back in their places."""

@@ -316,6 +316,13 @@ class Stream(Queue):
         except Unreadable as error:
             raise ResourceError(self._unreadable(error)) from None
 
+    def mark_of(self, seq: int) -> int | None:
+        self._require_files()
+        try:
+            return self._log.written_at(seq)
+        except Unreadable as error:
+            raise ResourceError(self._unreadable(error)) from None
+
     def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         return (list(messages_of(batch)) for batch in self.record_batches(first_seq, last_seq))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -117,13 +117,20 @@ class Client:
         return found
 
     def ranges(
-        self, exchange: str | None, queues: list[str], *, timestamp: float | None = None, missing: bool = False
+        self,
+        exchange: str | None,
+        queues: list[str],
+        *,
+        timestamp: float | None = None,
+        missing: bool = False,
+        marks: Mapping[str, int] | None = None,
     ) -> dict[str, dict[str, Any]]:
         """``first_seq``, ``last_seq`` and more of an exchange's queues and of these; see the endpoint ``/api/ranges``.
 
         Args:
             timestamp: asks for ``seq_at`` of streams, in seconds since the epoch.
             missing: whether None may stand for a queue that is not there.
+            marks: asks for the ``mark`` of one message of a stream, by its offset.
 
         Raises:
             NotThere: there is no such exchange or queue.
@@ -131,6 +138,7 @@ class Client:
         """
         body: dict[str, Any] = {"queues": queues, "timestamp": timestamp, "missing": missing}
         body |= {} if exchange is None else {"exchange": exchange}
+        body |= {"marks": dict(marks)} if marks else {}
 
         def once() -> tuple[str | None, dict[str, dict[str, Any]]]:
             with (

@@ -1,8 +1,9 @@
 """The streaming reader: a query as a consumer whose prefetch is the micro-batch.
 
 How it works. Spark's *offset* is ``{"group": NAME, "query": NAME, "broker": IDENTITY, "source": TEXT, "queues": {QUEUE:
-RESERVATION, ...}, "cut": {...}}``: up to which reservation the query's group has got in each queue, and how the
-micro-batch that ends there is divided into partitions. Spark keeps offsets in the query's checkpoint, and its order of
+RESERVATION, ...}, "cut": {...}, "seen": {...}}``: up to which reservation the query's group has got in each queue, how
+the micro-batch that ends there is divided into partitions, and what the broker's data directories had then, so that
+older ones are noticed. Spark keeps offsets in the query's checkpoint, and its order of
 events is
 
 1. ``latestOffset(start)``: the micro-batch that ended at ``start`` is complete, sink included, or this would not be
@@ -84,6 +85,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._went_on = False  # whether this run has planned a batch with messages
         self._session: Session | None = None  # holds the reservations
         self._reserved: dict[str, dict[str, Any]] = {}  # the broker's last answer, by queue
+        self._seen: dict[str, Any] = {}  # what it said of its data directories
         self._left: dict[str, int] = {}  # messages of queues that have no reader
         self._next_look = 0.0  # when to look for such, by the monotonic clock
 
@@ -118,7 +120,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(IDLE_PAUSE if self._last_seqs is None else 0)
             return start
         self._went_on = True
-        noted = {"queues": end, "cut": self._cut.noted()}
+        noted = {"queues": end, "cut": self._cut.noted(), "seen": self._seen}
         return start | noted | ({"ends": ends} if self._options.same_ends else {})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -180,11 +182,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Acknowledge what is done and reserve more; returns up to which reservation of each queue."""
         done = start["queues"]
         try:
-            answer = self._opened(start).reserve(self._wanted(done, limit, ends))
+            seen = {"seen": start.get("seen", {})}
+            answer = self._opened(start).reserve(self._wanted(done, limit, ends) | seen)
+        except Gone as error:
+            raise JumpMQError(f"{error}: give the query a new checkpoint, or {GO_ON}") from None
         except QueueInUse as error:
             raise JumpMQError(f"{error}; {EACH_ITS_OWN}") from None
         self._require_nothing_lost(answer["lost"], done)
-        self._reserved = answer["queues"]
+        self._reserved, self._seen = answer["queues"], seen["seen"] | answer.get("seen", {})
         return {queue: at["offset"] for queue, at in sorted(self._reserved.items()) if queue in done or at["messages"]}
 
     def _wanted(self, done: dict[str, int], limit: ReadLimit, ends: dict[str, int] | None) -> dict[str, Any]:

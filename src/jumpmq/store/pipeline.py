@@ -110,6 +110,11 @@ class Pipeline:
         return self.state is IDLE and self._staging.wanted
 
     @property
+    def last_commit(self) -> int:
+        """The number of the last commit that is on disk."""
+        return self._number
+
+    @property
     def is_writing(self) -> bool:
         """Whether the disk has not answered yet to something that commits wait for."""
         return self._writer.is_working or (self.state is ROLLING and self._segments.is_working)

@@ -243,6 +243,11 @@ class Store(Staging):
         """Whether :meth:`begin` would begin a commit."""
         return self._pipeline.begins
 
+    @property
+    def last_commit(self) -> int:
+        """The number of the last commit on disk; they are counted over all openings."""
+        return self._pipeline.last_commit
+
     def begin(self, *, here: bool = False) -> None:
         """Begin the next commit, if one is wanted and nothing is in its way: see :meth:`Pipeline.begin`."""
         self._pipeline.begin(here=here)

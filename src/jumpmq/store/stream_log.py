@@ -227,6 +227,19 @@ class StreamLog:
                 return chunk.first + next(place for place, one in enumerate(times) if one >= time)
         return self.end
 
+    def written_at(self, offset: int) -> int | None:
+        """When the chunk with this message was published, in microseconds since the epoch; None where it is not there.
+
+        Raises:
+            Unreadable: the disk does not give what tells.
+        """
+        with self._tells():
+            for segment in self._segments:
+                if segment.first <= offset < segment.end:
+                    row = segment.row_of(offset)
+                    return segment.time_of(row) if row >= 0 and offset < segment.bounds(row)[1] else None
+        return None
+
     def retain(self, max_bytes: int | None, oldest: float | None) -> None:
         """Drop the oldest segments, whole ones, never the last.
 

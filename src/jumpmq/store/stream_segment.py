@@ -229,6 +229,10 @@ class Segment:
         """The first offset of a chunk, and that behind its last."""
         return self._firsts[row], self._ends[row]
 
+    def time_of(self, row: int) -> int:
+        """When the last message of a chunk was published, in microseconds."""
+        return self._times[row]
+
     def row_at(self, time: int) -> int | None:
         """The first chunk with a message published then or later, in microseconds; None where there is none."""
         self._learn()

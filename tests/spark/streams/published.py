@@ -37,6 +37,10 @@ class Query:
         self._start = json.dumps(self._reader.initialOffset()) if start is None else start
         self._batch: tuple[str, str] | None = None
 
+    def at(self, broker: Any, **options: Any) -> None:
+        """Go on from the checkpoint, as a query that was started again does."""
+        self._reader = source(broker, options).streamReader(SCHEMA)
+
     @property
     def end(self) -> str:
         """What the checkpoint says of the last micro-batch."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.bulk.reader_group import LEASE, QueueInUse, ReaderGroup
+from jumpmq.broker.bulk.starts import Sight, Starts
 from jumpmq.broker.upkeep.slices import Sliced, in_turns
 from jumpmq.queues.parked import Parked
 from jumpmq.queues.reservations import OWNED, Piece, Reservations
@@ -49,6 +50,10 @@ class Home(Sliced, Protocol):
     def store(self) -> Store | None:
         """Where durable things are; None where everything is in memory."""
 
+    @property
+    def starts(self) -> Starts:
+        """Those that the data directory has had."""
+
     async def committed(self) -> None:
         """Wait until all that was changed is complete."""
 
@@ -66,6 +71,7 @@ class ReservationRequest:
         lease: seconds of silence after which the reservations lapse.
         accept_loss: whether queues that are not there are no error.
         shares: whether queries of other groups may read the same queues meanwhile, if they say the same.
+        seen: what the group has seen of data directories; a loss that is accepted is no error of these either.
     """
 
     offsets: Mapping[str, int | None]
@@ -75,6 +81,7 @@ class ReservationRequest:
     lease: float = LEASE
     accept_loss: bool = False
     shares: bool = True
+    seen: Sight = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -187,10 +194,13 @@ class ReaderGroups:
 
         Raises:
             NotFound: no such queue; nothing has changed then.
+            OlderDirectory: the data directory is older than what the group has seen of it; nothing has changed then.
             GroupInUse, NoSession: another query reads for the group.
             QueueInUse: a consumer group takes the messages of one of the queues, or a query of another group reads
                 one, and one of the two does not share.
         """
+        if self._broker.store is not None and not wanted.accept_loss:
+            self._broker.starts.require_seen(wanted.seen)
         queues, lost = self._queues_of(host, name, wanted)
         self._require_room(host.name, name)
         group = self._made(host.name, name)
@@ -210,6 +220,11 @@ class ReaderGroups:
             await self._broker.committed()
         self._free(places)
         return places, lost
+
+    def sight(self) -> dict[str, tuple[str, int]]:
+        """What there is to see of the data directory, on disk; nothing of a broker without one."""
+        store = self._broker.store
+        return {} if store is None else self._broker.starts.sight(store)
 
     async def acknowledge(
         self, host: VirtualHost, name: str, offsets: Mapping[str, int], session: str | None = None

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, MetadataTimeout, NotFound, ResourceError
 from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession, QueueInUse
+from jumpmq.broker.bulk.starts import OlderDirectory
 from jumpmq.broker.errors import NotCommitted
 from jumpmq.broker.telemetry import audit
 from jumpmq.queues.reservations import ReservationGone
@@ -180,6 +181,7 @@ ANSWERS = {
     Blocked: blocked,
     NotCommitted: not_committed,
     ReservationGone: gone,
+    OlderDirectory: gone,
     GroupInUse: in_use,
     QueueInUse: locked,
     NoSession: no_session,

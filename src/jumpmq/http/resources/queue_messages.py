@@ -91,7 +91,9 @@ async def ranges(request: Request) -> Response:
     "id": ID}, ...}``, where ``last_seq`` is that of the youngest message that the queue was given, and a queue that is
     deleted and declared again, or has moved, has another ``id``; a stream that moves keeps it. With ``"timestamp":
     SECONDS`` a stream has ``"seq_at": SEQ`` too, the first message published then or later, else the next one; with
-    ``"missing": true`` null stands for a queue that is not there. The answer is 503 while a queue is on its way from
+    ``"marks": {NAME: SEQ, ...}`` it has a ``"mark"``, a number that tells that message from any other that had its
+    offset before the data directory was restored from a backup, null where the message is not there. With ``"missing":
+    true`` null stands for a queue that is not there. The answer is 503 while a queue is on its way from
     home to home. The header ``JumpMQ-Identity`` tells the broker from others, if it keeps anything.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
@@ -100,7 +102,7 @@ async def ranges(request: Request) -> Response:
         raise BadRequest(f"'queues' must be a list of names, not {str(names)[:100]}")
     if len(names) > MAX_QUEUES:
         raise BadRequest(f"'queues' has more than {MAX_QUEUES} names")
-    timestamp, slices = _timestamp(body), requested.broker(request).slices
+    timestamp, marks, slices = _timestamp(body), _marks(body), requested.broker(request).slices
     wanted = dict.fromkeys(names)
     if "exchange" in body:
         async for queue in slices.through(bound_queues(host.exchange(str(body["exchange"])))):
@@ -110,7 +112,7 @@ async def ranges(request: Request) -> Response:
     found: dict[str, dict[str, Any] | None] = dict.fromkeys(sorted(wanted))
     away = requested.by_home(request, host, wanted)
     if (elsewhere := requested.elsewhere(request)) is not None and away:
-        asked = {key: body[key] for key in ("timestamp", "missing") if key in body}
+        asked = {key: body[key] for key in ("timestamp", "missing", "marks") if key in body}
         for told in await elsewhere.asked(
             request, host, {home: (names, asked | {"queues": names}) for home, names in away.items()}
         ):
@@ -118,7 +120,9 @@ async def ranges(request: Request) -> Response:
     there = {name for names in away.values() for name in names}
     async for name in slices.through(name for name in found if name not in there):
         if name in host.queues or body.get("missing") is not True:
-            found[name] = _range(host, host.queue(name, requested.NO_CONNECTION), timestamp)
+            queue = host.queue(name, requested.NO_CONNECTION)
+            marked = {"mark": queue.mark_of(marks[name])} if name in marks and queue.append_only else {}
+            found[name] = _range(host, queue, timestamp) | marked
         else:
             found[name] = None
     identity = requested.broker(request).identity
@@ -169,6 +173,13 @@ def _range(host: VirtualHost, queue: Queue, timestamp: float | None) -> dict[str
     shown = {"first_seq": first, "last_seq": last, "messages": queue.ready_count, "type": queue.type, "id": id}
     seq_at = None if timestamp is None else queue.seq_at(timestamp)
     return shown if seq_at is None else shown | {"seq_at": seq_at}
+
+
+def _marks(body: dict[str, Any]) -> dict[str, int]:
+    value = body.get("marks", {})
+    if not isinstance(value, dict) or not all(requested.is_whole(seq) for seq in value.values()):
+        raise BadRequest(f"'marks' must be an object of whole numbers, not {str(value)[:100]}")
+    return value
 
 
 def _seq_at(queue: Queue, timestamp: float) -> int:

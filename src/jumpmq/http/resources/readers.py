@@ -171,13 +171,16 @@ async def reserve(request: Request) -> JSONResponse:
     """``POST /api/readers/{vhost}/{group}/reserve``: acknowledge what is done, reserve more, answer when it is durable.
 
     The body is ``{"queues": {NAME: OFFSET or null, ...}, "exchange": NAME, "max_messages": N or null, "max_octets": N
-    or null, "last_seq": {NAME: SEQ, ...}, "lease": SECONDS, "accept_loss": false, "shares": true, "session": TEXT}``.
+    or null, "last_seq": {NAME: SEQ, ...}, "lease": SECONDS, "accept_loss": false, "shares": true, "session": TEXT,
+    "seen": {...}}``.
     Queues that are bound to the exchange are added with offset null. 423 is the answer while a consumer group takes the
     messages of one of the queues, and, where it does not share, while a query of another group reads one. The answer is
     ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT, "ready": COUNT, "oldest": TIME}, ...}, "lost": {NAME:
-    COUNT or null, ...}}``, where ``messages`` are outstanding, the ``oldest`` of them published at that time in seconds
-    since the epoch (null if there is none), ``ready`` are not yet reserved, and ``lost`` are deleted queues with the
-    messages that went with them.
+    COUNT or null, ...}, "seen": {...}}``, where ``messages`` are outstanding, the ``oldest`` of them published at that
+    time in seconds since the epoch (null if there is none), ``ready`` are not yet reserved, and ``lost`` are deleted
+    queues with the messages that went with them. ``seen`` is what there is of the broker's data directories, to be sent
+    with the next request: 410 is the answer where one is older then, as it was restored from a backup, unless
+    ``accept_loss`` is true.
 
     Queues whose home is down stay where they are (``"down": true``), and the others go on; but where there is a
     ``last_seq``, 404 is the answer.
@@ -203,6 +206,7 @@ async def reserve(request: Request) -> JSONResponse:
         lease=_lease(body),
         accept_loss=body.get("accept_loss") is True,
         shares=body.get("shares") is not False,
+        seen=_seen(body),
     )
     if len(offsets) > MAX_QUEUES:
         raise BadRequest(f"the request is for more than {MAX_QUEUES} queues")
@@ -220,6 +224,7 @@ async def reserve(request: Request) -> JSONResponse:
         }
         for queue, place in places.items()
     }
+    seen = _groups(request).sight()
     if elsewhere is not None and away:
         shares = {
             home: {key: sessions.share(value, queues, offsets) for key, value in most.items()}
@@ -234,11 +239,12 @@ async def reserve(request: Request) -> JSONResponse:
             answers = await elsewhere.asked_of_running(request, bodies)
         for told in answers.values():
             found |= told["queues"]
+            seen |= told["seen"]
             lost |= {queue: count for queue, count in told["lost"].items() if lost.get(queue) is None}
         down = [queue for home in away.keys() - answers for queue in away[home]]
         kept = {"messages": 0, "ready": 0, "oldest": None, "down": True}
         found |= {queue: {"offset": offsets[queue]} | kept for queue in down if offsets[queue] is not None}
-    return JSONResponse({"queues": found, "lost": lost})
+    return JSONResponse({"queues": found, "lost": lost, "seen": seen})
 
 
 async def _who_knows(
@@ -473,6 +479,19 @@ def _numbers(body: dict[str, Any], key: str, *, nullable: bool = False) -> dict[
         if not (requested.is_whole(value) or (nullable and value is None)):
             raise BadRequest(f"'{key}' of queue '{name}' must be a whole number from 0, not {value!r}")
     return numbers
+
+
+def _seen(body: dict[str, Any]) -> dict[str, tuple[str, int]]:
+    seen = body.get("seen", {})
+    if not isinstance(seen, dict) or not all(_is_start(one) for one in seen.values()):
+        raise BadRequest(f"'seen' must be what an answer has told, not {str(seen)[:100]}")
+    return {directory: (start, commit) for directory, (start, commit) in seen.items()}
+
+
+def _is_start(value: object) -> bool:
+    return (
+        isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and bool(requested.is_whole(value[1]))
+    )
 
 
 def _whole(body: dict[str, Any], key: str) -> int | None:

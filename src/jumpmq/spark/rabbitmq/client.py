@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,11 +67,17 @@ class AMQPClient:
         raise JumpMQError("AMQP does not say which queues there are: name them, with option 'queue' or 'queues'")
 
     def ranges(
-        self, exchange: str | None, queues: list[str], *, timestamp: float | None = None, missing: bool = False
+        self,
+        exchange: str | None,
+        queues: list[str],
+        *,
+        timestamp: float | None = None,
+        missing: bool = False,
+        marks: Mapping[str, int] | None = None,
     ) -> dict[str, dict[str, Any]]:
         """``type``, ``first_seq``, ``last_seq`` and number of ``messages`` of queues; of streams, ``seq_at`` of a time.
 
-        The numbers of other queues than streams are places, from 1.
+        The numbers of other queues than streams are places, from 1. AMQP tells no ``marks``.
 
         Raises:
             NotThere: there is no such queue, and none may be ``missing``.

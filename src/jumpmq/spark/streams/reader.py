@@ -2,17 +2,19 @@
 query.
 
 How it works. Spark's *offset* is ``{"broker": IDENTITY, "source": TEXT, "streams": {NAME: {"id": ID, "from": OFFSET,
-"offset": OFFSET}, ...}, "cut": {...}}``: for each stream, which messages the micro-batch reads that ends there, from
-``from`` to before ``offset``, and how these are divided into partitions. So one offset says the whole micro-batch, and
-a repeated one has the same rows, also the first of all: Spark logs where it ended, and not where it began. ``id`` tells
-a stream from one that was deleted and declared again by the same name; over AMQP, which has none, it is the end that
-tells, as long as it is before what was read. ``"ahead": true`` says that it may be, as the query is to begin there.
+"offset": OFFSET, "mark": NUMBER}, ...}, "cut": {...}}``: for each stream, which messages the micro-batch reads that
+ends there, from ``from`` to before ``offset``, and how these are divided into partitions. So one offset says the whole
+micro-batch, and a repeated one has the same rows, also the first of all: Spark logs where it ended, and not where it
+began. ``id`` tells a stream from one that was deleted and declared again by the same name; over AMQP, which has none,
+it is the end that tells, as long as it is before what was read. ``"ahead": true`` says that it may be, as the query is
+to begin there. ``mark`` is the broker's of the message before ``offset``: a data directory that was restored from a
+backup gives the same offsets to other messages.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +38,11 @@ IDLE_PAUSE = 0.05
 
 CATCHES_UP = 5.0
 """Seconds that a stream is given which ends before what was read of it, as a replica in a RabbitMQ may that lags."""
+
+RESTORED = (
+    "the query has read it: the broker's data directory was restored from an older backup. Give the query a new "
+    "checkpoint and 'startingOffsets', or set option 'failOnDataLoss' to false to go on at that offset, or at the end"
+)
 
 Offset = dict[str, Any]
 Found = dict[str, Any]
@@ -94,6 +101,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if _places(streams) == _places(done):
             time.sleep(IDLE_PAUSE if self._ends is None else 0)
             return start
+        self._mark(streams)
         return start | {"streams": streams, "cut": self._cut.noted()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -110,10 +118,11 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._asked(None, list(batch), batch)
         ranges = {}
         for name, one in batch.items():
-            if name in found and found[name]["id"] == one["id"] and not _is_short(found[name], one):
+            why = self._why_other(name, found[name], one) if name in found else _declared_anew(name)
+            if why is None:
                 ranges[name] = starting(name, one["from"], found[name], self._options), one["offset"]
             elif self._options.fail_on_data_loss:
-                raise JumpMQError(_declared_anew(name))
+                raise JumpMQError(why)
         return partitions_of(ranges, Cut.noted_in(end) or self._cut, Origin.of(self._client.identity, batch))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -125,18 +134,24 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.exchange, queue_names(self._client, self._options)
 
     def _ask(
-        self, exchange: str | None, names: list[str], *, timestamp: float | None = None, missing: bool = False
+        self,
+        exchange: str | None,
+        names: list[str],
+        *,
+        timestamp: float | None = None,
+        missing: bool = False,
+        marks: Mapping[str, int] | None = None,
     ) -> dict[str, Found]:
         """What the broker says of an exchange's streams and of these, None of those that are ``missing``."""
-        found = self._client.ranges(exchange, names, timestamp=timestamp, missing=missing)
+        found = self._client.ranges(exchange, names, timestamp=timestamp, missing=missing, marks=marks)
         require_only_streams(found)
         return found
 
     def _asked(self, exchange: str | None, names: list[str], done: dict[str, Any]) -> dict[str, Found]:
         """What the broker says of streams, again if one ends before what was read of it, for some seconds."""
-        patience = Patience(CATCHES_UP)
+        patience, marks = Patience(CATCHES_UP), {name: one["offset"] - 1 for name, one in done.items() if "mark" in one}
         while True:
-            found = self._there(self._ask(exchange, names, missing=True), done)
+            found = self._there(self._ask(exchange, names, missing=True, marks=marks), done)
             short = next((name for name, at in found.items() if _is_short(at, done.get(name))), None)
             if short is None:
                 return found
@@ -160,11 +175,38 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The first offset that the query has not read; of a stream that is new to it, the lowest."""
         if done is None:
             return int(found["first_seq"])
-        if done["id"] == found["id"] and not _is_short(found, done):
+        why = self._why_other(name, found, done)
+        if why is None:
             return starting(name, done["offset"], found, self._options)
         if self._options.fail_on_data_loss:
-            raise JumpMQError(_declared_anew(name))
-        return int(found["first_seq"])
+            raise JumpMQError(why)
+        if self._is_another(found, done):
+            return int(found["first_seq"])
+        return starting(name, min(done["offset"], int(found["last_seq"]) + 1), found, self._options)
+
+    def _is_another(self, found: Found, done: dict[str, int]) -> bool:
+        """Whether a stream was deleted and declared again since it was read."""
+        return done["id"] != found["id"] or (self._options.broker.speaks_amqp and _is_short(found, done))
+
+    def _why_other(self, name: str, found: Found, done: dict[str, int]) -> str | None:
+        """Why what was read of a stream is not what it has there now; None where it is."""
+        if self._is_another(found, done):
+            return _declared_anew(name)
+        offset, mark = done["offset"], found.get("mark")
+        if _is_short(found, done):
+            return f"stream '{name}' ends with offset {found['last_seq']}, before {offset} up to which {RESTORED}"
+        if mark is not None and done.get("mark") not in (None, mark):
+            return f"stream '{name}' has other messages before offset {offset} than those up to which {RESTORED}"
+        return None
+
+    def _mark(self, streams: dict[str, dict[str, Any]]) -> None:
+        """Note the marks of the messages up to which streams are read."""
+        if self._options.broker.speaks_amqp:
+            return
+        last = {name: one["offset"] - 1 for name, one in streams.items() if one["offset"]}
+        for name, found in self._ask(None, list(last), missing=True, marks=last).items():
+            if found is not None and found.get("mark") is not None:
+                streams[name]["mark"] = found["mark"]
 
     def _end(self, name: str, found: Found) -> int:
         end = int(found["last_seq"]) + 1

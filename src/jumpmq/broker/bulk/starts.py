@@ -1,0 +1,75 @@
+"""Which starts of the broker a data directory has had: they tell one that was restored from a backup.
+
+How it works. A *sight* of a directory is ``{DIRECTORY: [START, COMMIT]}``: which start of the broker it was, and the
+number of the last commit then; the directory is called by its first start. Who has seen more than the directory has
+now, as it was restored from a backup, tells a start that it has not had, or a commit after that start's last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jumpmq.store import Store
+
+KIND = "start"
+"""The kind of definition that a start is stored as: the last commit before it, by the start's name."""
+
+MOST = 1000
+"""Starts that are kept, the last ones and the first."""
+
+Sight = Mapping[str, tuple[str, int]]
+
+
+class OlderDirectory(Exception):
+    """The data directory is older than what somebody has seen of it."""
+
+
+class Starts:
+    """The starts of the broker on its data directory, this one among them.
+
+    Args:
+        boot: what this start is called.
+    """
+
+    def __init__(self, boot: str) -> None:
+        self._boot = boot
+        self._begun: dict[str, int] = {}  # the last commit before each start, in order
+
+    def begin(self, store: Store, definitions: list[tuple[str, str, Any]]) -> None:
+        """Stage a record of this start.
+
+        Args:
+            definitions: all that the store kept, as (kind, key, value).
+        """
+        kept = sorted((commit, start) for kind, start, commit in definitions if kind == KIND)
+        for _, start in (forgotten := kept[1:-MOST]):
+            store.delete(KIND, start)
+        del kept[1 : 1 + len(forgotten)]
+        self._begun = {start: commit for commit, start in kept} | {self._boot: store.last_commit}
+        store.put(KIND, self._boot, store.last_commit)
+
+    def sight(self, store: Store) -> dict[str, tuple[str, int]]:
+        """What is on disk now."""
+        return {self._directory: (self._boot, store.last_commit)}
+
+    def require_seen(self, seen: Sight) -> None:
+        """Refuse unless the directory has all that somebody has seen of it. Nothing is known of other directories.
+
+        Raises:
+            OlderDirectory: it is older.
+        """
+        start, commit = seen.get(self._directory, (self._boot, 0))
+        ends = {one: end for one, (_, end) in zip(self._begun, pairwise(self._begun.values()), strict=False)}
+        is_lost = start not in self._begun and len(self._begun) <= MOST
+        if is_lost or commit > ends.get(start, commit):
+            raise OlderDirectory(
+                "the broker's data directory is older than what was seen of it: it was restored from an older backup, "
+                "and what was read since that was made may come again"
+            )
+
+    @property
+    def _directory(self) -> str:
+        return next(iter(self._begun), self._boot)
