@@ -3,6 +3,7 @@
 import pika
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import col
 from tests.http.api import API
 from tests.spark.sources import numbered, publish, table
 
@@ -51,6 +52,32 @@ def test_a_table_is_published(spark, broker, channel, tmp_path):
         publishing.publish(spark, nested, "parquet", "id", target(broker, exchange="x"))
     with pytest.raises(PySparkException, match="PATH_NOT_FOUND"):
         publishing.publish(spark, place + "-not", "csv", "id", target(broker, exchange="x"))
+
+
+@pytest.mark.parametrize(
+    ("hashed", "type_"),
+    [
+        ({"hash-header": "customer"}, "string"),
+        ({"hash-header": "customer"}, "int"),
+        ({"hash-header": "customer"}, "timestamp"),
+        ({"hash-property": "message_id"}, "string"),
+        ({"hash-property": "timestamp"}, "int"),
+        ({}, "int"),
+    ],
+)
+def test_a_published_table_goes_where_its_keys_are_routed(spark, broker, channel, tmp_path, hashed, type_):
+    channel.exchange_declare("h", "x-consistent-hash", arguments=hashed)
+    for number in range(3):
+        channel.queue_declare(f"h{number}")
+        channel.queue_bind(f"h{number}", "h", "1")
+    place = str(tmp_path / "keys")
+    spark.range(60).selectExpr(f"cast(1000000 + id % 20 as {type_}) as id").write.parquet(place)
+    assert publishing.publish(spark, place, "parquet", "id", target(broker, exchange="h")) == 60
+    keys = spark.read.parquet(place).select(col("id").cast("string" if not hashed else type_).alias("id"))
+    router = Router.from_broker(broker.http_url, "h")
+    expected = dict(route(keys, "id", router).groupBy("queue").count().collect())
+    assert len(expected) > 1
+    assert dict(table(spark, broker, exchange="h").groupBy("queue").count().collect()) == expected
 
 
 def test_waiting_messages_move_where_their_keys_belong_in_order(spark, broker, channel, tmp_path):

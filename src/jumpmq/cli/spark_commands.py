@@ -77,7 +77,7 @@ def archive(
 def publish(
     path: Annotated[str, typer.Argument(help="of the table")],
     exchange: Annotated[str, typer.Argument(help="where to")],
-    key: Annotated[str, typer.Option(help="column that becomes the routing key")],
+    key: Annotated[str, typer.Option(help="column that becomes the routing key, and what else the exchange hashes")],
     body: Annotated[str | None, typer.Option(help="column that is the body", show_default="all, as JSON")] = None,
     format: Annotated[Format, typer.Option(help="of the table")] = Format.parquet,
     url: Url = DEFAULT_URL,

@@ -1,4 +1,5 @@
-"""What an exchange hashes of messages, as a column: of a header or property, octets that keep its type.
+"""What an exchange hashes of messages, as a column: of a header or property, octets that keep its type. And the other
+way around: messages with a header that is hashed.
 
 Text and octets are behind a ``t``, what has a number (:func:`jumpmq.hashing.header_key`) is that number's digits behind
 an ``n``, and what messages without the header or property have in common is empty.
@@ -13,7 +14,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BooleanType, DataType, DecimalType, FractionalType, IntegralType, TimestampType
 
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.properties import Properties
 from jumpmq.spark.router import Router
 
 TEXT, NUMBER = b"t", b"n"
@@ -50,6 +54,31 @@ def message_keys(frame: DataFrame, router: Router, column: str = "key") -> DataF
     make.__annotations__ = {"properties": pa.Array, "return": pa.Array}
     function: Callable[..., Column] = arrow_udf(make, "binary")  # type: ignore[call-overload]
     return frame.withColumn(column, function(col("amqp_properties")))
+
+
+def header(name: str, value: Column, type_: DataType) -> Column:
+    """AMQP properties with one header, by the type of the value; else as text. A null has no header."""
+    kind = _kind(type_)
+    given = value.cast({"l": "bigint", "d": "double", "t": "boolean", "T": "bigint", "S": "string"}[kind])
+
+    def make(values: pa.Array) -> pa.Array:
+        made = (None if one is None else [Field(name, kind, one)] for one in values.to_pylist())
+        return pa.array([Properties(headers=headers).encode() for headers in made], pa.binary())
+
+    make.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    function: Callable[..., Column] = arrow_udf(make, "binary")  # type: ignore[call-overload]
+    return function(given)
+
+
+def _kind(type_: DataType) -> str:
+    """The field type of a header."""
+    if isinstance(type_, IntegralType):
+        return "l"
+    if isinstance(type_, FractionalType) and not isinstance(type_, DecimalType):
+        return "d"
+    if isinstance(type_, BooleanType):
+        return "t"
+    return "T" if isinstance(type_, TimestampType) else "S"
 
 
 def _written(key: bytes | int | None) -> bytes:

@@ -205,6 +205,15 @@ def _digits(key: bytes | int) -> bytes:
     return b"%d" % key if isinstance(key, int) else key
 
 
+def hashed_by(declared: dict[str, Any]) -> tuple[str, str] | None:
+    """The header or property that an exchange hashes, as :attr:`Router.hashed`.
+
+    Args:
+        declared: its declaration, as the management API has it.
+    """
+    return _hashed(declared["arguments"]) if declared["type"] in HASHES else None
+
+
 def _source(arguments: dict[str, Any]) -> str:
     hashed = _hashed(arguments)
     return "routing key" if hashed is None else f"{hashed[0]} '{hashed[1]}'"

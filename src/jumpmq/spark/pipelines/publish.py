@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql.functions import col, count, lit, struct, to_json
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from jumpmq.spark.client import Client
 from jumpmq.spark.errors import JumpMQError
-from jumpmq.spark.schema import SCHEMA
+from jumpmq.spark.message_keys import header
+from jumpmq.spark.router import hashed_by
+from jumpmq.spark.schema import PROPERTIES, SCHEMA
+from jumpmq.spark.sink import SinkOptions
 
 FORMATS = ("parquet", "csv", "json")
 
@@ -20,7 +24,7 @@ def publish(
     """Publish every row; returns how many.
 
     Args:
-        key: the column that becomes the routing key.
+        key: the column that becomes the routing key, and the header or property that the exchange hashes, if it does.
         target: options of the sink.
         body: the column that becomes the body; all columns as JSON unless given.
 
@@ -35,8 +39,24 @@ def publish(
         type_ = frame.schema[key].dataType.simpleString()
         raise JumpMQError(f"column '{key}' in {path} is of type {type_}, which is no key: text, octets and numbers are")
     content = to_json(struct(*frame.columns)) if body is None else col(body)
-    rows = frame.select(col(key).cast("string").alias("routing_key"), content.alias("body"))
+    rows = frame.select(
+        col(key).cast("string").alias("routing_key"), content.alias("body"), *_hashed(key, frame, target)
+    )
     return _write(rows, target)
+
+
+def _hashed(key: str, frame: DataFrame, target: Mapping[str, str]) -> list[Column]:
+    """The column of what the exchange hashes, where that is not the routing key."""
+    options = SinkOptions.parse(dict(target))
+    if options.exchange is None or options.broker.speaks_amqp:
+        return []
+    hashed = hashed_by(Client(options.broker).exchange(options.exchange))
+    if hashed is None:
+        return []
+    kind, name = hashed
+    if kind == "property":
+        return [col(key).cast(PROPERTIES[name].dataType).alias(name)]
+    return [header(name, col(key), frame.schema[key].dataType).alias("amqp_properties")]
 
 
 def replay(spark: SparkSession, table: str, target: Mapping[str, str], where: str | None = None) -> int:
