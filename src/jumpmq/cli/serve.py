@@ -82,6 +82,7 @@ def serve(config: Config) -> None:
     prepare(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve_until_signal(config))
+    gc.freeze()  # all goes with the process: to look through what a hundred thousand queues were takes seconds
 
 
 def prepare(config: Config, home: int | None = None) -> None:

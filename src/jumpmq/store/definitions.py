@@ -12,9 +12,11 @@ The log goes on from its segment: what is declared and deleted there comes after
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
+from typing import Any
 
 FILE_NAME = "definitions"
 
@@ -30,23 +32,39 @@ BEHIND = 1 << 59
 PARTS = ON_WAY | AHEAD | BEHIND
 """All of these bits."""
 
+PARSED_AT_ONCE = 1000
+"""JSON texts of definitions that are parsed together."""
+
 _NAMED = {"id", "name", "vhost"}
 _TITLE = b"JumpMQ definitions"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Copy:
-    """What the file says.
+    """The file, which was looked through.
 
     Attributes:
+        path: of the file.
         segment: the first segment of the log that is not covered.
-        definitions: JSON text by (kind, key), in order.
         whole: whether nothing of it is damaged.
     """
 
-    segment: int = 0
-    definitions: dict[tuple[str, str], str] = field(default_factory=dict)
-    whole: bool = True
+    path: Path
+    segment: int
+    whole: bool
+
+    def definitions(self) -> dict[tuple[str, str], str]:
+        """What is whole of it: JSON text by (kind, key), in order.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        found = {}
+        for octets in _lines(self.path):
+            if octets is not None and not octets.startswith(_TITLE):
+                kind, key, value = json.loads(octets)
+                found[kind, key] = value
+        return found
 
 
 def queue_naming(definitions: Mapping[tuple[str, str], str]) -> Callable[[int], str]:
@@ -97,12 +115,15 @@ def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]])
     Raises:
         OSError: it cannot be written.
     """
-    lines = [_line(json.dumps(one, separators=(",", ":")).encode()) for one in definitions]
     unfinished = path.with_name(path.name + ".new")
     file = os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as octets:
-        octets.write(_line(b"%s, %d, %d" % (_TITLE, segment, len(lines))))
-        octets.writelines(lines)
+        octets.write(_title(segment, 0))
+        count = 0
+        for count, (kind, key, text) in enumerate(definitions, 1):  # noqa: B007  (how many there were)
+            octets.write(_line(f"[{_quoted(kind)},{_quoted(key)},{_quoted(text)}]".encode()))
+        octets.seek(0)
+        octets.write(_title(segment, count))
         octets.flush()
         os.fsync(file)
     unfinished.replace(path)
@@ -113,33 +134,45 @@ def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]])
         os.close(directory)
 
 
+def _title(segment: int, count: int) -> bytes:
+    """The first line, which is as long for each count: how many there are is known when all are written."""
+    return _line(b"%s, %d, %010d" % (_TITLE, segment, count))
+
+
 def _line(octets: bytes) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(octets), octets)
 
 
-def read(path: Path) -> Copy | None:
-    """Read what is whole of the file; None where there is none.
+def look(path: Path) -> Copy | None:
+    """Look through the file; None where there is none.
 
     Raises:
         OSError: it cannot be read.
     """
     if not path.exists():
         return None
-    first, *rest = path.read_bytes().split(b"\n")
-    copy, count = Copy(), len(rest)
-    if (title := _checked(first)) is None:
-        copy.whole = False
-    else:
-        copy.segment, count = map(int, title.split(b", ")[1:])
-    for line in rest:
-        if (octets := _checked(line)) is not None:
-            kind, key, value = json.loads(octets)
-            copy.definitions[kind, key] = value
-    copy.whole = copy.whole and len(copy.definitions) == count
-    return copy
+    lines = _lines(path)
+    title = next(lines, None)
+    damaged, count = 0, 0
+    for count, octets in enumerate(lines, 1):
+        damaged += octets is None
+    if title is None:
+        return Copy(path, 0, whole=False)
+    segment, wanted = map(int, title.split(b", ")[1:])
+    return Copy(path, segment, whole=count == wanted and not damaged)
 
 
-def _checked(line: bytes) -> bytes | None:
-    """What a line says, None where it is damaged."""
-    octets = line[9:]
-    return octets if line[:9] == b"%08x " % zlib.crc32(octets) else None
+def _lines(path: Path) -> Iterator[bytes | None]:
+    """What each line says, None where it is damaged."""
+    with path.open("rb") as file:
+        for line in file:
+            octets = line[9:-1]
+            yield octets if line[:9] == b"%08x " % zlib.crc32(octets) and line.endswith(b"\n") else None
+
+
+def parsed(texts: Sequence[str]) -> list[Any]:
+    """The values of JSON texts. What is parsed together shares the keys of its objects, and takes half as long."""
+    found: list[Any] = []
+    for start in range(0, len(texts), PARSED_AT_ONCE):
+        found += json.loads(f"[{','.join(texts[start : start + PARSED_AT_ONCE])}]")
+    return found

@@ -5,12 +5,11 @@ the log from there changes nothing that is in it already.
 """
 
 import contextlib
-import json
 import logging
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,8 +93,8 @@ class Index:
         try:
             self._write(connection, update)
             if update.definitions or not self._copy.exists():
-                whole = _definitions(connection, self._path, [])
-                definitions.write(self._copy, update.segment, ((*key, value) for key, value in whole.items()))
+                whole = ((kind, key, value) for kind, key, value, whole in _rows(connection) if whole)
+                definitions.write(self._copy, update.segment, whole)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -110,7 +109,7 @@ class Index:
         connection.executemany(
             "INSERT INTO definition (kind, key, value, crc) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value, crc = excluded.crc",
-            [(*key, value, crc_of_definition(*key, value)) for key, value in update.definitions.put.items()],
+            ((*key, value, crc_of_definition(*key, value)) for key, value in update.definitions.put.items()),
         )
         for table, column in (("batch", "id"), ("settlement", "batch_id")):
             connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(id,) for id in update.gone])
@@ -190,21 +189,19 @@ def _contents(connection: sqlite3.Connection, path: Path, note: Callable[[tuple[
 
 
 def _definitions(connection: sqlite3.Connection, path: Path, lost: list[str]) -> dict[tuple[str, str], str]:
-    definitions = {}
-    for kind, key, value, crc in connection.execute("SELECT kind, key, value, crc FROM definition ORDER BY id"):
-        if crc_of_definition(kind, key, value) == crc and _is_json(value):
-            definitions[kind, key] = value
+    found = {}
+    for kind, key, value, whole in _rows(connection):
+        if whole:
+            found[kind, key] = value
         else:
             lost.append(f"{path}: the definition of {kind} {key!r} is damaged and left out")
-    return definitions
+    return found
 
 
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+def _rows(connection: sqlite3.Connection) -> Iterator[tuple[str, str, str, bool]]:
+    """All definitions, and whether each is whole."""
+    for kind, key, value, crc in connection.execute("SELECT kind, key, value, crc FROM definition ORDER BY id"):
+        yield kind, key, value, crc_of_definition(kind, key, value) == crc
 
 
 def _batches(

@@ -131,24 +131,27 @@ class Recovery:
     def _read_copy(self, path: Path, lost: list[str] | None) -> None:
         """Take the definitions from their copy where the index is damaged, behind it, or not there."""
         try:
-            copy = definitions.read(path)
+            copy = definitions.look(path)
+            self._has_copy = copy is not None and copy.whole
+            if copy is not None and not copy.whole:
+                self.warnings.append(f"{path}, the copy of the definitions, is damaged")
+            if copy is None or (lost is not None and not copy.whole):
+                self.whole = lost == []
+                self.losses += lost or []
+            elif lost != [] or copy.segment > self._defined_from:
+                self._take_copy(copy)
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}; put that right") from error
-        self._has_copy = copy is not None and copy.whole
-        if copy is not None and not copy.whole:
-            self.warnings.append(f"{path}, the copy of the definitions, is damaged")
-        if copy is None or (lost is not None and not copy.whole):
-            self.whole = lost == []
-            self.losses += lost or []
-        elif lost != [] or copy.segment > self._defined_from:
-            before, self.definitions = self.definitions, copy.definitions
-            self.new_definitions.removed = before.keys() - self.definitions.keys()
-            self.new_definitions.put = {key: one for key, one in self.definitions.items() if before.get(key) != one}
-            if self._defined_from < copy.segment:
-                if self._gapless_from is not None:
-                    self.warnings.append(f"the index is older than {path}. Some messages may come again")
-                self._defined_from, self._gapless_from = copy.segment, None
-            self.whole = copy.whole
+
+    def _take_copy(self, copy: definitions.Copy) -> None:
+        before, self.definitions = self.definitions, copy.definitions()
+        self.new_definitions.removed = before.keys() - self.definitions.keys()
+        self.new_definitions.put = {key: one for key, one in self.definitions.items() if before.get(key) != one}
+        if self._defined_from < copy.segment:
+            if self._gapless_from is not None:
+                self.warnings.append(f"the index is older than {copy.path}. Some messages may come again")
+            self._defined_from, self._gapless_from = copy.segment, None
+        self.whole = copy.whole
 
     # --- the log ---
 

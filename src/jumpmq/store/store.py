@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import losses, opening, schema, stream_bounds
+from jumpmq.store import definitions, losses, opening, schema, stream_bounds
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.contents import Contents
@@ -170,8 +170,9 @@ class Store(Staging):
 
     def definitions(self) -> list[tuple[str, str, Any]]:
         """Hand over the definitions found at the opening, as (kind, key, value), in the order of first insertion."""
-        definitions, self._found.definitions = self._found.definitions, {}
-        return [(*key, json.loads(value)) for key, value in definitions.items()]
+        found, self._found.definitions = self._found.definitions, {}
+        values = definitions.parsed(list(found.values()))
+        return [(*key, value) for key, value in zip(found, values, strict=True)]
 
     def batches(self) -> dict[int, list[Batch]]:
         """Hand over the batches found at the opening, by queue id and in order; their messages are not read."""
