@@ -1,12 +1,17 @@
 """Definitions are there after a restart, in the order in which they were made."""
 
+import gc
 import os
+import weakref
 from pathlib import Path
 
 import pytest
 from tests.store.opened import Opened
 
 from jumpmq.store import definitions
+from jumpmq.store.definitions import QueueNaming
+from jumpmq.store.files import Files
+from jumpmq.store.recovery import Recovery
 from jumpmq.store.staging import COMMIT_DEFINITIONS
 
 
@@ -83,3 +88,35 @@ def test_the_copy_of_the_definitions_keeps_its_name_over_a_failure_of_power(
     monkeypatch.setattr(os, "fsync", note)
     definitions.write(tmp_path / "definitions", 1, [("queue", "orders", "{}")])
     assert synced == [(tmp_path / "definitions.new", False), (tmp_path, True)]
+
+
+def test_what_a_start_has_read_of_the_definitions_goes(opened: Opened) -> None:
+    opened.store.put("queue", "orders", {"id": 7, "name": "orders", "vhost": "/"})
+    opened.commit()
+    gc.disable()  # as at a start
+    try:
+        found = weakref.ref(Recovery(opened.crash().directory, Files(), lambda settled: None))
+        assert found() is None
+        naming = QueueNaming({("queue", "orders"): '{"id": 7, "name": "orders", "vhost": "/"}'})
+        assert naming(7) == "queue 'orders' in vhost '/'"
+        assert naming(definitions.ON_WAY | 7) == "what is on its way to queue 'orders' in vhost '/'"
+        gone = weakref.ref(naming)
+        del naming
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_copy_that_lacks_a_line_is_not_whole(tmp_path: Path) -> None:
+    path = tmp_path / "definitions"
+    kept = [("queue", "ö", '{"id":1}'), ("queue", "a\n", '{"id":2}')]
+    definitions.write(path, 3, kept)
+    copy = definitions.look(path)
+    assert copy is not None
+    assert (copy.segment, copy.whole) == (3, True)
+    assert copy.definitions() == {(kind, key): text for kind, key, text in kept}
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    copy = definitions.look(path)
+    assert copy is not None
+    assert not copy.whole
+    assert copy.definitions() == {("queue", "ö"): '{"id":1}'}

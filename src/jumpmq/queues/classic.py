@@ -497,8 +497,9 @@ class ClassicQueue(Queue):
         self._let_go(self._ready.leave().forget())
         if self._journal is not None:
             self._journal.drop_queue(self.id)
-            self._journal.delete("sequence", str(self.id))
-            self._journal.delete("delivered", str(self.id))
+            if self._next_seq > 1:  # else neither was recorded
+                self._journal.delete("sequence", str(self.id))
+                self._journal.delete("delivered", str(self.id))
         self._delivery.cancel_all()
         self._ready.close()
         self._tell_next()

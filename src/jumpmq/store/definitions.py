@@ -67,26 +67,29 @@ class Copy:
         return found
 
 
-def queue_naming(definitions: Mapping[tuple[str, str], str]) -> Callable[[int], str]:
+class QueueNaming:
     """What operators call the queue of a number, as a function.
 
     Args:
         definitions: JSON text by (kind, key).
     """
-    names: dict[int, str] | None = None
 
-    def name(number: int) -> str:
-        nonlocal names
-        if names is None:  # most of the time they are not asked for
-            found = [json.loads(text) for (kind, _), text in definitions.items() if kind == "queue"]
-            whole = [one for one in found if isinstance(one, dict) and one.keys() >= _NAMED]
-            ids = [(one[key], one) for one in whole for key in ("id", "before") if key in one]
-            names = {id: named(one["name"], one["vhost"]) for id, one in ids}
+    def __init__(self, definitions: Mapping[tuple[str, str], str]) -> None:
+        self._definitions = definitions
+        self._names: dict[int, str] | None = None  # most of the time they are not asked for
+
+    def __call__(self, number: int) -> str:
+        if self._names is None:
+            self._names = dict(self._found())
         if number & PARTS:
-            return part_of(number, name)
-        return names.get(number) or numbered(number)
+            return part_of(number, self)
+        return self._names.get(number) or numbered(number)
 
-    return name
+    def _found(self) -> Iterator[tuple[int, str]]:
+        for (kind, _), text in self._definitions.items():
+            one = json.loads(text) if kind == "queue" else None
+            if isinstance(one, dict) and one.keys() >= _NAMED:
+                yield from ((one[key], named(one["name"], one["vhost"])) for key in ("id", "before") if key in one)
 
 
 def part_of(number: int, name: Callable[[int], str]) -> str:
@@ -120,7 +123,8 @@ def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]])
     with os.fdopen(file, "wb") as octets:
         octets.write(_title(segment, 0))
         count = 0
-        for count, (kind, key, text) in enumerate(definitions, 1):  # noqa: B007  (how many there were)
+        for kind, key, text in definitions:
+            count += 1
             octets.write(_line(f"[{_quoted(kind)},{_quoted(key)},{_quoted(text)}]".encode()))
         octets.seek(0)
         octets.write(_title(segment, count))
@@ -153,8 +157,9 @@ def look(path: Path) -> Copy | None:
         return None
     lines = _lines(path)
     title = next(lines, None)
-    damaged, count = 0, 0
-    for count, octets in enumerate(lines, 1):
+    count = damaged = 0
+    for octets in lines:
+        count += 1
         damaged += octets is None
     if title is None:
         return Copy(path, 0, whole=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.store import losses, schema, stream_files, stream_log
 from jumpmq.store.batch import Batch
-from jumpmq.store.definitions import queue_naming
+from jumpmq.store.definitions import QueueNaming
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.lock import DirectoryLock
@@ -50,7 +50,7 @@ def check(directory: Path) -> Iterator[str]:
             found = Recovery(directory, Files(), _nobody, without_index=True)
         yield from found.warnings
         yield from _losses(found)
-        queue_name = queue_naming(found.definitions)
+        queue_name = QueueNaming(found.definitions)
         for segment in found.segments:
             yield from _check_segment(segment.path, queue_name)
         yield from _check_streams(directory, found.definitions, queue_name)
@@ -125,7 +125,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         yield from (*found.warnings, *found.losses)
         log = Log(directory / DIRECTORY, Files())
         log.adopt(found.segments, after=found.highest_segment)
-        queue_name, streams = queue_naming(found.definitions), 0
+        queue_name, streams = QueueNaming(found.definitions), 0
         store = open_store(to)
         try:
             for (kind, key), value in found.definitions.items():

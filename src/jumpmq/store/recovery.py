@@ -375,7 +375,7 @@ class Recovery:
     def _hold_against_files(self, directory: Path) -> None:
         """Name what the index says is in the log and the files do not have; the rest of such batches stays."""
         segments = {segment.number: segment for segment in self.segments}
-        queue_name = definitions.queue_naming(self.definitions)
+        queue_name = definitions.QueueNaming(self.definitions)
         self.losses += [gap.told(queue_name) for gap in self._gaps]
         for queue, batches in self.queues.items():
             for place, batch in enumerate(batches):

@@ -83,7 +83,8 @@ class Store(Staging):
         self.clean = found.clean
         self.whole = found.whole
         self._lock = lock
-        self._found = found  # at the opening, until it is handed over
+        # What was found, until it is handed over:
+        self._definitions, self._batches = found.definitions, found.queues
         self._lost = (
             found.lost
         )  # what is left of batches of which something is missing, by id; until that is acknowledged
@@ -170,13 +171,13 @@ class Store(Staging):
 
     def definitions(self) -> list[tuple[str, str, Any]]:
         """Hand over the definitions found at the opening, as (kind, key, value), in the order of first insertion."""
-        found, self._found.definitions = self._found.definitions, {}
+        found, self._definitions = self._definitions, {}
         values = definitions.parsed(list(found.values()))
         return [(*key, value) for key, value in zip(found, values, strict=True)]
 
     def batches(self) -> dict[int, list[Batch]]:
         """Hand over the batches found at the opening, by queue id and in order; their messages are not read."""
-        batches, self._found.queues = self._found.queues, {}
+        batches, self._batches = self._batches, {}
         spilled = [queue_id for queue_id in batches if queue_id >= SPILLED]
         self.drop_spilled(spilled)
         for queue_id in spilled:

@@ -1,12 +1,16 @@
 """Arguments of declarations and bindings: a field table that keeps its types, can be compared, and stored as JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from jumpmq.amqp.fields import Field, to_python, typed, write_fields
 
 _INTEGER_TYPES = frozenset("bBsuIilLD")  # RabbitMQ counts decimals among them
 _FLOAT_TYPES = frozenset("fd")
+
+SHARED = 200
+"""Octets of arguments that may be shared: they stay for a while when nobody has them any more."""
 
 
 class Arguments:
@@ -32,6 +36,14 @@ class Arguments:
         if isinstance(mapping, Arguments):
             return mapping
         return cls(Field(name, *typed(value)) for name, value in mapping.items())
+
+    @classmethod
+    def shared(cls, fields: Iterable[Field]) -> "Arguments":
+        """Arguments that may be those of others: a hundred thousand queues are declared alike."""
+        if not (found := tuple(fields)):
+            return NO_ARGUMENTS
+        made = cls(found)
+        return _first_equal(made) if len(made._octets) <= SHARED else made
 
     def get(self, name: str) -> Field | None:
         """The first field of this name."""
@@ -60,7 +72,7 @@ class Arguments:
     @classmethod
     def from_json(cls, value: list[Any]) -> "Arguments":
         """The inverse of :meth:`to_json`."""
-        return cls(Field(name, *_value_from_json(kind, inner)) for name, kind, inner in value)
+        return cls.shared(Field(name, *_value_from_json(kind, inner)) for name, kind, inner in value)
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -79,6 +91,11 @@ class Arguments:
 
 
 NO_ARGUMENTS = Arguments()
+
+
+@lru_cache(maxsize=1024)
+def _first_equal(arguments: Arguments) -> Arguments:
+    return arguments
 
 
 def comparable(field: Field) -> tuple[str, Any]:

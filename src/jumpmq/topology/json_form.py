@@ -4,11 +4,12 @@ Octets become text with surrogate escapes, arguments keep their types. What is r
 value's own rules check is checked.
 """
 
-from collections.abc import Hashable
+import sys
+from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from jumpmq.topology import changes
 from jumpmq.topology.arguments import Arguments
@@ -51,23 +52,32 @@ def _field_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 def from_json(cls: type[T], value: dict[str, Any]) -> T:
-    """The inverse of :func:`to_json`; fields that are missing get their defaults."""
-    types = _types(cls)  # type: ignore[arg-type]  # classes can be hashed
-    return cls(**{name: _read(types[name], inner) for name, inner in value.items()})
+    """The inverse of :func:`to_json`; fields that are missing get their defaults. Equal texts are one string."""
+    readers = _readers(cls)  # type: ignore[arg-type]  # classes can be hashed
+    return cls(**{name: inner if inner is None else readers[name](inner) for name, inner in value.items()})
+
+
+Reader = Callable[[Any], Any]
+"""Makes a field of what its JSON form is, which is not None."""
 
 
 @cache
-def _types(cls: Hashable) -> dict[str, Any]:
-    return get_type_hints(cls)
+def _readers(cls: Hashable) -> dict[str, Reader]:
+    return {name: _reader(kind) for name, kind in get_type_hints(cls).items()}
 
 
-def _read(kind: Any, value: Any) -> Any:
+def _reader(kind: Any) -> Reader:
+    """What reads fields of a type."""
     if get_origin(kind) is UnionType:  # only ``X | None``
-        return None if value is None else _read(get_args(kind)[0], value)
+        return _reader(get_args(kind)[0])
+    if kind is str or (get_origin(kind) is Literal and isinstance(get_args(kind)[0], str)):
+        return sys.intern
     if kind is Arguments:
-        return Arguments.from_json(value)
+        return Arguments.from_json
     if kind is bytes:
-        return value.encode(errors="surrogateescape")
+        return lambda value: value.encode(errors="surrogateescape")
     if get_origin(kind) is tuple:
-        return tuple(value)
-    return from_json(kind, value) if isinstance(kind, type) and is_dataclass(kind) else value
+        return tuple
+    if isinstance(kind, type) and is_dataclass(kind):
+        return partial(from_json, kind)
+    return lambda value: value

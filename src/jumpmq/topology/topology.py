@@ -277,7 +277,7 @@ class Topology:
         """
         default = self.vhosts[vhost].default_queue_type if vhost in self.vhosts else None
         if default and durable and not exclusive and not auto_delete and arguments.get("x-queue-type") is None:
-            arguments = Arguments([*arguments, Field("x-queue-type", "S", default)])
+            arguments = Arguments.shared([*arguments, Field("x-queue-type", "S", default)])
         if home is None:
             is_free = self.log is not None and not exclusive
             is_away = self.home in self.left or self._is_balanced(vhost, name, arguments)

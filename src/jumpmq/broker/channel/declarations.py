@@ -35,7 +35,7 @@ def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> Waiting |
         method.durable,
         method.auto_delete,
         method.internal,
-        Arguments(method.arguments),
+        Arguments.shared(method.arguments),
     )
     return _propose(channel, changes.DeclareExchange(definition), answer)
 
@@ -73,7 +73,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
         method.durable and not method.exclusive,  # it ends with the connection
         method.exclusive,
         method.auto_delete,
-        Arguments(method.arguments),
+        Arguments.shared(method.arguments),
         connection.identity if method.exclusive else None,
         connection.user.name,
         home=channel.topology.home if server_named else None,  # its name is known to this client alone
@@ -218,7 +218,7 @@ def _change_binding(
 
 def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> Binding:
     source, destination = stripped(method.source), stripped(method.destination)
-    return Binding(source, "exchange", destination, method.routing_key, Arguments(method.arguments))
+    return Binding(source, "exchange", destination, method.routing_key, Arguments.shared(method.arguments))
 
 
 def _queue_binding(channel: "Channel", method: m.QueueBind | m.QueueUnbind) -> Binding:
@@ -226,4 +226,4 @@ def _queue_binding(channel: "Channel", method: m.QueueBind | m.QueueUnbind) -> B
     key = method.routing_key
     if not method.queue and not key:
         key = queue.encode()  # AMQP 0-9-1, queue.bind: the last declared queue under its own name
-    return Binding(stripped(method.exchange), "queue", queue, key, Arguments(method.arguments))
+    return Binding(stripped(method.exchange), "queue", queue, key, Arguments.shared(method.arguments))
