@@ -1,5 +1,7 @@
 """Sorting, pages, and what lists show of the living."""
 
+import random
+
 import pika
 import pytest
 from tests.waiting import until
@@ -38,6 +40,25 @@ def test_pages(api, queues):
     assert api.get("queues", page=1, name="none")["items"] == []
     endless = "(.|.|.|.|.|.|.|.)*!"  # takes Python's own expressions longer than the broker lives
     assert api.get("queues", page=1, name=endless, use_regex="true")["items"] == []
+
+
+def test_pages_beyond_those_that_are_looked_for_are_sorted(api, channel):
+    names = [f"q{number:04}" for number in range(2_600)]
+    for name in random.sample(names, len(names)):
+        channel.queue_declare(name)
+
+    def page(number, **query):
+        found = api.get("queues", page=number, page_size=500, columns="name", **query)
+        assert (found["total_count"], found["page_count"]) == (2_600, 6)
+        return [queue["name"] for queue in found["items"]]
+
+    assert [name for number in range(1, 7) for name in page(number)] == names
+    assert [name for number in range(1, 7) for name in page(number, sort_reverse="true")] == names[::-1]
+    assert [name for number in (1, 5) for name in page(number, sort="messages")] == names[:500] + names[2_000:2_500]
+    found = api.get("queues", page=2, page_size=3, name="7", sort="name", sort_reverse="true")
+    expected = [name for name in names[::-1] if "7" in name]
+    assert [queue["name"] for queue in found["items"]] == expected[3:6]
+    assert found["filtered_count"] == len(expected)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ from jumpmq.http.plumbing.paging import Key, Order, Page, value_at
 SORTED_AT_ONCE = 500
 """Keys that are sorted, and objects that are written, at once."""
 
+CHOSEN_AT_MOST = 2_000
+"""Items up to whose end a page is looked for among all without sorting them."""
+
 SHOWN_AT_ONCE = 500
 """Objects whose figures are asked for at once."""
 
@@ -71,8 +74,8 @@ async def answer_list_in_parts(
     page, wanted, columns = Page.of(request), Order.of(request, order), _columns(request)
     found, slices = list(items), requested.broker(request).slices
     if page is not None and wanted.is_among(at_hand):
-        places = await _places(await _keys_at_hand(found, page, wanted, at_hand, slices), wanted.reverse, slices)
-        return await _page(found, page, places, show, columns, slices)
+        places, filtered = await _places_at_hand(found, page, wanted, at_hand, slices)
+        return await _page(found, page, places, filtered, show, columns, slices)
     texts: list[str] = []
     keys: list[Key] = []
     for start in range(0, len(found), SHOWN_AT_ONCE):
@@ -89,32 +92,44 @@ async def answer_list_in_parts(
     places = await _places(keys, wanted.reverse, slices)
     if page is None:
         return StreamingResponse(_array(texts, places, slices), media_type="application/json")
-    return await _page(found, page, places, show, columns, slices)
+    return await _page(found, page, page.cut(places, len(places)), len(places), show, columns, slices)
 
 
 async def _page(
     items: list[T],
     page: Page,
     places: list[int],
+    filtered: int,
     show: ShowPart[T],
     columns: list[list[str]],
     slices: Slices,
 ) -> Response:
-    """The page's part of the items, which are at these places."""
-    objects = await show([items[place] for place in page.cut(places)])
+    """The page's part of the items, which are at these places; so many are on all pages."""
+    objects = await show([items[place] for place in places])
     texts = [_dump(_select(shown, columns)) async for shown in slices.through(objects) if shown is not None]
-    counts = _dump(page.counts(len(items), len(places), len(texts)))
+    counts = _dump(page.counts(len(items), filtered, len(texts)))
     return _answer(f'{counts[:-1]},"items":[{",".join(texts)}]}}')
 
 
-async def _keys_at_hand(
+async def _places_at_hand(
     items: list[T], page: Page, wanted: Order, at_hand: Mapping[str, Callable[[T], Any]], slices: Slices
-) -> list[Key]:
-    keys, name = [], at_hand["name"]
-    async for number, item in slices.through(enumerate(items)):
-        if page.name(name(item)):
-            keys.append((*wanted.key_at_hand(item, at_hand), number))
-    return keys
+) -> tuple[list[int], int]:
+    """The places of the page's items, and how many items there are on all pages."""
+    chosen: list[Key] = []
+    filtered, last = 0, page.number * page.size
+    async for start in slices.through(range(0, len(items), SORTED_AT_ONCE)):
+        part = items[start : start + SORTED_AT_ONCE]
+        keys = wanted.keys_at_hand(part, at_hand, range(start, start + len(part)))
+        if page.name is not None:
+            keys = [key for key, name in zip(keys, map(at_hand["name"], part), strict=True) if page.name(name)]
+        filtered += len(keys)
+        chosen += keys
+        if last <= CHOSEN_AT_MOST:  # those of later pages are not sorted
+            chosen.sort(reverse=wanted.reverse)
+            del chosen[last:]
+    if last > CHOSEN_AT_MOST:
+        return page.cut(await _places(chosen, wanted.reverse, slices), filtered), filtered
+    return page.cut([key[-1] for key in chosen], filtered), filtered
 
 
 async def _array(texts: list[str], places: list[int], slices: Slices) -> AsyncIterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -50,9 +50,14 @@ class Order:
         """Whether only these columns are asked for."""
         return "name" in names and all(".".join(path) in names for path in self.paths)
 
-    def key_at_hand(self, item: T, columns: Mapping[str, Callable[[T], Any]]) -> Key:
-        """As :meth:`key`, of an object that is not shown."""
-        return _key([columns[".".join(path)](item) for path in self.paths])
+    def keys_at_hand(
+        self, items: Sequence[T], columns: Mapping[str, Callable[[T], Any]], numbers: Iterable[int]
+    ) -> list[Key]:
+        """As :meth:`key`, of objects that are not shown, by columns that are numbers, texts or None; each key ends with
+        the object's number."""
+        found = [list(map(columns[".".join(path)], items)) for path in self.paths]
+        parts = [part for values in found for part in (map(_rank, values), values)]
+        return list(zip(*parts, numbers, strict=True))
 
     def key(self, shown: dict[str, Any]) -> Key:
         """What an object is sorted by: numbers before texts before all else, what is missing first."""
@@ -61,11 +66,15 @@ class Order:
 
 @dataclass(frozen=True)
 class Page:
-    """``page``, ``page_size``, ``name`` and ``use_regex``."""
+    """``page``, ``page_size``, ``name`` and ``use_regex``.
+
+    Attributes:
+        name: whether a name is wanted; None where all are.
+    """
 
     number: int
     size: int
-    name: Callable[[str], bool]
+    name: Callable[[str], bool] | None
 
     @classmethod
     def of(cls, request: Request) -> Page | None:
@@ -84,18 +93,19 @@ class Page:
 
     def matches(self, shown: dict[str, Any]) -> bool:
         """Whether an object's name is wanted: that of a connection, or the one that its client gave it."""
+        if self.name is None:
+            return True
         provided = shown.get("user_provided_name")
         return self.name(str(shown.get("name", ""))) or (provided is not None and self.name(str(provided)))
 
-    def cut(self, items: list[Any]) -> list[Any]:
-        """The page's part of the wanted items.
+    def cut(self, items: list[Any], count: int) -> list[Any]:
+        """The page's part of the wanted items, given these up to the page's end at least; there are so many.
 
         Raises:
             BadRequest: the list has fewer pages.
         """
         first = (self.number - 1) * self.size
-        if first and first >= len(items):
-            count = len(items)
+        if first and first >= count:
             raise PageOutOfRange(f"Page out of range, page: {self.number} page size: {self.size}, len: {count}")
         return items[first : first + self.size]
 
@@ -126,14 +136,21 @@ def _key(values: list[Any]) -> Key:
 
 
 def _comparable(value: Any) -> tuple[int, Any]:
-    match value:
-        case None:
-            return 0, 0
-        case bool() | int() | float():
-            return 1, value
-        case str():
-            return 2, value
-    return 3, str(value)
+    rank = _rank(value)
+    return rank, value if rank < OTHER else str(value)
+
+
+OTHER = 3
+"""Rank of values that are compared as texts."""
+
+_RANKS: dict[type, int] = {type(None): 0, bool: 1, int: 1, float: 1, str: 2}
+
+
+def _rank(value: Any) -> int:
+    rank = _RANKS.get(type(value))
+    if rank is None:
+        return 1 if isinstance(value, int | float) else 2 if isinstance(value, str) else OTHER
+    return rank
 
 
 def _number(text: str) -> int:
@@ -142,7 +159,9 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _name_filter(text: str, is_regex: bool) -> Callable[[str], bool]:
+def _name_filter(text: str, is_regex: bool) -> Callable[[str], bool] | None:
+    if not text:
+        return None
     if not is_regex:
         wanted = text.lower()
         return lambda name: wanted in name.lower()

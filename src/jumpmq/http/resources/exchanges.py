@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -28,9 +29,9 @@ SHAPE = Shape(
 
 
 AT_HAND: dict[str, Callable[[Exchange], Any]] = {
-    "name": lambda exchange: exchange.name,
-    "vhost": lambda exchange: exchange.vhost,
-    "type": lambda exchange: exchange.type,
+    "name": attrgetter("name"),
+    "vhost": attrgetter("vhost"),
+    "type": attrgetter("type"),
 }
 """What can be sorted by without showing each exchange."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -39,9 +40,9 @@ ACTION = Shape({"action": one_of("sync", "cancel_sync", "move"), "node": TEXT, "
 
 
 AT_HAND: dict[str, Callable[[QueueDefinition], Any]] = {
-    "name": lambda queue: queue.name,
-    "vhost": lambda queue: queue.vhost,
-    "type": lambda queue: queue.type,
+    "name": attrgetter("name"),
+    "vhost": attrgetter("vhost"),
+    "type": attrgetter("type"),
 }
 """What can be sorted by without showing each queue."""
 
@@ -179,7 +180,9 @@ async def _answer(request: Request, queues: list[QueueDefinition]) -> Response:
     kinds = None if wanted is None else wanted.split(",")
     node = request.query_params.get("node")
     node_of = broker.topology.node_of
-    chosen = [one for one in queues if (kinds is None or one.type in kinds) and node in (None, node_of(one.home))]
+    chosen = queues
+    if kinds is not None or node is not None:
+        chosen = [one for one in queues if (kinds is None or one.type in kinds) and node in (None, node_of(one.home))]
 
     async def show(part: Sequence[QueueDefinition]) -> list[dict[str, Any] | None]:
         found = zip(part, await broker.figures.queues(part), strict=True)
