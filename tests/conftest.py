@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
-from tests.several_nodes import SeveralNodes
-from tests.several_processes import SeveralProcesses
+from tests.several_processes import running
 from tests.wire import WireChannel, WireConnection, closing, login
 
 from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ
@@ -31,23 +30,23 @@ def rabbitmq() -> Iterator[RabbitMQ]:
     if not RabbitMQ.available():
         pytest.skip(RabbitMQ.available().reason)
     # Or its management API would tell of things seconds later.
-    with RabbitMQ(settings=["collect_statistics_interval = 500"]) as running:
-        yield running
+    with RabbitMQ(settings=["collect_statistics_interval = 500"]) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")
 def jumpmq(request: pytest.FixtureRequest) -> Iterator[JumpMQ]:
     """A running JumpMQ, in a process of its own, or in several."""
     workers, nodes = request.config.getoption("--workers"), request.config.getoption("--nodes")
-    with SeveralNodes(nodes) if nodes > 1 else JumpMQ() if workers == 1 else SeveralProcesses(workers) as running:
-        yield running
+    with running(workers, nodes) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session", params=["rabbitmq", "jumpmq"])
 def broker(request: pytest.FixtureRequest) -> BrokerProcess:
     """A running broker; a test that asks for it runs on RabbitMQ and on JumpMQ and must see the same."""
-    running: BrokerProcess = request.getfixturevalue(request.param)
-    return running
+    broker: BrokerProcess = request.getfixturevalue(request.param)
+    return broker
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import threading
 import time
 from pathlib import Path
 
+from tests.several_nodes import SeveralNodes
+
 import jumpmq
 from jumpmq.testing import JumpMQ
 from jumpmq.testing.ports import accepts_clients
@@ -31,6 +33,13 @@ class SeveralProcesses(JumpMQ):
             self._check_alive(began + PATIENCE)
             time.sleep(0.005)
         self.startup = time.perf_counter() - began
+
+
+def running(workers: int = 1, nodes: int = 1) -> JumpMQ:
+    """JumpMQ in so many processes, or of so many nodes."""
+    if nodes > 1:
+        return SeveralNodes(nodes)
+    return JumpMQ() if workers == 1 else SeveralProcesses(workers)
 
 
 def main(count: int, data_dir: Path, node: str) -> None:

@@ -2,6 +2,7 @@
 
     python -m fuzzing.sessions --minutes 60
     python -m fuzzing.sessions --sessions 500 --seed 7      the same sessions again
+    python -m fuzzing.sessions --minutes 60 --workers 3     JumpMQ with its queues spread over processes, or --nodes
 
 Both brokers are started, on free ports and with directories that go at the end. Each difference found is printed with
 the shortest session that shows it, and then passed over, so that others are found too. The exit status is 1 if there
@@ -13,10 +14,12 @@ import random
 import sys
 import time
 
+from tests.several_processes import running
+
 from fuzzing.sessions import differences
 from fuzzing.sessions.pair import Difference, Pair
 from fuzzing.sessions.run import hold
-from jumpmq.testing import JumpMQ, RabbitMQ
+from jumpmq.testing import RabbitMQ
 
 
 def _difference_in(error: Exception) -> Difference:
@@ -35,10 +38,12 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=500, help="how many with one seed")
     parser.add_argument("--whole", action="store_true", help="show the first session that shows a difference as it is")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--workers", type=int, default=1, help="processes of JumpMQ")
+    parser.add_argument("--nodes", type=int, default=1, help="nodes of JumpMQ")
     arguments = parser.parse_args()
     end = time.monotonic() + 60 * arguments.minutes
     found = 0
-    with RabbitMQ() as reference, JumpMQ() as ours:
+    with RabbitMQ() as reference, running(arguments.workers, arguments.nodes) as ours:
         pair = Pair(reference, ours)
         seed = arguments.seed
         while time.monotonic() < end:

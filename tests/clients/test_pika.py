@@ -120,8 +120,12 @@ def test_a_secret_can_be_renewed(connection) -> None:
 
 
 @pytest.fixture
-def sharded(broker: BrokerProcess, channel, unique: Name) -> Iterator[tuple[str, Operator]]:
+def sharded(
+    request: pytest.FixtureRequest, broker: BrokerProcess, channel, unique: Name
+) -> Iterator[tuple[str, Operator]]:
     """An exchange of two shards, and who set the policy."""
+    if request.config.getoption("--nodes") > 1:
+        pytest.skip("it has two shards on each node, and a consumer those of its own")
     operator, exchange = Operator(broker), unique("sharded")
     channel.exchange_declare(exchange, "x-modulus-hash", durable=True)
     operator.set_policy(exchange, f"^{exchange}$", {"shards-per-node": 2}, apply_to="exchanges")
