@@ -11,6 +11,7 @@ from tests.http.api import API, publish
 from tests.http.running_homes import running_homes, running_nodes
 from tests.waiting import until
 
+from jumpmq.broker.links import moving
 from jumpmq.http.application import API as API_RESOURCES
 from jumpmq.http.homes.listener import PASSED
 
@@ -330,6 +331,29 @@ def test_rows_for_a_stream_elsewhere_arrive(api, channels, unique):
     answer = api.request("POST", "messages", "/", "publish", data=batch_to([name], [b"1", b"2", b"3"]))
     assert answer.status_code == 200, answer.text
     assert api.counts(name)[0] == 3
+
+
+def test_a_move_that_stands_still_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(moving, "TOLD", 0.2)
+    monkeypatch.setattr(moving, "GRACE", 0.1)
+    with running_homes(2, tmp_path) as running:
+        api = API(running.endpoints.http_url)
+        with pika.BlockingConnection(pika.URLParameters(running.url(1))) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q", durable=True)
+            publish(connection.channel(), "q", [b"1", b"2"])
+            assert api.request("GET", "health", "checks", "moves").status_code == 200
+            channel.tx_select()
+            channel.basic_ack(channel.basic_get("q")[0].delivery_tag)  # held until the transaction is committed
+            api.request("POST", "queues", "/", "q", "actions", json={"action": "move", "home": 2})
+            until(lambda: api.request("GET", "health", "checks", "moves").status_code == 503)
+            (found,) = api.request("GET", "health", "checks", "moves").json()["queues"]
+            assert (found["name"], found["waits_for"].startswith("consumers to settle 1 messages")) == ("q", True)
+            warnings = {(one["kind"], one["name"]) for one in api.get("warnings")}
+            assert ("move-stands-still", "q") in warnings
+            assert 'jumpmq_moves{home="1"} 1.0' in api.session.get(f"{api.address}/metrics").text
+            channel.tx_commit()
+        until(lambda: api.request("GET", "health", "checks", "moves").status_code == 200)
 
 
 def test_rows_for_a_home_that_is_down_are_kept_up_to_a_limit(tmp_path):

@@ -28,6 +28,7 @@ CAUSES = (
     "slow-consumer",
     "queue-full",
     "keys-wait",
+    "move-stands-still",
 )
 """Kinds of warning that show in a queue: each is the cause of those behind it, where they show in the same queue."""
 
@@ -132,5 +133,6 @@ def _text_of_many(alike: list[Warning], pattern: str) -> str:
         "replies-wait": "belong to connections that do not consume from them",
         "queue-full": "are full",
         "keys-wait": "have keys that wait for other queues",
+        "move-stands-still": "are on their way from home to home, and stand still",
     }.get(alike[0].kind, "are concerned")
     return f"{len(alike)} queues '{pattern}' {what}: {messages:,} messages wait."

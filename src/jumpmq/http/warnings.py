@@ -6,11 +6,11 @@ Only what costs little is looked at: alarms, hash rings with traffic, sharded ex
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.broker.figures.values import NodeFigures, QueueFigures
+from jumpmq.broker.figures.values import HomeState, MoveFigures, NodeFigures, QueueFigures
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.incidents import by_cause
@@ -144,6 +144,7 @@ class Watch:
 async def find(broker: Broker, rates: Rates) -> list[Warning]:
     """All warnings, alarms first."""
     found, slices = list(_alarms(broker.figures.node())), broker.slices
+    found += map(_move_stands_still, standing_still(broker.figures.states()))
     rings = [one for one in broker.ring_traffic.exchanges() if one.traffic is not None][:RINGS]
     async for exchange in slices.through(rings):
         found += [one async for one in _ring(exchange, slices)]
@@ -211,6 +212,33 @@ def _alarms(node: NodeFigures) -> Iterator[Warning]:
 
 def _node(node: NodeFigures, kind: str, severity: str, text: str, advice: str) -> Warning:
     return Warning(kind, severity, "node", "", node.name, text, advice)
+
+
+# --- queues on their way from home to home ---
+
+
+def standing_still(states: Iterable[HomeState]) -> list[MoveFigures]:
+    """The moves without a step forward for too long, each as the home that it leaves tells, if that answers."""
+    found: dict[tuple[str, str], MoveFigures] = {}
+    moves = sorted((one for state in states for one in state.moves), key=lambda one: not one.leaves)
+    for one in moves:
+        if one.stands_still:
+            found.setdefault((one.vhost, one.name), one)
+    return list(found.values())
+
+
+def _move_stands_still(move: MoveFigures) -> Warning:
+    return Warning(
+        "move-stands-still",
+        "warning",
+        "queue",
+        move.vhost,
+        move.name,
+        f"'{move.name}' is on its way from home to home, and waits for {move.waits_for} since {move.seconds:.0f} s.",
+        "What is published meanwhile is kept, and delivered when the move is over. Homes that are down have to come "
+        "back; consumers that hold messages of the queue have to settle them, or to close their connections.",
+        move.name,
+    )
 
 
 # --- rings ---

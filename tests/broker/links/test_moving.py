@@ -17,6 +17,7 @@ from tests.topology.state import state_of
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
 from jumpmq.broker.links import moving
+from jumpmq.http.warnings import standing_still
 from jumpmq.topology import (
     ConsistentHashExchange,
     DeclareExchange,
@@ -306,10 +307,13 @@ async def test_what_a_move_waits_for_is_said_and_it_goes_on(
         await move(brokers[0], "q", 2)
         waits = "waits for consumers to settle 2 messages, or to commit that they have since"
         await until(lambda: waits in caplog.text)
+        (warning,) = standing_still([broker.home_figures.state() for broker in brokers])
+        assert (warning.name, waits.startswith(f"waits for {warning.waits_for}")) == ("q", True)
         committed.set()
         await holding
         await until(lambda: is_over(*brokers))
         assert bodies(brokers[1], "q") == [b"2", b"3", b"4"]
+        await until(lambda: not any(broker.home_figures.state().moves for broker in brokers))
 
 
 @in_loop

@@ -456,6 +456,25 @@ class NodeFigures(NamedTuple):
         return sum(self.held.values())
 
 
+class MoveFigures(NamedTuple):
+    """A queue on its way from home to home, as one of the two knows it.
+
+    Attributes:
+        vhost, name: the queue.
+        leaves: whether it leaves this home; else it comes here.
+        waits_for: what has to happen next.
+        seconds: since the last step forward.
+        stands_still: whether that is too long.
+    """
+
+    vhost: str
+    name: str
+    leaves: bool
+    waits_for: str
+    seconds: float
+    stands_still: bool
+
+
 class HomeState(NamedTuple):
     """A home at a glance: what is little, and shown with many things.
 
@@ -475,6 +494,7 @@ class HomeState(NamedTuple):
         missing: messages of hash exchanges that lacked what is hashed; of exchanges that had such.
         deaths: messages that died, by kind of queue, reason and strategy.
         outbox: what is kept for other homes until it is there: of each its number, messages, and octets.
+        moves: the queues on their way from this home, and to it.
     """
 
     home: int
@@ -492,3 +512,4 @@ class HomeState(NamedTuple):
     deaths: list[tuple[tuple[str, str, str], int]]
     missing: list[tuple[ExchangeId, int]]
     outbox: list[tuple[int, int, int]]
+    moves: list[MoveFigures]

@@ -17,9 +17,11 @@ import asyncio
 import logging
 import os
 import struct
+import time
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.deliveries import Deliveries
@@ -36,6 +38,7 @@ from jumpmq.queues.stream import Stream
 from jumpmq.store import StoreError
 from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, MoveQueue, Topology
 from jumpmq.topology.declared import DeclaredQueue
+from jumpmq.topology.definitions import home_of
 
 ASK, ANSWER, HAND = 112, 113, 114
 """Kinds of records: a question whether a home knows that a queue has moved, and that it does; the files of a stream, to
@@ -59,9 +62,37 @@ PAUSE, ASKED_AGAIN = 0.02, 2.0
 """Seconds until what is waited for is looked at again, and until a home that has not answered is asked again."""
 
 TOLD = 30.0
-"""Seconds without a step forward after which the log says what a queue on its way waits for, and again each time."""
+"""Seconds without a step forward after which a queue on its way stands still: the log says what it waits for, and again
+each time, and so do warnings and the health check."""
 
 log = logging.getLogger(__name__)
+
+
+class Move(NamedTuple):
+    """A queue on its way, as one of its two homes knows it.
+
+    Attributes:
+        vhost, name: the queue.
+        leaves: whether this home has been its home; else it is now.
+        waits_for: what has to happen next.
+        seconds: since the last step forward.
+    """
+
+    vhost: str
+    name: str
+    leaves: bool
+    waits_for: str
+    seconds: float
+
+
+@dataclass
+class _Wait:
+    """What a queue on its way waits for, since when by the monotonic clock; ``step`` differs after a step forward."""
+
+    queue: DeclaredQueue | Queue
+    what: str
+    step: int
+    since: float
 
 
 class Moves:
@@ -78,7 +109,7 @@ class Moves:
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by the id that a queue had, and by that which it has
         self._leaving: dict[int, Queue] = {}  # what is here of queues that leave, by the ids that they have
         self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
-        self._waiting: dict[int, str] = {}  # what a queue on its way waits for, as the tasks
+        self._waiting: dict[int, _Wait] = {}  # what queues on their way wait for, as the tasks
         links.handlers[ASK] = self._asked
         links.handlers[ANSWER] = self._answer
         links.handlers[HAND] = self._handed
@@ -122,6 +153,7 @@ class Moves:
                 if declared is not None and declared.id == number and declared.contents is not None:
                     self._follow_up(declared.contents)
             case DeleteQueue(id=number):
+                self._waiting.pop(number, None)
                 if (task := self._tasks.pop(number, None)) is not None:
                     task.cancel()
                 if (contents := self._leaving.pop(number, None)) is not None:
@@ -136,24 +168,41 @@ class Moves:
                 await steps
             except Exception:
                 log.exception("%r stands still on its way from home to home, until this process starts again", queue)
+                self._wait(queue, "its home to start again, after an error that is in the log")
+            else:
+                self._waiting.pop(queue.id, None)
             finally:
                 watching.cancel()
-                self._waiting.pop(queue.id, None)
             if self._tasks.get(queue.id) is asyncio.current_task():
                 del self._tasks[queue.id]
 
+        self._wait(queue, "a change of definitions")
         self._tasks[queue.id] = asyncio.get_running_loop().create_task(run())
+
+    def _wait(self, queue: DeclaredQueue | Queue, what: str, step: int = 0) -> None:
+        """Note what a queue waits for; what was noted before holds on if it is the same."""
+        found = self._waiting.get(queue.id)
+        if found is None or (found.what, found.step) != (what, step):
+            self._waiting[queue.id] = _Wait(queue, what, step, time.monotonic())
 
     async def _watch(self, queue: DeclaredQueue | Queue) -> None:
         """Say in the log when there is no step forward."""
-        before, since = "", asyncio.get_running_loop().time()
         while True:
             await asyncio.sleep(TOLD)
-            what, now = self._waiting.get(queue.id, "a change of definitions"), asyncio.get_running_loop().time()
-            if what == before:
-                log.warning("%r is on its way from home to home, and waits for %s since %d s", queue, what, now - since)
-            else:
-                before, since = what, now
+            wait = self._waiting.get(queue.id)
+            seconds = 0.0 if wait is None else time.monotonic() - wait.since
+            if wait is not None and seconds >= TOLD:
+                log.warning(
+                    "%r is on its way from home to home, and waits for %s since %d s", queue, wait.what, seconds
+                )
+
+    def figures(self) -> list[Move]:
+        """The queues on their way from this home, and to it."""
+        now = time.monotonic()
+        return [
+            Move(one.queue.vhost, one.queue.name, isinstance(one.queue, DeclaredQueue), one.what, now - one.since)
+            for one in self._waiting.values()
+        ]
 
     # --- at the old home ---
 
@@ -174,7 +223,7 @@ class Moves:
         else:
             assert isinstance(contents, ClassicQueue)
             await self._send_messages(queue, contents, applied)
-        self._waiting.pop(queue.id, None)
+        self._wait(queue, "a change of definitions")
         pending = self._topology.propose(EndMove(queue.vhost, queue.name, queue.id))
         await decided(pending)
         pending.result()
@@ -207,7 +256,7 @@ class Moves:
         home = ahead.definition.home
         while contents.message_count or contents.undelivered_count or self._outbox.has_for(ahead.id):
             left = contents.message_count + self._outbox.count_for(ahead.id)
-            self._waiting[queue.id] = f"home {home} to have {left} messages on disk"
+            self._wait(queue, f"home {home} to have {left} messages on disk")
             is_full = self._outbox.full_home([ahead.definition.home]) is not None
             if is_full or not self._send_some(contents, ahead):
                 await asyncio.sleep(PAUSE)
@@ -218,7 +267,7 @@ class Moves:
         loop = asyncio.get_running_loop()
         until = loop.time() + GRACE
         while count := contents.unacknowledged_count:
-            self._waiting[queue.id] = f"consumers to settle {count} messages, or to commit that they have"
+            self._wait(queue, f"consumers to settle {count} messages, or to commit that they have")
             if loop.time() >= until:
                 self._claim(contents)
                 until = loop.time() + GRACE
@@ -256,7 +305,7 @@ class Moves:
                 missing = {*(self._links.homes if homes is None else homes)} - answered - {self._topology.home}
                 if not missing:
                     return
-                self._waiting[queue.id] = f"home {', '.join(map(str, sorted(missing)))} to answer"
+                self._wait(queue, f"home {', '.join(map(str, sorted(missing)))} to answer")
                 now = asyncio.get_running_loop().time()
                 if now >= again:
                     again = now + ASKED_AGAIN
@@ -329,6 +378,9 @@ class Moves:
     async def _enter(self, contents: Queue) -> None:
         """Have what waits enter the queue."""
         while contents.behind is not None and not contents.deleted:
+            before = self._topology.vhosts[contents.vhost].declared[contents.name].definition.before
+            what = f"home {home_of(before)} to send what is left there" if before else "what came meanwhile to enter"
+            self._wait(contents, what, contents.next_seq)
             with self._turns.turn(), self._turns.together():
                 some = contents.follow_up(SLICE)
             await self._turns.committed()

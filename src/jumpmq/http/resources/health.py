@@ -21,6 +21,7 @@ from jumpmq.broker.security.certificates import expires_at
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.warnings import standing_still
 from jumpmq.queues import Outcome
 from jumpmq.topology import DeclareQueue
 
@@ -73,6 +74,18 @@ async def quorum(request: Request) -> JSONResponse:
     return _failed(
         "There are quorum queues that would lose their quorum if the target node is shut down", queues=queues
     )
+
+
+async def moves(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/moves``: whether queues on their way from home to home make progress. JumpMQ's own."""
+    found = standing_still(requested.broker(request).figures.states())
+    if not found:
+        return JSONResponse({"status": "ok"})
+    queues = [
+        {"name": one.name, "virtual_host": one.vhost, "waits_for": one.waits_for, "seconds": round(one.seconds)}
+        for one in found[:NAMED]
+    ]
+    return _failed("There are queues on their way from home to home that stand still", queues=queues)
 
 
 async def alarms(request: Request) -> JSONResponse:
@@ -229,6 +242,7 @@ ROUTES = [
     Endpoint("GET", f"{CHECKS}/certificate-expiration/{{within}}/{{unit}}", certificate_expiration),
     Endpoint("GET", f"{CHECKS}/node-is-mirror-sync-critical", mirrors),
     Endpoint("GET", f"{CHECKS}/node-is-quorum-critical", quorum),
+    Endpoint("GET", f"{CHECKS}/moves", moves),
     Endpoint("GET", "/api/healthchecks/node", node),
     Endpoint("GET", "/api/aliveness-test/{vhost}", aliveness),
 ]

@@ -185,7 +185,7 @@ def _homes(request: Request) -> list[Metric]:
         found.append(family := GaugeMetricFamily(name, about, labels=("home",)))
         for state in states:
             family.add_metric((str(state.home),), read(state.node))
-    return [*found, *_outboxes(states)]
+    return [*found, *_outboxes(states), *_moves(states)]
 
 
 def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
@@ -198,6 +198,18 @@ def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
             messages.add_metric((str(state.home), str(home)), count)
             octets.add_metric((str(state.home), str(home)), size)
     return [messages, octets]
+
+
+def _moves(states: Iterable[HomeState]) -> list[Metric]:
+    """Queues on their way from each home, and to it."""
+    moving = GaugeMetricFamily("jumpmq_moves", "Queues on their way from a home or to it", labels=("home",))
+    about = "How long the one of them that waits longest has made no step forward"
+    waiting = GaugeMetricFamily("jumpmq_longest_move_wait_seconds", about, labels=("home",))
+    for state in states:
+        moving.add_metric((str(state.home),), len(state.moves))
+        longest = max((one.seconds for one in state.moves), default=0.0)
+        waiting.add_metric((str(state.home),), round(longest, 3))
+    return [moving, waiting]
 
 
 def _alarms(request: Request) -> list[Metric]:
