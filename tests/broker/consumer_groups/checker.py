@@ -43,7 +43,7 @@ class Checker:
         if others and consumer not in self._gone:
             self.faults.append(f"{key} {number} came to {consumer} while {others} had messages of that key")
         if number <= self._seen[key]:
-            if not redelivered:
+            if not redelivered and consumer not in self._gone:  # it may have been on its way to that one
                 self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}, not redelivered")
         elif any(missed not in self._mortal[key] for missed in range(self._seen[key] + 1, number)):
             self.faults.append(f"{key} {number} came to {consumer} after {self._seen[key]}")
