@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
+NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Outcome(Enum):
@@ -225,11 +226,11 @@ class Queue(ABC):
         self.durable = durable
         self.exclusive = exclusive
         self.auto_delete = auto_delete
-        self.arguments = dict(arguments or {})
+        self.arguments: Mapping[str, Any] = dict(arguments) if arguments else NO_ARGUMENTS
         self.node = node
         self.owner = owner
         self.limits = self.limits_under(NO_POLICY)
-        self.on_gone: list[Callable[[Queue], None]] = []
+        self.on_gone: tuple[Callable[[Queue], None], ...] = ()
         self.last_used = clock.now()
         self.deleted = self.moved = False
         self.behind: Queue | None = None
@@ -451,7 +452,7 @@ class Queue(ABC):
 
     def tell_gone(self) -> None:
         """Tell those who asked that the queue is being deleted."""
-        callbacks, self.on_gone = self.on_gone, []
+        callbacks, self.on_gone = self.on_gone, ()
         for callback in callbacks:
             callback(self)
 

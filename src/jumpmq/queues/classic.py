@@ -25,6 +25,7 @@ from jumpmq.queues.runs import body_octets, enter_queue, highest_seq, octets, of
 from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
 from jumpmq.store import Batch
+from jumpmq.store.definitions import named
 
 CHUNK_OCTETS = 1 << 20
 """The most octets of bodies handed to consumers at once, give or take one message."""
@@ -79,7 +80,7 @@ class ClassicQueue(Queue):
         super().__init__(vhost, name, **declared)
         self.slots = self._slotted_messages()
         delivery = Delivery if self.slots is None else SlotDelivery
-        self._delivery = delivery(self, f"queue '{name}' in vhost '{vhost}'", self.knows_exclusive_consumers)
+        self._delivery = delivery(self, self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._was_read = False  # whether bodies were read back lately
         self._ready = self._ready_messages() if self.slots is None else self.slots  # the messages that wait
@@ -90,9 +91,9 @@ class ClassicQueue(Queue):
         self._paged = self._paged_octets = self._parked = 0
         # Messages that are not stored, and octets of their bodies.
         self._transient = self._transient_octets = 0
-        self._leaving: list[Iterator[None]] = []  # the steps of what leaves it
+        self._leaving: tuple[Iterator[None], ...] = ()  # the steps of what leaves it
         self._returns = 0  # how many steps of returns are under way
-        self._next_wanted: list[Callable[[], None]] = []  # who waits for the next message to be known
+        self._next_wanted: tuple[Callable[[], None], ...] = ()  # who waits for the next message to be known
         self._next_seq = 1  # the number of the next message
         self._reserved_seq = 0  # the number that is given next after a crash
         self._delivered_seq = 0  # the highest number delivered: after a crash those up to it are redelivered
@@ -272,13 +273,13 @@ class ClassicQueue(Queue):
         return not 0.0 < self._ready.first_expiry() <= now
 
     def when_next_known(self, tell: Callable[[], None]) -> None:
-        self._next_wanted.append(tell)
+        self._next_wanted += (tell,)
         self._tell_next()
 
     def _tell_next(self) -> None:
         """Tell those who wait for the next message where it is known by now."""
         if self._next_wanted and (self.deleted or self.knows_next):
-            wanted, self._next_wanted = self._next_wanted, []
+            wanted, self._next_wanted = self._next_wanted, ()
             for tell in wanted:
                 tell()
 
@@ -463,7 +464,9 @@ class ClassicQueue(Queue):
 
     def checkpoint(self) -> None:
         while self._leaving:
-            self._let_go(self._leaving.pop(0))
+            steps, *others = self._leaving
+            self._leaving = tuple(others)
+            self._let_go(steps)
         if self._journal is None:
             return
         if self._reserved_seq:
@@ -573,6 +576,10 @@ class ClassicQueue(Queue):
     # --- consumers ---
 
     @property
+    def subject(self) -> str:
+        return named(self.name, self.vhost)
+
+    @property
     def consumers(self) -> list[Consumer]:
         return self._delivery.consumers
 
@@ -631,7 +638,9 @@ class ClassicQueue(Queue):
 
     def trim(self, now: float) -> None:
         for _ in range(len(self._leaving)):
-            self._let_go(self._leaving.pop(0))
+            steps, *others = self._leaving
+            self._leaving = tuple(others)
+            self._let_go(steps)
         self._trim(now, self._step)
         if self._fences is not None:
             self._release_fenced()
@@ -643,7 +652,7 @@ class ClassicQueue(Queue):
     def _let_go(self, steps: Iterator[None]) -> None:
         """Take one step of letting go, and leave the others for later."""
         for _ in steps:
-            self._leaving.append(steps)
+            self._leaving += (steps,)
             self.wake(clock.now())
             return
 

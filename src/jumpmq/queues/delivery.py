@@ -31,6 +31,10 @@ class Source(Protocol):
     """What a queue is to delivery."""
 
     @property
+    def subject(self) -> str:
+        """What refusals call the queue."""
+
+    @property
     def ready_count(self) -> int: ...
 
     def take_for_delivery(self, count: int) -> list[Message]:
@@ -46,7 +50,7 @@ class Source(Protocol):
 class _Gone:
     """In place of a queue that is gone, so that nothing refers to it in a circle."""
 
-    ready_count = 0
+    subject, ready_count = "the queue", 0
 
     def take_for_delivery(self, count: int) -> list[Message]:
         return []
@@ -56,6 +60,12 @@ class _Gone:
 
 
 GONE = _Gone()
+
+NO_CONSUMERS: list[Consumer] = []
+NO_RANKS: dict[Consumer, tuple[int, int]] = {}
+NO_RINGS: dict[int, OrderedDict[Consumer, None]] = {}
+NO_LEVELS: list[int] = []
+"""Of queues that have had no consumer yet; most have none of many, and their own would take 270 octets."""
 
 
 class Delivery:
@@ -67,30 +77,27 @@ class Delivery:
     """
 
     __slots__ = (
-        "_arrivals", "_exclusive", "_levels", "_ranks", "_rings", "_single", "_source", "_subject", "active",
-        "consumers",
+        "_arrivals", "_exclusive", "_levels", "_ranks", "_rings", "_single", "_source", "active", "consumers",
     )  # fmt: skip
 
-    def __init__(self, source: Source, subject: str, exclusive: bool = True) -> None:
+    def __init__(self, source: Source, exclusive: bool = True) -> None:
         """
         Args:
             source: where messages come from.
-            subject: what refusals call the queue.
             exclusive: whether a consumer may ask to be the only one; else that is ignored.
         """
-        self.consumers: list[Consumer] = []
+        self.consumers = NO_CONSUMERS
         self.active: Consumer | None = None
         self._source: Source = source  # the queue
-        self._subject = subject  # what refusals call it
         self._exclusive = exclusive  # whether a consumer may ask to be the only one
         self._single = False  # whether one consumer at a time is served
         # Where each consumer stands among ``consumers``: its priority, negated, and its number in the order of arrival.
-        self._ranks: dict[Consumer, tuple[int, int]] = {}
+        self._ranks = NO_RANKS
         self._arrivals = 0  # how many consumers have come
         # The consumers of each priority that may have room, next in turn first; no ring is empty.
-        self._rings: dict[int, OrderedDict[Consumer, None]] = {}
+        self._rings = NO_RINGS
         # The priorities that have a ring, rising.
-        self._levels: list[int] = []
+        self._levels = NO_LEVELS
 
     def serve_one(self, single: bool) -> None:
         """From now on serve one consumer at a time, or (``single`` is false) all."""
@@ -107,7 +114,9 @@ class Delivery:
             (consumer.exclusive and (self.consumers or self._single))
             or (self.consumers and self.consumers[0].exclusive)  # which is alone, then
         ):
-            raise AccessRefused(f"{self._subject} in exclusive use")
+            raise AccessRefused(f"{self._source.subject} in exclusive use")
+        if not self._arrivals:
+            self.consumers, self._ranks, self._rings, self._levels = [], {}, {}, []
         self._arrivals += 1
         self._ranks[consumer] = (-consumer.priority, self._arrivals)
         insort(self.consumers, consumer, key=self._ranks.__getitem__)

@@ -57,6 +57,9 @@ NO_SEQ = 1 << 63
 NONE: deque[Segment] = deque()
 """No segments. Most queues never have any that wait, and an empty deque takes 600 octets."""
 
+NONE_RETURNED = Returned()
+"""No messages that came back; nothing is added to it."""
+
 
 class ReadyMessages:
     """Ready messages, lowest ``seq`` first.
@@ -92,7 +95,7 @@ class ReadyMessages:
         self._awaited = False  # whether a taker was told to wait for what is read
         self._prepare = prepare  # makes messages that were read those of the queue
         self._account = account  # where they are charged
-        self._returned = Returned()  # first: those that came back
+        self._returned = NONE_RETURNED  # first: those that came back
         self._head: Head | Lane = Head() if head is None else head  # then those in memory, as objects
         self._tail = NONE  # then the others, in segments
         self._tail_count = self._inexact = 0  # messages of the tail; segments whose size is a guess
@@ -349,6 +352,8 @@ class ReadyMessages:
         if messages[-1].seq < self._first_seq_in_order():
             self._head.put_first(messages)
         else:
+            if self._returned is NONE_RETURNED:
+                self._returned = Returned()
             self._returned.add(messages)
 
     def _first_seq_in_order(self) -> int:
@@ -480,7 +485,7 @@ class ReadyMessages:
         """Forget everything; what was here is returned, to be let go of."""
         left = Leftovers(self._head, self._returned, self._tail, self._messages, self._account)
         self._account.move("ready", "staged", self.memory)
-        self._returned, self._head = Returned(), Head()
+        self._returned, self._head = NONE_RETURNED, Head()
         self._tail = self._unwritten = self._unstored = NONE
         self._tail_count = self._inexact = self.memory = self.size = self._dropped = 0
         return left

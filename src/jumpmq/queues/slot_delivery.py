@@ -21,8 +21,8 @@ class SlotDelivery(Delivery):
 
     __slots__ = ("_shares", "_slots")
 
-    def __init__(self, source: SlotSource, subject: str, exclusive: bool = True) -> None:
-        super().__init__(source, subject, exclusive)
+    def __init__(self, source: SlotSource, exclusive: bool = True) -> None:
+        super().__init__(source, exclusive)
         self._slots = source
         self._shares: dict[Consumer, Share] = {}
 

@@ -1,5 +1,6 @@
 """What is declared, as values: they stand in changes and records, and are what the management API shows and imports."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,9 @@ class QueueDefinition:
     home: int = 1
     before: int = 0
     original: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", sys.intern(self.name))  # as its bindings name it
 
     @property
     def identity(self) -> int:

@@ -126,9 +126,13 @@ def compiled(text: str) -> Pattern:
     return Pattern(text)
 
 
-@lru_cache(maxsize=65536)
 def search(text: str, name: str) -> bool:
     """Whether the expression matches somewhere in the name. One that is invalid matches nothing."""
+    return text == ".*" or _search(text, name)
+
+
+@lru_cache(maxsize=8192)
+def _search(text: str, name: str) -> bool:
     try:
         return compiled(text).matches(name)
     except InvalidPattern:

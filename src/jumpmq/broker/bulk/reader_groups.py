@@ -429,7 +429,7 @@ class ReaderGroups:
 
     def _follow(self, group: ReaderGroup, queue: Queue) -> None:
         """Hear of the queue's deletion."""
-        queue.on_gone.append(partial(self._on_gone, group))
+        queue.on_gone += (partial(self._on_gone, group),)
 
     def _on_gone(self, group: ReaderGroup, queue: Queue) -> None:
         place = group.places.pop(queue.name, None)
@@ -456,11 +456,11 @@ class ReaderGroups:
     def _forget_place(self, group: ReaderGroup, place: Reservations) -> None:
         if group.places.get(place.queue.name) is place:
             del group.places[place.queue.name]
-        place.queue.on_gone[:] = [
+        place.queue.on_gone = tuple(
             callback
             for callback in place.queue.on_gone
             if not (isinstance(callback, partial) and callback.args == (group,))
-        ]
+        )
         self._forget_record(PLACE, place.key)
 
     def _forget(self, group: ReaderGroup) -> None:

@@ -1,0 +1,46 @@
+"""What a hundred thousand of something takes."""
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable
+
+from jumpmq.topology import Topology, changes
+from jumpmq.topology.arguments import Arguments
+from jumpmq.topology.bindings import Binding
+from jumpmq.topology.definitions import ExchangeDefinition
+
+COUNT = 2_000
+
+
+def octets_of_one(make: Callable[[int], object]) -> float:
+    """Octets of memory that one of many takes."""
+    for number in range(COUNT):  # what is there once, and room in tables
+        make(number)
+    gc.collect()
+    tracemalloc.start()
+    for number in range(COUNT, 3 * COUNT):
+        make(number)
+    gc.collect()
+    found, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return found / (2 * COUNT)
+
+
+def test_an_unused_queue_takes_little_memory_and_a_binding_less() -> None:
+    topology = Topology("node")
+    topology.apply(changes.AddVirtualHost("/"))
+    topology.apply(changes.DeclareExchange(ExchangeDefinition("/", "growth", durable=True)))
+    name, arguments = "queue-{:06}".format, b'[["x-queue-type","S","classic"]]'
+
+    def declare(number: int) -> None:
+        asked = Arguments.from_json(json.loads(arguments))
+        definition = topology.define_queue("/", name(number), durable=True, arguments=asked, user="guest")
+        topology.apply(changes.DeclareQueue(definition))
+
+    def bind(number: int) -> None:
+        binding = Binding("growth", "queue", name(number), name(number).encode())
+        topology.apply(changes.Bind("/", binding))
+
+    assert octets_of_one(declare) < 2_700
+    assert octets_of_one(bind) < 1_000
