@@ -166,7 +166,13 @@ def asks_as_a_browser(broker, host, **headers):
 @pytest.mark.parametrize("name", ["rebound.example", "127.0.0.1.rebound.example", "[::1", ""])
 def test_a_page_whose_name_leads_here_is_not_taken_for_ours(broker, name):
     host = f"{name}:{broker.http_port}"
-    for headers in ({"Origin": f"http://{host}"}, {"Referer": f"http://{host}/"}, {"Sec-Fetch-Site": "same-origin"}):
+    sent = (
+        {"Origin": f"http://{host}"},
+        {"Referer": f"http://{host}/"},
+        {"Sec-Fetch-Site": "same-origin"},
+        {"Accept-Language": ""},  # all that a page's GET over plain HTTP has of these, if the page wants so
+    )
+    for headers in sent:
         assert asks_as_a_browser(broker, host, **headers) == 403, headers
     session = {"json": {"username": "guest", "password": "guest"}, "headers": {"Host": host, "X-JumpMQ-Page": "1"}}
     session["headers"]["Origin"] = f"http://{host}"
