@@ -1,6 +1,7 @@
 """How much each user has made that is there, which limits are held against; and how many queues are at each home."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Literal
 
 from jumpmq.amqp.errors import PreconditionFailed
@@ -9,9 +10,13 @@ from jumpmq.topology.users import User
 
 What = Literal["queue", "binding"]
 
+OF_TOKEN = "\x1ftoken"
+"""What the name of a user who came with a token ends with, where it says whose something is."""
+
 
 class Holdings:
-    """Queues and bindings by the user who made them, in all virtual hosts; what no user made is not counted.
+    """Queues and bindings by the user who made them, in all virtual hosts; what no user made is not counted. Who comes
+    with a token is not the kept user of that name: the same limits hold, and count apart.
 
     Attributes:
         queues_by_home: how many queues there are, by the number of their home.
@@ -33,18 +38,20 @@ class Holdings:
             if not self._counts[user, what]:
                 del self._counts[user, what]
 
-    def require(self, user: User | None, what: What, act: str) -> None:
-        """Refuse unless the user may have one more.
+    def require(self, users: Mapping[str, User], owner: str, what: What, act: str) -> None:
+        """Refuse unless a user may have one more.
 
         Args:
-            user: None where it has no limits.
+            users: all that are kept, by name.
+            owner: whose it will be.
             act: what is refused, such as ``declare queue 'q'``.
 
         Raises:
             PreconditionFailed: there are as many as there may be.
         """
+        user = users.get(owner.removesuffix(OF_TOKEN))
         if user is None or not user.limits:
             return
-        limit = reached(user.limits, f"max-{what}s", self._counts[user.name, what])
+        limit = reached(user.limits, f"max-{what}s", self._counts[owner, what])
         if limit is not None:
             raise PreconditionFailed(f"cannot {act}: {what} limit of user '{user.name}' ({limit}) is reached")

@@ -185,8 +185,7 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
         return
     _refuse_forgotten(topology, definition.home)
     _refuse_beyond_limit(vhost, definition.name)
-    user = topology.users.get(definition.user)
-    topology.holdings.require(user, "queue", f"declare queue '{definition.name}'")
+    topology.holdings.require(topology.users, definition.user, "queue", f"declare queue '{definition.name}'")
     check_arguments(definition)
     check_properties(definition)
 
@@ -240,7 +239,7 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
         limit = limits.reached(vhost.limits, "max-bindings", vhost.binding_count)
         if limit is not None:
             raise PreconditionFailed(f"cannot {act}: binding limit in vhost '{vhost.name}' ({limit}) is reached")
-        topology.holdings.require(topology.users.get(change.user), "binding", act)
+        topology.holdings.require(topology.users, change.user, "binding", act)
 
 
 def _refuse_priorities(source: Exchange, binding: Binding, definition: QueueDefinition) -> None:

@@ -240,3 +240,22 @@ def test_a_token_with_a_kept_users_name_is_not_that_user(broker):
     with connect(broker, bearer), connect(broker, "secret", "billing") as kept:
         assert kept.is_open
     requests.delete(f"{api}/users/billing", auth=administrator).raise_for_status()
+
+
+def test_what_a_token_with_a_kept_users_name_makes_counts_apart(broker):
+    administrator, api = ("guest", "guest"), f"http://127.0.0.1:{broker.http_port}/api"
+    user, everything = {"password": "secret", "tags": ""}, dict.fromkeys(("configure", "write", "read"), ".*")
+    requests.put(f"{api}/users/counted", json=user, auth=administrator).raise_for_status()
+    requests.put(f"{api}/permissions/%2F/counted", json=everything, auth=administrator).raise_for_status()
+    for limit in ("queues", "bindings"):
+        place = f"{api}/user-limits/counted/max-{limit}"
+        requests.put(place, json={"value": 1}, auth=administrator).raise_for_status()
+    for password, queue in ((token(*ALL, client_id="counted"), "of token"), ("secret", "of user")):
+        with connect(broker, password, "counted") as connection:
+            connection.channel().queue_declare(queue)
+            connection.channel().queue_bind(queue, "amq.direct", "1")
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"queue limit of user 'counted' \(1\)"):
+                connection.channel().queue_declare(f"another {queue}")
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"binding limit of user 'counted' \(1\)"):
+                connection.channel().queue_bind(queue, "amq.direct", "2")
+    requests.delete(f"{api}/users/counted", auth=administrator).raise_for_status()

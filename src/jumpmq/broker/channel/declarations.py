@@ -75,7 +75,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
         method.auto_delete,
         Arguments.shared(method.arguments),
         connection.identity if method.exclusive else None,
-        connection.user.name,
+        connection.user.owner,
         home=channel.topology.home if server_named else None,  # its name is known to this client alone
     )
     return _propose(
@@ -210,7 +210,7 @@ def _change_binding(
 ) -> Waiting | None:
     connection = channel.connection
     if change is changes.Bind:
-        made: changes.Change = changes.Bind(connection.vhost.name, binding, connection.identity, connection.user.name)
+        made: changes.Change = changes.Bind(connection.vhost.name, binding, connection.identity, connection.user.owner)
     else:
         made = changes.Unbind(connection.vhost.name, binding, connection.identity)
     return _propose(channel, made, answer)

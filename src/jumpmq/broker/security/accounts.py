@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from jumpmq.topology import Topology
+from jumpmq.topology.holdings import OF_TOKEN
 from jumpmq.topology.users import User
 
 
@@ -31,6 +32,11 @@ class Principal:
     def identity(self) -> tuple[str, bool]:
         """Name, and whether a token vouches for it."""
         return self.name, self.granted is not None
+
+    @property
+    def owner(self) -> str:
+        """Whose queues and bindings are that the user makes: see :class:`~jumpmq.topology.holdings.Holdings`."""
+        return self.name if self.granted is None else self.name + OF_TOKEN
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Principal) and self.identity == other.identity

@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from jumpmq.http.plumbing.errors import foreign_page
 
 OF_BROWSERS = ("origin", "referer", "sec-fetch-site", "accept-language")
-"""Headers by which a browser is told from other clients. The last is the only one that a GET over plain HTTP has whose page
-wants no referrer: a page may set it, and not keep it back.
+"""Headers by which a browser is told from other clients. The last is the only one that a GET over plain HTTP has for a
+page that wants no referrer: pages may set it, and not keep it back.
 """
 
 OWN = {"same-origin", "none"}

@@ -81,7 +81,7 @@ async def bind(request: Request) -> Response:
         body.get("routing_key", "").encode(),
         body.get("arguments", Arguments()),
     )
-    await changing.apply(request, Bind(host.name, binding, requested.NO_CONNECTION, requested.principal(request).name))
+    await changing.apply(request, Bind(host.name, binding, requested.NO_CONNECTION, requested.principal(request).owner))
     place = f"{quote(binding.destination, safe='')}/{quote(_properties_key(binding), safe='~')}"
     return Response(status_code=201, headers={"Location": place})
 

@@ -104,7 +104,7 @@ async def declare_queue(request: Request) -> Response:
     existed = name in host.declared
     elsewhere = None if node in (None, broker.node) else broker.topology.nodes[node][0]
     definition = broker.topology.define_queue(
-        host.name, name, **body, user=requested.principal(request).name, home=elsewhere
+        host.name, name, **body, user=requested.principal(request).owner, home=elsewhere
     )
     await changing.apply(request, DeclareQueue(definition))
     return changing.put_answer(existed)
