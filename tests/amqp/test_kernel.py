@@ -213,6 +213,49 @@ def test_encode_deliveries(
     assert encoded[0] == encoded[1]
 
 
+def decoded(twin: ModuleType, octets: bytes, at: int) -> tuple[Any, ...]:
+    """What is decoded, as plain values."""
+    tag, messages, end = twin.decode_deliveries(octets, at)
+    return tag, list(map(content, messages)), end
+
+
+@given(
+    st.lists(st.tuples(MESSAGES, st.binary(max_size=9)), max_size=3),
+    st.lists(st.booleans(), max_size=9),
+    st.integers(1, 1 << 40),
+    st.sampled_from([9, 50, 4096]),
+    st.data(),
+)
+def test_decode_deliveries(
+    runs: list[tuple[Any, bytes]], redelivered: list[bool], first_tag: int, frame_max: int, data: st.DataObject
+) -> None:
+    """As what was encoded, to one consumer after the other; and alike where some octets are others, or missing."""
+    octets, expected = b"head", []
+    for values, tag in runs:
+        messages = made(kernel, values)
+        for number, message in enumerate(messages, first_tag):
+            message.redelivered = bool(redelivered and redelivered[number % len(redelivered)])
+            expected.append((tag, number, bool(message.redelivered), message.exchange, message.body))
+        octets += b"".join(kernel.encode_deliveries(messages, 3, tag, first_tag, frame_max))
+    found, at = [], 4
+    while at < len(octets):
+        tag, messages, end = kernel.decode_deliveries(octets, at)
+        assert decoded(kernel, octets, at) == decoded(reference, octets, at)
+        if not messages:  # a body of several frames
+            assert frame_max < 4096
+            break
+        found += [(tag, one.seq, bool(one.redelivered), one.exchange, one.body) for one in messages]
+        at = end
+    assert found == expected[: len(found)]
+    assert frame_max < 4096 or len(found) == len(expected)
+    if len(octets) > 4:
+        changed = bytearray(octets)
+        changed[data.draw(st.integers(4, len(octets) - 1))] = data.draw(st.integers(0, 255))
+        short = bytes(changed[: data.draw(st.integers(4, len(octets)))])
+        for damaged_octets in (bytes(changed), short):
+            assert decoded(kernel, damaged_octets, 4) == decoded(reference, damaged_octets, 4)
+
+
 @given(MESSAGES, st.integers(0, 3), st.binary(max_size=255))
 def test_with_fields(values: list[tuple[Any, ...]], attempts: int, value: bytes) -> None:
     """Copies have one header more, and are else delivered as the messages are."""

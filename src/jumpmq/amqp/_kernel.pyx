@@ -992,6 +992,106 @@ def encode_deliveries(list messages, int channel, bytes consumer_tag, uint64_t f
     return out
 
 
+cdef struct Delivered:
+    const uint8_t* tag
+    const uint8_t* exchange
+    const uint8_t* key
+    const uint8_t* properties
+    const uint8_t* body
+    Py_ssize_t tag_size, exchange_size, key_size, properties_size, body_size
+    uint64_t number
+    bint redelivered
+    Py_ssize_t end
+
+
+cdef bint whole_delivery(const uint8_t* octets, Py_ssize_t size, Py_ssize_t at, Delivered* found) noexcept nogil:
+    """Whether there is a delivery with its header frame and its only body frame."""
+    cdef const uint8_t* payload = octets + at + 7
+    cdef Py_ssize_t length, place
+    cdef uint64_t body_size
+    if size - at < 24 or octets[at] != FRAME_METHOD:
+        return False
+    length = read_long(octets + at + 3)
+    if length < 16 or length > size - at - 8 or payload[length] != FRAME_END or read_long(payload) != 0x003C003C:
+        return False
+    found.tag = payload + 5
+    found.tag_size = payload[4]
+    place = 5 + found.tag_size
+    if place + 10 > length:
+        return False
+    found.number = read_longlong(payload + place)
+    found.redelivered = payload[place + 8] != 0
+    found.exchange = payload + place + 10
+    found.exchange_size = payload[place + 9]
+    place += 10 + found.exchange_size
+    if place >= length or place + 1 + payload[place] != length:
+        return False
+    found.key = payload + place + 1
+    found.key_size = payload[place]
+    at += length + 8
+    payload = octets + at
+    if size - at < 22 or payload[0] != FRAME_HEADER:
+        return False
+    length = read_long(payload + 3)
+    if length < 14 or length > size - at - 8 or payload[7 + length] != FRAME_END:
+        return False
+    body_size = read_longlong(payload + 11)
+    found.properties = payload + 19
+    found.properties_size = length - 12
+    at += length + 8
+    found.body = payload
+    found.body_size = body_size
+    found.end = at
+    if body_size == 0:
+        return True
+    payload = octets + at
+    if size - at < 8 or body_size > <uint64_t>(size - at - 8) or payload[0] != FRAME_BODY:
+        return False
+    if read_long(payload + 3) != body_size or payload[7 + body_size] != FRAME_END:
+        return False
+    found.body = payload + 7
+    found.end = at + body_size + 8
+    return True
+
+
+def decode_deliveries(octets, Py_ssize_t at):
+    cdef Py_buffer view
+    cdef const uint8_t* start
+    cdef Delivered found
+    cdef bytes tag = b"", exchange_octets = None, properties = None
+    cdef str exchange = ""
+    cdef list messages = []
+    cdef Message message
+    PyObject_GetBuffer(octets, &view, PyBUF_SIMPLE)
+    try:
+        start = <const uint8_t*>view.buf
+        while whole_delivery(start, view.len, at, &found):
+            if not messages:
+                tag = PyBytes_FromStringAndSize(<const char*>found.tag, found.tag_size)
+            elif not same(tag, found.tag, found.tag_size):
+                break
+            if not same(exchange_octets, found.exchange, found.exchange_size):
+                exchange_octets = PyBytes_FromStringAndSize(<const char*>found.exchange, found.exchange_size)
+                exchange = PyUnicode_DecodeUTF8(<const char*>found.exchange, found.exchange_size, "surrogateescape")
+            if not same(properties, found.properties, found.properties_size):
+                properties = PyBytes_FromStringAndSize(<const char*>found.properties, found.properties_size)
+            message = new_message(
+                exchange,
+                PyBytes_FromStringAndSize(<const char*>found.key, found.key_size),
+                properties,
+                PyBytes_FromStringAndSize(<const char*>found.body, found.body_size),
+                False,
+                0.0,
+            )
+            message.seq = found.number
+            message.redelivered = found.redelivered
+            messages.append(message)
+            at = found.end
+    finally:
+        PyBuffer_Release(&view)
+    return tag, messages, at
+
+
 def encode_rows(
     list buffers, Py_ssize_t start, Py_ssize_t stop, uint64_t offset, int channel, bytes consumer_tag,
     uint64_t first_tag, uint32_t frame_max

@@ -493,6 +493,61 @@ def encode_deliveries(
     return [*out, gathered] if gathered else out
 
 
+def decode_deliveries(octets: bytes | bytearray | memoryview, at: int) -> tuple[bytes, list[Message], int]:
+    """The deliveries to one consumer that begin at ``octets[at]`` and follow each other, as far as each is there as a
+    whole, with its body in one frame or none.
+
+    Returns:
+        The consumer tag; the messages, whose ``seq`` is the delivery tag; and where they end. No messages, and ``at``,
+        where something else begins there.
+    """
+    octets, consumer = bytes(octets), b""
+    messages: list[Message] = []
+    while (found := _whole_delivery(octets, at)) is not None:
+        tag, message, end = found
+        if messages and tag != consumer:
+            break
+        consumer, at = tag, end
+        messages.append(message)
+    return consumer, messages, at
+
+
+def _whole_delivery(octets: bytes, at: int) -> tuple[bytes, Message, int] | None:
+    """A delivery at ``octets[at]``, with its consumer tag and its end; None where there is none as a whole."""
+    if (method := _whole_frame(octets, at, FRAME_METHOD)) is None or method[:4] != BASIC_DELIVER or len(method) < 16:
+        return None
+    tag_end = 5 + method[4]
+    if tag_end + 10 > len(method):
+        return None
+    key_at = tag_end + 10 + method[tag_end + 9]
+    if key_at >= len(method) or key_at + 1 + method[key_at] != len(method):
+        return None
+    at += len(method) + 8
+    header = _whole_frame(octets, at, FRAME_HEADER)
+    if header is None or len(header) < 14:
+        return None
+    at, body = at + len(header) + 8, b""
+    if size := int.from_bytes(header[4:12]):
+        piece = _whole_frame(octets, at, FRAME_BODY)
+        if piece is None or len(piece) != size:
+            return None
+        at, body = at + size + 8, piece
+    exchange = method[tag_end + 10 : key_at].decode(errors="surrogateescape")
+    message = Message(exchange, method[key_at + 1 :], header[12:], body)
+    message.seq = int.from_bytes(method[tag_end : tag_end + 8])
+    message.redelivered = bool(method[tag_end + 8])
+    return method[5:tag_end], message, at
+
+
+def _whole_frame(octets: bytes, at: int, kind: int) -> bytes | None:
+    """The payload of a frame of this kind at ``octets[at]``; None where there is none as a whole."""
+    length = int.from_bytes(octets[at + 3 : at + 7])
+    end = at + 7 + length
+    if len(octets) <= end or octets[at] != kind or octets[end] != FRAME_END:
+        return None
+    return octets[at + 7 : end]
+
+
 def encode_rows(
     buffers: list[Any],
     start: int,

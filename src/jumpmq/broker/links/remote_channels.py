@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, InternalError, NotFound
 from jumpmq.amqp.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
-from jumpmq.amqp.messages import Message
+from jumpmq.amqp.messages import Message, decode_deliveries
 from jumpmq.broker.channel.group_consumer import Membership
 from jumpmq.broker.channel.remote import Then
 from jumpmq.broker.channel.waiting import Waiting
@@ -156,9 +156,12 @@ class Remote:
 
     def take(self, payload: memoryview) -> None:
         """Act on frames."""
-        at, batch, consumer = NUMBER.size, list[Message](), None
-        content: _Content | None = None
+        at, content = NUMBER.size, None
         while at < len(payload):
+            tag, messages, at = decode_deliveries(payload, at)
+            if messages:
+                self._deliver(str(tag, "utf-8", "surrogateescape"), messages)
+                continue
             kind, _, size = START.unpack_from(payload, at)
             begin = at + START.size
             at = begin + size + 1
@@ -166,9 +169,6 @@ class Remote:
                 if bytes(payload[begin : begin + 4]) == _DELIVER:
                     content = _Content.delivered(payload, begin + 4)
                 else:
-                    if consumer is not None and batch:
-                        consumer.deliver(batch)
-                        batch = []
                     method = m.decode(bytes(payload[begin : begin + size]))
                     content = _Content.got(method) if isinstance(method, m.BasicGetOk) else None
                     if content is None:
@@ -182,25 +182,23 @@ class Remote:
                 content.pieces.append(bytes(payload[begin : begin + size]))
                 content.size -= size
             elif kind == FRAME_REFUSAL:
-                if consumer is not None and batch:
-                    consumer.deliver(batch)
-                    batch = []
                 self._refused(payload[begin : begin + size])
             if content is not None and not content.size:
                 message = content.whole()
                 if isinstance(content.method, m.BasicGetOk):
                     self._answer(content.method, message)
-                elif (to := self.consumers.get(content.tag)) is not None:
-                    if to is not consumer and consumer is not None and batch:
-                        consumer.deliver(batch)
-                        batch = []
-                    consumer = to
-                    message.queue = to.queue
-                    batch.append(message)
+                else:
+                    self._deliver(content.tag, [message])
                 content = None
-        if consumer is not None and batch:
-            consumer.deliver(batch)
         self.count(len(payload))
+
+    def _deliver(self, tag: str, messages: list[Message]) -> None:
+        consumer = self.consumers.get(tag)
+        if consumer is not None:
+            queue = consumer.queue
+            for message in messages:
+                message.queue = queue
+            consumer.deliver(messages)
 
     def _act(self, method: m.Method) -> None:
         if isinstance(method, m.BasicCancel):
