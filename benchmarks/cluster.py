@@ -28,7 +28,7 @@ from benchmarks.load.processes import together
 from benchmarks.load.roles import consumer, publisher
 from benchmarks.load.traffic import Messages
 from jumpmq.management import ManagementClient
-from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ
+from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ, RabbitMQNode
 from jumpmq.testing.etcd import etcd, is_installed
 
 NODES = 3
@@ -41,30 +41,6 @@ QUEUES, BINDINGS = 1000, 10_000
 NEAR = "publish to a queue of the same node, messages/s", "consume from it, messages/s"
 CPU = "processor time of both for a message, us"
 JOINING = f"a fourth node joins {QUEUES:,} queues and {BINDINGS:,} bindings, s"
-
-
-class RabbitMQNode(RabbitMQ):
-    """A node of a cluster of RabbitMQ; it joins the first one."""
-
-    def __init__(self, first: RabbitMQNode | None = None) -> None:
-        super().__init__()
-        self._first = first
-        if first is not None:
-            self._epmd_port = first._epmd_port
-            cookie = self.directory / ".erlang.cookie"
-            cookie.write_bytes((first.directory / ".erlang.cookie").read_bytes())
-            cookie.chmod(0o400)
-
-    def start(self) -> None:
-        super().start()
-        if self._first is not None:
-            self.ctl("stop_app")
-            self.ctl("join_cluster", self._first.node)
-            self.ctl("start_app")
-
-    def _start_epmd(self, deadline: float) -> None:
-        if self._first is None:
-            super()._start_epmd(deadline)
 
 
 Cluster = tuple[Sequence[BrokerProcess], Callable[[], BrokerProcess]]

@@ -17,7 +17,7 @@ from jumpmq.testing.installations import Installation
 from jumpmq.testing.own import JumpMQ
 from jumpmq.testing.ports import HOST, accepts_clients, free_ports, listening
 from jumpmq.testing.processes import BrokerProcess, children, ending_with_us
-from jumpmq.testing.rabbitmq import RabbitMQ
+from jumpmq.testing.rabbitmq import RabbitMQ, RabbitMQNode
 
 __all__ = [
     "HOST",
@@ -26,6 +26,7 @@ __all__ = [
     "Installation",
     "JumpMQ",
     "RabbitMQ",
+    "RabbitMQNode",
     "accepts_clients",
     "children",
     "ending_with_us",

@@ -154,3 +154,35 @@ class RabbitMQ(BrokerProcess):
             # Makes the script become the Erlang machine instead of waiting beside it: the process id is the broker's.
             "RUNNING_UNDER_SYSTEMD": "true",
         }
+
+
+class RabbitMQNode(RabbitMQ):
+    """A node of a cluster of RabbitMQ.
+
+    Args:
+        first: the node that it joins when it first starts; without it, it is the first. That one has the port mapper
+            of all, so it has to run as long as they do.
+    """
+
+    def __init__(self, first: RabbitMQNode | None = None) -> None:
+        super().__init__()
+        self._first = first
+        self._has_joined = first is None
+        if first is not None:
+            self._epmd_port = first._epmd_port
+            cookie = self.directory / ".erlang.cookie"
+            cookie.write_bytes((first.directory / ".erlang.cookie").read_bytes())
+            cookie.chmod(0o400)
+
+    def start(self) -> None:
+        super().start()
+        if not self._has_joined:
+            assert self._first is not None
+            self.ctl("stop_app")
+            self.ctl("join_cluster", self._first.node)
+            self.ctl("start_app")
+            self._has_joined = True
+
+    def _start_epmd(self, deadline: float) -> None:
+        if self._first is None:
+            super()._start_epmd(deadline)

@@ -1,0 +1,196 @@
+"""Two workers as they are, beside the model of `workers.py`: what crosses between them, and what they do together.
+
+    python -m benchmarks.crossing [--rounds N]
+
+The processor time that each worker takes for a message, where publisher, queue and consumer are at one worker, and
+where they are not; beside it what the model says, from what hops cost in the same run. Then messages a second of one
+process and of two workers, with clients that share the same cores: two virtual hosts apart, TLS, large bodies, and
+1,000 connections that are confirmed singly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.hops import RUN, SMALL, Hops, compiled
+from benchmarks.load.client import BUFFER_SIZE, Address, Connection
+from benchmarks.load.options import Load
+from benchmarks.load.processes import Role, together
+from benchmarks.load.roles import consumer, publisher
+from benchmarks.load.traffic import Messages
+from benchmarks.workers import LARGE, LOADS
+from jumpmq.cli.certificates import make_certificates
+from jumpmq.management import ManagementClient
+from jumpmq.testing import JumpMQ, children
+
+COUNTS = {SMALL: 300_000, LARGE: 3_000}
+"""Messages of each size."""
+
+
+class Placement(NamedTuple):
+    """At which of two workers a publisher, a queue and its consumer are."""
+
+    publisher: int
+    queue: int
+    consumer: int
+
+
+PLACEMENTS = {
+    "all at one worker": Placement(0, 0, 0),
+    "published at the other one": Placement(1, 0, 0),
+    "consumed at the other one": Placement(0, 0, 1),
+    "published and consumed at the other one": Placement(1, 0, 1),
+}
+
+
+@dataclass(frozen=True)
+class PlacedLoad(Load):
+    """A load over connections that are there already."""
+
+    opened: list[Connection] = field(default_factory=list)
+
+    def connect(self, room: int = BUFFER_SIZE) -> Connection:
+        return self.opened.pop(0)
+
+
+class Measured(NamedTuple):
+    """Messages a second, and microseconds of processor time a message of each worker."""
+
+    rate: float
+    cpu: list[float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    crossing(rounds)
+    with_one_and_two(rounds)
+
+
+def crossing(rounds: int) -> None:
+    """Print what crosses, beside the model."""
+    print("| microseconds of a message | worker 1 | worker 2 | together | model | measured to model |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    with compiled() as rewrite, JumpMQ(arguments=("--workers", "2")) as broker:
+        hops = Hops(rewrite, rounds)
+        wake = hops.wake()
+        for size, count in COUNTS.items():
+            enqueue, relay, near = hops.enqueue(size), hops.relay(size), 0.0
+            for title, where in PLACEMENTS.items():
+                runs = [run(broker, [where], size, count) for _ in range(rounds + 1)][1:]
+                best = min(runs, key=lambda one: sum(one.cpu))
+                near = near or sum(best.cpu)
+                model = near
+                if where.publisher != where.queue:
+                    model += enqueue + (2 * wake / RUN if size == SMALL else 0)
+                if where.consumer != where.queue:
+                    model += relay
+                cells = [*(f"{one:.2f}" for one in best.cpu), f"{sum(best.cpu):.2f}", f"{model:.2f}"]
+                print(f"| {size:,} octets, {title} | {' | '.join(cells)} | {sum(best.cpu) / model:.2f} |", flush=True)
+
+
+def with_one_and_two(rounds: int) -> None:
+    """Print what one process and two workers do together."""
+    rates: dict[str, list[float]] = {}
+    for workers in (1, 2):
+        for title, rate in totals(workers, rounds):
+            rates.setdefault(title, []).append(rate)
+    print("\n| a second | one process | two workers | times |\n| --- | ---: | ---: | ---: |")
+    for title, (one, two) in rates.items():
+        print(f"| {title} | {one:,.0f} | {two:,.0f} | {two / one:.2f} |")
+
+
+def totals(workers: int, rounds: int) -> Iterator[tuple[str, float]]:
+    """Messages a second of so many workers, by what is done."""
+    with speaking_tls(workers) as (broker, tls_port, options):
+        apart = [Placement(0, 0, 0), Placement(workers - 1, workers - 1, workers - 1)]
+        for size, count in COUNTS.items():
+            best = max(run(broker, apart, size, count).rate for _ in range(rounds + 1))
+            yield f"messages of {size:,} octets, two virtual hosts apart", best
+        for name, load in LOADS.items():
+            what = "connections opened and closed" if name == "connections" else f"messages, {' '.join(load)}"
+            yield what, loaded(load, broker.port, (), rounds)
+            yield f"with TLS, {what}", loaded(load, tls_port, options, rounds)
+
+
+def loaded(load: Sequence[str], port: int, options: Sequence[str], rounds: int) -> float:
+    """What a scenario of the load generator says it did a second: the most of all rounds."""
+    command = [sys.executable, "-m", "benchmarks.load", *load, "--port", str(port), *options]
+    folder = Path(__file__).parent.parent
+    rates = []
+    for _ in range(rounds):
+        told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder).stdout
+        found = re.search(r'"rate": ([0-9.e+]+)', told)
+        assert found is not None, told
+        rates.append(float(found[1]))
+    return max(rates)
+
+
+@contextmanager
+def speaking_tls(workers: int) -> Iterator[tuple[JumpMQ, int, tuple[str, ...]]]:
+    """A broker with so many workers, its port with TLS, and options of the load generator."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = make_certificates(Path(folder))
+        tls = ["--tls-port", "0", "--https-port", "off", "--tls-cert", str(made.server), "--tls-key"]
+        with JumpMQ(arguments=[*tls, str(made.server_key), "--workers", str(workers)]) as broker:
+            found = re.search(r"amqps://[^\s/]*:(\d+)", broker.log.read_text())
+            assert found is not None
+            yield broker, int(found[1]), ("--tls-ca", str(made.ca))
+
+
+def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int) -> Measured:
+    """One publisher, queue and consumer for each placement, all at once."""
+    workers = children(broker.pid) or [broker.pid]
+    api = ManagementClient(f"http://guest:guest@127.0.0.1:{broker.http_port}")
+    while api.get("connections"):  # of the run before
+        time.sleep(0.1)
+    # A client is given to the worker that has the fewest: by turns, as long as none goes.
+    opened = [[Connection(Address(broker.port)) for _ in workers] for _ in range(3 * len(placements))]
+    roles: list[Role] = []
+    for number, where in enumerate(placements):
+        publishing, declaring, consuming = opened[3 * number : 3 * number + 3]
+        name = f"crossing-{number}"
+        declaring[where.queue].declare_exchange(name, "x-consistent-hash")
+        declaring[where.queue].declare_queue(f"{name}.q0")
+        declaring[where.queue].bind(f"{name}.q0", name, "1")
+        roles.append(publisher(load_of(name, size, count, publishing[where.publisher]), 0))
+        roles.append(consumer(load_of(name, size, count, consuming[where.consumer]), count))
+    before = [seconds_of(worker) for worker in workers]
+    figures = together(roles)
+    used = [seconds_of(worker) - began for worker, began in zip(workers, before, strict=True)]
+    for number in range(len(placements)):
+        opened[1][0].delete_queue(f"crossing-{number}.q0")
+    for one in (one for some in opened for one in some):
+        one.socket.close()
+    total = count * len(placements)
+    return Measured(total / max(float(one["seconds"]) for one in figures), [one / total * 1e6 for one in used])
+
+
+def load_of(name: str, size: int, count: int, connection: Connection) -> Load:
+    """Messages that are neither persistent nor confirmed, acknowledged 200 at a time."""
+    return PlacedLoad(
+        Address(0), Messages(name, size, 1_000_000, False), "x-consistent-hash", 1, 1, count,
+        False, 0, 1, 1000, 200, False, False, 0.0, 0.0, 0, [connection],
+    )  # fmt: skip
+
+
+def seconds_of(process: int) -> float:
+    """Processor seconds of a process."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()

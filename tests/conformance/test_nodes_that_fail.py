@@ -1,0 +1,183 @@
+"""Three nodes of either broker, one of which fails: what clients of the others see. Where the two differ, each test
+says what either does; docs/differences.md names it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+import requests
+from tests.etcd import etcd, is_installed
+from tests.waiting import until
+from tests.wire import login
+
+from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ, RabbitMQNode
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+Nodes = Sequence[BrokerProcess]
+
+
+@pytest.fixture(scope="module", params=["rabbitmq", "jumpmq"])
+def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
+    """Three nodes; a test leaves all of them up."""
+    with ExitStack() as stack:
+        if request.param == "rabbitmq":
+            if not RabbitMQ.available():
+                pytest.skip(RabbitMQ.available().reason)
+            if request.config.getoption("--nodes") == 1:
+                pytest.skip("with --nodes 3: three nodes of RabbitMQ take minutes to start")
+            first = stack.enter_context(RabbitMQNode())
+            yield [first, *(stack.enter_context(RabbitMQNode(first)) for _ in range(2))]
+            return
+        if not is_installed():
+            pytest.skip("etcd is not installed")
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (member,) = stack.enter_context(etcd(directory))
+        options = ("--cluster", "test", "--etcd", member.url)
+        names = [f"node{number}@localhost" for number in range(3)]
+        yield [stack.enter_context(JumpMQ(directory / name, name, options)) for name in names]
+
+
+@pytest.fixture
+def channels(nodes: Nodes) -> Iterator[list[Any]]:
+    """A channel at each node, with confirms."""
+    connections = [pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port)) for node in nodes]
+    found = [connection.channel() for connection in connections]
+    for channel in found:
+        channel.confirm_delivery()
+    yield found
+    for connection in connections:
+        with suppress(pika.exceptions.AMQPError):  # of a node that was killed
+            connection.close()
+
+
+def confirmed(channel: Any, exchange: str, key: str) -> bool:
+    """Whether a message is; else it is refused."""
+    try:
+        channel.basic_publish(exchange, key, b"", PERSISTENT)
+    except pika.exceptions.NackError:
+        return False
+    return True
+
+
+def refusal(channel: Any, queue: str, **options: Any) -> tuple[int, str]:
+    """How a declaration is refused."""
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        channel.connection.channel().queue_declare(queue, durable=True, **options)
+    return caught.value.reply_code, caught.value.reply_text
+
+
+def test_what_is_declared_at_one_node_is_used_at_another_at_once(channels: list[Any]) -> None:
+    for number in range(20):
+        channels[number % 3].queue_declare(f"at-once-{number}", durable=True)
+        channels[(number + 1) % 3].basic_publish("", f"at-once-{number}", b"", PERSISTENT, mandatory=True)
+        channels[(number + 2) % 3].queue_delete(f"at-once-{number}")
+        with pytest.raises(pika.exceptions.UnroutableError):
+            channels[(number + 1) % 3].basic_publish("", f"at-once-{number}", b"", PERSISTENT, mandatory=True)
+
+
+def test_a_queue_whose_node_is_down(nodes: Nodes, channels: list[Any]) -> None:
+    channels[2].queue_declare("far", durable=True)
+    for _ in range(3):
+        channels[0].basic_publish("", "far", b"kept", PERSISTENT)
+    cancelled = list[Any]()
+    consumer = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", nodes[0].port)).channel()
+    consumer.basic_qos(prefetch_count=1)
+    consumer.add_on_cancel_callback(cancelled.append)
+    consumer.basic_consume("far", lambda *_: None)
+    consumer.connection.process_data_events(0.5)
+    nodes[2].kill()
+    until(lambda: consumer.connection.process_data_events(0.1) or (cancelled and is_known_to_be_down(nodes)))
+    reason = f"NOT_FOUND - home node '{nodes[2].node}' of durable queue 'far' in vhost '/' is down or inaccessible"
+    assert refusal(channels[0], "far", passive=True) == (404, reason)
+    assert refusal(channels[0], "far") == (404, reason)
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        channels[0].connection.channel().basic_get("far")
+    assert (caught.value.reply_code, caught.value.reply_text) == (404, reason)
+    # RabbitMQ confirms the message, which nobody will ever see.
+    assert confirmed(channels[0], "", "far") is (nodes[0].name == "RabbitMQ")
+    consumer.connection.close()
+    nodes[2].start()
+
+    def is_back() -> bool:
+        try:
+            return bool(channels[0].connection.channel().queue_declare("far", passive=True).method.message_count == 3)
+        except pika.exceptions.ChannelClosedByBroker:
+            return False
+
+    until(is_back)
+    again = channels[1].connection.channel()
+    found = [again.basic_get("far", auto_ack=True) for _ in range(3)]
+    assert [body for _, _, body in found] == [b"kept"] * 3
+    assert found[0][0].redelivered
+    again.queue_delete("far")
+
+
+def test_a_hash_exchange_of_which_a_node_is_down(nodes: Nodes, channels: list[Any]) -> None:
+    channels[0].exchange_declare("ring", "x-consistent-hash", durable=True)
+    for number, channel in enumerate(channels):
+        channel.queue_declare(f"ring-{number}", durable=True)
+        channel.queue_bind(f"ring-{number}", "ring", "1")
+    nodes[2].kill()
+    until(lambda: is_known_to_be_down(nodes))
+    taken = sum(confirmed(channels[0], "ring", str(number)) for number in range(90))
+    counts = [channels[0].queue_declare(f"ring-{number}", passive=True).method.message_count for number in range(2)]
+    nodes[2].start()
+    if nodes[0].name == "RabbitMQ":
+        assert taken == 90  # and what is for the queue of that node is lost
+        assert sum(counts) < 90
+    else:
+        assert taken == sum(counts)
+        assert 45 <= taken <= 75
+
+
+def is_known_to_be_down(nodes: Nodes) -> bool:
+    """Whether the first node knows that another does not run."""
+    found = requests.get(f"http://guest:guest@127.0.0.1:{nodes[0].http_port}/api/nodes", timeout=10).json()
+    return not all(one["running"] for one in found)
+
+
+def test_a_node_that_is_short_of_disk(nodes: Nodes, channels: list[Any]) -> None:
+    """RabbitMQ blocks the publishers of all nodes, JumpMQ those of that node's queues."""
+    for number, channel in enumerate(channels):
+        channel.queue_declare(f"alarm-{number}", durable=True)
+    set_disk_limit(nodes[2], "100000GB")
+    try:
+        # By the node that is asked, and the queue.
+        blocked = [[is_blocked(node, f"alarm-{number}") for number in range(3)] for node in nodes]
+        if nodes[0].name == "RabbitMQ":
+            assert blocked == [[True] * 3] * 3
+        else:
+            assert blocked == [[False, False, True], [False, False, True], [True] * 3]
+    finally:
+        set_disk_limit(nodes[2], "1MB")
+
+
+def set_disk_limit(node: BrokerProcess, limit: str) -> None:
+    """Set how much of its disk has to be free."""
+    if isinstance(node, RabbitMQ):
+        node.ctl("set_disk_free_limit", limit)
+        return
+    url = f"http://guest:guest@127.0.0.1:{node.http_port}/api/nodes/{node.node}/limits"
+    requests.put(url, json={"disk_free_limit": limit}, timeout=10).raise_for_status()
+
+
+def is_blocked(node: BrokerProcess, queue: str) -> bool:
+    """Whether a message that is published at a node gets no answer."""
+    connection = login(node.port)
+    channel = connection.channel()
+    channel.confirm_select()
+    channel.publish("", queue)
+    try:
+        channel.next(2.0)
+    except TimeoutError:
+        return True
+    finally:
+        connection.hang_up()
+    return False
