@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.store.opened import Opened
 
-from jumpmq.store import definitions
+from jumpmq.store import definitions, index, schema, upkeep
 from jumpmq.store.definitions import QueueNaming
 from jumpmq.store.files import Files
 from jumpmq.store.recovery import Recovery
@@ -120,3 +120,31 @@ def test_a_copy_that_lacks_a_line_is_not_whole(tmp_path: Path) -> None:
     assert copy is not None
     assert not copy.whole
     assert copy.definitions() == {("queue", "ö"): '{"id":1}'}
+
+
+def test_many_definitions_are_in_the_index_once_no_more_come(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = opened.directory / schema.FILE_NAME
+
+    def indexed() -> int:
+        return len(index.read(path, lambda settled: None).definitions)
+
+    opened.store.put("queue", "last", 1)
+    opened.commit()
+    opened.work_until(lambda: indexed() == 1)  # with the first segment
+    names = [str(number) for number in range(upkeep.MANY_DEFINITIONS)]
+    for name in names:
+        opened.store.put("queue", name, 1)
+    opened.commit()
+    opened.store.index_definitions()
+    opened.store.put("queue", "last", 2)
+    opened.commit()
+    assert indexed() == 1
+    monkeypatch.setattr(upkeep, "QUIET", 0.0)
+    opened.store.index_definitions()
+    opened.work_until(lambda: indexed() == len(names) + 1)
+    for name in names:
+        opened.store.delete("queue", name)
+    opened.commit()
+    opened.store.index_definitions()
+    opened.work_until(lambda: indexed() == 1)
+    assert opened.crash().store.definitions() == [("queue", "last", 2)]

@@ -68,6 +68,7 @@ class Timers:
             self._take("the look at dead letters", self._dead_letters.look)
             self._take("the look at fences", self._services.topology.fences.look, now)
             self._take("the record of losses", self._commits.keep_losses)
+            self._take("the index of definitions", self._commits.index_definitions)
             self._take("the look for alarms", self._services.alarms.look)
             settlements = now - self._settled_at >= SETTLE_INTERVAL
             if settlements:

@@ -294,6 +294,13 @@ class Pipeline:
         else:
             self._keep_up()
 
+    def index_definitions(self) -> None:
+        """Go on in another segment where many definitions are not in the index, and no more come. To be called now and
+        then."""
+        idle = self.state is IDLE and not self._leaves_out and self._log.current is not None
+        if idle and self._upkeep.holds_definitions:
+            self._roll()
+
     def _roll(self) -> None:
         """Have a segment made to go on in; only the next commit waits for it."""
         if self.state is not ROLLING:

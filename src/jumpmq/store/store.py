@@ -262,6 +262,11 @@ class Store(Staging):
         """While the disk is short, make room: see :meth:`Pipeline.make_room`. To be called now and then."""
         self._pipeline.make_room()
 
+    def index_definitions(self) -> None:
+        """Have the index take many definitions once no more come: see :meth:`Pipeline.index_definitions`. To
+        be called now and then."""
+        self._pipeline.index_definitions()
+
     def fileno(self) -> int:
         """A descriptor that is readable when :meth:`completed` has something to do."""
         return self._writer.fileno()

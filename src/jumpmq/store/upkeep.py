@@ -26,6 +26,12 @@ MOVE_BYTES = 4 << 20
 SPARSE = 0.5
 """Share of a segment below which what lives in it is moved."""
 
+MANY_DEFINITIONS = 5_000
+"""Definitions that go into the index also where the log's segment is not full, once no more come: they take memory."""
+
+QUIET = 2.0
+"""Seconds without a new one, until then."""
+
 LOOK_INTERVAL = 1.0
 """Seconds between looks at the segments."""
 
@@ -62,6 +68,7 @@ class Upkeep:
         self._on_moves = on_moves
         # What the index does not say yet, and no snapshot holds:
         self._definitions = Definitions()
+        self._defined_at = 0.0  # when the last of them came
         self._new: dict[Batch, None] = {}  # batches that it does not have
         self._changed: dict[Batch, None] = {}  # batches of which more is settled
         self._gone: list[int] = []  # ids of batches that are settled whole
@@ -103,6 +110,14 @@ class Upkeep:
     def note_definitions(self, definitions: Definitions) -> None:
         """Definitions were committed."""
         self._definitions.absorb(definitions)
+        self._defined_at = time.monotonic()
+
+    @property
+    def holds_definitions(self) -> bool:
+        """Whether many definitions have waited for a while for the log to go on in another segment."""
+        if self._update is not None or len(self._definitions) < MANY_DEFINITIONS:
+            return False
+        return time.monotonic() >= self._defined_at + QUIET
 
     def note_written(self, segment: Segment, batch: Batch, octets: int) -> None:
         """Messages of a batch were committed."""
@@ -209,7 +224,14 @@ class Upkeep:
         if update is None or self._writing:
             return
         self._writing = True
-        self._background.run(lambda: self._index.write(update), self._on_index_written)
+        self._background.run(lambda: self._write(update), self._on_index_written)
+
+    def _write(self, update: Update) -> None:
+        self._index.write(update)
+        while update.definitions.put:  # one by one: to let go of many at once keeps the broker's thread waiting
+            update.definitions.put.popitem()
+        while update.definitions.removed:
+            update.definitions.removed.pop()
 
     def _on_index_written(self, result: Any) -> None:
         self._writing = False

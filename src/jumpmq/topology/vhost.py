@@ -420,6 +420,9 @@ class VirtualHost:
         if (shard := declared.shard) is not None:
             _discard(self._shards, shard[0], (definition.node, shard[1]))
         self._remove_bindings_to(declared.destination)
+        if not self.declared:  # the table of many keeps its size
+            self.declared.clear()
+            self.queues.clear()
         self.records.delete_queue(definition)
 
     def replace_queue(self, old: DeclaredQueue, new: DeclaredQueue) -> None:
@@ -544,3 +547,5 @@ def _discard(groups: dict[K, dict[T, Any]], group: K, item: T) -> None:
     del groups[group][item]
     if not groups[group]:
         del groups[group]
+    if not groups:  # the table of many keeps its size
+        groups.clear()

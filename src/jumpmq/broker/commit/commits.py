@@ -272,6 +272,11 @@ class Commits:
         if self.store is not None:
             self.store.keep_losses()
 
+    def index_definitions(self) -> None:
+        """Have what was declared leave memory once no more comes."""
+        if self.store is not None:
+            self.store.index_definitions()
+
     async def wait(self) -> None:
         """Wait until everything staged so far is complete."""
         commit = self.flush(settlements=True)

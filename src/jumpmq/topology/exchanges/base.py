@@ -91,6 +91,8 @@ class Exchange(ABC):
     def unbind(self, binding: Binding) -> None:
         """Remove a binding that is there."""
         destination = self.bindings.pop(binding)
+        if not self.bindings:  # the table of many keeps its size
+            self.bindings.clear()
         if not isinstance(destination, Queue):
             self._count_further(destination, -1)
         self.removed(binding, destination)

@@ -39,6 +39,8 @@ class DirectExchange(Exchange):
             if bound:
                 return
         del self._bound[binding.key]
+        if not self._bound:  # the table of many keeps its size
+            self._bound.clear()
 
     def merge(self, other: Self) -> None:
         """Have also the bindings of another direct exchange, whose routing keys are all others: in one step, however
