@@ -25,7 +25,7 @@ def test_the_loop_sleeps_when_the_question_has_come() -> None:
         before = time.thread_time()
         for _ in range(20):
             busy_polling.begin()
-            busy_polling.end()
+            busy_polling.until = 0.0
             await asyncio.sleep(0.01)
         return time.thread_time() - before
 

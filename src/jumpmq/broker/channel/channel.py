@@ -60,6 +60,14 @@ class Channel:
         revoked: deliveries that were taken back from a member of a consumer group; None where none were.
     """
 
+    __slots__ = (  # so many attributes would be slow to find otherwise
+        "_churn", "authorization", "closed", "confirms", "connection", "consumer_max", "consumer_prefetch",
+        "consumers", "elsewhere", "groups", "held", "last_exchange", "last_queue", "name", "next_delivery_tag",
+        "number", "prefetch", "published_to", "remote", "reply_queue", "reply_queues", "revoked", "spans",
+        "tags_at", "tally", "topology", "transaction", "turns", "unacknowledged", "upkeep", "user_limits",
+        "waiting",
+    )  # fmt: skip
+
     def __init__(self, connection: ChannelClient, number: int, services: ChannelServices) -> None:
         self.connection = connection
         self.topology = services.topology

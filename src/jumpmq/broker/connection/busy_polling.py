@@ -16,29 +16,29 @@ SOON = 0.0002
 
 
 class BusyPolling:
-    """Keeps the running event loop awake for a moment."""
+    """Keeps the running event loop awake for a moment.
+
+    Attributes:
+        until: when it may sleep again, by the monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()  # what is kept awake
-        self._until = 0.0  # when it may sleep again, by the monotonic clock
+        self.until = 0.0
         self._awake = False  # whether the next look is scheduled
         # With one processor, or in a thread beside its client, the client could not run meanwhile.
         self._alone = os.cpu_count() == 1 or threading.current_thread() is not threading.main_thread()
 
     def begin(self) -> None:
         """Somebody was answered who is likely to ask again soon."""
-        self._until = time.monotonic() + SOON
+        self.until = time.monotonic() + SOON
         if not (self._awake or self._alone):
             self._awake = True
             self._loop.call_soon(self._look)
 
-    def end(self) -> None:
-        """A client has asked; none is waited for any more."""
-        self._until = 0.0
-
     def _look(self) -> None:
         """As long as this is called, the loop looks at all sockets without waiting for them."""
-        self._awake = time.monotonic() < self._until
+        self._awake = time.monotonic() < self.until
         if self._awake:
             os.sched_yield()
             self._loop.call_soon(self._look)

@@ -22,7 +22,6 @@ from jumpmq.amqp.errors import (
 )
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.protocol import (
-    Event,
     Failed,
     ServerProtocol,
     State,
@@ -105,9 +104,17 @@ class Connection(asyncio.BufferedProtocol):
 
     vhost: VirtualHost
 
+    __slots__ = (  # so many attributes would be slow to find otherwise
+        "_answers_close", "_buffer", "_deadline", "_dispatcher", "_expiry", "_gone", "_origin", "_pause",
+        "_services", "_socket", "_transport", "_turns", "channels", "charges", "closed", "congested",
+        "connected_at", "handshake", "identity", "name", "node", "opened", "peer_host", "peer_port", "protocol",
+        "rate", "reading", "reads", "received_octets", "tls", "user", "vhost", "write", "writing",
+    )  # fmt: skip
+
     def __init__(self, services: "Services", origin: Origin | None = None) -> None:
         self._services = services  # what it shares with others
         self._turns = services.turns  # those of the broker
+        self._pause = services.pause  # whether all wait for a change of other homes
         self.node = services.topology.node
         self.protocol = ServerProtocol()
         self.channels: dict[int, Channel] = {}
@@ -131,9 +138,9 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = Dispatcher(self, services)
         self.charges = Charges(services.memory)
         self.writing = Writing(self.protocol, self.charges, services.busy_polling)
+        self.write = self.writing.write  # as each answer asks for it
         self.rate = PublishRate(services.config.publish_rate)
         self._buffer = services.receive_buffer  # what the socket is read into, as all are
-        self._partial_frame = b""  # the beginning of a frame whose end did not arrive yet
         self._deadline: asyncio.TimerHandle | None = None  # ends a handshake or a close that takes too long
         self._expiry: asyncio.TimerHandle | None = None  # ends the connection with its user's token
 
@@ -165,18 +172,17 @@ class Connection(asyncio.BufferedProtocol):
                 return self._buffer.small
             is_large = self.protocol.holds_large_part
         # Not every call is followed by buffer_updated, so what was kept must survive this one.
-        return self._buffer.after(self._partial_frame, is_large)
+        return self._buffer.after(self._dispatcher.partial_frame, is_large)
 
     def buffer_updated(self, nbytes: int) -> None:
         self.reading.last = now = time.monotonic()
-        if now > self._services.pause.late_at:
-            self._services.pause.late()
+        if now > self._pause.late_at:
+            self._pause.late()
         self.writing.received(now)
-        self._services.busy_polling.end()
         self.received_octets += nbytes
         self.reads += 1
-        octets = self._buffer.received(len(self._partial_frame) + nbytes)
-        self.work(self.protocol.receive(octets, time.time()))
+        octets = self._buffer.received(len(self._dispatcher.partial_frame) + nbytes)
+        self._dispatcher.work(self.protocol.receive(octets, time.time()))
         if self.protocol.unfinished and self._socket >= 0 and self.protocol.scatters:
             nbytes += self._read_bodies(now + SLICE)
         if nbytes >= READ_SIZE:
@@ -200,14 +206,10 @@ class Connection(asyncio.BufferedProtocol):
             total += octets
             self.received_octets += octets
             self.reads += 1
-            self.work(self.protocol.receive_scattered(scatter, octets, time.time()))
+            self._dispatcher.work(self.protocol.receive_scattered(scatter, octets, time.time()))
             if octets < scatter.size or time.monotonic() > until:
                 break
         return total
-
-    def work(self, events: Iterator[Event]) -> None:
-        """Act on what was read, or was left of it for later."""
-        self._partial_frame = self.protocol.take_kept() if self._dispatcher.work(events) else b""
 
     def is_flooded(self) -> bool:
         """Whether so much waits for the client that it must read first; less where memory is small, or one client that
@@ -514,12 +516,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.writing.unsent <= CONGESTED_AT // 4:
             self.resume_writing()
 
-    def write(self) -> None:
-        """Write what there is to send, unless it is deferred."""
-        self.writing.write()
-
     def charge_memory(self) -> None:
-        unsent, unfinished = self.writing.waiting, self.protocol.unfinished
+        unsent, unfinished = self.writing.gathered + self._transport.get_write_buffer_size(), self.protocol.unfinished
         if not (unsent or unfinished or self.charges.passing):
             return
         self.charges.set("unsent", unsent)

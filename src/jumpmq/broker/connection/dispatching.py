@@ -40,9 +40,13 @@ class Dispatcher:
     """Acts on what one client has sent.
 
     Nothing is read from the client while a rest is left, see :class:`~jumpmq.broker.connection.reading.Reading`.
+
+    Attributes:
+        partial_frame: the beginning of a frame whose end did not arrive yet, where nothing is left.
     """
 
     def __init__(self, connection: "Connection", services: "Services") -> None:
+        self.partial_frame = b""
         self._connection = connection  # whose events they are
         self._services = services  # what connections share
         self._pending: Iterator[Event] | None = None  # what was read and waits for its turn
@@ -53,13 +57,13 @@ class Dispatcher:
         self._pending = None
         del self._connection  # they refer to each other, and collections of garbage are rare in a serving broker
 
-    def work(self, events: Iterator[Event]) -> bool:
-        """Act on what was read; returns whether that is all of it. The rest is left for later where it takes long, so
-        that others are served in between, or where the client does not read what it is answered."""
+    def work(self, events: Iterator[Event]) -> None:
+        """Act on what was read, or was left of it. The rest is left for later where it takes long, so that others are
+        served in between, or where the client does not read what it is answered."""
         connection, wait = self._connection, Wait.NOTHING
         if self._services.pause.active:
             self._leave_rest(events, Wait.PAUSE)
-            return False
+            return
         with self._services.turns.turn(connection):
             until = 0.0
             try:
@@ -70,7 +74,7 @@ class Dispatcher:
                     now = time.perf_counter()
                     if isinstance(event, Publish):
                         self._services.run_sizes.learn(connection.vhost.name, event, now - began)
-                    if isinstance(self._current, _GoOn):
+                    if self._current is not None and isinstance(self._current, _GoOn):
                         wait = Wait.METHOD
                     elif self._services.pause.active:
                         wait = Wait.PAUSE
@@ -90,9 +94,10 @@ class Dispatcher:
         connection.charge_memory()
         if wait:
             self._leave_rest(events, wait)
-        elif connection.reading.waits:
+            return
+        self.partial_frame = connection.protocol.take_kept()
+        if connection.reading.waits:
             connection.reading.resume(LEFT)
-        return not wait
 
     def _next(self, events: Iterator[Event]) -> Event | _GoOn | None:
         """What is to be acted on next: of a long run of publishes a piece."""
@@ -107,6 +112,7 @@ class Dispatcher:
     def _leave_rest(self, events: Iterator[Event], wait: Wait) -> None:
         connection = self._connection
         self._pending = events
+        self.partial_frame = b""
         connection.protocol.retain()
         connection.reading.pause(wait)
         connection.reading.resume(LEFT & ~wait)
@@ -124,7 +130,7 @@ class Dispatcher:
         """Act on what was left, if anything."""
         rest, self._pending = self._pending, None
         if rest is not None:
-            self._connection.work(rest)
+            self.work(rest)
 
     def _end_wait(self, waiting: Waiting) -> None:
         """Go on with a method that waited, and what was left after it."""

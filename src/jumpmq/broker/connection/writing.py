@@ -34,18 +34,18 @@ class Writing:
         hanging_up: whether the socket is closed once everything is written.
         last: when the socket was written last, in seconds by the monotonic clock.
         octets, writes: since the start.
+        gathered: octets of deliveries that wait to be written.
     """
 
     def __init__(self, protocol: ServerProtocol, charges: Charges, busy_polling: BusyPolling) -> None:
         self.deferred_until = 0
         self.hanging_up = False
         self.last = time.monotonic()
-        self.octets = self.writes = 0
+        self.octets = self.writes = self.gathered = 0
         self._protocol = protocol  # encodes what there is to send
         self._charges = charges  # where what is not sent is counted
         self._busy_polling = busy_polling  # waits awake for the client's next request
         self._expects_request = False  # whether the client asks again soon after it was answered
-        self._gathered = 0  # octets of deliveries that wait to be written
         self._transport: asyncio.Transport  # the socket, as the event loop has it
         self._socket = -1  # its descriptor where octets may be written at once: not with TLS
 
@@ -67,21 +67,22 @@ class Writing:
     @property
     def waiting(self) -> int:
         """Octets that wait for the client to read them, deliveries that are not written yet included."""
-        return self._gathered + self._transport.get_write_buffer_size()
+        return self.gathered + self._transport.get_write_buffer_size()
 
     @property
     def is_congested(self) -> bool:
         """Whether more deliveries are gathered than should wait for a slow client."""
-        return self._gathered > CONGESTED_AT
+        return self.gathered > CONGESTED_AT
 
     def received(self, now: float) -> None:
-        """The client has sent something."""
+        """The client has sent something; none is waited for awake any more."""
         self._expects_request = now - self.last < SOON
+        self._busy_polling.until = 0.0
 
     def gather(self, octets: int) -> bool:
         """Deliveries wait to be written; returns whether they are so many that they are to be written now."""
-        self._gathered += octets
-        return self._gathered > WRITE_AT
+        self.gathered += octets
+        return self.gathered > WRITE_AT
 
     def write(self) -> None:
         """Write what there is to send, unless it is deferred."""
@@ -90,7 +91,7 @@ class Writing:
         buffers = self._protocol.data_to_send()
         if buffers:
             octets = sum(map(len, buffers)) if len(buffers) > 1 else len(buffers[0])
-            answers, self._gathered = not self._gathered, 0
+            answers, self.gathered = not self.gathered, 0
             if len(buffers) == 1:
                 if not (answers and self._sent_at_once(buffers[0])):
                     self._transport.write(buffers[0])

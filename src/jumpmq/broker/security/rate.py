@@ -46,7 +46,8 @@ class PublishRate:
     def count(self, messages: int) -> None:
         """So many more were published."""
         self.counted += messages
-        self.count_elsewhere(messages)
+        if self._cost:
+            self.count_elsewhere(messages)
         if self.shared is not None:
             self.shared.count(messages)
 
