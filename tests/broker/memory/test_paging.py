@@ -9,7 +9,7 @@ from tests.http.api import API
 from tests.waiting import until
 from tests.wire import Basic, Content, WireChannel, login
 
-from jumpmq.broker.memory.heap import SLACK, FreedMemory
+from jumpmq.broker.memory.heap import FEWER, SLACK, FreedMemory
 from jumpmq.broker.memory.paging import RESTING
 from jumpmq.queues.memory import MemoryAccount
 
@@ -261,3 +261,15 @@ def test_freed_memory_goes_back_to_the_system_a_little_at_a_time() -> None:
             freed.look()
             assert weighed() - before - account.total < 2 * SLACK
     assert len(stay) == COUNT // 50
+
+
+def test_memory_of_many_objects_that_are_gone_goes_back_though_little_was_held() -> None:
+    freed = FreedMemory(MemoryAccount())
+    objects = [bytearray(600) for _ in range(FEWER)]  # beyond what Python keeps for small objects
+    freed.look_at_rest(0)
+    stay = objects[::100]
+    before = weighed()
+    del objects
+    freed.look_at_rest(0)
+    assert weighed() < before - FEWER * 300
+    assert len(stay) == FEWER // 100

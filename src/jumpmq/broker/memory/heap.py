@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -35,6 +36,9 @@ SLACK = 32 << 20
 
 REST_SLACK = 8 << 20
 """The same where next to nothing was held lately."""
+
+FEWER = 500_000
+"""Objects by which there are fewer than there were, where next to nothing was held: queues were deleted, say."""
 
 STATM = Path("/proc/self/statm")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -121,6 +125,7 @@ class FreedMemory:
         self._trim = getattr(_LIBRARY, "malloc_trim", None)
         self._figures = STATM.open("rb", buffering=0) if STATM.exists() else None
         self._kept = self._beside()
+        self._objects = sys.getallocatedblocks()  # the most there were
 
     def look(self) -> None:
         """Give back what is worth while; to be called where bodies were freed."""
@@ -132,15 +137,28 @@ class FreedMemory:
         Args:
             wanted: octets that may soon be held again, and stay.
         """
-        self._look(wanted + (SLACK if wanted > SLACK else REST_SLACK))
+        objects = sys.getallocatedblocks()
+        self._objects = max(self._objects, objects)
+        if wanted > SLACK:
+            self._look(wanted + SLACK)
+        elif objects < self._objects - FEWER:  # what was freed of what was resident before does not show there
+            self._objects = objects
+            empty_free_lists()
+            self._give_back()
+        else:
+            self._look(REST_SLACK)
 
     def _look(self, slack: int) -> None:
         beside = self._beside()
-        if self._trim is not None and beside > self._kept + slack:
-            self._trim(0)
-            self._kept = self._beside()
+        if beside > self._kept + slack:
+            self._give_back()
         else:
             self._kept = min(self._kept, beside)
+
+    def _give_back(self) -> None:
+        if self._trim is not None:
+            self._trim(0)
+        self._kept = self._beside()
 
     def _beside(self) -> int:
         """Octets that are resident beside what is held."""
