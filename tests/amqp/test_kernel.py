@@ -26,8 +26,8 @@ from jumpmq.amqp import _reference as reference
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, MalformedFrame
 from jumpmq.amqp.events import Ack, Publish, RawFrame
-from jumpmq.amqp.fields import MAX_DEPTH, Field, read_table
-from jumpmq.amqp.frames import with_header
+from jumpmq.amqp.fields import MAX_DEPTH, Field
+from jumpmq.amqp.frames import with_entries, with_header
 from jumpmq.amqp.properties import Properties
 
 kernel: ModuleType = pytest.importorskip("jumpmq.amqp._kernel", reason="the compiled kernel is not built")
@@ -257,21 +257,27 @@ def test_decode_deliveries(
 
 
 @given(MESSAGES, st.integers(0, 3), st.binary(max_size=255))
-def test_with_fields(values: list[tuple[Any, ...]], attempts: int, value: bytes) -> None:
-    """Copies have one header more, and are else delivered as the messages are."""
-    entry = b"\x07x-queueS" + len(value).to_bytes(4) + value
+def test_deliveries_with_headers_added(values: list[tuple[Any, ...]], attempts: int, value: bytes) -> None:
+    """They come behind the messages' own, which stay as they are; of all messages, or of those of a slot."""
+    entries = [b"\x07x-queueS" + len(one).to_bytes(4) + one for one in (value, b"other")]
     encoded = []
     for twin in (kernel, reference):
         messages = made(twin, values)
-        for message in messages:
-            message.attempts, message.redelivered = attempts, True
+        for place, message in enumerate(messages):
+            message.attempts, message.redelivered, message.slot = attempts, True, place % 2
         before = [message.properties for message in messages]
-        encoded.append(twin.encode_deliveries(twin.with_fields(messages, entry), 3, b"t", 1, 4096))
+        kinds: list[Any] = [entries[0], dict(enumerate(entries))]
+        encoded += [twin.encode_deliveries(messages, 3, b"t", 1, 4096, added) for added in kinds]
         assert [message.properties for message in messages] == before
-    assert encoded[0] == encoded[1]
-    for message, same in zip(made(kernel, values), kernel.with_fields(made(kernel, values), entry), strict=True):
-        headers = Properties.parse(message.properties).headers or []
-        assert Properties.parse(same.properties).headers == [*headers, read_table(len(entry).to_bytes(4) + entry)[0][0]]
+    assert encoded[:2] == encoded[2:]
+    for each in (bytes, dict):
+        dressed = made(reference, values)
+        for place, message in enumerate(dressed):
+            message.attempts, message.redelivered = attempts, True
+            message.properties = with_entries(message.properties, entries[place % 2 if each is dict else 0])
+        assert b"".join(encoded[each is dict]) == b"".join(reference.encode_deliveries(dressed, 3, b"t", 1, 4096))
+    with pytest.raises(KeyError):
+        kernel.encode_deliveries([kernel.Message("", b"", b"\0\0", b"")], 1, b"t", 1, 4096, {1: b""})
 
 
 @given(

@@ -816,18 +816,27 @@ cdef class Body:
 # --- writing ---
 
 
-cdef inline Py_ssize_t counted_size(const uint8_t* properties, Py_ssize_t name_size) noexcept nogil:
-    """Octets by which a property list grows with one more header, a number."""
-    return 1 + name_size + 9 + (0 if read_short(properties) & 0x2000 else 4)
+cdef enum:
+    COUNTED = 26  # octets of the header that tells of attempts
+    NUMBERED = 25  # and of the one that tells an offset
 
 
-cdef uint8_t* write_counted(
-    uint8_t* at, const uint8_t* properties, Py_ssize_t size, const char* name, Py_ssize_t name_size, uint64_t value
+cdef inline Py_ssize_t growth(const uint8_t* properties, Py_ssize_t more) noexcept nogil:
+    """Octets by which a property list grows with so many octets of further headers."""
+    return 0 if not more else more if read_short(properties) & 0x2000 else more + 4
+
+
+cdef uint8_t* write_properties(
+    uint8_t* at, const uint8_t* properties, Py_ssize_t size, const char* fields, Py_ssize_t fields_size,
+    const char* name, Py_ssize_t name_size, uint64_t value,
 ) noexcept nogil:
-    """Write a whole, well-formed property list with one more header, a number."""
+    """Write a whole, well-formed property list with further headers: entries of a field table, and a number, which is
+    left out if its name is empty."""
     cdef uint16_t flags = read_short(properties)
-    cdef Py_ssize_t place = 2
+    cdef Py_ssize_t place = 2, more = fields_size + (name_size + 10 if name_size else 0)
     cdef uint32_t length = 0
+    if not more:
+        return write_octets(at, <const char*>properties, size)
     if flags & 0x8000:
         place += 1 + properties[place]
     if flags & 0x4000:
@@ -838,32 +847,35 @@ cdef uint8_t* write_counted(
     if flags & 0x2000:
         length = read_long(properties + place)
         place += 4
-    at = write_long(at, length + name_size + 10)
+    at = write_long(at, length + more)
     at = write_octets(at, <const char*>properties + place, length)
-    at = write_short_string(at, name, name_size)
-    at[0] = c"l"
-    at = write_longlong(at + 1, value)
+    at = write_octets(at, fields, fields_size)
+    if name_size:
+        at = write_short_string(at, name, name_size)
+        at[0] = c"l"
+        at = write_longlong(at + 1, value)
     return write_octets(at, <const char*>properties + place + length, size - place - length)
 
 
-cdef inline Py_ssize_t head_size(Message message, Py_ssize_t tag_size) except -1:
+cdef inline Py_ssize_t head_size(Message message, Py_ssize_t tag_size, bytes fields) except -1:
     """Octets of a delivery's method and header frames."""
-    cdef Py_ssize_t exchange_size
+    cdef Py_ssize_t exchange_size, more = PyBytes_GET_SIZE(fields) + (COUNTED if message.attempts > 1 else 0)
     PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
-    if message.attempts > 1:
-        tag_size += counted_size(<const uint8_t*>PyBytes_AS_STRING(message.properties), 16)
     return (
         8 + 16 + tag_size + exchange_size + PyBytes_GET_SIZE(message.routing_key)
         + 8 + 12 + PyBytes_GET_SIZE(message.properties)
+        + growth(<const uint8_t*>PyBytes_AS_STRING(message.properties), more)
     )
 
 
-cdef uint8_t* write_head(uint8_t* at, Message message, int channel, bytes consumer_tag, uint64_t tag) except NULL:
+cdef uint8_t* write_head(
+    uint8_t* at, Message message, int channel, bytes consumer_tag, uint64_t tag, bytes fields
+) except NULL:
     cdef Py_ssize_t exchange_size, size, key_size = PyBytes_GET_SIZE(message.routing_key)
-    cdef Py_ssize_t tag_size = PyBytes_GET_SIZE(consumer_tag)
+    cdef Py_ssize_t tag_size = PyBytes_GET_SIZE(consumer_tag), fields_size = PyBytes_GET_SIZE(fields)
     cdef const char* exchange = PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
     cdef const uint8_t* properties
-    cdef Py_ssize_t added = 0
+    cdef bint counted = message.attempts > 1
     at = write_frame_start(at, FRAME_METHOD, channel, 16 + tag_size + exchange_size + key_size)
     at = write_long(at, 0x003C003C)
     at = write_short_string(at, PyBytes_AS_STRING(consumer_tag), tag_size)
@@ -874,15 +886,15 @@ cdef uint8_t* write_head(uint8_t* at, Message message, int channel, bytes consum
     at[0] = FRAME_END
     properties = <const uint8_t*>PyBytes_AS_STRING(message.properties)
     size = PyBytes_GET_SIZE(message.properties)
-    if message.attempts > 1:
-        added = counted_size(properties, 16)
-    at = write_frame_start(at + 1, FRAME_HEADER, channel, 12 + size + added)
+    at = write_frame_start(
+        at + 1, FRAME_HEADER, channel, 12 + size + growth(properties, fields_size + (COUNTED if counted else 0))
+    )
     at = write_long(at, 0x003C0000)
     at = write_longlong(at, PyBytes_GET_SIZE(message.body))
-    if message.attempts > 1:
-        at = write_counted(at, properties, size, b"x-delivery-count", 16, message.attempts - 1)
-    else:
-        at = write_octets(at, <const char*>properties, size)
+    at = write_properties(
+        at, properties, size, PyBytes_AS_STRING(fields), fields_size,
+        b"x-delivery-count", 16 if counted else 0, message.attempts - 1,
+    )
     at[0] = FRAME_END
     return at + 1
 
@@ -916,45 +928,9 @@ cdef append_body(list out, bytes body, int channel, Py_ssize_t step):
         start += step
 
 
-def with_fields(list messages, bytes fields):
-    cdef Message message, same
-    cdef const uint8_t* held
-    cdef uint8_t* at
-    cdef uint16_t flags
-    cdef Py_ssize_t place, start, length, size, added = PyBytes_GET_SIZE(fields)
-    cdef bytes octets
-    cdef list out = []
-    for message in messages:
-        held = <const uint8_t*>PyBytes_AS_STRING(message.properties)
-        size = PyBytes_GET_SIZE(message.properties)
-        flags = read_short(held)
-        place, length = 2, 0
-        if flags & 0x8000:
-            place += 1 + held[place]
-        if flags & 0x4000:
-            place += 1 + held[place]
-        start = place
-        if flags & 0x2000:
-            length = read_long(held + place)
-            start += 4
-        octets = PyBytes_FromStringAndSize(NULL, size + added + 4 - (start - place))
-        at = <uint8_t*>PyBytes_AS_STRING(octets)
-        at[0] = (flags | 0x2000) >> 8
-        at[1] = flags & 0xFF
-        at = write_octets(at + 2, <const char*>held + 2, place - 2)
-        at = write_long(at, length + added)
-        at = write_octets(at, <const char*>held + start, length)
-        at = write_octets(at, PyBytes_AS_STRING(fields), added)
-        write_octets(at, <const char*>held + start + length, size - start - length)
-        same = message.copy()
-        same.properties = octets
-        same.redelivered = message.redelivered
-        same.attempts = message.attempts
-        out.append(same)
-    return out
-
-
-def encode_deliveries(list messages, int channel, bytes consumer_tag, uint64_t first_tag, uint32_t frame_max):
+def encode_deliveries(
+    list messages, int channel, bytes consumer_tag, uint64_t first_tag, uint32_t frame_max, object added=b""
+):
     cdef Py_ssize_t place = 0, last, total, body = 0, count = len(messages), step = frame_max - 8
     cdef Py_ssize_t tag_size = PyBytes_GET_SIZE(consumer_tag)
     cdef bint apart, owed = False
@@ -962,13 +938,18 @@ def encode_deliveries(list messages, int channel, bytes consumer_tag, uint64_t f
     cdef list out = []
     cdef bytes octets
     cdef uint8_t* at
+    cdef dict by_slot = added if isinstance(added, dict) else None
+    cdef bytes fields = b"" if by_slot is not None else added
     while place < count:
         total, last, apart = owed, place, False
         while last < count and not apart:
             message = messages[last]
             body = PyBytes_GET_SIZE(message.body)
             apart = body >= APART and step >= APART
-            total += head_size(message, tag_size) + (7 if apart else body + 8 * ((body + step - 1) // step))
+            if by_slot is not None:
+                fields = by_slot[message.slot]
+            total += head_size(message, tag_size, fields)
+            total += 7 if apart else body + 8 * ((body + step - 1) // step)
             last += 1
         octets = PyBytes_FromStringAndSize(NULL, total)
         at = <uint8_t*>PyBytes_AS_STRING(octets)
@@ -977,7 +958,9 @@ def encode_deliveries(list messages, int channel, bytes consumer_tag, uint64_t f
             at += 1
         while place < last:
             message = messages[place]
-            at = write_head(at, message, channel, consumer_tag, first_tag)
+            if by_slot is not None:
+                fields = by_slot[message.slot]
+            at = write_head(at, message, channel, consumer_tag, first_tag, fields)
             first_tag += 1
             place += 1
             if place < last or not apart:
@@ -1109,7 +1092,7 @@ def encode_rows(
         held = <const uint8_t*>properties.octets + properties.offsets[row]
         total += (
             24 + tag_size + size_at(&exchange, row) + size_at(&key, row)
-            + 20 + size_at(&properties, row) + counted_size(held, 15)
+            + 20 + size_at(&properties, row) + growth(held, NUMBERED)
             + size + 8 * ((size + step - 1) // step)
         )
     out = PyBytes_FromStringAndSize(NULL, total)
@@ -1128,12 +1111,12 @@ def encode_rows(
             at[0] = FRAME_END
             held = <const uint8_t*>properties.octets + properties.offsets[row]
             size = size_at(&properties, row)
-            grown = size + counted_size(held, 15)
+            grown = size + growth(held, NUMBERED)
             body_size = size_at(&body, row)
             at = write_frame_start(at + 1, FRAME_HEADER, channel, 12 + grown)
             at = write_long(at, 0x003C0000)
             at = write_longlong(at, body_size)
-            at = write_counted(at, held, size, b"x-stream-offset", 15, offset)
+            at = write_properties(at, <const uint8_t*>held, size, b"", 0, b"x-stream-offset", 15, offset)
             at[0] = FRAME_END
             at += 1
             at_body = 0

@@ -23,7 +23,6 @@ from jumpmq.amqp.frames import (
     FRAME_METHOD,
     encode_content,
     encode_frame,
-    with_entries,
     with_header,
 )
 from jumpmq.amqp.properties import Properties
@@ -436,23 +435,13 @@ class Body:
         return bytes(self._octets)
 
 
-def with_fields(messages: list[Any], fields: bytes) -> list[Any]:
-    """Copies of messages, to be encoded for delivery, with more headers behind their own.
-
-    Args:
-        fields: whole entries of a field table, without its length.
-    """
-    out = []
-    for message in messages:
-        same = message.copy()
-        same.properties = with_entries(message.properties, fields)
-        same.redelivered, same.attempts = message.redelivered, message.attempts
-        out.append(same)
-    return out
-
-
 def encode_deliveries(
-    messages: list[Any], channel: int, consumer_tag: bytes, first_tag: int, frame_max: int
+    messages: list[Any],
+    channel: int,
+    consumer_tag: bytes,
+    first_tag: int,
+    frame_max: int,
+    added: bytes | dict[int, bytes] = b"",
 ) -> list[bytes | memoryview]:
     """``basic.deliver`` with header and body frames for each message, delivery tags counting up from ``first_tag``.
 
@@ -460,6 +449,8 @@ def encode_deliveries(
         messages: what to deliver, in order.
         consumer_tag: at most 255 octets.
         frame_max: bodies are cut into frames of at most this size.
+        added: headers behind those of the messages, of all of them or by their slots: whole entries of a field table,
+            without its length.
 
     Returns:
         Buffers to write one after the other. A body of ``APART`` octets or more is not copied.
@@ -484,7 +475,8 @@ def encode_deliveries(
                 )
             ),
         )
-        head, *rest = encode_content(message, channel, frame_max)
+        fields = added[message.slot] if isinstance(added, dict) else added
+        head, *rest = encode_content(message, channel, frame_max, added=fields)
         gathered += head
         if rest:
             *bodies, end = rest

@@ -23,19 +23,20 @@ def encode_frame(kind: int, channel: int, payload: bytes) -> bytes:
 
 
 def encode_content(
-    message: Any, channel: int, frame_max: int, *, count_first: bool = False
+    message: Any, channel: int, frame_max: int, *, count_first: bool = False, added: bytes = b""
 ) -> list[bytes | memoryview]:
     """The header frame and the body frames of a message, as buffers to write one after the other.
 
     Args:
         frame_max: the body is cut into frames of at most this size.
         count_first: whether a first attempt is counted too, where attempts are (RabbitMQ does so for ``basic.get``).
+        added: headers behind those of the message: whole entries of a field table, without its length.
 
     Returns:
         One buffer; or, if the body has ``APART`` octets or more, several with the body's own octets among them.
     """
     body, step = message.body, frame_max - FRAME_OVERHEAD
-    properties = message.properties
+    properties = with_entries(message.properties, added) if added else message.properties
     if message.attempts > 1 or (message.attempts and count_first):
         properties = with_header(properties, b"x-delivery-count", message.attempts - 1)
     header = encode_frame(FRAME_HEADER, channel, b"\x00\x3c\x00\x00" + len(body).to_bytes(8) + properties)

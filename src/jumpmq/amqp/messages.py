@@ -15,7 +15,6 @@ try:
         hash_keys,
         routing_keys,
         scan,
-        with_fields,
     )
 except ImportError:
     warnings.warn(
@@ -36,7 +35,6 @@ except ImportError:
         hash_keys,
         routing_keys,
         scan,
-        with_fields,
     )
 
 __all__ = [
@@ -51,5 +49,4 @@ __all__ = [
     "hash_keys",
     "routing_keys",
     "scan",
-    "with_fields",
 ]

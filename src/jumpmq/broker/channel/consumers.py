@@ -1,6 +1,6 @@
 """A channel's consumers, as the queues see them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from jumpmq.amqp import methods as m
@@ -107,7 +107,7 @@ class ChannelConsumer:
         unacknowledged: how many it holds.
         delivered: how many messages it was sent.
         waits: whether its queue passed it over, and has not been told of room since.
-        dress: makes copies of messages as they are to be sent; None where they are sent as they are.
+        added: headers of all that it is sent, or by the slots of the queue; see ``encode_deliveries``.
 
     Raises:
         PreconditionFailed: the queue does not take these arguments.
@@ -134,7 +134,7 @@ class ChannelConsumer:
         self.priority = check_arguments(queue, arguments)
         self.unacknowledged = self.delivered = 0
         self.waits = False
-        self.dress: Callable[[list[Message]], list[Message]] | None = None
+        self.added: bytes | dict[int, bytes] = b""
         self._tag_octets = tag.encode()
 
     def capacity(self) -> int:
@@ -193,10 +193,8 @@ class ChannelConsumer:
             tracing.delivered(channel, self.queue, messages)
         if channel.spans is not None:
             channel.spans.delivered(self.queue, messages, self.tag)
-        if self.dress is not None:
-            messages = self.dress(messages)
         connection.send_deliveries(
-            encode_deliveries(messages, channel.number, self._tag_octets, first, connection.frame_max)
+            encode_deliveries(messages, channel.number, self._tag_octets, first, connection.frame_max, self.added)
         )
 
     def deliver_rows(self, rows: Rows) -> None:

@@ -7,15 +7,13 @@ member; where there is no room, they wait in turn (:class:`GroupConsumer` stands
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import AccessRefused, NotAllowed, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.fields import Field, write_fields
-from jumpmq.amqp.messages import Message, with_fields
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.consumers import ChannelConsumer, Holder, check_arguments
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
@@ -206,6 +204,7 @@ class GroupConsumer:
         if feed is None:
             feed = self.feeds[unit.queue_id] = Feed(self, queue)
         if unit.slot is not None and queue.slots is not None:
+            feed.name_slot(unit.slot)
             queue.slots.give(unit.slot, feed.share)
             if not feed.fed:
                 queue.subscribe_to(feed, feed.share)
@@ -305,9 +304,8 @@ class Feed(ChannelConsumer):
         self.fed: set[Unit] = set()
         self.drains: set[Unit] = set()
         self.share = Share()
-        self._fields = write_fields([Field("x-queue", "S", queue.name)])[4:]
         self._slot_fields: dict[int, bytes] = {}
-        self.dress = self._with_queue if queue.slots is None else self._with_slot
+        self.added = self._origin() if queue.slots is None else self._slot_fields
 
     @property
     def has_ready(self) -> bool:
@@ -318,17 +316,13 @@ class Feed(ChannelConsumer):
             return found is not None and found.ready(queue.next_seq) > 0
         return bool(self.share) if queue.slots is not None else queue.ready_count > queue.fenced_count
 
-    def _with_queue(self, messages: list[Message]) -> list[Message]:
-        return with_fields(messages, self._fields)
+    def name_slot(self, slot: int) -> None:
+        """It is to be fed from this slot."""
+        self._slot_fields.setdefault(slot, self._origin(Field("x-slot", "I", slot)))
 
-    def _with_slot(self, messages: list[Message]) -> list[Message]:
-        known, dressed = self._slot_fields, []
-        for slot, run in groupby(messages, key=attrgetter("slot")):
-            fields = known.get(slot)
-            if fields is None:
-                fields = known[slot] = self._fields + write_fields([Field("x-slot", "I", slot)])[4:]
-            dressed += with_fields(list(run), fields)
-        return dressed
+    def _origin(self, *more: Field) -> bytes:
+        """The headers that say where a delivery is from."""
+        return write_fields([Field("x-queue", "S", self.queue.name), *more])[4:]
 
     def capacity(self) -> int:
         return self.member.capacity()
