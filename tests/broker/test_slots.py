@@ -31,7 +31,10 @@ def channel(broker: jumpmq.RunningBroker) -> WireChannel:
         ({"x-slots": -1}, "'x-slots' for queue 'q' in vhost '/': {value_negative,-1}"),
         ({"x-slots": 1025}, "'x-slots' for queue 'q' in vhost '/': {max_value_exceeded,1025}"),
         ({"x-slots": "4"}, "'x-slots' for queue 'q' in vhost '/': \"expected integer, got longstr\""),
-        ({"x-slots": 4, "x-slot-key": "body"}, "\"expected routing-key, message-id, correlation-id or header:NAME\""),
+        (
+            {"x-slots": 4, "x-slot-key": "body"},
+            '"expected routing-key, message-id, correlation-id or header:NAME, NAME of 1 to 128 octets"',
+        ),
         ({"x-slots": 4, "x-slot-key": "header:"}, "\"expected routing-key, message-id, correlation-id or"),
         ({"x-slots": 4, "x-slot-key": 1}, "'x-slot-key' for queue 'q' in vhost '/': {unacceptable_type,"),
         ({"x-slot-key": "routing-key"}, "'x-slot-key' for queue 'q' in vhost '/': \"x-slots is missing\""),

@@ -86,7 +86,8 @@ def test_what_cannot_be_explained(api, channel):
     channel.queue_declare("q")
     assert api.get("queues", "/", "q", "slots") == []
     with pytest.raises(AssertionError, match="has no slots"):
-        reason(api, key="a")
+        reason(api, slot=0)
+    assert reason(api, key="a") == "nothing is ready, and 0 messages are unacknowledged"
     channel.queue_declare("slotted", arguments=ARGUMENTS)
     with pytest.raises(AssertionError, match="has slots 0 to 15, not 16"):
         api.get("queues", "/", "slotted", "explain", slot="16")

@@ -135,7 +135,7 @@ class ManagementClient:
         if not all(path):
             raise InvalidRequest("a name must not be empty")
         place = "/".join(["/api", *(quote(segment, safe="", errors="surrogateescape") for segment in path)])
-        asked = f"?{urlencode(query)}" if query else ""
+        asked = f"?{urlencode(query, errors='surrogateescape')}" if query else ""
         sent = {"Authorization": self._authorization, "Content-Type": "application/json", **(headers or {})}
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection = self._connection()

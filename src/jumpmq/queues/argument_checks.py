@@ -155,7 +155,7 @@ def slot_key(field: Field, arguments: Arguments) -> str | None:
         return problem
     key = str(field.value)
     if key not in SLOT_KEYS and not (key.startswith("header:") and 0 < len(key.encode()) - len("header:") <= 128):
-        return erlang.string("expected routing-key, message-id, correlation-id or header:NAME")
+        return erlang.string("expected routing-key, message-id, correlation-id or header:NAME, NAME of 1 to 128 octets")
     return _beside_slots(arguments)
 
 

@@ -519,6 +519,14 @@ class Queue(ABC):
         """
         raise NotImplementedError
 
+    def require_place(self, group: str) -> None:
+        """Refuse a consumer group that has no offset, where as many groups have one as may.
+
+        Raises:
+            PreconditionFailed: that is so.
+        """
+        raise NotImplementedError
+
     def admit_group(self, group: ConsumerGroup, arguments: list[Field], *, known: bool) -> None:
         """A consumer group has members, and goes on where it was; without an offset it begins.
 

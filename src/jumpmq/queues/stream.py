@@ -557,6 +557,13 @@ class Stream(Queue):
 
     # --- consumer groups ---
 
+    def require_place(self, group: str) -> None:
+        if self.offsets.get(group) is None and len(self.offsets) >= MAX_GROUPS:
+            raise PreconditionFailed(
+                f"{MAX_GROUPS} consumer groups have an offset in stream '{self.name}' in vhost '{self.vhost}': "
+                "delete those that are not used"
+            )
+
     def admit_group(self, group: ConsumerGroup, arguments: list[Field], *, known: bool) -> None:
         if self.offsets.get(group.name) is None:
             self._begin(group.name, self.first if known else self.start_of(arguments))
@@ -577,11 +584,7 @@ class Stream(Queue):
 
     def _begin(self, group: str, offset: int) -> GroupOffset:
         """Have a group go on at an offset; the store is told at once."""
-        if self.offsets.get(group) is None and len(self.offsets) >= MAX_GROUPS:
-            raise PreconditionFailed(
-                f"{MAX_GROUPS} consumer groups have an offset in stream '{self.name}' in vhost '{self.vhost}': "
-                "delete those that are not used"
-            )
+        self.require_place(group)
         position = self.offsets.set(group, min(max(offset, self.first), self.end))
         self._write_offsets([*self.offsets.changed])
         return position

@@ -16,6 +16,9 @@ from tests.broker.consumer_groups.checker import Checker
 from tests.broker.consumer_groups.members import Member, Publisher, until
 
 import jumpmq
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.fields import Field
+from jumpmq.broker.channel.group_consumer import Membership
 
 
 class Api:
@@ -327,6 +330,12 @@ def test_all_kinds_of_source(
         ({"x-group-weight": 0}, {}, 406, "invalid arg 'x-group-weight': 0 is not from 1 to 10000"),
         ({"x-group-weight": "1"}, {}, 406, "invalid arg 'x-group-weight': \"expected integer, got longstr\""),
         ({"x-group-grace": -1}, {}, 406, "invalid arg 'x-group-grace': -1 is not from 0 to 86400000"),
+        (
+            {"x-group-grace": 1},
+            {},
+            406,
+            "invalid arg 'x-group-grace': without 'x-group-member' a member cannot come back",
+        ),
     ],
 )
 def test_arguments_that_are_refused(
@@ -341,6 +350,11 @@ def test_arguments_that_are_refused(
         channel.basic_consume(exchange, print, arguments={"x-consumer-group": "g", **arguments}, **options)
     assert refusal.value.reply_code == code
     assert refusal.value.reply_text.partition(" - ")[2] == text
+
+
+def test_a_name_is_text() -> None:
+    with pytest.raises(PreconditionFailed, match="'x-consumer-group': a name is text in UTF-8"):
+        Membership.of([Field("x-consumer-group", "S", b"\xff")])
 
 
 def _refusal(port: int, act: Callable[[pika.adapters.blocking_connection.BlockingChannel], object]) -> tuple[int, str]:

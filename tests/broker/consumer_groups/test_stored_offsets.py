@@ -1,5 +1,6 @@
 """Consumer groups over streams: each group sees everything, and goes on where it was."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -492,6 +493,35 @@ def test_a_written_offset_survives_a_kill(tmp_path: Path) -> None:
         broker.start()
         api = API(f"http://127.0.0.1:{broker.http_port}")
         assert {group: one["offset"] for group, one in offsets(api, "s").items()} == {"g": 100, "other": 50}
+
+
+def test_a_stream_that_has_as_many_groups_as_it_may(
+    broker: jumpmq.RunningBroker, channel: BlockingChannel, stream: str
+) -> None:
+    api = API(f"http://127.0.0.1:{broker.http_port}")
+    other, exchange = f"{stream}-other", f"{stream}-exchange"
+    channel.queue_declare(other, durable=True, arguments=STREAM)
+    channel.exchange_declare(exchange, "x-consistent-hash", auto_delete=True)
+    channel.queue_bind(other, exchange, "1")
+    with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
+        member = connection.channel()
+        member.basic_qos(prefetch_count=1)
+        member.basic_consume(exchange, lambda *_: None, arguments=SOON | {"x-consumer-group": "begun"})
+        for number in range(1000):
+            assert api.request("PUT", "group-offsets", "/", stream, f"g{number}", json={"offset": 0}).status_code == 201
+        text = f"1000 consumer groups have an offset in stream '{stream}' in vhost '/': delete those that are not used"
+        assert api.request("PUT", "group-offsets", "/", stream, "late", json={"offset": 0}).json()["reason"] == text
+        with pytest.raises(ChannelClosedByBroker, match=re.escape(f"PRECONDITION_FAILED - {text}")):
+            Reader(broker.port, stream, "late")
+        Reader(broker.port, stream, "g7").close()
+        channel.queue_bind(stream, exchange, "1")
+        until(lambda: text in str(api.get("consumer-groups")[0]["refused"]))
+        with pytest.raises(ChannelClosedByBroker, match=re.escape(text)):
+            Reader(broker.port, exchange, "late")
+        assert api.request("DELETE", "group-offsets", "/", stream, "g0").status_code == 204
+        until(lambda: not api.get("consumer-groups")[0]["refused"])
+    channel.queue_delete(stream)
+    channel.queue_delete(other)
 
 
 def _any_held(members: list[Member], checker: Checker) -> bool:

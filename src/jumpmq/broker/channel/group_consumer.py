@@ -68,6 +68,8 @@ class Membership:
         if GROUP not in given:
             return None
         grace = _milliseconds(given, GRACE)
+        if grace and MEMBER not in given:
+            raise PreconditionFailed(f"invalid arg '{GRACE}': without '{MEMBER}' a member cannot come back")
         return cls(
             _name(given, GROUP),
             _name(given, MEMBER) if MEMBER in given else None,
@@ -476,8 +478,10 @@ def _without_offset(arguments: list[Field]) -> list[Field]:
 
 def _name(given: dict[str, tuple[str, object]], argument: str) -> str:
     kind, value = given[argument]
-    if kind != "S" or not isinstance(value, str):
+    if kind != "S":
         raise PreconditionFailed(f"invalid arg '{argument}': {{unacceptable_type,{TYPE_NAMES[kind]}}}")
+    if not isinstance(value, str):
+        raise PreconditionFailed(f"invalid arg '{argument}': a name is text in UTF-8")
     if not 0 < len(value.encode()) <= MAX_NAME:
         raise PreconditionFailed(f"invalid arg '{argument}': a name has 1 to {MAX_NAME} octets")
     return value

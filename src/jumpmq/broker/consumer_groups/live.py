@@ -402,7 +402,7 @@ def _require_shareable(queue: Queue, live: LiveGroup, reader_of: Callable[[Queue
     Raises:
         AccessRefused: consumers or readers outside the group take messages from it.
         ResourceLocked: another group does.
-        PreconditionFailed: it has no order to keep.
+        PreconditionFailed: it has no order to keep, or as many groups as it may have.
     """
     if queue.consumer_group is live:
         return
@@ -414,6 +414,7 @@ def _require_shareable(queue: Queue, live: LiveGroup, reader_of: Callable[[Queue
             raise ResourceLocked(
                 f"{subject} is consumed by members of consumer group '{live.name}' of {other.kind} '{other.source}'"
             )
+        queue.require_place(live.name)
         return
     if (reason := queue.unshareable()) is not None:
         raise PreconditionFailed(f"{subject} has no consumer groups: {reason}")

@@ -150,7 +150,7 @@ def explain(
     """Says why messages of a queue, or of a key or slot of it, or one message, are not delivered."""
     if sum(one is not None for one in (key, slot, message)) > 1:
         raise CommandError("give one of a key, a slot and a message", os.EX_USAGE)
-    if key is not None or slot is not None:
+    if slot is not None:
         _require_slots(session, queue)
     asked = {
         name: str(value) for name, value in (("key", key), ("slot", slot), ("message", message)) if value is not None

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 from starlette.requests import Request
 
@@ -187,6 +187,15 @@ def exchange_name(request: Request, parameter: str = "exchange") -> str:
     """The name of the exchange that the path means."""
     wanted = name(request, parameter)
     return "" if wanted == DEFAULT_EXCHANGE else wanted
+
+
+def query_octets(request: Request, parameter: str) -> bytes | None:
+    """What the query says, which need not be text; None where it is missing."""
+    for pair in request.scope["query_string"].split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if unquote_to_bytes(name) == parameter.encode():
+            return unquote_to_bytes(value.replace(b"+", b" "))
+    return None
 
 
 def number(request: Request, parameter: str, default: int | None = None) -> int:

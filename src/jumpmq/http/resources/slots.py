@@ -43,25 +43,29 @@ def shown(slot: SlotFigures) -> dict[str, Any]:
 
 async def explain(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}/explain``: why messages are not delivered, of the queue, of a message by its
-    number (``?message=``), or, where the queue has slots, of a key (``?key=``) or a slot (``?slot=``).
+    number (``?message=``), of a key (``?key=``) or, where the queue has slots, of one (``?slot=``).
     """
     queue = requested.queue(request)
     if "message" in request.query_params:
         return await _explain_message(request, queue)
-    key, number = request.query_params.get("key"), request.query_params.get("slot")
+    key, number = requested.query_octets(request, "key"), request.query_params.get("slot")
     found: dict[str, Any] = {"vhost": queue.vhost, "name": queue.name}
     if key is None and number is None:
         return answer(found | {"reason": _why_queue(queue) or "messages are being delivered"})
-    if key is not None and queue.fences is not None and (waits := queue.fences.waits_for(key.encode())):
-        return answer(found | {"key": key, "reason": _fenced(waits)})
+    if key is not None:
+        found["key"] = key.decode(errors="replace")
+        if queue.fences is not None and (waits := queue.fences.waits_for(key)):
+            return answer(found | {"reason": _fenced(waits)})
+        if queue.slots is None:
+            return answer(found | {"reason": _why_queue(queue) or "messages are being delivered"})
     if queue.slots is None:
-        raise BadRequest(f"queue '{queue.name}' has no slots: only the queue as a whole can be asked about")
-    slot = queue.slots.slot_of(key.encode()) if key is not None else requested.number(request, "slot")
+        raise BadRequest(f"queue '{queue.name}' has no slots")
+    slot = queue.slots.slot_of(key) if key is not None else requested.number(request, "slot")
     if slot >= queue.slots.slots:
         raise BadRequest(f"queue '{queue.name}' has slots 0 to {queue.slots.slots - 1}, not {slot}")
     figures = queue.slots.figures_of(slot)
     reason = _why_slot(queue, figures) or _in_turn(queue.slots, slot)
-    return answer(found | ({} if key is None else {"key": key}) | shown(figures) | {"reason": reason})
+    return answer(found | shown(figures) | {"reason": reason})
 
 
 async def _explain_message(request: Request, queue: Queue) -> Response:
