@@ -118,6 +118,8 @@ class Brokers:
             broker.kill()
             seconds = 0.0 if len(self._all) == 1 else chance.choice([0.0, 1.0, 8.0, 13.0])
             self._killed = broker, time.monotonic() + seconds
+            if len(self._all) == 1:  # nobody else takes the next publish
+                self.wake(float("inf"), gone)
             return
         os.kill(broker.pid, signal.SIGSTOP)
         seconds = chance.choice([0.3, 1.0, 8.0])  # others take it for down after five
