@@ -1,12 +1,13 @@
 """Uses a live broker in every way at once, and watches that a bystander's confirms go on.
 
     python -m fuzzing.soak --seconds 600
+    python -m fuzzing.soak --seconds 600 --workers 2
 
-The broker is a process of its own, with a data directory. Clients, each a process, share a few queues of every kind:
-they declare, bind, publish, get, consume, purge, delete, in transactions and with confirms, and every now and then one
-is killed. Meanwhile a bystander publishes a persistent message every 10 ms and waits for its confirm. What is found: a
-confirm that does not come, a client that is answered with an error that it did not earn, an error in the log, a broker
-that ended. The exit status is 1 then.
+The broker is a process of its own, or several, with a data directory. Clients, each a process, share a few queues of
+every kind: they declare, bind, publish, get, consume, purge, delete, in transactions and with confirms, and every now
+and then one is killed. Meanwhile a bystander publishes a persistent message every 10 ms and waits for its confirm. What
+is found: a confirm that does not come, a client that is answered with an error that it did not earn, an error in the
+log, a broker that ended. The exit status is 1 then.
 """
 
 from __future__ import annotations
@@ -260,9 +261,9 @@ def _patience() -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def soak(seconds: float, seed: int) -> Run:
-    """Use a broker of its own for so long."""
-    with JumpMQ() as broker:
+def soak(seconds: float, seed: int, workers: int = 1) -> Run:
+    """Use a broker of its own, of so many processes, for so long."""
+    with JumpMQ(arguments=["--workers", str(workers)]) as broker:
         run = Run(broker, seed)
         run.go(seconds)
         return run
@@ -272,8 +273,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Use a broker in every way at once.")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--workers", type=int, default=1, help="processes of the broker")
     arguments = parser.parse_args()
-    run = soak(arguments.seconds, arguments.seed)
+    run = soak(arguments.seconds, arguments.seed, arguments.workers)
     print(
         f"{run.confirmed} confirms, the slowest after {run.slowest:.2f} s; {run.killed} clients killed "
         f"(seed {arguments.seed})"

@@ -7,7 +7,8 @@ from fuzzing.soak import soak
 
 
 @pytest.mark.slow
-def test_confirms_go_on_whatever_others_do() -> None:
-    run = soak(seconds=20, seed=random.randrange(1 << 30))
+@pytest.mark.parametrize("workers", [1, 2])
+def test_confirms_go_on_whatever_others_do(workers: int) -> None:
+    run = soak(seconds=20 / workers, seed=random.randrange(1 << 30), workers=workers)
     assert not run.found, "\n".join(run.found)
     assert run.confirmed and run.killed
