@@ -57,6 +57,27 @@ def test_a_moved_key_waits_and_operators_see_why(broker: jumpmq.RunningBroker, u
     publisher.close()
 
 
+def test_a_moved_key_waits_also_where_the_exchange_was_declared_again(broker: jumpmq.RunningBroker, unique) -> None:
+    exchange, checker = unique("again"), Checker()
+    with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare(exchange, "x-consistent-hash")
+        grow(broker.port, exchange, 0)
+        with Member(broker.port, exchange, "g", "first", checker, prefetch=1000, arguments=SOON) as member:
+            channel.exchange_delete(exchange)
+            channel.exchange_declare(exchange, "x-consistent-hash")
+            grow(broker.port, exchange, 0)
+            publisher = Publisher(broker.port, exchange, checker)
+            publisher.publish(KEYS, 2)
+            until(lambda: len(member.held) == 2 * KEYS, member)
+            grow(broker.port, exchange, 1)
+            publisher.publish(KEYS, 2)
+            until(lambda: _queue(broker, f"{exchange}-1").get("messages_fenced"), member)
+            until(lambda: checker.left == 0, member, settle=True)
+            publisher.close()
+    checker.check()
+
+
 def test_a_queue_that_was_unbound_is_emptied_by_members_that_come_later(broker: jumpmq.RunningBroker, unique) -> None:
     exchange, checker = unique("shrunk"), Checker()
     with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:

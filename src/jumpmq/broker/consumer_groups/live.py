@@ -16,7 +16,7 @@ from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
 from jumpmq.topology import Asker, Change, Exchange, Topology, VirtualHost
 from jumpmq.topology.bindings import Kind
-from jumpmq.topology.changes import DeleteQueue
+from jumpmq.topology.changes import DeclareExchange, DeleteQueue
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import HASH_EXCHANGES
 
@@ -289,8 +289,17 @@ class ConsumerGroups:
 
     def follow(self, change: Change, asker: Asker) -> None:
         """Definitions have changed."""
+        if isinstance(change, DeclareExchange):
+            self._keep_ordered(change.definition.vhost, change.definition.name)
         if self._groups and self._follow_timer is None:
             self._follow_timer = self._loop.call_later(FOLLOWED_AFTER, self._follow)
+
+    def _keep_ordered(self, vhost: str, name: str) -> None:
+        """An exchange was declared, perhaps anew under members of a group: keys that move wait there, too."""
+        if any(live.kind == "exchange" and live.source == name for live in self.all(vhost)):
+            exchange = self._topology.vhosts[vhost].exchanges.get(name)
+            if exchange is not None:
+                exchange.ordered = True
 
     def _follow(self) -> None:
         self._follow_timer = None
