@@ -835,8 +835,6 @@ cdef uint8_t* write_properties(
     cdef uint16_t flags = read_short(properties)
     cdef Py_ssize_t place = 2, more = fields_size + (name_size + 10 if name_size else 0)
     cdef uint32_t length = 0
-    if not more:
-        return write_octets(at, <const char*>properties, size)
     if flags & 0x8000:
         place += 1 + properties[place]
     if flags & 0x4000:
@@ -876,6 +874,7 @@ cdef uint8_t* write_head(
     cdef const char* exchange = PyUnicode_AsUTF8AndSize(message.exchange, &exchange_size)
     cdef const uint8_t* properties
     cdef bint counted = message.attempts > 1
+    cdef Py_ssize_t more = fields_size + (COUNTED if counted else 0)
     at = write_frame_start(at, FRAME_METHOD, channel, 16 + tag_size + exchange_size + key_size)
     at = write_long(at, 0x003C003C)
     at = write_short_string(at, PyBytes_AS_STRING(consumer_tag), tag_size)
@@ -886,15 +885,16 @@ cdef uint8_t* write_head(
     at[0] = FRAME_END
     properties = <const uint8_t*>PyBytes_AS_STRING(message.properties)
     size = PyBytes_GET_SIZE(message.properties)
-    at = write_frame_start(
-        at + 1, FRAME_HEADER, channel, 12 + size + growth(properties, fields_size + (COUNTED if counted else 0))
-    )
+    at = write_frame_start(at + 1, FRAME_HEADER, channel, 12 + size + growth(properties, more))
     at = write_long(at, 0x003C0000)
     at = write_longlong(at, PyBytes_GET_SIZE(message.body))
-    at = write_properties(
-        at, properties, size, PyBytes_AS_STRING(fields), fields_size,
-        b"x-delivery-count", 16 if counted else 0, message.attempts - 1,
-    )
+    if more:
+        at = write_properties(
+            at, properties, size, PyBytes_AS_STRING(fields), fields_size,
+            b"x-delivery-count", 16 if counted else 0, message.attempts - 1,
+        )
+    else:
+        at = write_octets(at, <const char*>properties, size)
     at[0] = FRAME_END
     return at + 1
 

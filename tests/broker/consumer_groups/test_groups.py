@@ -367,6 +367,20 @@ def _refusal(port: int, act: Callable[[pika.adapters.blocking_connection.Blockin
     return refusal.value.reply_code, refusal.value.reply_text.partition(" - ")[2]
 
 
+def test_an_exchange_that_is_bound_later_is_told(
+    broker: jumpmq.RunningBroker, exchange: str, channel: pika.adapters.blocking_connection.BlockingChannel
+) -> None:
+    api, checker, further = Api(broker), Checker(), f"{exchange}.further"
+    channel.exchange_declare(further, "fanout")
+    with Member(broker.port, exchange, "g", "a", checker) as member:
+        channel.exchange_bind(further, exchange, "1")
+        until(lambda: api.group(exchange)["refused"], member)
+        reason = "it is an exchange: what goes by it to queues comes to no member"
+        assert api.group(exchange)["refused"] == [{"queue": further, "reason": reason}]
+        channel.exchange_unbind(further, exchange, "1")
+        until(lambda: not api.group(exchange)["refused"], member)
+
+
 def test_sources_that_are_refused(
     broker: jumpmq.RunningBroker, channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique
 ) -> None:

@@ -347,9 +347,11 @@ class ConsumerGroups:
                 queues.update(dict.fromkeys(_units(queue), queue))
             else:
                 refused[name] = problem
-                if name not in live.refused:
-                    log.warning("consumer group '%s' in vhost '%s' leaves out queue '%s': %s",
-                                live.name, live.vhost, name, problem)  # fmt: skip
+        for exchange in self._exchanges(live, host):
+            refused[exchange.name] = "it is an exchange: what goes by it to queues comes to no member"
+        for name in refused.keys() - live.refused.keys():
+            log.warning("consumer group '%s' in vhost '%s' leaves out '%s': %s",
+                        live.name, live.vhost, name, refused[name])  # fmt: skip
         for queue in unbound.values():
             queues.update(dict.fromkeys(_units(queue), queue))
         left = set(live.queues.values()) - set(queues.values())
@@ -378,17 +380,19 @@ class ConsumerGroups:
         exchange = host.exchanges.get(live.source)
         if exchange is None:
             return
-        seen = set()
-        for binding, destination in exchange.bindings.items():
-            if isinstance(destination, Exchange):
-                if live.key not in self._groups:
-                    raise PreconditionFailed(
-                        f"exchange '{live.source}' in vhost '{live.vhost}' has no consumer groups: "
-                        f"it is bound to exchange '{destination.name}'"
-                    )
-            elif binding.destination not in seen:
-                seen.add(binding.destination)
-                yield binding.destination
+        other = next(self._exchanges(live, host), None)
+        if other is not None and live.key not in self._groups:
+            raise PreconditionFailed(
+                f"exchange '{live.source}' in vhost '{live.vhost}' has no consumer groups: "
+                f"it is bound to exchange '{other.name}'"
+            )
+        yield from dict.fromkeys(one.destination for one in exchange.bindings if one.kind == "queue")
+
+    def _exchanges(self, live: LiveGroup, host: VirtualHost | None) -> Iterator[Exchange]:
+        """Exchanges that a group's own is bound to."""
+        source = host.exchanges.get(live.source) if host is not None and live.kind == "exchange" else None
+        if source is not None:
+            yield from (one for one in source.bindings.values() if isinstance(one, Exchange))
 
     def _problem(self, live: LiveGroup, queue: Queue) -> str | None:
         """Why a group cannot share a queue now; None if it can."""
