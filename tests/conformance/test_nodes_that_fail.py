@@ -4,6 +4,7 @@ says what either does; docs/differences.md names it."""
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -149,6 +150,7 @@ def test_a_node_that_is_short_of_disk(nodes: Nodes, channels: list[Any]) -> None
         channel.queue_declare(f"alarm-{number}", durable=True)
     set_disk_limit(nodes[2], "100000GB")
     try:
+        until(lambda: not is_well(nodes[2], "local-alarms") and not is_well(nodes[0], "alarms"))
         # By the node that is asked, and the queue.
         blocked = [[is_blocked(node, f"alarm-{number}") for number in range(3)] for node in nodes]
         if nodes[0].name == "RabbitMQ":
@@ -168,14 +170,22 @@ def set_disk_limit(node: BrokerProcess, limit: str) -> None:
     requests.put(url, json={"disk_free_limit": limit}, timeout=10).raise_for_status()
 
 
+def is_well(node: BrokerProcess, check: str) -> bool:
+    """What a health check says."""
+    url = f"http://guest:guest@127.0.0.1:{node.http_port}/api/health/checks/{check}"
+    return requests.get(url, timeout=10).status_code == 200
+
+
 def is_blocked(node: BrokerProcess, queue: str) -> bool:
-    """Whether a message that is published at a node gets no answer."""
+    """Whether who publishes at a node gets no more confirms soon."""
     connection = login(node.port)
     channel = connection.channel()
     channel.confirm_select()
-    channel.publish("", queue)
     try:
-        channel.next(2.0)
+        for _ in range(3):
+            channel.publish("", queue)
+            channel.next(2.0)
+            time.sleep(0.1)
     except TimeoutError:
         return True
     finally:
