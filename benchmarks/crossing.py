@@ -16,9 +16,8 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +30,6 @@ from benchmarks.load.roles import consumer, publisher
 from benchmarks.load.traffic import Messages
 from benchmarks.workers import LARGE, LOADS
 from jumpmq.cli.certificates import make_certificates
-from jumpmq.management import ManagementClient
 from jumpmq.testing import JumpMQ, children
 
 COUNTS = {SMALL: 300_000, LARGE: 3_000}
@@ -153,14 +151,12 @@ def speaking_tls(workers: int) -> Iterator[tuple[JumpMQ, int, tuple[str, ...]]]:
 def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int) -> Measured:
     """One publisher, queue and consumer for each placement, all at once."""
     workers = children(broker.pid) or [broker.pid]
-    api = ManagementClient(f"http://guest:guest@127.0.0.1:{broker.http_port}")
-    while api.get("connections"):  # of the run before
-        time.sleep(0.1)
-    # A client is given to the worker that has the fewest: by turns, as long as none goes.
-    opened = [[Connection(Address(broker.port)) for _ in workers] for _ in range(3 * len(placements))]
+    opened = connections(broker, workers, 3 * len(placements))
     roles: list[Role] = []
     for number, where in enumerate(placements):
-        publishing, declaring, consuming = opened[3 * number : 3 * number + 3]
+        publishing, declaring, consuming = (
+            [each[place] for each in opened] for place in range(3 * number, 3 * number + 3)
+        )
         name = f"crossing-{number}"
         declaring[where.queue].declare_exchange(name, "x-consistent-hash")
         declaring[where.queue].declare_queue(f"{name}.q0")
@@ -171,11 +167,38 @@ def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int) 
     figures = together(roles)
     used = [seconds_of(worker) - began for worker, began in zip(workers, before, strict=True)]
     for number in range(len(placements)):
-        opened[1][0].delete_queue(f"crossing-{number}.q0")
+        opened[0][1].delete_queue(f"crossing-{number}.q0")
     for one in (one for some in opened for one in some):
         one.socket.close()
     total = count * len(placements)
     return Measured(total / max(float(one["seconds"]) for one in figures), [one / total * 1e6 for one in used])
+
+
+def connections(broker: JumpMQ, workers: Sequence[int], count: int) -> list[list[Connection]]:
+    """So many connections to each worker, by worker."""
+    found: list[list[Connection]] = [[] for _ in workers]
+    while any(len(some) < count for some in found):
+        connection = Connection(Address(broker.port))
+        some = found[workers.index(served_by(connection, workers))]
+        if len(some) < count:
+            some.append(connection)
+        else:
+            connection.socket.close()
+    return found
+
+
+def served_by(connection: Connection, workers: Sequence[int]) -> int:
+    """Which of these processes has the other end of a connection."""
+    near, far = connection.socket.getsockname()[1], connection.socket.getpeername()[1]
+    ends = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    wanted = f":{far:04X}", f":{near:04X}"
+    inode = next(end[9] for end in ends if (end[1][-5:], end[2][-5:]) == wanted)
+    for worker in workers:
+        for descriptor in Path(f"/proc/{worker}/fd").iterdir():
+            with suppress(OSError):
+                if str(descriptor.readlink()) == f"socket:[{inode}]":
+                    return worker
+    raise LookupError(f"no worker has the connection of port {near}")
 
 
 def load_of(name: str, size: int, count: int, connection: Connection) -> Load:
