@@ -61,7 +61,7 @@ class Ledger:
 
     def problems(self) -> list[str]:
         """What is wrong, a sentence each."""
-        found = []
+        found = [] if sum(self.confirmed.values()) else ["no message was confirmed"]
         for queue, count in sorted(self.confirmed.items()):
             missing = set(range(count)) - self.acknowledged[queue]
             if missing:

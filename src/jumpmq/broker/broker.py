@@ -404,6 +404,7 @@ class Broker:
             self.other_homes.outbox.restore(self.topology, definitions, batches)
             self.other_homes.taking.restore(self.topology, definitions)
             self.other_homes.taking.is_short = lambda: self.alarms.active
+            self.other_homes.enqueue.alarms = self.alarms
         if self.store is not None:
             self._restore_contents(self.store, definitions, batches)
         if self.config.home == 1 and self._member is None and not self.topology.vhosts and not self.topology.users:

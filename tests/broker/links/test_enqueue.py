@@ -92,6 +92,36 @@ async def test_what_was_confirmed_is_on_the_home_s_disk(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_a_home_that_is_short_of_disk_holds_up_its_publishers_everywhere_and_no_others(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        for broker in brokers:
+            await declare(broker, f"q{broker.topology.home}")
+        short = brokers[2]
+        short.alarms.disk_free_limit = 1 << 60
+        short.alarms.look()
+        confirmed: list[str] = []
+
+        def publish(queue: str) -> Callable[[Any], None]:
+            def work(channel: Any) -> None:
+                channel.confirm_delivery()
+                for _ in range(3):
+                    channel.basic_publish("", queue, b"m", pika.BasicProperties(delivery_mode=2))
+                    confirmed.append(queue)
+
+            return work
+
+        await with_channel(brokers[0], publish("q2"))
+        held = asyncio.ensure_future(with_channel(brokers[0], publish("q3")))
+        await until(lambda: queue_of(short, "q3").message_count == 1)
+        await asyncio.sleep(0.3)
+        assert confirmed == ["q2"] * 3
+        short.alarms.disk_free_limit = 0
+        short.alarms.look()
+        await held
+        assert confirmed == ["q2"] * 3 + ["q3"] * 3
+
+
+@in_loop
 async def test_a_queue_that_refuses_has_only_those_messages_nacked() -> None:
     async with homes(2, durable=False) as brokers:
         await declare(brokers[1], "full", **{"x-max-length": 2, "x-overflow": "reject-publish"})

@@ -23,6 +23,7 @@ from jumpmq.broker.commit.turns import Client, Turns
 from jumpmq.broker.links.link import Handler, Link
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.units import NotKnownYet, Unit, decoded, destination
+from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.routing.elsewhere import Sent, may_refuse
 from jumpmq.broker.routing.routing import push_to
 from jumpmq.queues.base import FIRST_LINK
@@ -134,6 +135,17 @@ class _Incoming:
         self._turns = turns  # tell when it is complete
         self._confirms = Confirms()  # a unit is one publish
         self._refused: list[tuple[int, int]] = []  # not told yet
+        self._held = False  # whether memory or disk is short: nothing is answered, so that soon no more is sent
+
+    def block(self, reason: str) -> None:
+        """See :class:`~jumpmq.broker.memory.alarms.Publisher`."""
+        self._held = True
+
+    def unblock(self) -> None:
+        """The same."""
+        self._held = False
+        with self._turns.turn():
+            self.send_confirms()
 
     def add(self, unit: int, sources: int, refused: list[int]) -> None:
         """A unit was pushed to queues with these sources, and they have refused the messages at these places."""
@@ -149,6 +161,8 @@ class _Incoming:
 
     def send_confirms(self) -> bool:
         """The same."""
+        if self._held:
+            return True
         answers = self._confirms.answers()
         if answers and self._link.up:
             assert all(isinstance(answer, m.BasicAck) for answer in answers)
@@ -166,12 +180,14 @@ class Enqueue:
         on_ready: called with the link to a home whose queues are there.
         is_dead: whether the process of a home that has no link is known to have ended.
         is_ahead: whether a home may route by a ring that is not that of all homes yet: what it sends waits.
+        alarms: while one is in effect here, other homes get no answers, and their clients no confirms.
         in_order: act on records, by kind, in order with the messages that another home sends.
     """
 
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
         self.is_dead: Callable[[int], bool] = lambda home: False
         self.is_ahead: Callable[[int], bool] = lambda home: False
+        self.alarms: Alarms | None = None
         self._account = account  # what is on its way is charged to it
         self._links = links  # one to each home
         self._turns = turns  # those of the broker
@@ -326,7 +342,10 @@ class Enqueue:
             if back:
                 places = {id(message): place for place, message in enumerate(messages)}
                 refused.update(places[id(message)] for message in back)
-        self._incoming[link.peer].add(unit, sources, sorted(refused))
+        incoming = self._incoming[link.peer]
+        incoming.add(unit, sources, sorted(refused))
+        if self.alarms is not None and self.alarms.active:
+            self.alarms.block(incoming)
         return True
 
     def _take_reply(self, link: Link, payload: memoryview) -> None:
@@ -338,6 +357,8 @@ class Enqueue:
     # --- links ---
 
     def _up(self, link: Link) -> None:
+        if self.alarms is not None and link.peer in self._incoming:
+            self.alarms.forget(self._incoming[link.peer])
         self._incoming[link.peer] = _Incoming(link, self._turns)
         self._early.pop(link.peer, None)
         if self._serves:

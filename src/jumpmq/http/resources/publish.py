@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import time
@@ -18,6 +19,9 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Blocked, Unauthorized
 from jumpmq.http.schema.shapes import ARGUMENTS, NAME, OBJECT, TEXT, Shape, one_of, whole
+
+ANSWER_TIMEOUT = 10.0
+"""Seconds that other homes have to answer."""
 
 PROPERTIES = Shape(
     {
@@ -40,8 +44,8 @@ async def publish(request: Request) -> JSONResponse:
     """``POST /api/exchanges/{vhost}/{exchange}/publish``: publish a message; ``routed`` says whether a queue has it.
 
     A persistent message is on disk when this is answered. An unknown exchange is a 404. Where a queue refuses the
-    message, for its length say, the answer is 400, whatever others have taken. While memory or disk is short it is 503,
-    with ``Retry-After``.
+    message, for its length say, the answer is 400, whatever others have taken. While memory or disk is short, here or
+    at the home of a queue, it is 503, with ``Retry-After``.
     """
     host, exchange = requested.virtual_host(request), requested.exchange_name(request)
     if host.name not in requested.user(request).permissions:
@@ -72,9 +76,17 @@ async def publish(request: Request) -> JSONResponse:
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     refused_elsewhere = None if pushed.sent is None else broker.refused(pushed.sent)
     await broker.committed()
-    if pushed.refused or (refused_elsewhere is not None and await refused_elsewhere):
+    if pushed.refused or (refused_elsewhere is not None and await _known(refused_elsewhere)):
         raise BadRequest("rejected Unable to publish message. Check queue limits.")
     return JSONResponse({"routed": bool(pushed.queues)})
+
+
+async def _known(refused_elsewhere: asyncio.Future[bool]) -> bool:
+    """What other homes say; one that is short of memory or disk says nothing."""
+    try:
+        return await asyncio.wait_for(refused_elsewhere, ANSWER_TIMEOUT)
+    except TimeoutError:
+        raise Blocked(f"another home has not answered for {ANSWER_TIMEOUT:g} s; it may be done all the same") from None
 
 
 def _payload(body: dict[str, Any]) -> bytes:
