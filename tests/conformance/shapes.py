@@ -112,6 +112,7 @@ def answers(operator: Operator, port: int) -> dict[str, Shape]:
     names["CONNECTION"] = operator.see("vhosts", VHOST, "connections")[0]["name"]
     names["CHANNEL"] = operator.see("vhosts", VHOST, "channels")[0]["name"]
     names["PROPS"] = operator.see("bindings", VHOST, "e", "e", "q", "q")[0]["properties_key"]
+    nodes = {one["name"] for one in operator.see("nodes")}
     shapes = {}
     for path in (*PATHS, *EVERYWHERE):
         asked, _, query = path.partition("?")
@@ -119,7 +120,7 @@ def answers(operator: Operator, port: int) -> dict[str, Shape]:
         assert response.status_code == 200, f"{path}: {response.status_code}"
         assert response.headers["Content-Type"] == "application/json", path
         answer = _own(response.json()) if path in EVERYWHERE else response.json()
-        _walk(answer, "", shapes.setdefault(path, {}), names["NODE"])
+        _walk(answer, "", shapes.setdefault(path, {}), nodes)
     return shapes
 
 
@@ -135,14 +136,14 @@ def _own(value: Any) -> Any:
     return value
 
 
-def _walk(value: Any, at: str, shape: Shape, node: str) -> None:
+def _walk(value: Any, at: str, shape: Shape, nodes: set[str]) -> None:
     shape.setdefault(at or ".", set()).add(_type(value))
     if isinstance(value, dict):
         for key, inner in value.items():
-            _walk(inner, f"{at}.{'NODE' if key == node else key}", shape, node)
+            _walk(inner, f"{at}.{'NODE' if key in nodes else key}", shape, nodes)
     elif isinstance(value, list):
         for inner in value:
-            _walk(inner, f"{at}[]", shape, node)
+            _walk(inner, f"{at}[]", shape, nodes)
 
 
 def _type(value: Any) -> str:
