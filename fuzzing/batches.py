@@ -7,7 +7,6 @@ once, and the rows of a queue in the order of publishing.
 """
 
 import argparse
-import os
 import random
 import sys
 import tempfile
@@ -20,11 +19,10 @@ import pika
 import pyarrow as pa
 
 import jumpmq
-from fuzzing.workers import strike
+from fuzzing.workers import Striking
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import Broker
-from jumpmq.testing import children
 
 QUEUES = 6
 """Of each writer."""
@@ -155,10 +153,10 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
             writer.start()
         while not all(writer.rows or writer.error for writer in writers):
             time.sleep(0.1)
-        end, blows = time.monotonic() + seconds, 0
+        end, blows, striking = time.monotonic() + seconds, 0, Striking(choose)
         while time.monotonic() < end:
             time.sleep(choose.uniform(0.2, 4.0))
-            done = strike(choose, children(os.getpid()))
+            done = striking.strike()
             blows += 1
             print(f"{done}; {sum(writer.rows for writer in writers)} rows published", file=sys.stderr, flush=True)
         stop.set()

@@ -206,9 +206,30 @@ class Mover(threading.Thread):
                 self.count += 1
 
 
-def strike(choose: random.Random, victims: list[int]) -> str:
-    """Kill or stop one process; returns what was done."""
-    victim = choose.choice(victims)
+FRESH = 3
+"""Times in a row that a process is hit which has started since the blow before: one that ends again and again soon
+after its start ends the broker."""
+
+
+class Striking:
+    """Hits the processes of a broker."""
+
+    def __init__(self, choose: random.Random) -> None:
+        self._choose = choose
+        self._known: set[int] = set()  # those that there were at the last blow
+        self._fresh = 0  # how many in a row were not among those
+
+    def strike(self) -> str:
+        """Kill or stop one process; returns what was done."""
+        victims = children(os.getpid())
+        known = [one for one in victims if one in self._known]
+        victim = self._choose.choice(known if known and self._fresh >= FRESH else victims)
+        self._fresh = 0 if victim in known else self._fresh + 1
+        self._known = set(victims)
+        return _strike(self._choose, victim)
+
+
+def _strike(choose: random.Random, victim: int) -> str:
     if choose.random() < 0.6:
         os.kill(victim, signal.SIGKILL)
         return "SIGKILL"
@@ -260,10 +281,10 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
         mover = Mover(broker.http_url, queues, seed, stop_publishing)
         for client in (*publishers, *consumers, mover):
             client.start()
-        end, blows = time.monotonic() + seconds, 0
+        end, blows, striking = time.monotonic() + seconds, 0, Striking(choose)
         while time.monotonic() < end:
             time.sleep(choose.uniform(0.5, 3.0))
-            done = strike(choose, children(os.getpid()))
+            done = striking.strike()
             blows += 1
             print(f"{done}; {sum(ledger.confirmed.values())} confirmed", file=sys.stderr, flush=True)
         time.sleep(5)

@@ -86,6 +86,7 @@ class Publisher:
 
 def grown(running: RunningHomes, checker: Checker) -> Publisher:
     """A publisher of messages of which some wait in a queue ``new``, at the second home, for those before them."""
+    soon(lambda: not fences(running))  # those of the queues before, of which it is not known yet that they are empty
     publisher = Publisher(running, 1, checker)
     publisher.publish(40, 2)
     bind(running, 2, "new")
