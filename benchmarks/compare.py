@@ -14,8 +14,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.report import Results, conditions, markdown, table, write_between_markers
 from benchmarks.targets import MEMORY, SCENARIOS, STARTUP, Scenario
 from jumpmq._version import __version__
-from jumpmq.testing import BrokerError, BrokerProcess, JumpMQ, RabbitMQ
+from jumpmq.testing import BrokerError, BrokerProcess, JumpMQ, RabbitMQ, ending_with_us
 
 KINDS: tuple[type[BrokerProcess], ...] = (JumpMQ, RabbitMQ)
 BUSY = 0.5
@@ -65,7 +65,8 @@ class Comparison:
         if scenario.before:
             self._load(scenario.before, broker)
         cpu = broker.cpu_seconds()
-        figures = self._load(scenario.arguments, broker)
+        with computing(scenario.computing):
+            figures = self._load(scenario.arguments, broker)
         cpu = broker.cpu_seconds() - cpu
         if figures is None:
             return f"{scenario.title} on {broker.name} failed"
@@ -87,6 +88,18 @@ class Comparison:
         self.results.failures.append(f"{broker.name}: {reason[0]}")
         self.console.print(f"[red]{broker.name}: {reason[0]}")
         return None
+
+
+@contextmanager
+def computing(processes: int) -> Iterator[None]:
+    """So many processes compute within the block, as fast as they can."""
+    running = [subprocess.Popen(ending_with_us([sys.executable, "-c", "while True: pass"])) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 def compare(options: argparse.Namespace, console: Console) -> Results:

@@ -51,12 +51,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run of the load generator: its arguments, the lines it fills, and the run that must come before it."""
+    """One run of the load generator.
+
+    Attributes:
+        arguments: as typed.
+        rows: the lines it fills.
+        before: the run that must come before it.
+        per_message: whether processor time is counted by messages.
+        computing: processes that want a processor all the time meanwhile.
+    """
 
     arguments: tuple[str, ...]
     rows: tuple[Row, ...]
     before: tuple[str, ...] = ()
     per_message: bool = True
+    computing: int = 0
 
     @property
     def title(self) -> str:
@@ -92,6 +101,21 @@ SCENARIOS = (
     throughput("drain", before=("publish", "--keep")),
     throughput("confirm"),
     throughput("confirm", "--persistent"),
+    *(
+        Scenario(
+            ("confirm", "--persistent", "--window", window, "-n", count),
+            (Row(f"confirm --persistent --window {window}, on a busy machine", "rate", "", times=times),),
+            computing=2,
+        )
+        for window, count, times in (("1", "2000", 1.5), ("10", "10000", 3))
+    ),
+    *(
+        Scenario(
+            ("confirm", "--persistent", "--queues", "100", "--size", "500", "--window", window, "-n", count),
+            (Row(f"100 queues, 500 octets, at most {window} unconfirmed", "rate", "", times=times),),
+        )
+        for window, count, times in (("1", "2000", 1.5), ("100", "50000", 3))
+    ),
     Scenario(
         ("confirm", "--persistent", "--type", "fanout", "--queues", "1000", "-n", "2000", "--window", "100"),
         (Row("1,000 queues, each message to all, persistent", "rate", "", times=3),),

@@ -89,11 +89,20 @@ class BrokerProcess:
 
     def memory(self) -> int:
         """Resident bytes of the broker's processes."""
-        return sum(int(stat[21]) for stat in _session(self.pid)) * os.sysconf("SC_PAGE_SIZE")
+        return sum(int(stat[21]) for stat in _session(self.pid).values()) * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_seconds(self) -> float:
         """Processor seconds, user and system, that the broker's processes have used so far."""
-        return sum(int(stat[11]) + int(stat[12]) for stat in _session(self.pid)) / os.sysconf("SC_CLK_TCK")
+        return sum(int(stat[11]) + int(stat[12]) for stat in _session(self.pid).values()) / os.sysconf("SC_CLK_TCK")
+
+    def written(self) -> int:
+        """Octets that the broker's processes have had the system write to disks so far, in whole pages."""
+        octets = 0
+        for process in _session(self.pid):
+            with contextlib.suppress(OSError):
+                counts = dict(line.split(": ") for line in (process / "io").read_text().splitlines())
+                octets += int(counts["write_bytes"])
+        return octets
 
     def _launch(self, command: list[str], environment: dict[str, str]) -> None:
         if self._process is not None:
@@ -138,12 +147,13 @@ def ending_with_us(command: list[str]) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", *command] if shutil.which("setpriv") else command
 
 
-def _session(leader: int) -> list[list[str]]:
-    """The fields of /proc/PID/stat behind the command, from the state on, of every process in the leader's session."""
-    found = []
+def _session(leader: int) -> dict[Path, list[str]]:
+    """The fields of /proc/PID/stat behind the command, from the state on, of every process in the leader's session, by
+    the /proc/PID of each."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = path.read_text().rpartition(")")[2].split()
             if int(fields[3]) == leader:
-                found.append(fields)
+                found[path.parent] = fields
     return found
