@@ -1,8 +1,10 @@
 """The event loop stays awake for a client that asks again at once, and sleeps when it does not."""
 
 import asyncio
+import os
 import time
 
+import pytest
 from tests.wire import WireChannel
 
 from jumpmq.broker.connection.busy_polling import BusyPolling
@@ -30,6 +32,24 @@ def test_the_loop_sleeps_when_the_question_has_come() -> None:
         return time.thread_time() - before
 
     assert asyncio.run(rest()) < 0.1
+
+
+def test_the_loop_sleeps_where_others_want_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def others_run() -> None:
+        looks.append(1)
+        time.sleep(0.002)
+
+    async def keep_asking() -> None:
+        busy_polling = BusyPolling()
+        for _ in range(20):
+            busy_polling.begin()
+            await asyncio.sleep(0.005)
+
+    monkeypatch.setattr(os, "sched_yield", others_run)
+    asyncio.run(keep_asking())
+    assert len(looks) == 1
 
 
 def test_timers_and_others_come_while_somebody_keeps_asking() -> None:
