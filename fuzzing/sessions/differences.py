@@ -157,6 +157,32 @@ def _has_died(event: Any) -> bool:
     return "'x-death'" in repr(event[6])
 
 
+def _is_got_as_it_came(difference: Difference) -> bool:
+    """RabbitMQ hands out by ``basic.get`` what has just come to a quorum queue without the count of its deliveries, and
+    counts it as ready still."""
+    (theirs, _), (ours, _) = difference.reference, difference.ours
+    if not isinstance(difference.step.method, m.BasicGet) or theirs.keys() != ours.keys():
+        return False
+    same = all(_without_count(theirs[one]) == _without_count(ours[one]) for one in ours)
+    return same and _is_counted(_events(ours)) and not _is_counted(_events(theirs))
+
+
+def _without_count(events: list[Any]) -> list[Any]:
+    """What was said, but for how often a message that was got had been delivered, and how many were left behind it."""
+    plain = []
+    for event in events:
+        if event[0] == "basic.get-ok":
+            properties = dict(event[6])
+            headers = [field for field in properties.pop("headers", []) if field[0] != "x-delivery-count"]
+            event = (*event[:5], properties, headers, *event[7:])
+        plain.append(event)
+    return plain
+
+
+def _is_counted(events: list[Any]) -> bool:
+    return any(event[0] == "basic.get-ok" and "'x-delivery-count'" in repr(event[6]) for event in events)
+
+
 def _is_internal_error(difference: Difference) -> bool:
     """RabbitMQ tripped over what is refused or ignored here."""
     (theirs, _), (ours, _) = difference.reference, difference.ours
@@ -196,6 +222,7 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: what several consumers held comes back": _is_order_of_what_came_back,
     "Timing and order: what came at once is sorted by priority": _is_sorted_burst,
     "Timing and order: dead letters on their way": _is_late_letter,
+    "Timing and order: what has just come to a quorum queue is got": _is_got_as_it_came,
     "What is refused: a quorum queue is deleted on a condition": _is_conditional_delete,
     "What is refused: a policy with a wrong age": _is_wrong_age,
     "What is refused: 541": _is_internal_error,
