@@ -24,8 +24,12 @@ def test_modulus_hash(channel: WireChannel, unique: Callable[[str], str], bucket
     assert ring.place(PUBLICATIONS) == [vector["modulus_hash"][str(buckets)] for vector in VECTORS]
 
 
-def test_modulus_hash_over_many_exchanges(channel: WireChannel, unique: Callable[[str], str]) -> None:
+def test_modulus_hash_over_many_exchanges(
+    request: pytest.FixtureRequest, channel: WireChannel, unique: Callable[[str], str]
+) -> None:
     """Exchanges as destinations, since 10,000 of them cost a broker far less than 10,000 queues."""
+    if request.config.getoption("--nodes") > 1:
+        pytest.skip("20,000 definitions, one after the other, take minutes")
     source, prefix = unique("ring"), unique("shard")
     channel.exchange(source, "x-modulus-hash", auto_delete=False)
     bound = 0
