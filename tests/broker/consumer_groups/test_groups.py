@@ -367,6 +367,19 @@ def _refusal(port: int, act: Callable[[pika.adapters.blocking_connection.Blockin
     return refusal.value.reply_code, refusal.value.reply_text.partition(" - ")[2]
 
 
+def test_so_many_members_are_away_at_most(
+    broker: jumpmq.RunningBroker, channel: pika.adapters.blocking_connection.BlockingChannel, unique: Unique
+) -> None:
+    queue = unique("away")
+    channel.queue_declare(queue)
+    for number in range(1001):
+        arguments = {"x-consumer-group": "g", "x-group-member": f"m{number}", "x-group-grace": 60_000}
+        channel.basic_cancel(channel.basic_consume(queue, print, arguments=arguments))
+    names = [member["name"] for member in Api(broker).group(queue)["members"]]
+    assert names == [f"m{number}" for number in range(1000)]
+    channel.queue_delete(queue)
+
+
 def test_an_exchange_that_is_bound_later_is_told(
     broker: jumpmq.RunningBroker, exchange: str, channel: pika.adapters.blocking_connection.BlockingChannel
 ) -> None:

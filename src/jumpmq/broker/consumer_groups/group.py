@@ -37,6 +37,10 @@ REBALANCE_DELAY = 1.0
 LONGEST_DELAYS = 10
 """Delays after which it moves in any case, however often members come and go."""
 
+MAX_AWAY = 1000
+"""Members that keep their share while they are away; others leave for good. All are gone through where members come and
+go, and a name costs a client nothing."""
+
 NEVER = float("inf")
 
 
@@ -229,7 +233,8 @@ class ConsumerGroup:
         member = self.member_of(session)
         if member is not None:
             member.session = None
-            if for_good or not member.grace:
+            away = sum(one.session is None for one in self.members.values())
+            if for_good or not member.grace or away > MAX_AWAY:
                 self._remove(member, now)
             else:
                 member.away_until = now + member.grace
