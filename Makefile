@@ -37,6 +37,7 @@ docs: install  ## the documentation as a site, in build/site
 
 bench: install  ## measure JumpMQ, and RabbitMQ beside it where it is installed
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.memory
 
 clean:  ## remove everything that make made
 	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
