@@ -8,7 +8,7 @@ import errno
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,11 +21,21 @@ from tests.store.crashes import Failing, Recorder, SimulatedDisk
 from tests.store.opened import Opened, make_messages
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import pipeline
+from jumpmq.store import pipeline, upkeep
 
 SEGMENT, COMMIT = 16 << 10, 4 << 10
 POINTS = 60
 """Crashes that are tried for each workload."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_definitions() -> Iterator[None]:
+    """Few definitions are many here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upkeep, "MANY_DEFINITIONS", 2)
+        patch.setattr(upkeep, "QUIET", 0.0)
+        yield
+
 
 State = tuple[dict[str, Any], dict[int, list[tuple[int, bytes]]]]
 
@@ -133,6 +143,10 @@ class Workload:
         self.ids[queue] += 3
         self.queues[queue], self.next_seq[queue] = [], 1
 
+    def index(self, queue: int, number: int) -> None:
+        """Go on in another segment, so that the index takes the definitions."""
+        self.opened.store.index_definitions()
+
     def commit(self, queue: int, number: int) -> None:
         """Let the disk catch up."""
         self.end_turn()
@@ -152,6 +166,7 @@ ACTIONS: list[Callable[[Workload, int, int], None]] = [
     Workload.thin_out,
     Workload.purge,
     Workload.delete,
+    Workload.index,
     Workload.commit,
     Workload.commit,
 ]
