@@ -272,8 +272,9 @@ class World:
                 queue = queues[self.count % len(queues)]
                 if kind == 4:  # refused where it moves already
                     change = MoveQueue("/", queue.name, queue.id, self.count % HOMES + 1)
-                else:
-                    change = (EndMove if kind == 5 else DeleteQueue)("/", queue.name, queue.id)
+                else:  # clients that a world has note themselves what they delete
+                    own = queue.name.startswith("n")
+                    change = (DeleteQueue if kind == 6 and own else EndMove)("/", queue.name, queue.id)
                     self.deleted.add(queue.name)
             case _:  # often refused: the queue or the exchange may not be there
                 change = Bind("/", Binding(f"n{self.count // 2}", "queue", f"n{self.count // 3}", b"2", Arguments()))
