@@ -274,8 +274,8 @@ def _settle(world: World, place: int, outcome: Outcome) -> None:
         world.clients[place % len(world.clients)].settle(place, outcome)
 
 
-@settings(max_examples=examples(300))
-@given(st.lists(st.tuples(st.sampled_from([*ACTIONS, *OFTEN]), st.integers(0, 1000)), min_size=30, max_size=300))
+@settings(max_examples=examples(1000), deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([*ACTIONS, *OFTEN]), st.integers(0, 1000)), min_size=100, max_size=300))
 def test_nothing_is_lost_and_no_key_is_at_two_clients(actions: list[tuple[str, int]]) -> None:
     world = World()
     for name, place in actions:
