@@ -9,6 +9,7 @@ from tests.waiting import until
 
 import jumpmq
 from jumpmq.http.incidents import pattern_of
+from jumpmq.http.warnings import percent
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,7 @@ def test_a_dead_letter_queue_is_advised_of_as_one(api, channel, vhost, by_policy
 
     (found,) = until(told)
     assert found["name"] == "graves" and "x-death" in found["advice"] and "unbind" not in found["advice"]
+    assert "Move messages" in found["advice"]
 
 
 def test_only_the_queue_that_dead_letters_go_to_by_its_name_is_advised_of_as_one(api, channel, vhost):
@@ -181,3 +183,10 @@ def test_keys_that_wait_for_slow_queues_are_told_of_with_them(api, channel, vhos
 )
 def test_what_names_have_in_common(name, pattern):
     assert pattern_of(name) == pattern
+
+
+@pytest.mark.parametrize(
+    ("share", "written"), [(0.0, "0 %"), (0.071, "7.1 %"), (0.125, "13 %"), (0.4, "40 %"), (1.0, "100 %")]
+)
+def test_a_share_reads_as_in_the_tables_of_the_page(share, written):
+    assert percent(share) == written

@@ -49,6 +49,27 @@ def test_the_history_of_a_virtual_host_is_there_before_it_is_asked_for(api, host
     assert api.request("GET", "history", "vhosts", "none").status_code == 404
 
 
+def test_what_streams_keep_is_not_a_backlog(api, hosts):
+    until(lambda: api.get("vhosts", "one")["backlog"] == {"ready": 7, "unacknowledged": 0})
+    assert api.get("vhosts", "one")["messages_ready"] == 10, "as RabbitMQ counts"
+
+
+def test_consumers_are_searched_by_queue_client_and_tag(api, broker):
+    parameters = pika.URLParameters(broker.amqp_url)
+    parameters.client_properties = {"connection_name": "printer"}
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        for queue, tag in (("invoices", "first"), ("letters", "second")):
+            channel.queue_declare(queue, exclusive=True)
+            channel.basic_consume(queue, lambda *_: None, consumer_tag=tag)
+
+        def found(name):
+            return sorted(one["consumer_tag"] for one in api.get("consumers", page=1, name=name)["items"])
+
+        until(lambda: found("print") == ["first", "second"])
+        assert (found("invoi"), found("secon"), found("none")) == (["first"], ["second"], [])
+
+
 def test_which_consumer_is_slow(api, channel):
     channel.queue_declare("work")
     channel.basic_qos(prefetch_count=3)

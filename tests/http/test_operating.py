@@ -86,7 +86,14 @@ def test_a_slow_consumer_and_a_full_queue_are_warned_of(api, channel):
     publish(channel, "slow", [b"work"] * 205)
     until(lambda: {("slow-consumer", "slow"), ("queue-full", "slow")} <= kinds(api))
     (warning,) = [one for one in api.get("warnings") if one["kind"] == "slow-consumer"]
-    assert "whole prefetch" in warning["advice"]
+    assert "whole prefetch (5 messages)" in warning["advice"]
+    channel.basic_consume("slow", lambda *_: None)
+
+    def together():
+        publish(channel, "slow", [b"work"] * 20)
+        return [one["advice"] for one in api.get("warnings") if "(10 messages together)" in one["advice"]]
+
+    assert until(together)
 
 
 def test_a_history_tells_what_came_and_how_much_waits(api, channel):

@@ -5,6 +5,7 @@ Only what costs little is looked at: alarms, hash rings with traffic, sharded ex
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -267,8 +268,8 @@ async def _ring(exchange: ConsistentHashExchange, slices: Slices) -> AsyncIterat
         yield _of_exchange(
             exchange,
             "hot-key",
-            f"The key '{key}' has {lower:.0%} of the messages to '{exchange.name}': they all go to '{name}', which "
-            f"gets {share:.0%} where its weight lets expect {share / ratio:.0%}.",
+            f"The key '{key}' has {percent(lower)} of the messages to '{exchange.name}': they all go to '{name}', "
+            f"which gets {percent(share)} where its weight lets expect {percent(share / ratio)}.",
             "More queues do not help: one key stays in one queue. Divide the key (add a part to it where order does "
             f"not matter), or give '{name}' faster consumers.",
             name,
@@ -299,7 +300,10 @@ def _skew(
     share: float,
     expected: float,
 ) -> Warning:
-    text = f"'{name}' gets {share:.0%} of the messages to '{exchange.name}'; its weight lets expect {expected:.0%}."
+    text = (
+        f"'{name}' gets {percent(share)} of the messages to '{exchange.name}'; its weight lets expect "
+        f"{percent(expected)}."
+    )
     if counted.all_keys < KEYS_A_DESTINATION * len(counted.names):
         advice = f"There are only about {counted.all_keys} different keys: hash something with more different values."
     elif keys is None or keys.p_value > UNLIKELY:
@@ -431,9 +435,10 @@ def _slow(state: _State) -> Iterator[Warning]:
         f"{figures.ready:,} wait."
     )
     if figures.exhausted:
+        together = " together" if figures.consumers > 1 else ""
         advice = (
-            f"Every consumer holds its whole prefetch ({figures.unacknowledged:,} messages) unacknowledged: they "
-            "are slow, or have forgotten to acknowledge. Look at them, or add consumers."
+            f"Every consumer holds its whole prefetch ({figures.unacknowledged:,} messages{together}) unacknowledged: "
+            "they are slow, or have forgotten to acknowledge. Look at them, or add consumers."
         )
     else:
         advice = "Add consumers, or raise their prefetch."
@@ -476,8 +481,8 @@ def _unconsumed(state: _State, served: _Served) -> Iterator[Warning]:
             "dead-letters-wait",
             "warning",
             f"'{queue.name}' holds {figures.ready:,} dead letters.",
-            "The header x-death of each says which queue it died in, and why. Mend that first; then publish them "
-            "again, or purge them.",
+            "The header x-death of each says which queue it died in, and why. Mend that first; then move them back "
+            "(Move messages on the page of the queue, or jumpmqctl move_messages --to-origin), or purge them.",
         )
         return
     others = f"; {siblings} of the queues beside it on the ring have some" if siblings else ""
@@ -549,6 +554,12 @@ def _is_shard(broker: Broker, queue: QueueDefinition) -> bool:
     parsed = parse_shard_name(queue.name, queue.node)
     exchange = broker.topology.vhosts[queue.vhost].exchanges.get(parsed[0]) if parsed is not None else None
     return exchange is not None and broker.topology.vhosts[queue.vhost].sharding(exchange) is not None
+
+
+def percent(share: float) -> str:
+    """A share as the page writes it, so that both say the same: 13 % for 0.125, 7.1 % for 0.071."""
+    value = 100 * share
+    return f"{value:.1f} %" if 0 < value < 10 else f"{math.floor(value + 0.5)} %"
 
 
 def _octets(count: int) -> str:

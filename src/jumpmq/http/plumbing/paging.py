@@ -64,6 +64,17 @@ class Order:
         return _key([value_at(shown, path) for path in self.paths])
 
 
+NAMES = (
+    ("name",),
+    ("user_provided_name",),
+    ("queue", "name"),
+    ("channel_details", "user_provided_name"),
+    ("consumer_tag",),
+)
+"""Where the names of an object are that are searched: also the one that its client gave a connection and, of a
+consumer, its queue's, its client's and its tag."""
+
+
 @dataclass(frozen=True)
 class Page:
     """``page``, ``page_size``, ``name`` and ``use_regex``.
@@ -92,11 +103,11 @@ class Page:
         return cls(number, size, _name_filter(query.get("name", ""), requested.flag(request, "use_regex")))
 
     def matches(self, shown: dict[str, Any]) -> bool:
-        """Whether an object's name is wanted: that of a connection, or the one that its client gave it."""
+        """Whether one of the names of an object is wanted, which are those at :data:`NAMES`."""
         if self.name is None:
             return True
-        provided = shown.get("user_provided_name")
-        return self.name(str(shown.get("name", ""))) or (provided is not None and self.name(str(provided)))
+        names = (value_at(shown, path) for path in NAMES)
+        return any(self.name(str(name)) for name in names if name is not None)
 
     def cut(self, items: list[Any], count: int) -> list[Any]:
         """The page's part of the wanted items, given these up to the page's end at least; there are so many.

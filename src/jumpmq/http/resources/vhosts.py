@@ -84,6 +84,7 @@ async def vhost_permissions(request: Request) -> Response:
 async def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
     rates: Rates = request.app.state.rates
     stats, lengths = await rates.of_hosts([host.name])
+    ready, unacknowledged = rates.latest.backlogs.get(host.name, (0, 0))
     found = {
         "name": host.name,
         "description": host.description,
@@ -94,6 +95,7 @@ async def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
         "cluster_state": {requested.broker(request).node: "running"},
         "message_stats": stats,
         **lengths,
+        "backlog": {"ready": ready, "unacknowledged": unacknowledged},  # JumpMQ's own: without what streams keep
     }
     return add_samples(request, found, lambda: request.app.state.history.of("vhost", host.name))
 
