@@ -1,5 +1,6 @@
 """The page's views of consumer groups, and of why a message is not delivered."""
 
+import pika
 import pytest
 from tests.waiting import until
 
@@ -29,6 +30,19 @@ def test_a_group_is_shown_with_who_has_what_and_what_drains(site, api, channel):
     site.fill(about="a key", value="payments").press("Explain").see("Key payments: ")
     site.go("queues", "/", "payments")
     site.follow(site.page.get_by_role("link", name="why is a message not delivered?")).see("Slots")
+
+
+def test_members_without_a_name_have_that_of_their_connection(site, broker):
+    parameters = pika.URLParameters(broker.amqp_url)
+    parameters.client_properties = {"connection_name": "job-runner"}
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.queue_declare("jobs", exclusive=True, arguments={"x-slots": 2})
+        group = {"x-consumer-group": "runners"}
+        channel.basic_consume("jobs", lambda *_: None, consumer_tag="tag", arguments=group)
+        site.go("groups", "/", "queue", "jobs", "runners")
+        for table in ("Members of this group", "Units of this group"):
+            site.page.get_by_role("region", name=table).get_by_text("job-runner (1) tag").first.wait_for()
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def answer(site, kind, text):
 def test_a_hot_key(orders, looks):
     send(orders, ["acme" if number % 5 < 2 else f"customer-{number}" for number in range(2000)])
     for look, site in looks():
-        found = answer(site, "hot key", "The key 'acme' has (3[5-9]|4[0-5])% of the messages to 'orders'")
+        found = answer(site, "hot key", "The key 'acme' has (3[5-9]|4[0-5]) % of the messages to 'orders'")
         assert "More queues do not help" in found.inner_text()
         site.see("Fullest queues").picture(f"full-hot-key-{look}")
         site.follow(found.get_by_role("link", name="orders", exact=True))
@@ -139,6 +139,8 @@ def test_a_slow_consumer(broker, channel, looks):
             consumer.filter(has_text="printer in the cellar").wait_for()
             site.see("Unacknowledged").picture(f"full-slow-consumer-queue-{look}")
             site.follow(consumer.get_by_role("link", name="printer in the cellar")).see("Unacknowledged")
+            wrong = site.page.get_by_label("What is wrong here")
+            wrong.get_by_role("link", name="invoices", exact=True).wait_for()
     channel.queue_delete("invoices")
 
 

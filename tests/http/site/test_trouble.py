@@ -69,7 +69,8 @@ def test_a_broker_that_is_killed_is_said_and_the_page_lives_again_with_it(tmp_pa
         until(lambda: "3" in waiting().split())
         broker.kill()
         site.see(r"The broker does not answer. What you see is from \d\d:\d\d:\d\d")
-        assert site.page.evaluate("getComputedStyle(document.querySelector('main')).filter") == "grayscale(1)"
+        for what in ("main", "nav.places .of"):
+            assert site.page.evaluate(f"getComputedStyle(document.querySelector('{what}')).filter") == "grayscale(1)"
         assert "3" in waiting().split(), "what was known last is still shown"
         broker.start()
         dialog = site.page.get_by_role("dialog").filter(has_text="Your session has ended")
@@ -153,6 +154,16 @@ def test_a_thousand_incidents_stay_below_a_third_of_the_page(site):
     site.page.on("request", lambda request: asked.append(request.url) if "/history/queues/" in request.url else None)
     site.page.wait_for_timeout(6000)
     assert len(asked) < 100, "the line of each is not asked for"
+
+
+def test_an_alarm_of_a_node_names_the_node_and_leads_to_it(api, site):
+    (node,) = api.get("nodes")
+    one = {"kind": "disk-alarm", "severity": "alarm", "object": "node", "vhost": "", "name": node["name"], "queue": ""}
+    one |= {"text": "The disk is short.", "advice": "Free disk space.", "messages": 0, "growth": 0.0, "full_in": None}
+    one |= {"since": 1.0, "symptoms": [], "count": 1, "names": [], "pattern": ""}
+    site.page.route("**/api/incidents", lambda route: route.fulfill(json=[one]))
+    site.page.reload()
+    site.follow(site.page.get_by_label("Warnings").get_by_role("link", name=node["name"])).see("Fullest queues")
 
 
 def test_a_view_that_cannot_be_drawn_says_so(site):
@@ -247,6 +258,8 @@ def test_a_connection_is_found_by_the_name_that_its_client_gave_it(api, broker, 
         site.row("customer-acme").wait_for()
         until(lambda: site.page.locator("main tbody tr").count() == 1)
         site.go("consumers").row("of-acme").get_by_text("customer-acme (1)").wait_for()
+        site.page.get_by_label("Search consumers").fill("acme")
+        until(lambda: site.page.locator("main tbody tr").count() == 1)
     finally:
         connection.close()
 

@@ -163,6 +163,7 @@ def test_who_manages_sees_queues(busy, open_page):
     site = open_page("clerk", "secret").see("Fullest queues")
     assert site.page.locator(".failure").count() == 0
     site.go("queues", "/", "orders-1").see("This queue has no consumers|Tag")
+    site.go("connections").see("Only what is your own is shown")
 
 
 HOSTILE = "<img src=x onerror='window.hacked=1'>&amp;${window.hacked=1}<script>window.hacked=1</script>"

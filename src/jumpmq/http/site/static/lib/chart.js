@@ -81,10 +81,9 @@ export function Chart({ title, at, lines, show, events = [], height = 150 }) {
   const then = pointed != null && at?.[pointed] != null;
   const last = (line) => show((then ? line.values?.[pointed] : line.values?.at(-1)) ?? 0);
   return html`<figure class="chart">
-    <figcaption><h3>${title}</h3>
+    <figcaption><h3>${title}${then && html` <span class="note">${format.clock(at[pointed])}</span>`}</h3>
       <ul>${lines.map((line) => html`<li><i style=${`background:var(--${line.colour})`}></i>${line.label} <b>${last(line)}</b></li>`)}</ul>
     </figcaption>
-    ${then && html`<p class="then note">${format.clock(at[pointed])}</p>`}
     ${few
       ? html`<p key="few" class="few note" style=${`height:${height}px`}>It is followed from now on: a line in a few seconds.</p>`
       : html`<div key="plot" ref=${place} aria-hidden="true" style=${`height:${height}px`}></div>`}

@@ -4,8 +4,9 @@ import { get, path } from "../lib/api.js";
 import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Facts, Failure, html, Mark, Page, Panel, ServerTable, SortedTable, Tile, Tiles, useLast } from "../lib/ui.js";
+import { Facts, Failure, html, Mark, Page, Panel, ServerTable, SortedTable, Tile, Tiles, useLast, usePerson } from "../lib/ui.js";
 import { columns as consumerColumns, keyOf as keyOfConsumer } from "./consumers.js";
+import { IncidentsOf } from "./incidents.js";
 
 const mode = (one) => html`${one.confirm && html`<${Mark}>confirms<//> `}${one.transactional && html`<${Mark}>transactions<//>`}`;
 
@@ -23,12 +24,18 @@ export const Channels = () => html`<${Page} title="Channels">
   <${ServerTable} url="/api/channels" columns=${columns} caption="Channels" order="messages_unacknowledged" reverse empty="No channel is open." />
 <//>`;
 
+/** Queues of a channel's consumers whose troubles are told. */
+const TOLD = 5;
+
 export function Channel({ name }) {
+  const person = usePerson();
   const { data, error } = useLive((signal) => get(path("channels", name), {}, signal), 2, [name]);
   const one = useLast(data);
   if (!one) return html`<${Page} title=${name} kind="Channel"><${Failure} error=${error} /><//>`;
+  const queues = [...new Set(one.consumer_details.map(({ queue }) => queue.name))].slice(0, TOLD);
   return html`<${Page} title=${name} kind="Channel" actions=${html`<a class="button" href=${link("connections", one.connection_details.name)}>Connection</a>`}>
     <${Failure} error=${error} />
+    ${person.may("monitoring") && queues.map((queue) => html`<${IncidentsOf} key=${queue} vhost=${one.vhost} name=${queue} queue elsewhere />`)}
     <${Tiles}>
       <${Tile} label="Unacknowledged" value=${format.count(one.messages_unacknowledged)} />
       <${Tile} label="Consumers" value=${format.count(one.consumer_count)} />

@@ -8,7 +8,8 @@ export const keyOf = (one) => [one.channel_details?.name, one.consumer_tag, one.
 
 export const columns = [
   { key: "queue", label: "Queue", sort: "queue.name", class: "name", render: (one) => html`<a href=${link("queues", one.queue.vhost, one.queue.name)}>${format.name(one.queue.name)}</a>` },
-  { label: "Tag", sort: "consumer_tag", render: (one) => html`<code>${one.consumer_tag}</code>` },
+  { label: "Virtual host", sort: "queue.vhost", minor: true, render: (one) => one.queue.vhost },
+  { label: "Tag", sort: "consumer_tag", class: "name", render: (one) => html`<code>${one.consumer_tag}</code>` },
   { label: "Client", sort: "channel_details.user_provided_name", class: "name", render: (one) => one.channel_details && html`<a href=${link("channels", one.channel_details.name)}>${format.channel(one.channel_details, one.channel_details)}</a>` },
   { label: "User", sort: "channel_details.user", render: (one) => one.channel_details?.user },
   { label: "", render: (one) => html`${!one.ack_required && html`<${Mark} state="warning">auto-ack<//> `}${one.exclusive && html`<${Mark}>exclusive<//> `}${one.activity_status !== "up" && html`<${Mark}>${one.activity_status.replace("_", " ")}<//>`}` },
@@ -19,5 +20,5 @@ export const columns = [
 ];
 
 export const Consumers = () => html`<${Page} title="Consumers">
-  <${ServerTable} url="/api/consumers" columns=${columns} caption="Consumers" order="messages_unacknowledged" reverse searchable=${false} empty="There are no consumers." />
+  <${ServerTable} url="/api/consumers" columns=${columns} caption="Consumers" order="messages_unacknowledged" reverse empty="There are no consumers." />
 <//>`;

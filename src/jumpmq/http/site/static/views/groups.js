@@ -36,8 +36,14 @@ export function Groups() {
   <//>`;
 }
 
+/** A member by the name that it has or, without one, by the name that the client gave its connection, and its tag. */
+function called({ name, consumer_tag: tag, channel_details: channel }) {
+  const unnamed = channel?.user_provided_name && name.startsWith(channel.name);
+  return unnamed ? `${channel.user_provided_name}${channel.name.slice(channel.connection_name.length)} ${tag}` : name;
+}
+
 const MEMBERS = [
-  { label: "Member", class: "name", key: "name" },
+  { label: "Member", class: "name", render: called },
   { label: "", render: (member) => html`<${Mark} state=${{ serving: "good", away: "warning" }[member.state]}>${member.state}<//>${member.grace_left != null ? ` for another ${format.span(member.grace_left)}` : ""}` },
   { label: "Weight", num: true, key: "weight" },
   { label: "Units", num: true, render: (member) => format.count(member.units) },
@@ -51,7 +57,7 @@ const MEMBERS = [
 const UNITS = [
   { label: "Queue", class: "name", render: (unit) => html`<a href=${link("why", unit.vhost, unit.queue)}>${format.name(unit.queue)}</a>` },
   { label: "Slot", num: true, render: (unit) => unit.slot ?? "" },
-  { label: "Member", class: "name", render: (unit) => unit.owner ?? html`<${Mark} state="warning">none<//>` },
+  { label: "Member", class: "name", render: (unit) => unit.holder ?? html`<${Mark} state="warning">none<//>` },
   { label: "Since", num: true, render: (unit) => format.span(unit.seconds) },
   { label: "Ready", num: true, render: (unit) => format.count(unit.ready) },
   { label: "Unacked", num: true, render: (unit) => format.count(unit.unacknowledged) },
@@ -72,7 +78,8 @@ export function Group({ names: [vhost, kind, source, name] }) {
   const group = useLast(found);
   const gone = data && !found;
   if (!group) return html`<${Page} title=${name} kind="Consumer group"><${Failure} error=${error ?? (gone && new Error("The consumer group has no members."))} /><//>`;
-  const units = group.units.map((unit) => ({ ...unit, vhost })).sort((one, other) => rank(one) - rank(other));
+  const names = new Map(group.members.map((member) => [member.name, called(member)]));
+  const units = group.units.map((unit) => ({ ...unit, vhost, holder: names.get(unit.owner) ?? unit.owner })).sort((one, other) => rank(one) - rank(other));
   return html`<${Page} title=${name} kind="Consumer group">
     <${Failure} error=${error ?? (gone && new Error("The consumer group has no members any more. What you see was so until then."))} />
     <p class="note">It consumes ${group.source_kind} ${sourceOf(group)} of virtual host ${vhost}. Members that hold nothing stand by; what members have moves ${format.plural(group.rebalance_delay, "second")} after the last of them came or went.</p>

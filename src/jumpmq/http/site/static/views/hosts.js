@@ -39,8 +39,8 @@ export function Hosts() {
     ${data && html`<${Table} caption="Virtual hosts" rows=${data} rowKey=${(one) => one.name} columns=${[
       { label: "Name", class: "name", render: (one) => html`<button type="button" class="quiet" aria-pressed=${String(one.name === chosen)} onClick=${show(one.name)}>${one.name}</button>` },
       { label: "Description", key: "description", minor: true },
-      { label: "Ready", num: true, render: (one) => format.count(one.messages_ready) },
-      { label: "Unacked", num: true, render: (one) => format.count(one.messages_unacknowledged) },
+      { label: "Ready", num: true, render: (one) => format.count(one.backlog.ready) },
+      { label: "Unacked", num: true, render: (one) => format.count(one.backlog.unacknowledged) },
       { label: "Over time", render: (one) => html`<${Spark} values=${samplesOf(one)} label=${`Messages in ${one.name} over the last minutes`} />` },
       { label: "Published /s", num: true, render: (one) => rate(one, "publish") },
       { label: "Acked /s", num: true, render: (one) => rate(one, "ack") },

@@ -52,15 +52,15 @@ export function Incidents() {
   </ul>${shown.length > MOST && html`<p class="note">and ${format.count(shown.length - MOST)} more</p>`}${hidden}</section>`;
 }
 
-/** Those about one queue, ring, shard or exchange, at the head of its page. */
-export function IncidentsOf({ vhost, name, queue }) {
+/** Those about one queue, ring, shard or exchange, at the head of its page, or `elsewhere`. */
+export function IncidentsOf({ vhost, name, queue, elsewhere }) {
   const { data } = useIncidents();
   const concerns = (one) => one.vhost === vhost && (queue
     ? (one.object === "queue" && (one.name === name || one.names.includes(name))) || [one, ...one.symptoms].some((each) => each.queue === name || (each.object === "queue" && each.name === name))
     : one.object !== "queue" && one.name === name);
   const found = data?.filter(concerns) ?? [];
   return found.length > 0 && html`<ul class="incidents" aria-label="What is wrong here">
-    ${found.map((one) => html`<${Incident} key=${keyOf(one)} one=${one} drawn open here=${name} />`)}
+    ${found.map((one) => html`<${Incident} key=${keyOf(one)} one=${one} drawn open here=${elsewhere ? undefined : name} />`)}
   </ul>`;
 }
 
@@ -110,5 +110,6 @@ function place({ object, kind, vhost, name, pattern }) {
   if (pattern) return `${link("queues")}?${new URLSearchParams({ name: pattern.replace(/\*$/, "") })}`;
   if (object === "queue") return link("queues", vhost, name);
   if (object === "shards") return link("shards", vhost, name);
+  if (object === "node") return link("nodes", name);
   return object === "exchange" ? link(kind === "skew" || kind === "hot-key" || kind === "missing-header" ? "rings" : "exchanges", vhost, name) : null;
 }

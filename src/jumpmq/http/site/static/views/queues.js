@@ -91,7 +91,7 @@ export function Queue({ vhost, name }) {
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>
     <${FencesOf} vhost=${vhost} names=${[name]} />
-    <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this queue" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${consumerColumns.slice(1)} rows=${queue.consumer_details} empty="This queue has no consumers." /><//>
+    <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this queue" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${consumerColumns.slice(2)} rows=${queue.consumer_details} empty="This queue has no consumers." /><//>
   <//>`;
 }
 

@@ -24,6 +24,8 @@ const FOR_ADMINISTRATORS = new Set(["users", "permissions", "definitions", "log"
 const OF_CAUSES = { queue: "queues", shards: "shards", exchange: "exchanges", node: "nodes" };
 const OF_RINGS = new Set(["skew", "hot-key", "missing-header"]);
 const FOR_MONITORING = new Set(["flow", "rings", "what-if", "nodes"]);
+/** What lists only a user's own, where that has no tag for more. */
+const OF_USERS = new Set(["connections", "channels", "consumers", "groups"]);
 
 export function Shell({ title, parts, onLogout, children }) {
   const person = usePerson();
@@ -67,7 +69,7 @@ export function Shell({ title, parts, onLogout, children }) {
       <span class="person">${person.user}</span>
       <button type="button" class="quiet" onClick=${onLogout}>Log out</button>
     </div>
-    <nav class="places" aria-label="Views">
+    <nav class=${silent ? "places old" : "places"} aria-label="Views">
       ${PLACES.map(([group, places]) => places.some(([place]) => visible(place)) && html`
         <div>${group && html`<h2>${group}</h2>`}
           <ul>${places.filter(([place]) => visible(place)).map(([place, label]) => html`
@@ -76,7 +78,7 @@ export function Shell({ title, parts, onLogout, children }) {
         </div>`)}
     </nav>
     ${silent && html`<p class="silent" role="alert">The broker does not answer. What you see is from ${format.clock(heard.at / 1000)}.</p>`}
-    <main class=${silent ? "old" : ""}>${children}</main>
+    <main class=${silent ? "old" : ""}>${children}${OF_USERS.has(here) && !person.may("monitoring") && html`<p class="note">Only what is your own is shown: the tag "monitoring" is needed for that of others.</p>`}</main>
     ${going && html`<${GoTo} views=${PLACES.flatMap(([, places]) => places).filter(([place]) => visible(place))} onClose=${() => setGoing(false)} />`}
     <div id="told" role="status"></div>`;
 }
