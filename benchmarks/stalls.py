@@ -42,7 +42,8 @@ class Watched(JumpMQ):
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "benchmarks.watched", str(self.watch)]
+        # a file, not a module: the broker's working directory is another than ours
+        return [sys.executable, "-P", str(Path(watched.__file__).resolve()), str(self.watch)]
 
     @property
     def watch(self) -> Path:
