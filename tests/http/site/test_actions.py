@@ -216,6 +216,13 @@ def test_a_wrong_password_is_refused_and_a_logout_ends_the_session(open_page):
     site.page.get_by_label("Password").wait_for()
 
 
+def test_an_address_with_user_and_password_leads_to_the_login(broker, site):
+    page = site.page.context.browser.new_page()
+    page.goto(f"http://guest:guest@127.0.0.1:{broker.http_port}/")
+    page.get_by_label("User").wait_for()
+    page.close()
+
+
 def test_a_session_that_ends_leads_to_the_login(api, open_page):
     api.request("PUT", "users", "gone", json={"password": "secret", "tags": "monitoring"})
     site = open_page("gone", "secret")

@@ -34,7 +34,7 @@ export const below = (url, ...parts) => {
 async function ask(method, url, body, signal) {
   let response;
   try {
-    response = await fetch(url, {
+    response = await fetch(new URL(url, location.origin), { // without a user and password of the page's own address
       method,
       signal,
       headers: { "X-JumpMQ-Page": "1", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
