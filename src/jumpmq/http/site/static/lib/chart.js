@@ -182,7 +182,7 @@ function options(place, lines, height, latest) {
       setSelect: [choosePart],
       draw: [(plot) => drawEvents(plot, latest.current.events)],
     },
-    padding: [8, 16, 0, 0],
+    padding: [8, 26, 0, 0], // half a time of the axis has room at the right
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 5)] } },
     axes: [
       { ...axis, grid: { show: false }, space: 80, size: 24, incrs: INTERVALS, values: (_, times) => times.map((time) => new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: times.length > 1 && times[1] - times[0] < 60 ? "2-digit" : undefined, hour12: false })) },
