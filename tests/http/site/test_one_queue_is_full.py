@@ -139,6 +139,7 @@ def test_a_slow_consumer(broker, channel, looks):
             consumer.filter(has_text="printer in the cellar").wait_for()
             site.see("Unacknowledged").picture(f"full-slow-consumer-queue-{look}")
             site.follow(consumer.get_by_role("link", name="printer in the cellar")).see("Unacknowledged")
+            site.page.get_by_role("heading", level=1, name="printer in the cellar (1)").wait_for()
             wrong = site.page.get_by_label("What is wrong here")
             wrong.get_by_role("link", name="invoices", exact=True).wait_for()
     channel.queue_delete("invoices")

@@ -81,7 +81,7 @@ export function Chart({ title, at, lines, show, events = [], height = 150 }) {
   const then = pointed != null && at?.[pointed] != null;
   const last = (line) => show((then ? line.values?.[pointed] : line.values?.at(-1)) ?? 0);
   return html`<figure class="chart">
-    <figcaption><h3>${title}${then && html` <span class="note">${format.clock(at[pointed])}</span>`}</h3>
+    <figcaption><h3>${then ? html`<span class="hidden">${title}, </span>${format.clock(at[pointed])}` : title}</h3>
       <ul>${lines.map((line) => html`<li><i style=${`background:var(--${line.colour})`}></i>${line.label} <b>${last(line)}</b></li>`)}</ul>
     </figcaption>
     ${few

@@ -33,7 +33,7 @@ export function Channel({ name }) {
   const one = useLast(data);
   if (!one) return html`<${Page} title=${name} kind="Channel"><${Failure} error=${error} /><//>`;
   const queues = [...new Set(one.consumer_details.map(({ queue }) => queue.name))].slice(0, TOLD);
-  return html`<${Page} title=${name} kind="Channel" actions=${html`<a class="button" href=${link("connections", one.connection_details.name)}>Connection</a>`}>
+  return html`<${Page} title=${format.channel(one, one.connection_details)} kind="Channel" actions=${html`<a class="button" href=${link("connections", one.connection_details.name)}>Connection</a>`}>
     <${Failure} error=${error} />
     ${person.may("monitoring") && queues.map((queue) => html`<${IncidentsOf} key=${queue} vhost=${one.vhost} name=${queue} queue elsewhere />`)}
     <${Tiles}>
@@ -42,7 +42,7 @@ export function Channel({ name }) {
       <${Tile} label="Prefetch" value=${one.prefetch_count || "any"} />
     <//>
     <${LiveCharts} url=${path("history", "channels", name)} which=${["rates", "unanswered"]} />
-    <${Panel} title="Facts"><${Facts} facts=${[["User", one.user], ["Virtual host", one.vhost], ["Mode", mode(one)], ["Prefetch of the channel", one.global_prefetch_count || null]]} /><//>
+    <${Panel} title="Facts"><${Facts} facts=${[["Name", name], ["User", one.user], ["Virtual host", one.vhost], ["Mode", mode(one)], ["Prefetch of the channel", one.global_prefetch_count || null]]} /><//>
     <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this channel" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${consumerColumns} rows=${one.consumer_details} empty="This channel does not consume." /><//>
   <//>`;
 }
