@@ -19,6 +19,8 @@ from tests.wire import login
 
 from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ, RabbitMQNode
 
+pytestmark = pytest.mark.slow
+
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 Nodes = Sequence[BrokerProcess]

@@ -33,8 +33,8 @@ def names(site):
 
 
 def test_queues_that_want_a_look(api, site):
-    assert [one["name"] for one in api.get("queues", where="full")] == ["orders-full"]
-    assert [one["name"] for one in api.get("queues", "/", where="unattended")] == ["orders-full"]
+    until(lambda: [one["name"] for one in api.get("queues", where="full")] == ["orders-full"])
+    until(lambda: [one["name"] for one in api.get("queues", "/", where="unattended")] == ["orders-full"])
     assert api.request("GET", "queues", params={"where": "odd"}).status_code == 400
     site.go("queues").press("Full")
     until(lambda: names(site) == ["orders-full"])

@@ -18,6 +18,8 @@ __all__ = [
     "things",
 ]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def browser():
