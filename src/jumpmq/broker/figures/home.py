@@ -46,7 +46,6 @@ from jumpmq.broker.figures.values import (
     GroupOffsetFigures,
     GroupUnitFigures,
     HomeState,
-    MoveFigures,
     NodeFigures,
     Peer,
     PublisherFigures,
@@ -56,8 +55,6 @@ from jumpmq.broker.figures.values import (
     ReaderFigures,
     TLSFigures,
 )
-from jumpmq.broker.links import moving
-from jumpmq.broker.links.moving import Move
 from jumpmq.broker.security.certificates import distinguished_name
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.queues import Consumer, Queue, clock
@@ -363,7 +360,7 @@ class HomeFigures:
                 if isinstance(one, HASH_EXCHANGES) and one.missing_count
             ],
             outbox=[] if broker.outbox is None else broker.outbox.figures(),
-            moves=[] if broker.other_homes is None else list(map(_of_move, broker.other_homes.moves.figures())),
+            moves=[] if broker.other_homes is None else broker.other_homes.moves.figures(),
         )
 
     def nodes(self) -> dict[str, NodeFigures]:
@@ -405,10 +402,6 @@ def of_host(tally: Tally) -> Counts:
 
 _TALLIED_OF_HOSTS = attrgetter(*OF_HOSTS)
 _TALLIED_OF_CHANNELS = attrgetter(*OF_CHANNELS)
-
-
-def _of_move(move: Move) -> MoveFigures:
-    return MoveFigures(*move, stands_still=move.seconds >= moving.TOLD)
 
 
 def _of_exchange(exchange: Exchange) -> Counts:

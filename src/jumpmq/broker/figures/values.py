@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from jumpmq.broker.links.figures import MoveFigures
 from jumpmq.queues.fences import FenceFigures
 from jumpmq.queues.figures import Figures as MessageFigures
 from jumpmq.topology.tally import Tally
@@ -454,25 +455,6 @@ class NodeFigures(NamedTuple):
     def memory(self) -> int:
         """Octets held for messages."""
         return sum(self.held.values())
-
-
-class MoveFigures(NamedTuple):
-    """A queue on its way from home to home, as one of the two knows it.
-
-    Attributes:
-        vhost, name: the queue.
-        leaves: whether it leaves this home; else it comes here.
-        waits_for: what has to happen next.
-        seconds: since the last step forward.
-        stands_still: whether that is too long.
-    """
-
-    vhost: str
-    name: str
-    leaves: bool
-    waits_for: str
-    seconds: float
-    stands_still: bool
 
 
 class HomeState(NamedTuple):

@@ -21,13 +21,14 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.consumer_groups.group import Counts
+from jumpmq.broker.links.figures import MoveFigures
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.outbox import Outbox, ahead_of
@@ -68,23 +69,6 @@ each time, and so do warnings and the health check."""
 log = logging.getLogger(__name__)
 
 
-class Move(NamedTuple):
-    """A queue on its way, as one of its two homes knows it.
-
-    Attributes:
-        vhost, name: the queue.
-        leaves: whether this home has been its home; else it is now.
-        waits_for: what has to happen next.
-        seconds: since the last step forward.
-    """
-
-    vhost: str
-    name: str
-    leaves: bool
-    waits_for: str
-    seconds: float
-
-
 @dataclass
 class _Wait:
     """What a queue on its way waits for, since when by the monotonic clock; ``step`` differs after a step forward."""
@@ -93,6 +77,11 @@ class _Wait:
     what: str
     step: int
     since: float
+
+    def figures(self, seconds: float) -> MoveFigures:
+        """What is shown of it, so long after the last step forward."""
+        queue, leaves = self.queue, isinstance(self.queue, DeclaredQueue)
+        return MoveFigures(queue.vhost, queue.name, leaves, self.what, seconds, seconds >= TOLD)
 
 
 class Moves:
@@ -196,13 +185,10 @@ class Moves:
                     "%r is on its way from home to home, and waits for %s since %d s", queue, wait.what, seconds
                 )
 
-    def figures(self) -> list[Move]:
+    def figures(self) -> list[MoveFigures]:
         """The queues on their way from this home, and to it."""
         now = time.monotonic()
-        return [
-            Move(one.queue.vhost, one.queue.name, isinstance(one.queue, DeclaredQueue), one.what, now - one.since)
-            for one in self._waiting.values()
-        ]
+        return [one.figures(now - one.since) for one in self._waiting.values()]
 
     # --- at the old home ---
 
