@@ -26,7 +26,7 @@ from multiprocessing.synchronize import Barrier
 
 from benchmarks.load.client import Address, Connection, LoadError
 from benchmarks.load.processes import Clock, Figures, Role, together
-from benchmarks.load.roles import arriving
+from benchmarks.load.roles import arriving, drained
 from benchmarks.load.traffic import CHUNK, Deliveries, Messages
 from benchmarks.queue_kinds import rate
 from jumpmq.amqp import methods as m
@@ -87,14 +87,7 @@ def consumers(broker: BrokerProcess, consumed: list[Consumption], n: int, prefet
         each_one = [subscribed(broker, names, arguments, prefetch) for names, arguments in consumed]
         time.sleep(GATHERING)
         gate.wait()
-        clock = Clock()
-        for each in arriving(each_one, n):
-            each.done(each.take(), prefetch // 4)
-        figures = clock.stop()
-        for each in each_one:
-            each.acknowledge()
-            each.connection.close()
-        return figures
+        return drained(each_one, n, prefetch // 4, Clock())
 
     return run
 

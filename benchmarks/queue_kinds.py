@@ -17,7 +17,7 @@ from multiprocessing.synchronize import Barrier
 
 from benchmarks.load.client import Address, Connection, LoadError, method, short
 from benchmarks.load.processes import Clock, Figures, Role, together
-from benchmarks.load.roles import arriving
+from benchmarks.load.roles import drained
 from benchmarks.load.traffic import CHUNK, Confirms, Deliveries, Messages
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.fields import Field
@@ -224,13 +224,7 @@ def consumer(
         for each, name in zip(consumers, names, strict=True):
             consume = m.BasicConsume(queue=name, consumer_tag="load", arguments=arguments or [])
             each.connection.call(60, 20, consume.encode()[4:])
-        for each in arriving(consumers, n):
-            each.done(each.take(), prefetch // 4)
-        figures = clock.stop()
-        for each in consumers:
-            each.acknowledge()
-            each.connection.close()
-        return figures
+        return drained(consumers, n, prefetch // 4, clock)
 
     return run
 

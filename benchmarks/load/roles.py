@@ -57,16 +57,21 @@ def consumer(load: Load, total: int) -> Role:
         clock = Clock()
         for each, name in zip(consumers, load.names, strict=True):
             each.connection.consume(name, load.auto_ack)
-        for each in arriving(consumers, total):
-            each.done(each.take(), 0 if load.auto_ack else load.ack_every)
-        figures = clock.stop()
-        for each in consumers:
-            if not load.auto_ack:
-                each.acknowledge()
-            each.connection.close()
-        return figures
+        return drained(consumers, total, 0 if load.auto_ack else load.ack_every, clock)
 
     return run
+
+
+def drained(consumers: Sequence[Deliveries], total: int, ack_every: int, clock: Clock) -> Figures:
+    """The figures of consuming `total` messages, with an acknowledgement for so many at once; 0 is none at all."""
+    for each in arriving(consumers, total):
+        each.done(each.take(), ack_every)
+    figures = clock.stop()
+    for each in consumers:
+        if ack_every:
+            each.acknowledge()
+        each.connection.close()
+    return figures
 
 
 def crowd(load: Load, index: int) -> Role:

@@ -53,7 +53,8 @@ class Restorable:
         shutil.copytree(self._backup, self._directory)
 
 
-def test_a_stream_that_has_grown_again_beyond_the_checkpoint_is_not_read_on(tmp_path: Path) -> None:
+def restored_stream(tmp_path: Path, read: int) -> tuple[Restorable, Query]:
+    """A stream of 50 messages that was restored from a backup, after a query had read so many of it when it had 100."""
     place = Restorable(tmp_path)
     with place.running("stream") as (_, channel):
         fill(channel, "it", 50)
@@ -61,8 +62,13 @@ def test_a_stream_that_has_grown_again_beyond_the_checkpoint_is_not_read_on(tmp_
     with place.running("stream") as (broker, channel):
         fill(channel, "it", 50, start=50)
         query = Query(broker, **STREAM_OPTIONS)
-        assert len(query.batch()) == 100
+        assert len(query.batch(read)) == read
     place.restore()
+    return place, query
+
+
+def test_a_stream_that_has_grown_again_beyond_the_checkpoint_is_not_read_on(tmp_path: Path) -> None:
+    place, query = restored_stream(tmp_path, read=100)
     with place.running("stream") as (broker, channel):
         fill(channel, "it", 60, start=1000)
         with pytest.raises(JumpMQError, match=r"stream 'it' has other messages before offset 100 than .* older backup"):
@@ -75,15 +81,7 @@ def test_a_stream_that_has_grown_again_beyond_the_checkpoint_is_not_read_on(tmp_
 
 
 def test_a_stream_that_ends_before_the_checkpoint_is_not_read_on(tmp_path: Path) -> None:
-    place = Restorable(tmp_path)
-    with place.running("stream") as (_, channel):
-        fill(channel, "it", 50)
-    place.back_up()
-    with place.running("stream") as (broker, channel):
-        fill(channel, "it", 50, start=50)
-        query = Query(broker, **STREAM_OPTIONS)
-        assert len(query.batch(70)) == 70
-    place.restore()
+    place, query = restored_stream(tmp_path, read=70)
     with place.running("stream") as (broker, channel):
         with pytest.raises(JumpMQError, match=r"stream 'it' ends with offset 49, before 70 .* older backup"):
             Query(broker, query.end, **STREAM_OPTIONS).batch()
@@ -95,15 +93,7 @@ def test_a_stream_that_ends_before_the_checkpoint_is_not_read_on(tmp_path: Path)
 
 
 def test_a_micro_batch_that_is_repeated_is_not_of_other_messages(tmp_path: Path) -> None:
-    place = Restorable(tmp_path)
-    with place.running("stream") as (_, channel):
-        fill(channel, "it", 50)
-    place.back_up()
-    with place.running("stream") as (broker, channel):
-        fill(channel, "it", 50, start=50)
-        query = Query(broker, **STREAM_OPTIONS)
-        query.batch()
-    place.restore()
+    place, query = restored_stream(tmp_path, read=100)
     with place.running("stream") as (broker, channel):
         fill(channel, "it", 60, start=1000)
         query.at(broker, **STREAM_OPTIONS)

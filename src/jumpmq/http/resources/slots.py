@@ -50,14 +50,13 @@ async def explain(request: Request) -> Response:
         return await _explain_message(request, queue)
     key, number = requested.query_octets(request, "key"), request.query_params.get("slot")
     found: dict[str, Any] = {"vhost": queue.vhost, "name": queue.name}
-    if key is None and number is None:
-        return answer(found | {"reason": _why_queue(queue) or "messages are being delivered"})
     if key is not None:
         found["key"] = key.decode(errors="replace")
         if queue.fences is not None and (waits := queue.fences.waits_for(key)):
             return answer(found | {"reason": _fenced(waits)})
-        if queue.slots is None:
-            return answer(found | {"reason": _why_queue(queue) or "messages are being delivered"})
+    asks_of_all = number is None if key is None else queue.slots is None
+    if asks_of_all:
+        return answer(found | {"reason": _why_queue(queue) or "messages are being delivered"})
     if queue.slots is None:
         raise BadRequest(f"queue '{queue.name}' has no slots")
     slot = queue.slots.slot_of(key) if key is not None else requested.number(request, "slot")
