@@ -2,8 +2,8 @@
 
 ``python -m fuzzing.batches --seconds 60 --workers 3``: two writers publish numbered rows in chunks, as Spark's sink
 does, one to queues of all homes by their names, one to a hash exchange over others, and try again where no answer
-comes, while processes are killed (SIGKILL) and stopped (SIGSTOP) at random. Afterwards each row has to be in its queue
-once, and the rows of a queue in the order of publishing.
+comes, while processes, also the supervisor, are killed (SIGKILL) and stopped (SIGSTOP) at random. Afterwards each row
+has to be in its queue once, and the rows of a queue in the order of publishing.
 """
 
 import argparse
@@ -18,8 +18,7 @@ from typing import Any
 import pika
 import pyarrow as pa
 
-import jumpmq
-from fuzzing.workers import Striking
+from fuzzing.workers import Striking, served
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import Broker
@@ -142,18 +141,19 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
     choose, stop = random.Random(seed), threading.Event()
     with (
         tempfile.TemporaryDirectory(prefix="jumpmq-fuzzing-") as directory,
-        jumpmq.running(workers=count, data_dir=Path(directory), log_level="error") as broker,
+        served(count, Path(directory)) as broker,
     ):
         named, bound = declare(broker.port)
+        url = f"http://guest:guest@127.0.0.1:{broker.http_port}"
         writers = [
-            Writer("by name", broker.http_url, {}, named, stop),
-            Writer("by key", broker.http_url, {"exchange": "rows"}, [], stop),
+            Writer("by name", url, {}, named, stop),
+            Writer("by key", url, {"exchange": "rows"}, [], stop),
         ]
         for writer in writers:
             writer.start()
         while not all(writer.rows or writer.error for writer in writers):
             time.sleep(0.1)
-        end, blows, striking = time.monotonic() + seconds, 0, Striking(choose)
+        end, blows, striking = time.monotonic() + seconds, 0, Striking(choose, broker)
         while time.monotonic() < end:
             time.sleep(choose.uniform(0.2, 4.0))
             done = striking.strike()

@@ -2,15 +2,18 @@
 
 ``python -m fuzzing.cluster --seconds 60``: publishers with confirms and consumers with acknowledgements use durable
 queues of three nodes, through whichever node answers, while nodes and members of etcd are killed (SIGKILL) and stopped
-(SIGSTOP) at random. Others declare queues at one node, use them at once at another, and delete them. Nothing that was
-confirmed may be missing, messages of a queue come in the order of publishing, twice only where ``redelivered`` says so
-or the publisher has published again, and at the end all nodes have the same definitions.
+(SIGSTOP) at random, one node and etcd at once, or two nodes. etcd also answers slowly, and takes nodes for dead that
+live. Queues move from node to node, and some messages are rejected, and consumed as dead letters. Others declare queues
+at one node, use them at once at another, and delete them. Nothing that was confirmed may be missing, messages of a
+queue come in the order of publishing, twice only where ``redelivered`` says so or the publisher has published again,
+and at the end all nodes have the same definitions.
 
 With ``--network`` (as root, with iptables) nodes also lose what others send to them over links, or what they send, or
 both, and have their disks filled: each has a disk of its own in memory.
 """
 
 import argparse
+import base64
 import contextlib
 import os
 import random
@@ -21,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,16 +32,28 @@ from typing import Any
 import pika
 import requests
 
-from fuzzing.workers import Client, Consumer, Ledger, Publisher
+from fuzzing.workers import DEAD, Client, Ledger, Mover, Publisher, RejectingConsumer, declare, tell
 from jumpmq.broker import BrokerError
+from jumpmq.broker.cluster.keys import Keys
 from jumpmq.testing.etcd import EtcdMember, etcd
 from jumpmq.testing.own import JumpMQ
 
 BEGAN = time.monotonic()
+CLUSTER = "fuzzing"
 NODES = 3
 QUEUES = 9
-STRIKES = ("kill node", "kill node", "stop node", "stop node", "kill etcd", "stop etcd", "no quorum")
+NODE_STRIKES = ("kill node", "kill node", "stop node", "stop node", "revoke lease")
 NETWORK_STRIKES = ("lose what comes", "lose what goes", "lose both", "lose both", "fill disk", "kill node", "stop node")
+ETCD_STRIKES = ("kill etcd", "stop etcd", "slow etcd", "no quorum")
+LASTING = (0.2, 1.0, 1.0, 7.0, 7.0, 13.0)
+"""Seconds; a link is taken for broken after five, a node for dead after ten."""
+
+AT_ONCE = 2
+"""Blows."""
+
+PATIENCE = 90.0
+"""Seconds for all to be well again at the end."""
+
 DISK_BYTES = 400 << 20
 """Of a node's disk in memory."""
 
@@ -68,8 +84,8 @@ class Definer(Client):
 
 
 def address_of(number: int) -> str:
-    """Where a node takes links."""
-    return f"127.0.0.{number + 11}"
+    """Where a node takes links: other runs have other addresses."""
+    return f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.{number + 11}"
 
 
 @contextlib.contextmanager
@@ -81,8 +97,8 @@ def packets_lost(*of: str) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for rule in of:
-            subprocess.run(["iptables", "-A", "INPUT", *rule.split(), "-j", "DROP"], check=True)
-            stack.callback(subprocess.run, ["iptables", "-D", "INPUT", *rule.split(), "-j", "DROP"], check=True)
+            subprocess.run(["iptables", "-w", "-A", "INPUT", *rule.split(), "-j", "DROP"], check=True)
+            stack.callback(subprocess.run, ["iptables", "-w", "-D", "INPUT", *rule.split(), "-j", "DROP"], check=True)
         yield
 
 
@@ -107,78 +123,117 @@ def fill(directory: Path, seconds: float) -> None:
     filling.unlink()
 
 
+def revoke(member: EtcdMember, node: str) -> None:
+    """Have etcd take a node for dead."""
+
+    def ask(call: str, **body: str) -> dict[str, Any]:
+        answer: dict[str, Any] = requests.post(f"{member.url}/v3/{call}", json=body, timeout=2).json()
+        return answer
+
+    key = base64.b64encode(Keys(CLUSTER).live_node(node).encode()).decode()
+    for found in ask("kv/range", key=key).get("kvs", []):
+        ask("lease/revoke", ID=found["lease"])
+
+
 class Cluster:
     """The nodes, some of which are down at times.
 
     Args:
+        pool: starts processes, which end with the thread that has started them.
         network: whether their network and disks fail, too.
     """
 
-    def __init__(self, members: list[EtcdMember], directory: Path, *, network: bool) -> None:
-        urls = ",".join(member.url for member in members)
+    def __init__(self, members: list[EtcdMember], directory: Path, pool: ThreadPoolExecutor, *, network: bool) -> None:
+        self._pool = pool
         self.members = members
-        self.strikes = NETWORK_STRIKES if network else STRIKES
-        self.nodes = [
-            JumpMQ(
-                directory / f"node-{number}",
-                f"node{number}@host",
-                (
-                    "--cluster",
-                    "fuzzing",
-                    "--etcd",
-                    urls,
-                    "--log-level",
-                    "warning",
-                    "--cluster-host",
-                    address_of(number),
-                ),
-            )
-            for number in range(NODES)
-        ]
+        self.node_strikes = NETWORK_STRIKES if network else NODE_STRIKES
+        options = ("--cluster", CLUSTER, "--etcd", ",".join(member.url for member in members))
+        self.nodes = []
+        for number in range(NODES):
+            own = (*options, "--log-level", "warning", "--cluster-host", address_of(number))
+            self.nodes.append(JumpMQ(directory / f"node-{number}", f"node{number}@host", own))
+        self._hit: dict[object, Future[None]] = {}  # the blow that is under way, by what is hit
 
     def start(self) -> None:
-        for node in self.nodes:
-            node.start()
+        self.nodes[0].start()  # it makes the cluster
+        for started in [self._pool.submit(node.start) for node in self.nodes[1:]]:
+            started.result()
 
     def port(self) -> int:
         """That of a node, which may have died."""
         return random.choice(self.nodes).port
 
+    def url(self) -> str:
+        """That of a node's management API."""
+        return f"http://guest:guest@127.0.0.1:{random.choice(self.nodes).http_port}"
+
     def strike(self, choose: random.Random) -> str:
-        """Do some harm, and undo it; returns what was done."""
-        seconds = choose.choice([0.2, 1.0, 7.0, 14.0])
-        match kind := choose.choice(self.strikes):
+        """Begin to do some harm, which ends by itself; returns what, or nothing where enough is under way."""
+        self._hit = {victim: blow for victim, blow in self._hit.items() if not blow.done() or blow.exception()}
+        free = [victim for victim in (*self.nodes, "etcd", "etcd") if victim not in self._hit]
+        if len(self._hit) >= AT_ONCE:
+            return ""
+        victim, seconds, again = choose.choice(free), choose.choice(LASTING), choose.choice([0.0, 0.0, 1.0])
+        if isinstance(victim, JumpMQ):
+            kind = choose.choice(self.node_strikes)
+            if kind == "kill node":
+                seconds *= again
+            self._hit[victim] = self._pool.submit(self._strike_node, kind, victim, seconds)
+            return f"{kind} {victim.node} ({seconds:g} s)"
+        kind = choose.choice(ETCD_STRIKES)
+        self._hit[victim] = self._pool.submit(self._strike_etcd, kind, choose.sample(self.members, 2), seconds)
+        return f"{kind} ({seconds:g} s)"
+
+    def mended(self) -> None:
+        """Wait until nothing more is under way.
+
+        Raises:
+            BrokerError: a node has not started again.
+        """
+        for blow in self._hit.values():
+            blow.result()
+
+    def _strike_node(self, kind: str, node: JumpMQ, seconds: float) -> None:
+        match kind:
             case "kill node":
-                node = choose.choice(self.nodes)
                 node.kill()
-                time.sleep(choose.choice([0.0, 0.0, seconds]))
+                time.sleep(seconds)
                 node.start()
             case "stop node":
-                pid = choose.choice(self.nodes).pid
-                os.kill(pid, signal.SIGSTOP)
+                os.kill(node.pid, signal.SIGSTOP)
                 time.sleep(seconds)
-                os.kill(pid, signal.SIGCONT)
-            case "kill etcd":
-                member = choose.choice(self.members)
-                member.kill()
-                time.sleep(seconds)
-                member.start()
-            case "stop etcd":
-                choose.choice(self.members).pause(seconds)
-            case "no quorum":
-                for member in self.members[:2]:
-                    member.kill()
-                time.sleep(seconds)
-                for member in self.members[:2]:
-                    member.start()
+                os.kill(node.pid, signal.SIGCONT)
+            case "revoke lease":
+                with contextlib.suppress(requests.RequestException):  # etcd is hit, too
+                    revoke(random.choice(self.members), node.node)
             case "fill disk":
-                fill(choose.choice(self.nodes).data_dir, seconds)
+                fill(node.data_dir, seconds)
             case _:
-                address = address_of(choose.randrange(NODES))
+                address = address_of(self.nodes.index(node))
                 come, go = f"-d {address}", f"-s {address}"
                 with packets_lost(*{"lose what comes": (come,), "lose what goes": (go,)}.get(kind, (come, go))):
                     time.sleep(seconds)
-        return f"{kind} ({seconds:g} s)"
+
+    def _strike_etcd(self, kind: str, members: list[EtcdMember], seconds: float) -> None:
+        match kind:
+            case "kill etcd" | "no quorum":
+                struck = members[:1] if kind == "kill etcd" else members
+                for member in struck:
+                    member.kill()
+                time.sleep(seconds)
+                for member in struck:
+                    member.start()
+            case "stop etcd":
+                members[0].pause(seconds)
+            case _:
+                until = time.monotonic() + seconds
+                while time.monotonic() < until:  # all of it does nothing for most of the time
+                    pausing = [threading.Thread(target=member.pause, args=(0.3,)) for member in self.members]
+                    for thread in pausing:
+                        thread.start()
+                    for thread in pausing:
+                        thread.join()
+                    time.sleep(0.05)
 
     def differences(self) -> list[str]:
         """Where nodes' definitions differ, a sentence each."""
@@ -196,7 +251,8 @@ def run(seconds: float, seed: int, *, network: bool = False) -> list[str]:
     unseen: list[str] = []
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-fuzzing-")))
-        cluster = Cluster(stack.enter_context(etcd(directory, 3)), directory, network=network)
+        pool = stack.enter_context(ThreadPoolExecutor(NODES))
+        cluster = Cluster(stack.enter_context(etcd(directory, 3)), directory, pool, network=network)
         if network:
             for node in cluster.nodes:
                 stack.enter_context(disk(node.data_dir))
@@ -204,50 +260,79 @@ def run(seconds: float, seed: int, *, network: bool = False) -> list[str]:
             stack.callback(node.close)
         cluster.start()
         queues = [f"q{number}" for number in range(QUEUES)]
-        for number, queue in enumerate(queues):
-            parameters = pika.ConnectionParameters("127.0.0.1", cluster.nodes[number % NODES].port)
-            with pika.BlockingConnection(parameters) as connection:
-                connection.channel().queue_declare(queue, durable=True)
+        for number, queue in enumerate([DEAD, *queues]):
+            declare(cluster.nodes[number % NODES].port, queue)
         publishers = [Publisher(cluster.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
-        consumers = [Consumer(cluster.port, ledger, queues[place::2], stop) for place in range(2)]
+        # Each by itself, so that none waits for a node that only another's queue is at.
+        consumers = [RejectingConsumer(cluster.port, ledger, [queue], stop) for queue in (DEAD, *queues)]
         definers = [Definer(cluster.port, ledger, stop_publishing, unseen) for _ in range(2)]
-        for client in (*publishers, *consumers, *definers):
+        mover = Mover(cluster.url, queues, seed, stop_publishing)
+        for client in (*publishers, *consumers, *definers, mover):
             client.start()
+        say(f"all serve, {cluster.nodes[0].startup:.1f} s")
         end, blows = time.monotonic() + seconds, 0
         while time.monotonic() < end:
-            time.sleep(choose.uniform(0.5, 3.0))
-            try:
-                done = cluster.strike(choose)
-            except BrokerError as error:
-                return [
-                    f"a node does not start again: {error}",
-                    *(node.log.read_text()[-2000:] for node in cluster.nodes),
-                ]
-            blows += 1
-            confirmed = sum(ledger.confirmed.values())
-            print(f"{time.monotonic() - BEGAN:.0f} s: {done}; {confirmed} confirmed", file=sys.stderr, flush=True)
-        time.sleep(15)
+            time.sleep(choose.uniform(0.2, 1.5))
+            if done := cluster.strike(choose):
+                blows += 1
+                say(f"{done}; {sum(ledger.confirmed.values())} confirmed")
+        logs = [node.log for node in cluster.nodes]
+        try:
+            cluster.mended()
+        except (BrokerError, OSError) as error:
+            return [f"a node does not start again: {error}", *(log.read_text()[-2000:] for log in logs)]
+        say("all is mended")
+        problems = [] if more_is_confirmed(ledger, queues) else ["not every queue takes messages again"]
+        say("all is confirmed again")
         stop_publishing.set()
-        for client in (*publishers, *definers):
+        for client in (*publishers, *definers, mover):
             client.join(60)
-        until = time.monotonic() + 90
-        while time.monotonic() < until:
-            with ledger.lock:
-                if all(len(ledger.acknowledged[queue]) >= count for queue, count in ledger.confirmed.items()):
-                    break
-            time.sleep(0.2)
+        if not all_is_consumed(ledger):
+            tell(cluster.url())
+        say("all is consumed")
         stop.set()
         for client in consumers:
             client.join(30)
-        problems = ledger.problems() + cluster.differences()
+        problems += ledger.problems() + cluster.differences()
         if problems:
-            problems += [node.log.read_text()[-3000:] for node in cluster.nodes]
+            problems += [log.read_text()[-3000:] for log in logs]
     declared = sum(client.count for client in definers)
-    print(f"{sum(ledger.confirmed.values())} messages confirmed, {declared} queues declared, {blows} blows")
+    print(
+        f"{sum(ledger.confirmed.values())} messages confirmed, {declared} queues declared, {mover.count} moves,"
+        f" {blows} blows"
+    )
     if network:  # a link that carries nothing is known to be down after some seconds only
         print(f"{len(unseen)} declarations were not known at once at a node that was cut off")
         return problems
     return problems + [f"{name} was declared, and another node did not know it" for name in unseen]
+
+
+def say(what: str) -> None:
+    print(f"{time.monotonic() - BEGAN:.1f} s: {what}", file=sys.stderr, flush=True)
+
+
+def more_is_confirmed(ledger: Ledger, queues: list[str]) -> bool:
+    """Wait until each queue has taken a message from now on."""
+    before, until = dict(ledger.confirmed), time.monotonic() + PATIENCE
+    while any(ledger.confirmed[queue] <= before.get(queue, 0) for queue in queues):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def all_is_consumed(ledger: Ledger) -> bool:
+    """Wait until all that was confirmed is acknowledged, or nothing more is for long."""
+    before, until = -1, time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        with ledger.lock:
+            if all(len(ledger.acknowledged[queue]) >= count for queue, count in ledger.confirmed.items()):
+                return True
+            done = sum(map(len, ledger.acknowledged.values()))
+        if done > before:
+            before, until = done, time.monotonic() + PATIENCE
+        time.sleep(0.1)
+    return False
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
 ``python -m fuzzing.workers --seconds 60 --workers 3``: publishers with confirms and consumers with acknowledgements use
 durable queues of all homes (classic, quorum, and a stream that a consumer group reads), which move from home to home,
-while processes are killed (SIGKILL) and stopped (SIGSTOP) at random. Some messages are rejected, and consumed as dead
-letters. Nothing that was confirmed may be missing, messages of a queue come in the order of publishing, and twice only
-where ``redelivered`` says so or the publisher has published again.
+while processes are killed (SIGKILL) and stopped (SIGSTOP) at random: workers, the supervisor, all at once. Some
+messages are rejected, and consumed as dead letters. Nothing that was confirmed may be missing, messages of a queue come
+in the order of publishing, and twice only where ``redelivered`` says so or the publisher has published again.
 """
 
 import argparse
@@ -19,14 +19,14 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pika
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
-import jumpmq
 from jumpmq.management import ManagementClient, ManagementError
-from jumpmq.testing import children
+from jumpmq.testing import JumpMQ, children, free_ports
 
 GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError)
 QUEUES = 9
@@ -188,21 +188,17 @@ class Mover(threading.Thread):
         count: how many moves were begun.
     """
 
-    def __init__(self, url: str, queues: list[str], seed: int, stop: threading.Event) -> None:
+    def __init__(self, url: Callable[[], str], queues: list[str], seed: int, stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self.count = 0
-        self._api, self._queues, self._choose, self._stop_moving = (
-            ManagementClient(url, 5.0),
-            queues,
-            random.Random(seed),
-            stop,
-        )
+        self._url = url  # where to ask, each time
+        self._queues, self._choose, self._stop_moving = queues, random.Random(seed), stop
 
     def run(self) -> None:
         while not self._stop_moving.wait(self._choose.uniform(0.05, 0.5)):
             with contextlib.suppress(ManagementError, OSError):  # on its way already, or its home is down
                 queue = self._choose.choice(self._queues)
-                self._api.post("queues", "/", queue, "actions", body={"action": "move"})
+                ManagementClient(self._url(), 5.0).post("queues", "/", queue, "actions", body={"action": "move"})
                 self.count += 1
 
 
@@ -211,34 +207,62 @@ FRESH = 3
 after its start ends the broker."""
 
 
+SUPERVISOR = 0.25
+"""Share of blows that are for the supervisor, or for all processes."""
+
+
+def served(workers: int, data_dir: Path) -> JumpMQ:
+    """A broker in so many processes, which keeps its ports."""
+    port, http_port = map(str, free_ports(2))
+    arguments = ("--workers", str(workers), "--port", port, "--http-port", http_port, "--log-level", "error")
+    return JumpMQ(data_dir, arguments=arguments)
+
+
 class Striking:
     """Hits the processes of a broker."""
 
-    def __init__(self, choose: random.Random) -> None:
+    def __init__(self, choose: random.Random, broker: JumpMQ) -> None:
         self._choose = choose
+        self._broker = broker
         self._known: set[int] = set()  # those that there were at the last blow
         self._fresh = 0  # how many in a row were not among those
 
     def strike(self) -> str:
-        """Kill or stop one process; returns what was done."""
-        victims = children(os.getpid())
+        """Kill or stop one process, or all; returns what was done.
+
+        Raises:
+            BrokerError: the broker has ended, or does not start again.
+        """
+        if self._choose.random() < SUPERVISOR:
+            return self._strike_supervisor()
+        victims = children(self._broker.pid)
         known = [one for one in victims if one in self._known]
         victim = self._choose.choice(known if known and self._fresh >= FRESH else victims)
         self._fresh = 0 if victim in known else self._fresh + 1
         self._known = set(victims)
-        return _strike(self._choose, victim)
+        if self._choose.random() < 0.6:
+            os.kill(victim, signal.SIGKILL)
+            return "SIGKILL"
+        return self._stop(victim)
 
+    def _strike_supervisor(self) -> str:
+        what = self._choose.choice(["supervisor", "supervisor", "everything"])
+        if self._choose.random() < 0.6:
+            self._broker.kill(alone=what == "supervisor")
+            self._broker.start()
+            return f"SIGKILL of {what}"
+        group = [self._broker.pid, *(children(self._broker.pid) if what == "everything" else ())]
+        return f"{self._stop(*group)} of {what}"
 
-def _strike(choose: random.Random, victim: int) -> str:
-    if choose.random() < 0.6:
-        os.kill(victim, signal.SIGKILL)
-        return "SIGKILL"
-    seconds = choose.choice([0.2, 1.0, 7.0])
-    os.kill(victim, signal.SIGSTOP)
-    time.sleep(seconds)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(victim, signal.SIGCONT)
-    return f"SIGSTOP {seconds:g} s"
+    def _stop(self, *victims: int) -> str:
+        seconds = self._choose.choice([0.2, 1.0, 7.0])
+        for victim in victims:
+            os.kill(victim, signal.SIGSTOP)
+        time.sleep(seconds)
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGCONT)
+        return f"SIGSTOP {seconds:g} s"
 
 
 def tell(url: str) -> None:
@@ -270,7 +294,7 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
     ledger, stop_publishing, stop = Ledger(), threading.Event(), threading.Event()
     with (
         tempfile.TemporaryDirectory(prefix="jumpmq-fuzzing-") as directory,
-        jumpmq.running(workers=count, data_dir=directory, log_level="error") as broker,
+        served(count, Path(directory)) as broker,
     ):
         queues = [f"q{number}" for number in range(QUEUES)]
         for queue in [DEAD, *queues]:  # a connection each, so that they are spread over homes
@@ -278,15 +302,16 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
         publishers = [Publisher(lambda: broker.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
         consumed = [[*queues[0::2], DEAD], queues[1::2]]
         consumers = [RejectingConsumer(lambda: broker.port, ledger, some, stop) for some in consumed]
-        mover = Mover(broker.http_url, queues, seed, stop_publishing)
+        url = f"http://guest:guest@127.0.0.1:{broker.http_port}"
+        mover = Mover(lambda: url, queues, seed, stop_publishing)
         for client in (*publishers, *consumers, mover):
             client.start()
-        end, blows, striking = time.monotonic() + seconds, 0, Striking(choose)
+        end, blows, striking = time.monotonic() + seconds, 0, Striking(choose, broker)
         while time.monotonic() < end:
             time.sleep(choose.uniform(0.5, 3.0))
-            done = striking.strike()
+            blow = striking.strike()
             blows += 1
-            print(f"{done}; {sum(ledger.confirmed.values())} confirmed", file=sys.stderr, flush=True)
+            print(f"{blow}; {sum(ledger.confirmed.values())} confirmed", file=sys.stderr, flush=True)
         time.sleep(5)
         stop_publishing.set()
         for client in (*publishers, mover):
@@ -301,7 +326,7 @@ def run(seconds: float, count: int, seed: int) -> list[str]:
                 before, until = done, time.monotonic() + PATIENCE
             time.sleep(0.2)
         else:
-            tell(broker.http_url)
+            tell(url)
         stop.set()
         for client in consumers:
             client.join(30)

@@ -171,6 +171,7 @@ class Queue(ABC):
         unacknowledged_count: messages that were taken and not settled.
         undelivered_count, undelivered_octets: messages that are dead, and whose dead letters have not reached all their
             queues, and octets of their bodies.
+        dead_count: messages that are dead, and not settled, as their dead letters are on their way.
         consumer_group: the consumer group that alone takes messages from it; None where anyone may.
         offsets: how far consumer groups are in it; None where a message that is settled is gone.
 
@@ -188,10 +189,10 @@ class Queue(ABC):
 
     __slots__ = (
         "__weakref__", "_account", "_dead_letters", "_journal", "_spill_store", "_wake", "acknowledged", "arguments",
-        "auto_delete", "behind", "consumer_group", "deleted", "delivered", "delivered_unasked", "durable", "exclusive",
-        "got", "got_nothing", "got_unasked", "id", "last_used", "limits", "moved", "name", "node", "offsets", "on_gone",
-        "owner", "published", "redelivered", "returned", "slots", "unacknowledged_count", "undelivered_count",
-        "undelivered_octets", "vhost", "wakes_at",
+        "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered", "delivered_unasked", "durable",
+        "exclusive", "got", "got_nothing", "got_unasked", "id", "last_used", "limits", "moved", "name", "node",
+        "offsets", "on_gone", "owner", "published", "redelivered", "returned", "slots", "unacknowledged_count",
+        "undelivered_count", "undelivered_octets", "vhost", "wakes_at",
     )  # fmt: skip
 
     type: ClassVar[str]
@@ -240,7 +241,7 @@ class Queue(ABC):
         self.slots: SlottedMessages | None = None
         self.consumer_group: ConsumerGroup | None = None
         self.offsets: GroupOffsets | None = None
-        self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = 0
+        self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = self.dead_count = 0
         # Where its messages are durable; None where they are not.
         self._journal = context.journal if durable and not exclusive else None
         self._spill_store = context.journal  # where bodies are paged to

@@ -68,9 +68,19 @@ class BrokerProcess:
         """Ends the broker in order (SIGTERM) and returns its exit status; after `timeout` seconds it is killed."""
         return self._end(signal.SIGTERM, timeout)
 
-    def kill(self) -> None:
-        """Ends the broker at once (SIGKILL), as a crash would."""
-        self._end(signal.SIGKILL, 30)
+    def kill(self, *, alone: bool = False) -> None:
+        """Ends the broker at once (SIGKILL), as a crash would.
+
+        Args:
+            alone: only the process that :meth:`start` has started: those that it has started itself go on.
+        """
+        if alone:
+            process, self._process = self._process, None
+            if process is not None:
+                process.kill()
+                process.wait()
+        else:
+            self._end(signal.SIGKILL, 30)
 
     def close(self) -> None:
         """Ends the broker in order and removes its directory if it was made here."""

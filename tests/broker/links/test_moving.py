@@ -474,3 +474,73 @@ async def check_stream(directory: Path) -> None:
     finally:
         for broker in brokers:
             await stopped(broker)
+
+
+@pytest.mark.parametrize("begins_first", [True, False])
+@in_loop
+async def test_dead_letters_for_a_home_that_is_down_are_not_lost_with_the_move(
+    tmp_path: Path, begins_first: bool
+) -> None:
+    """What was rejected stays with the queue until its letter is where it goes, whether that goes wrong before or
+    after the queue begins to move."""
+    async with homes(3, tmp_path) as brokers:
+        first, second, third = brokers
+        await declare(third, "dead")
+        await declare(first, "q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+        await publish(first, "", "q", 0, 10)
+        rejected, moving_on = threading.Event(), threading.Event()
+
+        def reject(channel: Any) -> None:
+            tags = [channel.basic_get("q")[0].delivery_tag for _ in range(10)]
+            if begins_first:
+                moving_on.wait()
+            for tag in tags:
+                channel.basic_reject(tag, requeue=False)
+            channel.connection.process_data_events(0.1)
+            rejected.set()
+            moving_on.wait()
+
+        rejecting = asyncio.ensure_future(with_channel(first, reject))
+        if begins_first:
+            await until(lambda: queue_of(first, "q").unacknowledged_count == 10)
+            contents = queue_of(first, "q")
+            await stopped(third)
+            await move(first, "q", 2)
+            moving_on.set()
+        else:
+            contents = queue_of(first, "q")
+            await stopped(third)
+            await asyncio.to_thread(rejected.wait)
+            await move(first, "q", 2)
+            moving_on.set()
+        await rejecting
+        await until(lambda: contents.undelivered_count)
+        brokers[2] = third = await started(config_of(3, 3, tmp_path))
+        try:
+            await until(lambda: is_over(first, second, third))
+            await until(lambda: queue_of(third, "dead").message_count >= 10)
+            assert [int(body) for body in bodies(third, "dead")] == list(range(10))
+        finally:
+            await stopped(third)
+
+
+@in_loop
+async def test_a_queue_stays_until_the_homes_of_its_dead_letters_have_answered(tmp_path: Path) -> None:
+    async with homes(3, tmp_path) as brokers:
+        first, _, third = brokers
+        await declare(third, "dead")
+        await declare(first, "q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+        await publish(first, "", "q", 0, 1)
+        third.alarms.disk_free_limit = 1 << 60
+        third.alarms.look()  # so that it answers nothing
+        await with_channel(
+            first, lambda channel: channel.basic_nack(channel.basic_get("q")[0].delivery_tag, False, False)
+        )
+        await move(first, "q", 2)
+        await until(lambda: queue_of(third, "dead").message_count == 1)
+        await asyncio.sleep(0.3)
+        assert first.topology.vhosts["/"].departed
+        third.alarms.disk_free_limit = 0
+        third.alarms.look()
+        await until(lambda: is_over(*brokers))
+        assert bodies(third, "dead") == [b"0"]

@@ -46,10 +46,9 @@ MAX_ROUTING_KEY = 255
 
 
 class Dead(NamedTuple):
-    """Messages that died in a queue, by its number, for one reason; whether their letters must arrive."""
+    """Messages that died in a queue for one reason; whether their letters must arrive."""
 
-    vhost: str
-    queue: int
+    queue: Queue
     origin: Origin
     messages: list[Message]
     reason: str
@@ -112,7 +111,7 @@ class DeadLetters:
         self._failed: set[int] = set()  # queues whose failure the log has told of
         self._undelivered = UndeliveredLetters()  # letters that are tried again
         # Originals whose letters in streams are not on disk yet, with the streams' commit that they are in.
-        self._unwritten: deque[tuple[int, list[Message]]] = deque()
+        self._unwritten: deque[tuple[int, Queue, list[Message]]] = deque()
         self._unwritten_octets = 0  # octets of those
 
     @property
@@ -133,7 +132,8 @@ class DeadLetters:
         strategy = "at_least_once" if limits.dead_letters_at_least_once else "at_most_once"
         self.counts[queue.type, reason, strategy] += len(messages)
         self._account.charge("staged", held_octets(messages))
-        self._waiting.append(Dead(queue.vhost, queue.id, origin, messages, reason, limits.dead_letters_at_least_once))
+        queue.dead_count += len(messages)
+        self._waiting.append(Dead(queue, origin, messages, reason, limits.dead_letters_at_least_once))
         self._publish_soon()
 
     def count_discarded(self, queue: Queue, count: int, reason: str) -> None:
@@ -155,9 +155,9 @@ class DeadLetters:
     def settle_written(self) -> None:
         """Settle the messages whose letters in streams are on disk."""
         while self._unwritten and self._unwritten[0][0] <= self._streams.committed:
-            _, messages = self._unwritten.popleft()
+            _, queue, messages = self._unwritten.popleft()
             self._count_unwritten(-held_octets(messages))
-            settle_stored(messages)
+            _settle_dead(queue, messages)
 
     def _count_unwritten(self, octets: int) -> None:
         self._unwritten_octets += octets
@@ -193,7 +193,7 @@ class DeadLetters:
             self._publishing = False
 
     def _publish(self, dead: Dead) -> None:
-        vhost = self.topology.vhosts.get(dead.vhost)
+        vhost = self.topology.vhosts.get(dead.queue.vhost)
         if dead.at_least_once:
             self._publish_at_least_once(vhost, dead)
             return
@@ -205,24 +205,24 @@ class DeadLetters:
             except Exception as error:
                 self._fail(dead, error)
         if sent is None:
-            self._settle(dead.messages, in_streams)
+            self._settle(dead.queue, dead.messages, in_streams)
         else:
             self._settle_answered(dead, dead.messages, in_streams, sent)
 
     def _fail(self, dead: Dead, error: Exception) -> None:
-        if dead.queue not in self._failed:
-            self._failed.add(dead.queue)
-            where = (dead.origin.queue, dead.vhost)
+        if dead.queue.id not in self._failed:
+            self._failed.add(dead.queue.id)
+            where = (dead.queue.name, dead.queue.vhost)
             log.error("dead letters of queue %r in vhost %r are lost", *where, exc_info=error)
 
-    def _settle(self, messages: list[Message], in_streams: list[Message]) -> None:
+    def _settle(self, queue: Queue, messages: list[Message], in_streams: list[Message]) -> None:
         """Settle messages now, but those with letters in streams when these are on disk."""
         if in_streams:
             later = set(map(id, in_streams))
             messages = [message for message in messages if id(message) not in later]
-            self._unwritten.append((self._streams.covering, in_streams))
+            self._unwritten.append((self._streams.covering, queue, in_streams))
             self._count_unwritten(held_octets(in_streams))
-        settle_stored(messages)
+        _settle_dead(queue, messages)
 
     def _settle_answered(
         self, dead: Dead, messages: list[Message], in_streams: list[Message], sent: "_SentLetters"
@@ -233,7 +233,7 @@ class DeadLetters:
         streamed = set(map(id, in_streams))
         away = [message for message in messages if id(message) in sent.letters]
         here = [message for message in messages if id(message) not in sent.letters]
-        self._settle(here, [message for message in here if id(message) in streamed])
+        self._settle(dead.queue, here, [message for message in here if id(message) in streamed])
         octets = held_octets(away)
         self._count_unwritten(octets)
 
@@ -245,26 +245,23 @@ class DeadLetters:
             if dead.at_least_once:
                 self._undelivered.forget(done)
                 self.arrived += len(done)
-            self._settle(done, [message for message in done if id(message) in streamed])
+            self._settle(dead.queue, done, [message for message in done if id(message) in streamed])
             if again:
                 self._try_again(dead._replace(messages=[message for message in away if id(message) in again]))
 
         self.elsewhere.when_answered(sent.sent, answered)
 
     def _try_again(self, dead: Dead) -> None:
-        vhost = self.topology.vhosts.get(dead.vhost)
-        queue = vhost.queues.get(dead.origin.queue) if vhost is not None else None
-        if queue is None or queue.id != dead.queue:
-            settle_stored(dead.messages)
+        if dead.queue.deleted:
+            _settle_dead(dead.queue, dead.messages)
             return
         self._account.charge("staged", held_octets(dead.messages))
-        self._undelivered.keep(queue, dead)
+        self._undelivered.keep(dead)
 
     def _publish_at_least_once(self, vhost: VirtualHost | None, dead: Dead) -> None:
-        queue = vhost.queues.get(dead.origin.queue) if vhost is not None else None
-        if vhost is None or queue is None or queue.id != dead.queue:
+        if vhost is None or dead.queue.deleted:
             self._undelivered.forget(dead.messages)
-            settle_stored(dead.messages)
+            _settle_dead(dead.queue, dead.messages)
             return
         exchange = vhost.exchanges.get(dead.origin.exchange)
         left, in_streams, sent = dead.messages, list[Message](), None
@@ -277,14 +274,14 @@ class DeadLetters:
         self._undelivered.forget(at_once)
         self.arrived += len(at_once)
         if sent is None:
-            self._settle(done, in_streams)
+            self._settle(dead.queue, done, in_streams)
         else:
             self._settle_answered(dead, done, in_streams, sent)
         if left:
             self._account.charge("staged", held_octets(left))
-            self._undelivered.keep(queue, dead._replace(messages=left))
+            self._undelivered.keep(dead._replace(messages=left))
         else:
-            self._undelivered.hurry(queue)
+            self._undelivered.hurry(dead.queue)
 
     def _left(
         self, vhost: VirtualHost, exchange: Exchange, dead: Dead
@@ -353,6 +350,12 @@ class DeadLetters:
     def _tell(self, dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> None:
         if self._spans is not None:
             self._spans.dead_lettered(dead.origin.queue, dead.reason, [letter.message for letter in found], routes)
+
+
+def _settle_dead(queue: Queue, messages: list[Message]) -> None:
+    """Settle messages that died in a queue."""
+    queue.dead_count -= len(messages)
+    settle_stored(messages)
 
 
 def _in_streams(dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> list[Message]:

@@ -27,19 +27,19 @@ class UndeliveredLetters:
     """The originals of such letters; they are not settled."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[Queue, Dead]] = deque()
+        self._kept: deque[Dead] = deque()
         self._reached: dict[int, set[str]] = {}
         self._next = 0.0
 
-    def keep(self, queue: Queue, dead: "Dead") -> None:
+    def keep(self, dead: "Dead") -> None:
         """Try messages again that died in a queue."""
-        queue.undelivered_count += len(dead.messages)
-        queue.undelivered_octets += body_octets(dead.messages)
-        self._kept.append((queue, dead))
+        dead.queue.undelivered_count += len(dead.messages)
+        dead.queue.undelivered_octets += body_octets(dead.messages)
+        self._kept.append(dead)
 
     def hurry(self, queue: Queue) -> None:
         """Letters of a queue have arrived: try the rest of its letters soon."""
-        if any(one is queue for one, _ in self._kept):
+        if any(dead.queue is queue for dead in self._kept):
             self._next = 0.0
 
     def forget(self, originals: list[Message]) -> None:
@@ -56,11 +56,12 @@ class UndeliveredLetters:
         self._next = now + RETRY_INTERVAL
         tried: dict[int, int] = {}
         for _ in range(len(self._kept)):
-            queue, dead = self._kept.popleft()
+            dead = self._kept.popleft()
+            queue = dead.queue
             room = PIECE - tried.get(queue.id, 0)
             piece, rest = dead.messages[: max(room, 0)], dead.messages[max(room, 0) :]
             if rest:
-                self._kept.append((queue, dead._replace(messages=rest)))
+                self._kept.append(dead._replace(messages=rest))
             if piece:
                 tried[queue.id] = tried.get(queue.id, 0) + len(piece)
                 queue.undelivered_count -= len(piece)

@@ -234,15 +234,16 @@ class Moves:
             await self._send_all(queue, contents, ahead)
             # What others had sent is here when they have answered, as links keep the order.
             await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
-            if not contents.message_count:
+            if not contents.message_count and not contents.dead_count:
                 break
 
     async def _send_all(self, queue: DeclaredQueue, contents: ClassicQueue, ahead: DeclaredQueue) -> None:
         """Send what there is; returns when it is on the disk of the new home."""
         home = ahead.definition.home
-        while contents.message_count or contents.undelivered_count or self._outbox.has_for(ahead.id):
+        while contents.message_count or contents.dead_count or self._outbox.has_for(ahead.id):
             left = contents.message_count + self._outbox.count_for(ahead.id)
-            self._wait(queue, f"home {home} to have {left} messages on disk")
+            dead = f"{contents.dead_count} dead letters to be where they go"
+            self._wait(queue, f"home {home} to have {left} messages on disk" if left else dead)
             is_full = self._outbox.full_home([ahead.definition.home]) is not None
             if is_full or not self._send_some(contents, ahead):
                 await asyncio.sleep(PAUSE)
