@@ -15,7 +15,7 @@ demo: install  ## 336,776 flights through a consistent hash exchange into a Spar
 cluster: install  ## three nodes and an etcd on this machine, to try a cluster out
 	@$(BIN)/python scripts/cluster
 
-test: install  ## everything that matters, in a quarter of an hour on two cores
+test: install  ## everything that matters, in ten minutes on two cores
 	@scripts/tests $(BIN)/pytest -m 'not slow and not reference' --hypothesis-profile quick
 
 test-all: install  ## every test that this machine can run, also those on a real RabbitMQ

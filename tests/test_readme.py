@@ -27,6 +27,7 @@ def run(source: str, directory: Path) -> None:
     subprocess.run([sys.executable, "-c", source], cwd=directory, env=environment, check=True, timeout=500)
 
 
+@pytest.mark.slow
 def test_the_quick_start(tmp_path: Path) -> None:
     publish, read = program("import pika\n"), program("import jumpmq.spark\n")
     with jumpmq.running() as broker:

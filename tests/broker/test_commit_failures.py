@@ -103,6 +103,7 @@ def start_again(broker: Faulty) -> None:
     assert login(broker.port).channel().ready("stream") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "queue"), [(RAISES, "stream"), (FORGETS, "classic")], ids=["raises", "forgets"])
 def test_a_commit_that_cannot_go_on_ends_the_broker(tmp_path: Path, fault: str, queue: str) -> None:
     with Faulty(tmp_path, fault) as broker:
@@ -118,6 +119,7 @@ def test_a_commit_that_cannot_go_on_ends_the_broker(tmp_path: Path, fault: str, 
         start_again(broker)
 
 
+@pytest.mark.slow
 def test_a_disk_that_does_not_answer_is_reported_and_waited_for(tmp_path: Path) -> None:
     with Faulty(tmp_path, HANGS) as broker:
         for name in ("stream", "classic"):

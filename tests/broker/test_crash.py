@@ -158,6 +158,7 @@ def test_definitions_and_decisions_survive_a_kill_and_what_is_transient_does_not
     assert exists(broker, Queue.Declare(queue="gone", passive=True))
 
 
+@pytest.mark.slow
 def test_a_stopped_broker_redelivers_exactly_what_was_not_acknowledged(broker: JumpMQ) -> None:
     with login(broker.port) as connection:
         channel = connection.channel()
@@ -189,6 +190,7 @@ def test_a_stopped_broker_redelivers_exactly_what_was_not_acknowledged(broker: J
 STRATEGIES = ("at-most-once", "at-least-once")
 
 
+@pytest.mark.slow
 def test_a_message_is_kept_until_its_letter_is_on_disk_in_a_stream(broker: JumpMQ, tmp_path: Path) -> None:
     """Streams have files of their own, and one may fail, or be late, while the log goes on."""
     with login(broker.port) as connection:

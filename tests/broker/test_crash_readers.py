@@ -104,6 +104,7 @@ class Reader(Client):
         self.acknowledged = self.offset
 
 
+@pytest.mark.slow
 def test_each_message_is_read_once(broker: JumpMQ) -> None:
     with login(broker.port) as connection:
         channel = connection.channel()

@@ -62,6 +62,7 @@ def declare(channel: WireChannel) -> None:
     channel.bind("worked", "all", "#")
 
 
+@pytest.mark.slow
 def test_each_message_is_in_one_place(broker: JumpMQ) -> None:
     with login(broker.port) as connection:
         declare(connection.channel())

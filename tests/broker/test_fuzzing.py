@@ -7,6 +7,7 @@ from fuzzing import endpoints, management, tls
 from fuzzing.sockets import EVERY, fuzz
 
 
+@pytest.mark.slow
 def test_what_one_client_sends_does_not_trouble_the_others() -> None:
     assert fuzz(seconds=4, seed=random.randrange(1 << 30)) >= EVERY
 
@@ -15,6 +16,7 @@ def test_damaged_tls_does_not_trouble_the_others() -> None:
     assert tls.fuzz(seconds=2, seed=random.randrange(1 << 30)) >= EVERY
 
 
+@pytest.mark.slow
 def test_no_request_of_any_kind_of_user_is_a_server_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints, "LARGE", 0)
     users, seed = list(management.USERS), random.randrange(1 << 30)

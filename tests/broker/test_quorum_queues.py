@@ -44,6 +44,7 @@ def test_messages_and_their_delivery_counts_survive(tmp_path: Path, crash: bool)
         ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_count_goes_with_its_message(tmp_path: Path) -> None:
     with JumpMQ(tmp_path) as broker:
         channel = login(broker.port).channel()

@@ -44,6 +44,7 @@ def consumed(broker: JumpMQ, **arguments: Any) -> list[list[tuple[str, bytes]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange_type", ["x-modulus-hash", "x-consistent-hash"])
 def test_streams_keep_every_key_in_one_shard_to_be_read_again(tmp_path: Path, exchange_type: str) -> None:
     with JumpMQ(tmp_path) as broker:

@@ -42,6 +42,7 @@ def move(broker: Faulty) -> WireChannel:
     return channel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [Faulty.kill, Faulty.stop], ids=["killed", "stopped"])
 def test_an_end_before_the_message_is_on_disk_leaves_both(broker: Faulty, end: Callable[[Faulty], object]) -> None:
     channel = move(broker)

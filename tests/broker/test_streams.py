@@ -70,6 +70,7 @@ def test_a_deleted_stream_begins_anew(tmp_path: Path) -> None:
         assert len(list((tmp_path / "streams").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_an_unclaimed_stream_can_be_given_to_a_new_one(tmp_path: Path) -> None:
     """As the documentation says."""
     streams, unclaimed = tmp_path / "streams", tmp_path / "unclaimed-streams"
@@ -126,6 +127,7 @@ def test_retention_by_argument_and_policy(tmp_path: Path) -> None:
         assert read(channel, "first", left) == list(range(100 - left, 100))
 
 
+@pytest.mark.slow
 def test_old_messages_go(tmp_path: Path) -> None:
     with JumpMQ(tmp_path) as broker:
         channel = login(broker.port).channel()

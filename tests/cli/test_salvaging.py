@@ -4,6 +4,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import pytest
 from tests.cli.commands import run, serving
 from tests.cli.test_serve import bodies, publish
 from tests.wire import Basic, login
@@ -49,6 +50,7 @@ def test_a_directory_that_holds_no_data(tmp_path: Path) -> None:
     assert "is no data directory" in refused.stderr
 
 
+@pytest.mark.slow
 def test_streams_are_checked_and_taken_along(tmp_path: Path) -> None:
     data, saved = tmp_path / "data", tmp_path / "saved"
     with JumpMQ(data) as broker:

@@ -92,6 +92,7 @@ def test_a_data_directory_of_one_process_becomes_the_first_of_several(tmp_path: 
         assert channel.queue_declare("q", passive=True).method.message_count == 3
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_may_grow(tmp_path: Path) -> None:
     """What is there stays where it is; the new ones get queues from then on."""
     balanced = {"x-queue-leader-locator": "balanced"}

@@ -109,6 +109,7 @@ def test_nobody_listens() -> None:
         AMQPConnection(AMQPAddress("127.0.0.1", port))
 
 
+@pytest.mark.slow
 def test_what_listens_is_no_broker() -> None:
     with jumpmq.running() as broker, pytest.raises(ConnectionLost):
         AMQPConnection(AMQPAddress("127.0.0.1", broker.http_port), timeout=5)

@@ -15,6 +15,7 @@ RABBITMQ_3_HEADER_COUNTS = {"q1": 16899, "q2": 16553, "q3": 33003, "q4": 33545}
 """RabbitMQ 3.10.8 hashes a header together with its type; since 4.0, as JumpMQ does, its value alone."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["routing_key", "header", "property"])
 def test_counts(broker: BrokerProcess, program: str) -> None:
     url = f"amqp://guest:guest@127.0.0.1:{broker.port}/%2F"

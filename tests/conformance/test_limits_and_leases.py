@@ -118,6 +118,7 @@ def test_what_is_put_back_keeps_its_expiry(connection: WireConnection, unique: U
 # --- leases ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", ["get", "declare"])
 def test_using_a_queue_renews_its_lease(
     connection: WireConnection, operator: Operator, unique: Unique, use: str

@@ -41,6 +41,7 @@ def admin(broker: BrokerProcess, directory: Path, *arguments: str) -> str:
     return finished.stdout
 
 
+@pytest.mark.slow
 def test_the_tour_prints_the_same(fresh: BrokerProcess, tmp_path: Path) -> None:
     printed = []
     for line in TOUR.splitlines():

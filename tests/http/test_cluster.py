@@ -118,6 +118,7 @@ def test_what_another_node_is_asked_needs_the_rights_for_it(nodes):
     assert watcher.request("PUT", "nodes", NODES[1], "listeners", json={"suspended": True}).status_code == 401
 
 
+@pytest.mark.slow
 def test_jumpmqctl_names_nodes(nodes, connections):
     declare(connections)
     api = api_of(nodes, 1)
@@ -255,6 +256,7 @@ def is_closed(connection):
     return True
 
 
+@pytest.mark.slow
 def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path):
     """Its queues and itself are shown as down, and what it is asked for has an error."""
     if not is_installed():
@@ -286,6 +288,7 @@ def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path
         until(lambda: states(api)[NODES[2]] == "running")
 
 
+@pytest.mark.slow
 def test_metrics_of_all_nodes_name_the_cluster_by_its_identity(tmp_path):
     if not is_installed():
         pytest.skip("etcd is not installed")

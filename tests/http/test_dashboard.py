@@ -177,6 +177,7 @@ def ask(address, expression):
     return []
 
 
+@pytest.mark.slow
 def test_every_panel_has_data(broker, traffic, prometheus):
     cluster = f'rabbitmq_cluster="{broker.node}", namespace=""'
     missing = {
@@ -192,6 +193,7 @@ def test_every_panel_has_data(broker, traffic, prometheus):
     assert missing == {("4.3", panel) for panel in WITHOUT_DATA}
 
 
+@pytest.mark.slow
 def test_panels_show_what_there_is(broker, traffic, prometheus):
     def shown(panel):
         ((_, value),) = ask(prometheus, rendered(PANELS[panel], "instance", f'rabbitmq_cluster="{broker.node}"'))

@@ -107,6 +107,7 @@ def test_who_may_not_read_the_stream_neither_sees_nor_sets(api, stream):
         assert other.request("DELETE", "group-offsets", "/", "s", "g").status_code == status
 
 
+@pytest.mark.slow
 def test_a_thousand_groups_have_an_offset_in_a_stream_at_most(api, stream):
     with requests.Session() as session:
         session.auth = ("guest", "guest")

@@ -81,6 +81,7 @@ def test_a_queue_that_is_full_for_its_consumer_is_one_incident_and_an_alarm(api,
     assert [one["kind"] for one in found["symptoms"]] == ["queue-full"]
 
 
+@pytest.mark.slow
 def test_since_when_is_known_although_nobody_asked(api, channel, vhost):
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 10})
     publish(channel, "full", [b"x"] * 10)

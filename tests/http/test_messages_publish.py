@@ -365,6 +365,7 @@ def test_places_that_were_noted_without_a_user_are_gone_on_from(tmp_path):
         assert write(api, writer="app", batch=2).json() == answered(published=1)
 
 
+@pytest.mark.slow
 def test_a_writer_that_comes_back_publishes_nothing_twice(tmp_path):
     """Also if the broker was killed in between, right behind its answers."""
 

@@ -189,6 +189,7 @@ def test_rights_are_those_of_a_client(api, channel, queues):
     assert answer.json() == {"moved": 1, "kept": {}}
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_doubled_by_a_kill(tmp_path):
     """Between classic queues each message is in one place, whenever the broker is killed."""
     for attempt in range(4):

@@ -38,6 +38,7 @@ def test_totals_of_a_virtual_host(api, hosts):
     assert (refused.status_code, refused.json()["reason"]) == (404, "no vhost 'none' that you see")
 
 
+@pytest.mark.slow
 def test_the_history_of_a_virtual_host_is_there_before_it_is_asked_for(api, hosts):
     until(lambda: len(api.get("history")["at"]) > 4)
     shown = until(lambda: (one := api.get("history", "vhosts", "one"))["ready"][-1:] == [7] and one)

@@ -282,6 +282,7 @@ def test_a_restarted_query_takes_over_at_once(api, queue):
     assert post(api, "reserve", queues={"q": None}, session=again).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_query_that_attends_is_gone_with_its_connection(api, queue):
     session = post(api, "open", query="one", lease=60).json()["session"]
     path = f"{api.address}/api/readers/%2F/g/attend"

@@ -72,6 +72,7 @@ def latest(details):
     return samples[0]["sample"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

@@ -76,6 +76,7 @@ def test_a_body_that_is_sent_steadily_is_taken(quick, dial):
     assert client.recv(100).startswith(b"HTTP/1.1 204")
 
 
+@pytest.mark.slow
 def test_answers_that_are_not_read_are_given_up(quick, dial):
     queues = [
         {"name": f"{'long' * 50}-{number}", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
@@ -94,6 +95,7 @@ def test_answers_that_are_not_read_are_given_up(quick, dial):
     assert received < 300 * 60_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [TRICKLE, PIPELINED, b""], ids=["trickling", "unread", "silent"])
 def test_one_address_does_not_take_all_places(quick, dial, sent):
     others = [dial("127.0.0.9") for _ in range(30)]

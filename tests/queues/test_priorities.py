@@ -98,6 +98,7 @@ def two_to_one(numbers: list[int], turn: int = 0) -> list[int]:
     return taken
 
 
+@pytest.mark.slow
 def test_a_quorum_queue_that_is_paged_and_restarted(opened: Opened) -> None:
     queue = quorum_queue(opened)
     queue.push(messages(0, 3))  # without higher ones

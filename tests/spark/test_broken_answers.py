@@ -71,6 +71,7 @@ def test_messages_that_come_back_meanwhile_do_not_double_others(broker: Any, fil
     assert set(found.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_process_of_the_broker_that_is_down_is_waited_for(tmp_path: Path) -> None:
     names = ["q1", "q2"]
     with jumpmq.running(data_dir=tmp_path, workers=2) as broker:

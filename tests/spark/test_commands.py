@@ -50,6 +50,7 @@ def test_a_command_does_not_stop_a_spark_that_another_thread_started(spark, brok
     assert spark.range(3).count() == 3
 
 
+@pytest.mark.slow
 def test_streams_are_archived_from_their_beginning_and_replayed_by_range(spark, broker, channel, tmp_path):
     channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
     channel.exchange_declare("logs", "x-consistent-hash", durable=True)
@@ -67,6 +68,7 @@ def test_streams_are_archived_from_their_beginning_and_replayed_by_range(spark, 
     assert "the queues are streams, which keep what they have" in said
 
 
+@pytest.mark.slow
 def test_control_c_ends_a_pipeline_in_a_line_and_the_same_command_goes_on(spark, broker, channel, tmp_path):
     """The whole group of processes gets the signal, as from a terminal."""
     publish(channel, numbered(1, 30))
@@ -96,6 +98,7 @@ def self_contained(page):
     return page.startswith("<!doctype html>") and not re.search(r"<(script|link|img|iframe)|@import|url\((?!#)", page)
 
 
+@pytest.mark.slow
 def test_uniformity(spark, broker, channel, tmp_path):
     report = tmp_path / "report.html"
     said = run("uniformity", "--buckets", "2..4", "--keys", 1000, "--report", report)
@@ -108,6 +111,7 @@ def test_uniformity(spark, broker, channel, tmp_path):
     assert "<svg" in report.read_text() and self_contained(report.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
 def test_what_is_hashed_is_counted(spark, broker, channel, kind):
     """A header, by its type: the routing keys are all alike."""

@@ -95,6 +95,7 @@ def dying(batches: Iterator[pa.RecordBatch], after: int) -> Iterator[pa.RecordBa
         yield batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (2, 1)])
 def test_a_sink_publishes_nothing_twice_when_a_micro_batch_is_divided_otherwise(
     broker: Any, channel: Any, monkeypatch: pytest.MonkeyPatch, before: int, after: int

@@ -13,6 +13,7 @@ from jumpmq.spark import JumpMQError, delta_writer, files
 deltalake = pytest.importorskip("deltalake")
 
 
+@pytest.mark.slow
 def test_a_query_that_dies_between_the_two_commits_repeats_nothing(spark, broker, channel, tmp_path):
     published = publish(channel, numbered(1, 60))
     path = str(tmp_path / "lake")
@@ -45,6 +46,7 @@ def test_a_query_that_dies_between_the_two_commits_repeats_nothing(spark, broker
     assert found["amqp_properties"].null_count == 60, "a column that the table lacked"
 
 
+@pytest.mark.slow
 def test_a_query_with_a_new_checkpoint_is_not_taken_for_the_old_one(spark, broker, channel, tmp_path):
     publish(channel, numbered(1, 5))
     write = delta_writer(str(tmp_path / "lake"), "archive")

@@ -23,6 +23,7 @@ def blocks(kind: str) -> list[str]:
     return [block for name, block in found if name == kind]
 
 
+@pytest.mark.slow
 def test_its_programs_run_one_after_the_other(
     spark: SparkSession, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

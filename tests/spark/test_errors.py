@@ -158,6 +158,7 @@ def test_a_user_who_may_not_is_not_told_of_the_password(broker, channel):
         source.reader(SCHEMA).partitions()
 
 
+@pytest.mark.slow
 def test_a_broker_that_went_away(spark, tmp_path):
     """A query is told so at planning, or where it was when ``brokerRetrySeconds`` were over."""
     with jumpmq.running() as broker:

@@ -11,6 +11,7 @@ from jumpmq.spark import iceberg_writer
 catalogs = pytest.importorskip("pyiceberg.catalog")
 
 
+@pytest.mark.slow
 def test_a_query_that_dies_between_the_two_commits_repeats_nothing(spark, broker, channel, tmp_path):
     published = publish(channel, numbered(1, 60))
     catalog = {"name": "local", "type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}

@@ -66,6 +66,7 @@ def wait_for_rows(sink, count, query):
     wait_for(lambda: len(sink.rows) == count, query)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_away_for_a_while_does_not_end_the_query(spark, tmp_path):
     sink = Sink()
     with Restartable(tmp_path / "broker") as broker:
@@ -98,6 +99,7 @@ def test_a_broker_that_stays_away_ends_the_query_with_a_reason(spark, tmp_path):
             query.awaitTermination()
 
 
+@pytest.mark.slow
 def test_a_queue_that_was_drained_and_deleted_is_no_matter(spark, broker, channel, tmp_path):
     publish(channel, numbered(1, 10))
     sink = Sink()

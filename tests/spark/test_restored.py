@@ -80,6 +80,7 @@ def test_a_stream_that_has_grown_again_beyond_the_checkpoint_is_not_read_on(tmp_
         assert bodies(again.batch()) == [b"%04d" % number for number in range(2000, 2005)]
 
 
+@pytest.mark.slow
 def test_a_stream_that_ends_before_the_checkpoint_is_not_read_on(tmp_path: Path) -> None:
     place, query = restored_stream(tmp_path, read=70)
     with place.running("stream") as (broker, channel):
@@ -116,6 +117,7 @@ def test_a_stream_that_only_was_restarted_is_read_on(tmp_path: Path) -> None:
         assert bodies(Query(broker, query.end, **STREAM_OPTIONS).batch())[20:] == published
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_a_query_has_consumed_does_not_come_again_unsaid(tmp_path: Path, workers: int) -> None:
     place = Restorable(tmp_path, workers=workers)

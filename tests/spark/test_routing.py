@@ -73,6 +73,7 @@ def test_a_router_from_definitions_decides_as_the_exchange_does(broker, channel,
         Router.from_broker(broker.http_url, "amq.topic")
 
 
+@pytest.mark.slow
 def test_rows_of_a_queue_meet_in_one_partition_and_sql_has_the_function(spark):
     frame = spark.range(1000).selectExpr("cast(id as string) as key")
     gathered = repartition_by_queue(frame, "key", Router.even(4))

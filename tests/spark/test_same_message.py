@@ -47,6 +47,7 @@ def octets_of(spark: Any, broker: Any, **options: Any) -> dict[bytes, set[tuple[
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("published")
 def test_a_rebalance_places_by_the_header_that_is_hashed(spark, broker, channel, tmp_path):
     before = octets_of(spark, broker, exchange="h")
@@ -68,6 +69,7 @@ def source(broker: Any) -> dict[str, str]:
     return {"url": broker.http_url, "vhost": "/", "exchange": "h"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("published")
 def test_an_archive_is_replayed_as_it_was(spark, broker, channel, tmp_path: Path):
     before = octets_of(spark, broker, exchange="h")

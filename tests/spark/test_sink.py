@@ -156,6 +156,7 @@ def test_a_dead_letter_exchange_is_there_and_the_only_choice(spark, broker, chan
         write(frame, broker, queue="q1", deadLetterExchange="x", onUnroutable="drop")
 
 
+@pytest.mark.slow
 def test_a_task_that_a_full_queue_refuses_goes_on_with_the_row_that_was_refused(spark, broker, channel):
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 1001, "x-overflow": "reject-publish"})
     frame = spark.range(1500, numPartitions=1).selectExpr("cast(id as string) as body")
@@ -176,6 +177,7 @@ def test_a_batch_of_the_same_transaction_is_published_once(spark, broker, channe
     assert len(rows_of(spark, broker, exchange="x")) == 2
 
 
+@pytest.mark.slow
 def test_a_stream_from_queue_to_queue_repeats_no_micro_batch(spark, broker, channel, tmp_path):
     """A query that died before Spark noted its micro-batch publishes it once all the same."""
     channel.queue_declare("out", durable=True)

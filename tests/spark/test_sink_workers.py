@@ -58,6 +58,7 @@ def rows(spark, count):
     )
 
 
+@pytest.mark.slow
 def test_a_table_reaches_the_queues_of_all_processes(spark, broker):
     rows(spark, 5000).write.format("jumpmq").mode("append").options(url=broker.http_url, exchange="x").save()
     numbers, counts = contents(broker)

@@ -86,6 +86,7 @@ def test_continuous_micro_batches_and_a_queue_bound_while_it_runs(spark, broker,
         query.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collected", [True, False], ids=["after the batch was written", "before it was"])
 def test_a_query_that_dies_in_a_micro_batch_repeats_it_with_the_same_rows(
     spark, broker, channel, api, tmp_path, collected
@@ -233,6 +234,7 @@ def test_a_checkpoint_of_another_source_is_told(spark, broker, channel, tmp_path
         run_available(stream(spark, broker, exchange="x"), tmp_path, Sink())
 
 
+@pytest.mark.slow
 def test_a_stream_joined_with_itself_is_refused_with_what_to_do(spark, broker, channel, tmp_path):
     """Its two sources would divide the messages between them, and no row would find its partner."""
     publish(channel, numbered(1, 20))

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 from tests.store.committer import QUEUES
 from tests.store.opened import Opened, killed_now
 
@@ -51,6 +52,7 @@ def run_and_kill(directory: Path, seed: int, last: list[int], seconds: float, ac
         killer.cancel()
 
 
+@pytest.mark.slow
 def test_killed_in_the_midst_of_commits(tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)

@@ -222,6 +222,7 @@ def test_a_crash_leaves_the_state_of_a_commit(steps: list[Any], seed: int) -> No
     crash_everywhere(steps, Random(seed), Recorder(), ahead=3)
 
 
+@pytest.mark.slow
 @settings(UNHURRIED, max_examples=examples(10))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.01, 0.05, 0.2]))
 def test_so_does_one_after_errors_of_the_disk(steps: list[Any], seed: int, rate: float) -> None:

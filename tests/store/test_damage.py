@@ -160,6 +160,7 @@ def served(directory: Path) -> tuple[list[str], dict[int, bytes]]:
         opened.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_bit_in_any_file(tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Wherever it is, the store opens and has all definitions and messages, but for those that the bit was in, and says

@@ -10,6 +10,7 @@ from jumpmq.testing import HOST, BrokerError, Installation, JumpMQ, RabbitMQ, li
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page() -> None:
     programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     exec(compile(programs[0], PAGE.name, "exec"), {})

@@ -7,6 +7,8 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 
+import pytest
+
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
@@ -29,6 +31,7 @@ def octets_of_one(make: Callable[[int], object]) -> float:
     return found / (2 * COUNT)
 
 
+@pytest.mark.slow
 def test_an_unused_queue_takes_little_memory_and_a_binding_less() -> None:
     measured = subprocess.run([sys.executable, __file__], capture_output=True, check=True, text=True).stdout
     queue, binding = map(float, measured.split())

@@ -118,6 +118,7 @@ def test_a_new_node_gets_shards_of_its_own(tmp_path: Path) -> None:
 # --- limits ---
 
 
+@pytest.mark.slow
 def test_a_million_shards_are_refused(built: Built) -> None:
     for number in range(101):
         built.exchange(f"x{number}")

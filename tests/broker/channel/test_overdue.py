@@ -92,6 +92,7 @@ def test_what_comes_back_to_a_slot_is_the_first_of_its_key(connection: WireConne
         other.send(Basic.Ack(delivery.method.delivery_tag))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", ["plain", "member"])
 def test_a_plain_consumer_and_a_member_of_a_group_have_timeouts_of_their_own(
     connection: WireConnection, late: str

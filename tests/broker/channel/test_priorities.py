@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import requests
 from tests.wire import Basic, WireChannel, login
 
@@ -20,6 +21,7 @@ def in_order(count: int) -> list[int]:
     return sorted(range(count), key=lambda number: (-(number % 10), number))
 
 
+@pytest.mark.slow
 def test_the_order_survives_a_restart(tmp_path: Path) -> None:
     with JumpMQ(tmp_path) as broker:
         channel = login(broker.port).channel()

@@ -410,6 +410,7 @@ async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tm
             await stopped(first)
 
 
+@pytest.mark.slow
 @in_loop
 async def test_a_node_that_runs_and_misses_compacted_entries_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -671,6 +672,7 @@ async def test_a_cluster_that_etcd_has_lost_is_recovered_from_a_node(
                 await stopped(broker)
 
 
+@pytest.mark.slow
 @in_loop
 async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_path: Path) -> None:
     with etcd(tmp_path) as members:

@@ -134,6 +134,7 @@ def test_external_is_not_offered_without_a_certificate(broker, certificates):
         connect(broker.tls_port, trusting(certificates), credentials=External())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "processes"), [("signal", "0"), ("change", "0"), ("signal", "1"), ("change", "2")])
 def test_new_certificates_break_no_connection(tmp_path, how, processes):
     made = make_certificates(tmp_path / "tls")

@@ -50,6 +50,7 @@ def test_a_client_that_hangs_loses_its_messages_after_the_delivery_timeout() -> 
         checker.check()
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_in_a_handover_loses_nothing(tmp_path: Path) -> None:
     checker = Checker()
     with JumpMQ(data_dir=tmp_path) as broker:
@@ -84,6 +85,7 @@ def test_the_examples(name: str) -> None:
     assert {line.split()[1] for line in lines} == {f"orders-{number}" for number in range(4)}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("javac") is None or not all(jar.exists() for jar in JARS),
     reason="the Java client is not installed (apt-get install default-jdk-headless librabbitmq-client-java)",
@@ -119,6 +121,7 @@ def test_the_example_of_celery() -> None:
         assert own == sorted(own)
 
 
+@pytest.mark.slow
 def test_members_that_are_killed_and_stopped() -> None:
     """A short run of what `python -m fuzzing.consumer_groups` does."""
     consumer_groups.run(4.0, seed=1, workers=1).check()

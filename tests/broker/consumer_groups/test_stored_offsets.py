@@ -416,6 +416,7 @@ def test_an_offset_that_is_set_while_members_hold_messages(
     reader.close()
 
 
+@pytest.mark.slow
 def test_a_clean_restart_delivers_nothing_again(tmp_path: Path) -> None:
     with JumpMQ(data_dir=tmp_path) as broker:
         _declare(broker.port, "s")
@@ -446,6 +447,7 @@ def test_a_group_begins_where_it_did_though_the_broker_is_killed_at_once(tmp_pat
         reader.close()
 
 
+@pytest.mark.slow
 def test_kills_lose_nothing(tmp_path: Path) -> None:
     """What comes again is marked, and what was settled is not forgotten for good."""
     checker = Checker()
@@ -495,6 +497,7 @@ def test_a_written_offset_survives_a_kill(tmp_path: Path) -> None:
         assert {group: one["offset"] for group, one in offsets(api, "s").items()} == {"g": 100, "other": 50}
 
 
+@pytest.mark.slow
 def test_a_stream_that_has_as_many_groups_as_it_may(
     broker: jumpmq.RunningBroker, channel: BlockingChannel, stream: str
 ) -> None:

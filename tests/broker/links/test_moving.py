@@ -87,6 +87,7 @@ async def test_what_a_queue_holds_follows_it_before_what_is_published_meanwhile(
                 await stopped(broker)
 
 
+@pytest.mark.slow
 @in_loop
 async def test_consumers_are_cancelled_and_find_it_where_it_is(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:
@@ -406,6 +407,7 @@ async def test_a_stream_moves_with_its_files_and_offsets(tmp_path: Path) -> None
                 await stopped(broker)
 
 
+@pytest.mark.slow
 @in_loop
 async def test_consumers_of_a_stream_go_on_where_it_is(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:

@@ -216,6 +216,7 @@ async def test_a_home_that_goes_down(tmp_path: Path) -> None:
         await asyncio.gather(with_channel(brokers[0], work), stop())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["consumer", "queue"])
 @in_loop
 async def test_consumers_and_queues_of_other_homes_have_timeouts_of_their_own(

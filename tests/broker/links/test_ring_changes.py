@@ -139,6 +139,7 @@ def lag(running: RunningHomes, home: int, seconds: float) -> None:
     follower._apply = lambda message: asyncio.get_running_loop().call_later(seconds, later, message)  # type: ignore
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lagging", [0.0, 0.2])
 def test_keys_stay_in_order_while_rings_change_under_load(running: RunningHomes, lagging: float) -> None:
     if lagging:

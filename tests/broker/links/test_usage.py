@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.broker.links.test_enqueue import declare, with_channel
 from tests.homes import homes, in_loop, propose, until
 
@@ -11,6 +12,7 @@ from jumpmq.broker.security.accounts import Principal
 from jumpmq.topology import SetUserLimit
 
 
+@pytest.mark.slow
 @in_loop
 async def test_what_a_user_publishes_at_one_home_slows_it_at_the_others(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:

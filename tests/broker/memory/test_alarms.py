@@ -230,6 +230,7 @@ def test_a_disk_that_is_full_blocks_publishers_and_the_broker_recovers_by_itself
         assert connection.channel().ready("kept") == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["0", "20MB"])
 def test_a_disk_that_was_filled_by_a_backlog_is_short_no_more_when_part_of_that_is_consumed(
     small_disk: Path, limit: str

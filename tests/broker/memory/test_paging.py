@@ -88,6 +88,7 @@ def test_a_backlog_and_deliveries_are_paged_and_come_back(serve: Serving, delive
         until(lambda: resident(serve) < ALLOWED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
 def test_large_headers_are_paged_as_bodies_are(serve: Serving, delivery_mode: int) -> None:
     with login(serve.port) as connection:
@@ -111,6 +112,7 @@ def test_large_headers_are_paged_as_bodies_are(serve: Serving, delivery_mode: in
         until(lambda: resident(serve) < ALLOWED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery_mode", [1, 2], ids=["transient", "persistent"])
 def test_what_waits_in_queues_that_rest_is_on_disk_alone(tmp_path: Path, delivery_mode: int) -> None:
     """Whatever the limit, as others have a use for the memory; and what was freed goes back."""
@@ -129,6 +131,7 @@ def test_what_waits_in_queues_that_rest_is_on_disk_alone(tmp_path: Path, deliver
             assert channel.next().body == body(number)
 
 
+@pytest.mark.slow
 def test_small_messages_of_queues_that_rest_leave_no_holes(tmp_path: Path) -> None:
     """Properties of theirs take as much as what is kept of a piece of the queue, and a trickle of others comes."""
     each, times = 1000, 200
@@ -151,6 +154,7 @@ def test_small_messages_of_queues_that_rest_leave_no_holes(tmp_path: Path) -> No
         until(rests)
 
 
+@pytest.mark.slow
 def test_what_waits_in_a_thousand_queues_is_on_disk_alone(tmp_path: Path) -> None:
     each, queues = 200, 1000
     with serving(tmp_path) as serve, login(serve.port) as connection:
@@ -231,6 +235,7 @@ def api(serve: Serving) -> API:
     return API(serve.http_url)
 
 
+@pytest.mark.slow
 def test_what_was_paged_for_want_of_memory_alone_is_gone_after_a_restart(tmp_path: Path) -> None:
     def declare(channel: WireChannel) -> str:
         return channel.queue("q", durable=True, exclusive=False)

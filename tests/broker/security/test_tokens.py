@@ -141,6 +141,7 @@ def test_an_expired_token_ends_the_connection(broker):
     punctually(2, trial)
 
 
+@pytest.mark.slow
 def test_a_new_token_goes_on(broker):
     with connect(broker, token(*ALL, exp=time.time() + 3)) as connection:
         channel = connection.channel()

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pytest
 from tests.cli.commands import run
 
 
+@pytest.mark.slow
 def test_the_demo_keeps_its_promises_and_leaves_what_it_is_told_to_leave(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     result = run("jumpmq", "demo", "--flights", "20000", "--keep", kept, timeout=280, COLUMNS="120")

@@ -61,6 +61,7 @@ def test_a_queue_that_spark_reads_stays() -> None:
         assert "reader group 'g' has messages of it; end its query, or release the group" in result.stderr
 
 
+@pytest.mark.slow
 @needs_etcd
 @pytest.mark.parametrize("again", [False, True])
 def test_a_node_is_drained(again: bool) -> None:

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from tests.http.api import publish
 from tests.waiting import until
 
@@ -15,6 +16,7 @@ def samples(api):
     return api.get("history", "queues", "/", "followed")["at"]
 
 
+@pytest.mark.slow
 def test_values_zoom_and_marks(api, broker, channel, site):
     channel.queue_declare("followed", durable=True)
     site.go("queues", "/", "followed")

@@ -77,6 +77,7 @@ def test_one_virtual_host_alone(site):
     until(lambda: len(names(site)) == 4)
 
 
+@pytest.mark.slow
 def test_all_that_is_shown_is_of_the_virtual_host_that_was_chosen(api, broker, channel, open_page):
     api.request("PUT", "vhost-limits", "second", "max-queues", json={"value": 50})
     api.request("PUT", "vhost-limits", "/", "max-queues", json={"value": 500})

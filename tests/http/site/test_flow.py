@@ -30,6 +30,7 @@ def boxes(site):
     return [text.replace("\n", " ") for text in site.page.locator(".flow svg svg .name").all_text_contents()]
 
 
+@pytest.mark.slow
 def test_what_comes_in_faster_than_it_goes_out_is_red_and_leads_to_its_queue(api, channel, client, open_page):
     bound(channel, "sales", [f"sales-{number}" for number in range(4)])
     client.basic_consume("sales-0", lambda *_: None, auto_ack=True)

@@ -7,6 +7,7 @@ from tests.waiting import until
 from jumpmq.queues.slots import slot_of
 
 
+@pytest.mark.slow
 def test_a_group_is_shown_with_who_has_what_and_what_drains(site, api, channel):
     channel.queue_declare("payments", durable=True, arguments={"x-slots": 4})
     channel.confirm_delivery()

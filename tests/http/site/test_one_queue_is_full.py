@@ -76,6 +76,7 @@ def answer(site, kind, text):
     return found
 
 
+@pytest.mark.slow
 def test_a_hot_key(orders, looks):
     send(orders, ["acme" if number % 5 < 2 else f"customer-{number}" for number in range(2000)])
     for look, site in looks():
@@ -88,6 +89,7 @@ def test_a_hot_key(orders, looks):
         site.see("Keys are spread evenly, messages are not").picture(f"full-hot-key-ring-{look}")
 
 
+@pytest.mark.slow
 def test_a_missing_header(orders, looks):
     send(orders, [f"customer-{number}" for number in range(600)] + [None] * 400)
     for look, site in looks():
@@ -98,6 +100,7 @@ def test_a_missing_header(orders, looks):
         site.see("lack the header customer: they all go to one destination").picture(f"full-missing-header-ring-{look}")
 
 
+@pytest.mark.slow
 def test_a_shard_without_a_consumer(api, channel, looks):
     channel.exchange_declare("clicks", "x-modulus-hash", durable=True)
     body = {"pattern": "^clicks$", "definition": {"shards-per-node": 4}, "apply-to": "exchanges"}
@@ -120,6 +123,7 @@ def test_a_shard_without_a_consumer(api, channel, looks):
         channel.queue_delete(queue["name"])
 
 
+@pytest.mark.slow
 def test_a_slow_consumer(broker, channel, looks):
     parameters = pika.URLParameters(broker.amqp_url)
     parameters.client_properties = {"connection_name": "printer in the cellar"}
@@ -145,6 +149,7 @@ def test_a_slow_consumer(broker, channel, looks):
     channel.queue_delete("invoices")
 
 
+@pytest.mark.slow
 def test_keys_that_wait_for_a_slow_queue(channel, looks):
     channel.exchange_declare("tasks", "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
     channel.confirm_delivery()

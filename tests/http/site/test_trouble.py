@@ -38,6 +38,7 @@ def window(browser, pictures, port):
     context.close()
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_answer_is_said_at_the_head_and_what_is_shown_is_greyed(own_broker, own_site):
     process = API(own_broker.http_url).get("nodes")[0]["os_pid"]
     os.kill(int(process), signal.SIGSTOP)
@@ -51,6 +52,7 @@ def test_a_broker_that_does_not_answer_is_said_at_the_head_and_what_is_shown_is_
     assert own_site.page.locator(".silent").count() == 0
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_is_said_and_the_page_lives_again_with_it(tmp_path, browser, pictures):
     (port,) = free_ports(1)
     arguments = ["--http-port", str(port)]
@@ -95,6 +97,7 @@ def test_a_queue_that_is_named_like_a_place_in_a_path_is_shown_and_deleted(api, 
 ODD_NAMES = ["..", "x" * 255, "\u202eright to left\u202c", "tabs\tand\x01more", "a/b?c#d%2F&e=f", " "]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD_NAMES, ids=["dots", "long", "bidirectional", "control", "address", "blank"])
 def test_odd_names_of_groups_and_of_what_waits_fit_a_phone_and_can_be_followed(api, broker, open_page, name):
     api.request("PUT", "vhosts", "odd")
@@ -138,6 +141,7 @@ def test_a_user_with_no_rights_sees_empty_lists_and_no_complaint(api, channel, o
     site.see("User not authorised to access virtual host")
 
 
+@pytest.mark.slow
 def test_a_thousand_incidents_stay_below_a_third_of_the_page(site):
     one = {"kind": "slow-consumer", "severity": "warning", "object": "queue", "vhost": "/", "text": "x " * 200}
     one |= {"advice": "y", "messages": 10, "growth": 1.0, "full_in": None, "since": 1.0}
@@ -219,6 +223,7 @@ def test_streams_do_not_hide_the_fullest_queues(api, site, channel):
     site.row("waits").wait_for()
 
 
+@pytest.mark.slow
 def test_what_was_typed_outlives_the_session(api, site):
     site.go("queues").press("Declare a queue").fill(name="typed")
     site.page.evaluate("fetch('/session', {method: 'DELETE', headers: {'X-JumpMQ-Page': '1'}})")
@@ -281,6 +286,7 @@ def test_an_unknown_tag_is_asked_about(api, site):
     assert api.request("GET", "users", "odd").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_cause_is_muted_for_an_hour_and_shown_again(api, site, channel):
     channel.queue_declare("stuck", durable=True, arguments={"x-max-length": 100})
     publish(channel, "stuck", [b"x"] * 100)

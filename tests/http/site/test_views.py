@@ -117,6 +117,7 @@ def test_every_view_draws_fits_and_is_accessible(busy, open_page, name, options)
     assert found == {view: [] for view in addresses}
 
 
+@pytest.mark.slow
 def test_a_connection_and_a_channel_are_found_and_drawn_over_time(busy, site):
     site.go("connections")
     site.follow(site.page.locator("main tbody a").first).see("Heartbeat").see("Octets a second")

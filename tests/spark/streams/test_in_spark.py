@@ -11,6 +11,7 @@ from tests.spark.streams.published import STREAM, fill
 import jumpmq.spark
 
 
+@pytest.mark.slow
 def test_a_table(spark, broker, streams):
     published = fill(streams, "s1", 30) + fill(streams, "s2", 10, start=30)
     frame = table(spark, broker, exchange="x", maxMessagesPerPartition=20, startingOffsets="0")

@@ -64,6 +64,7 @@ def test_a_query_goes_on_where_it_was(broker: Any) -> None:
             query.batch()
 
 
+@pytest.mark.slow
 def test_over_amqp_a_query_goes_on_where_the_queue_is(broker: Any) -> None:
     with connected(broker) as channel:
         channel.queue_declare("s", durable=True)
@@ -81,6 +82,7 @@ def test_over_amqp_a_query_goes_on_where_the_queue_is(broker: Any) -> None:
             query.batch()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stream", "classic"])
 def test_a_queue_that_is_on_its_way_is_waited_for(broker: Any, kind: str) -> None:
     with connected(broker) as channel, connected(broker) as other:

@@ -20,6 +20,7 @@ def declare(broker: Any, kind: str) -> Any:
     return channel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stream", "classic"])
 def test_another_broker_at_the_same_place_is_not_read_on(tmp_path: Path, kind: str) -> None:
     with jumpmq.running(data_dir=tmp_path / "one") as broker:
@@ -58,6 +59,7 @@ def test_a_broker_that_has_lost_its_data_after_planning_is_not_read(tmp_path: Pa
             read(reader, planned)
 
 
+@pytest.mark.slow
 def test_over_amqp_a_stream_that_is_shorter_than_what_was_read_is_another(broker: Any) -> None:
     channel = declare(broker, "stream")
     fill(channel, "it", 20)
