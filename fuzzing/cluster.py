@@ -76,7 +76,7 @@ class Definer(Client):
             try:
                 channel.basic_publish("", name, b"", mandatory=True)
             except pika.exceptions.UnroutableError:
-                self.unseen.append(f"{name} after {time.monotonic() - BEGAN:.0f} s")
+                self.unseen.append(f"{name} after {time.monotonic() - BEGAN:.1f} s")
             except pika.exceptions.NackError:
                 pass  # its home is down
         with contextlib.closing(self.connect()) as third:

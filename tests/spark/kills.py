@@ -7,8 +7,9 @@ an exchange, and, from streams, into another Parquet table. Spark is a small clu
 dawdle. Every few seconds something is done to it: the driver with all its processes, its JVM, the process that plans, a
 Python worker, an executor or the broker is killed, or stopped for a while and continued; a query is started again on
 other cores; queues are bound, unbound, bound again, deleted, and deleted and declared again; of a broker with several
-processes one is killed, and streams move from one to another. Then all is let in peace until everything is read. Each
-message has to be in each of the four places once, and each of these things done; else the exit status is 1.
+processes one is killed or stopped, or the supervisor alone, and streams move from one to another. Then all is let in
+peace until everything is read. Each message has to be in each of the four places once, and each of these things done;
+else the exit status is 1.
 """
 
 from __future__ import annotations
@@ -208,7 +209,13 @@ class Blows:
             "replace queue": self._replace,
         }
         if of_several:
-            self._kinds |= {"kill home": self._kill_home, "move stream": self._move}
+            self._kinds |= {
+                "kill home": lambda: self._hit_home(signal.SIGKILL),
+                "stop home": lambda: self._hit_home(signal.SIGSTOP),
+                "kill supervisor": self._kill_supervisor,
+                "stop supervisor": self._stop_supervisor,
+                "move stream": self._move,
+            }
 
     @property
     def left_out(self) -> list[str]:
@@ -262,12 +269,28 @@ class Blows:
         self._broker.start()
         return True
 
-    def _kill_home(self) -> bool:
-        """Kill one of the broker's processes."""
+    def _hit_home(self, number: signal.Signals) -> bool:
+        """Kill one of the broker's processes, or stop it for a while."""
         homes = [pid for pid, parent, command in processes() if parent == self._broker.pid and HOME in command]
         if not homes:
             return False
-        os.kill(self._chance.choice(homes), signal.SIGKILL)
+        home = self._chance.choice(homes)
+        os.kill(home, number)
+        if number == signal.SIGSTOP:
+            time.sleep(self._chance.uniform(1, 8))  # others take it for down after five
+            os.kill(home, signal.SIGCONT)
+        return True
+
+    def _kill_supervisor(self) -> bool:
+        """Its processes end by themselves; those of the next one wait for that."""
+        self._broker.kill(alone=True)
+        self._broker.start()
+        return True
+
+    def _stop_supervisor(self) -> bool:
+        os.kill(self._broker.pid, signal.SIGSTOP)
+        time.sleep(self._chance.uniform(1, 6))
+        os.kill(self._broker.pid, signal.SIGCONT)
         return True
 
     def _stop_broker(self) -> bool:

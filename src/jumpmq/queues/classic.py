@@ -221,7 +221,14 @@ class ClassicQueue(Queue):
 
     def push_ahead(self, messages: list[Message]) -> None:
         self.published -= len(messages)
-        self.returned = self.returned or any(message.redelivered for message in messages)
+        self._enter_again(messages)
+
+    def _enter_again(self, messages: list[Message]) -> None:
+        """Have messages enter that may have been delivered before, by another number."""
+        again = [place for place, message in enumerate(messages, self._next_seq) if message.redelivered]
+        if again:
+            self.returned = True
+            self._delivered_seq = max(self._delivered_seq, again[-1])
         self._enter(messages)
 
     def departing(self, messages: list[Message]) -> list[Message]:

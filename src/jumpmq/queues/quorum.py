@@ -217,7 +217,7 @@ class QuorumQueue(ClassicQueue):
         self._failures |= {seq: count for seq, count in enumerate(failures, first_seq) if count is not None}
         for seq, message in enumerate(moved, first_seq):
             self._record_attempts(seq, message.attempts)
-        self._enter(moved)
+        self._enter_again(moved)
         settle_stored(messages)
 
     def unshareable(self) -> str | None:

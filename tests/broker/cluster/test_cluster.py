@@ -19,7 +19,7 @@ from jumpmq.amqp.errors import AMQPError, MetadataTimeout
 from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.cluster import member
 from jumpmq.broker.cluster.compacting import compact
-from jumpmq.broker.cluster.etcd import Etcd, delete, end_of, put
+from jumpmq.broker.cluster.etcd import Etcd, EtcdError, delete, end_of, put
 from jumpmq.broker.cluster.joining import Joining, Membership
 from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.member import LOG
@@ -123,17 +123,20 @@ async def test_a_node_that_was_away_learns_what_has_changed(tmp_path: Path) -> N
             await stopped(first)
 
 
+@pytest.mark.parametrize("trouble", ["none", "etcd did not answer", "a third node is down"])
 @in_loop
 async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     """The others have answered without it. What a client has sent it meanwhile is acted on when it knows."""
     monkeypatch.setattr(member, "LOOKS", (60.0, 60.0))
     with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
         try:
-            first, second = brokers
-            await until(lambda: len(second.running_nodes) == 2)
+            first, second, third = brokers
+            await until(lambda: len(second.running_nodes) == 3)
+            if trouble == "a third node is down":
+                await stopped(third)
             assert second.other_homes is not None
             second.other_homes.links.handlers[LOG] = lambda link, payload: None  # what is told is read too late
 
@@ -148,6 +151,9 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
             publishing = asyncio.create_task(asyncio.to_thread(publish))
             await until(lambda: bool(second.connections))
             await declare(first, "q")
+            if trouble == "etcd did not answer":  # the first call after the stop found its member gone
+                assert second._member is not None
+                second._member._fails(EtcdError("nobody is there"))
             second.pause.late_at = 0.0  # its clock stood still
             declared.set()
             await publishing

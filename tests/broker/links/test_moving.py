@@ -222,6 +222,31 @@ async def test_deliveries_of_a_quorum_queue_are_counted_on(tmp_path: Path) -> No
                 await stopped(broker)
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@in_loop
+async def test_what_was_delivered_is_marked_also_when_all_homes_have_ended_in_order(tmp_path: Path, kind: str) -> None:
+    async with homes(2, tmp_path) as brokers:
+        await declare(brokers[0], "q", **{"x-queue-type": kind})
+        await publish(brokers[0], "", "q", 0, 3)
+        await with_channel(brokers[0], lambda channel: channel.basic_get("q"))
+        await move(brokers[0], "q", 2)
+        await until(lambda: is_over(*brokers))
+        for broker in brokers:
+            await stopped(broker)
+        again = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
+
+        def get(channel: Any) -> list[tuple[int, bool]]:
+            found = [channel.basic_get("q", auto_ack=True) for _ in range(3)]
+            return sorted((int(body), method.redelivered) for method, _, body in found)
+
+        try:
+            found = await with_channel(again[0], get)
+            assert found[0] == (0, True)
+        finally:
+            for broker in again:
+                await stopped(broker)
+
+
 @in_loop
 async def test_back_and_forth(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:

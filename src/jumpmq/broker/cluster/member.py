@@ -68,13 +68,13 @@ PAUSES = 0.1, 1.0
 """Seconds between two attempts to ask etcd, at first and at most."""
 
 LINKS_TIMEOUT = 2.0
-"""Seconds that a start waits for the links to the nodes that live."""
+"""Seconds that a start, and what follows a stop, waits for the links to the nodes that live."""
 
 NOTICED_AFTER = 0.05
 """Seconds after a stop, in which it is seen which links have broken."""
 
-STOP_TIMEOUT = 2.0
-"""Seconds that clients wait at most, after this process was stopped for a while."""
+STOP_TIMEOUT = 5.0
+"""Seconds that clients wait at most, after this process was stopped for a while: for links, and then for etcd."""
 
 LOOKS = 2.5, 0.25
 """Seconds between two looks at the log, where links to all homes are up, and where one is not."""
@@ -247,8 +247,7 @@ class Member:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(STOP_TIMEOUT):
                         await asyncio.sleep(NOTICED_AFTER)
-                        if self.is_connected:  # else nothing can have been decided for long
-                            await self.catch_up()
+                        await self.catch_up()
             finally:
                 if stop == self._stops:
                     with self._turns.turn():
@@ -261,7 +260,7 @@ class Member:
         """Wait a while for links to the nodes that live: an answer to a change waits only for those that are linked."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINKS_TIMEOUT):
-                while not self._addresses.keys() <= set(self._links.homes):
+                while self._unlinked:
                     self._linked.clear()
                     await self._linked.wait()
 
