@@ -306,10 +306,13 @@ class ServerProtocol:
             now: seconds since the epoch.
         """
         if self.state is _CLOSED:
-            return
+            return iter(())
         self._now = now
         self._unread = memoryview(self.take_kept() + octets if self._partial_frame else octets)
         self._borrowed = True
+        return self._read()
+
+    def _read(self) -> Iterator[Event]:
         if self.state is _HEADER:
             if len(self._unread) < 8 and PROTOCOL_HEADER.startswith(bytes(self._unread)):
                 self._keep()

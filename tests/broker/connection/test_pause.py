@@ -1,0 +1,28 @@
+"""All clients wait for a moment, as for a change of rings elsewhere: what each has sent is acted on afterwards."""
+
+import asyncio
+
+from tests.broker.links.test_enqueue import bodies, declare
+from tests.homes import homes, in_loop
+from tests.wire import login
+
+
+@in_loop
+async def test_what_clients_have_sent_meanwhile_is_their_own() -> None:
+    """They share the buffer that is read into."""
+    async with homes(1, durable=False) as (broker,):
+        names = [f"q{number}" for number in range(5)]
+        for name in names:
+            await declare(broker, name)
+        connections = [await asyncio.to_thread(login, broker.port) for _ in names]
+        channels = [await asyncio.to_thread(connection.channel) for connection in connections]
+        for _ in range(2):
+            broker.pause.begin("test")
+            for name, channel in zip(names, channels, strict=True):
+                channel.publish("", name, body=name.encode())
+                await asyncio.sleep(0.02)
+            broker.pause.end("test")
+            await asyncio.sleep(0.02)
+        for connection in connections:
+            await asyncio.to_thread(connection.close)
+        assert {name: bodies(broker, name) for name in names} == {name: [name.encode()] * 2 for name in names}
