@@ -11,7 +11,7 @@ from tests.http.api import API, publish
 from tests.http.running_homes import running_homes, running_nodes
 from tests.waiting import until
 
-from jumpmq.broker.links import moving
+from jumpmq.broker.links import move_tasks, moving
 from jumpmq.http.application import API as API_RESOURCES
 from jumpmq.http.homes.listener import PASSED
 
@@ -334,7 +334,7 @@ def test_rows_for_a_stream_elsewhere_arrive(api, channels, unique):
 
 
 def test_a_move_that_stands_still_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(moving, "TOLD", 0.2)
+    monkeypatch.setattr(move_tasks, "TOLD", 0.2)
     monkeypatch.setattr(moving, "GRACE", 0.1)
     with running_homes(2, tmp_path) as running:
         api = API(running.endpoints.http_url)

@@ -55,6 +55,7 @@ from jumpmq.queues.priorities import PRIORITIES
 from jumpmq.store import Batch, Store, StoreError
 from jumpmq.store.definitions import BEHIND, PARTS, named, numbered, part_of
 from jumpmq.topology import Topology, changes, records
+from jumpmq.topology.definitions import QueueDefinition
 
 if TYPE_CHECKING:
     from jumpmq.broker.cluster.member import Member
@@ -217,7 +218,14 @@ class Broker:
                 await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)
                 self.other_homes.ring_changes.serve(self.topology, self.pause)
                 self.other_homes.usage.serve(self._services.user_limits)
-                self.other_homes.moves.serve(self.topology, self._channels, self.consumer_groups.queue_moved)
+                self.other_homes.moves.serve(
+                    self.topology,
+                    self._channels,
+                    self.consumer_groups.queue_moved,
+                    self._commits.streams,
+                    lambda: self.alarms.disk_free_limit,
+                    self,
+                )
                 self.other_homes.relocating.serve(self.topology, self)
             if (member := self._member) is not None:
                 pause = self.pause
@@ -403,6 +411,7 @@ class Broker:
         if self.other_homes is not None:
             self.other_homes.outbox.restore(self.topology, definitions, batches)
             self.other_homes.taking.restore(self.topology, definitions)
+            self.other_homes.moves.streams.restore(definitions)
             self.other_homes.taking.is_short = lambda: self.alarms.active
             self.other_homes.enqueue.alarms = self.alarms
         if self.store is not None:
@@ -669,6 +678,29 @@ class Broker:
         contents = None if host is None else host.queues.get(queue)
         group = None if contents is None else self.reader_groups.reader_of(contents)
         return None if group is None else group.shown_name
+
+    def begin_move(self, definition: QueueDefinition, home: int) -> bool:
+        """Have a stream here that is to move to another machine be copied there, after which it moves; returns whether
+        it is one. Any other queue moves by a change alone.
+
+        Raises:
+            PreconditionFailed: it cannot.
+        """
+        queue = self.topology.vhosts[definition.vhost].declared[definition.name]
+        if self.other_homes is None or not self.other_homes.moves.streams.is_for(queue, home):
+            return False
+        with self.turns.turn():
+            self.other_homes.moves.streams.begin(queue, home)
+        return True
+
+    def is_copied(self, definition: QueueDefinition) -> bool:
+        """Whether it is a stream that is being copied so."""
+        return self.other_homes is not None and self.other_homes.moves.streams.is_under_way(definition)
+
+    def stop_move(self, definition: QueueDefinition) -> None:
+        """Have a stream here stay that is being copied."""
+        if self.other_homes is not None:
+            self.other_homes.moves.streams.end(self.topology.vhosts[definition.vhost].declared[definition.name])
 
     async def rebalance(self) -> None:
         """Begin to have queues of this home move to homes that have fewer."""

@@ -33,6 +33,8 @@ from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
 from jumpmq.store import Batch, stream_bounds
 from jumpmq.store.definitions import named
 from jumpmq.store.errors import Unreadable
+from jumpmq.store.stream_bounds import Handed
+from jumpmq.store.stream_copy import Extent
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES
 from jumpmq.store.stream_segment import Chunk, messages_of
@@ -110,6 +112,7 @@ class Stream(Queue):
         self._write_at = NEVER  # when the store is told of offsets that have changed
         self._returning = 0  # how many have announced that they put messages back in steps
 
+        self.shown: dict[str, str] = {}  # what its status says besides
         self._awaits = False  # whether its files are to come from another home
         self._entered = self._log.end  # up to where what is behind has entered, as the store knows
         self._entering: list[Message] = []  # what is to be settled there once it is on disk here
@@ -147,6 +150,20 @@ class Stream(Queue):
         if self._journal is not None:
             self._journal.delete(stream_bounds.KIND, str(self.id))
         return self._files.hand_over(self._log, {one.group: one.record() for one in self.offsets})
+
+    @property
+    def handed(self) -> Handed | None:
+        """What :meth:`hand_over` has left with the files, or another home."""
+        return self._log.handed
+
+    @property
+    def extents(self) -> list[Extent]:
+        """What of its segments is on disk."""
+        return self._log.extents
+
+    def path_of(self, first: int) -> Path:
+        """The file of the segment that begins with an offset."""
+        return self._log.path_of(first)
 
     def brought(self, directory: Path) -> Path:
         """See :meth:`~jumpmq.store.stream_files.StreamFiles.brought`."""
@@ -381,6 +398,7 @@ class Stream(Queue):
             "readers": {self.node: len(self._readers)},
             "segments": self._log.segment_count,
             "first_offset": self.first,
+            **self.shown,
         }
 
     # --- consumers ---

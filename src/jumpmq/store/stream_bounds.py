@@ -1,6 +1,8 @@
 """What the store notes of a stream's files, so that a start misses what is no longer there."""
 
 import json
+import os
+from pathlib import Path
 from typing import NamedTuple
 
 KIND = "stream"
@@ -52,6 +54,19 @@ class Handed(NamedTuple):
     def encode(self) -> str:
         """As JSON text."""
         return json.dumps(self, separators=(",", ":"))
+
+    def write(self, directory: Path) -> None:
+        """Have it on disk, in the stream's directory.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        path = directory / f"{HANDED}.new"
+        with path.open("w") as file:
+            file.write(self.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        path.replace(directory / HANDED)
 
     @classmethod
     def decode(cls, text: str) -> "Handed":

@@ -25,7 +25,8 @@ from jumpmq.store.background import Background
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.layout import body_octets
-from jumpmq.store.stream_bounds import Bounds
+from jumpmq.store.stream_bounds import Bounds, Handed
+from jumpmq.store.stream_copy import SegmentCopy
 from jumpmq.store.stream_log import StreamLog, is_foreign
 from jumpmq.store.stream_segment import ChunkPlace, Segment
 from jumpmq.store.writer import WRITTEN, Append, Writer
@@ -197,6 +198,47 @@ class StreamFiles:
                 self._files.close(file)
         self._files.sync_directory(copy)
         return copy
+
+    def coming(self, number: int) -> Path:
+        """The directory for files that are copied here from a stream of another home, which has this number there.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="jumpmq-streams-"))
+        directory = self._directory / f"{number}{COMING}"
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def all_coming(self) -> list[int]:
+        """The numbers of the streams of which there are such directories."""
+        if self._directory is None or not self._directory.is_dir():
+            return []
+        found = [path.name.removesuffix(COMING) for path in self._directory.glob(f"*{COMING}")]
+        return sorted(int(name) for name in found if name.isdigit())
+
+    def forget_coming(self, number: int) -> None:
+        """Delete what has been copied; any thread may call it."""
+        if self._directory is not None:
+            shutil.rmtree(self._directory / f"{number}{COMING}", ignore_errors=True)
+
+    def segment_copy(self, number: int, first: int) -> SegmentCopy:
+        """A segment among such files."""
+        return SegmentCopy(self._files, self.coming(number), first)
+
+    def finish_coming(self, number: int, handed: Handed | None) -> Path:
+        """Have the names of what was copied on disk, and what the other home knew of it, if that is told; returns the
+        directory. Any thread may call it.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        directory = self.coming(number)
+        if handed is not None:
+            handed.write(directory)
+        self._files.sync_directory(directory)
+        return directory
 
     def take_over(self, number: int, directory: Path, name: str = "") -> StreamLog:
         """The log of a stream, which has been empty, with files that :meth:`brought` has found.

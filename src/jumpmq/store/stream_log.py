@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
 from bisect import bisect_right
 from collections import OrderedDict
@@ -21,6 +20,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store.errors import StoreError, Unreadable
 from jumpmq.store.files import Files
 from jumpmq.store.stream_bounds import HANDED, Bounds, Handed
+from jumpmq.store.stream_copy import Extent
 from jumpmq.store.stream_end import StreamEnd, segment_path
 from jumpmq.store.stream_segment import SUFFIX, Chunk, ChunkPlace, Segment, salt_of
 from jumpmq.store.writer import Append
@@ -129,6 +129,15 @@ class StreamLog:
             self._segments[-1].end_at(bounds.end)
         else:
             self._floor = bounds.end
+
+    @property
+    def extents(self) -> list[Extent]:
+        """What is on disk, segment by segment."""
+        return [Extent(segment.first, segment.end, segment.size) for segment in self._segments]
+
+    def path_of(self, first: int) -> Path:
+        """The file of the segment that begins with an offset."""
+        return segment_path(self._directory, first)
 
     @property
     def size(self) -> int:
@@ -280,10 +289,8 @@ class StreamLog:
         """
         self.close()
         self._tell = _nobody  # what a reader that is not done does not find any more is not lost
-        with (self._directory / HANDED).open("w") as file:
-            file.write(Handed(self.bounds, offsets).encode())
-            file.flush()
-            os.fsync(file.fileno())
+        self.handed = Handed(self.bounds, offsets)
+        self.handed.write(self._directory)
         self._files.sync_directory(self._directory)
         return self._directory
 

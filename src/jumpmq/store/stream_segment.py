@@ -241,7 +241,7 @@ class Segment:
     def is_whole(self, row: int) -> bool:
         """Whether a chunk is as it was written."""
         with self._reads() as octets:
-            return _is_whole(octets, self._positions[row])
+            return is_whole(octets, self._positions[row])
 
     def chunk(self, row: int) -> Chunk:
         """Read a chunk.
@@ -257,7 +257,7 @@ class Segment:
 
         position = self._positions[row]
         with self._reads() as file:
-            if not _is_whole(file, position):
+            if not is_whole(file, position):
                 raise StoreError(f"{self.path} is damaged {position} octets from its start")
             octets = memoryview(self._mapped())
         _, _, length, count, first, *_ = HEADER.unpack_from(octets, position)
@@ -319,7 +319,7 @@ class Segment:
     def _next_place(self, octets: FileOctets, size: int) -> ChunkPlace | None:
         """Where the next chunk lies, whether or not it is whole; None behind the last one."""
         position = self._size
-        place = _place(octets, position)
+        place = place_of(octets, position)
         if place is not None and place.first == self.end and place.position + place.length <= size:
             return place
         later = self._places_behind(octets, position)
@@ -335,10 +335,10 @@ class Segment:
         """Whole chunks behind a position at which there is none."""
         end, salt = self.end, self.salt
         while (position := octets.find(_MAGIC_OCTETS, position + 1)) >= 0:
-            if position % ALIGNMENT or (place := _place(octets, position)) is None:
+            if position % ALIGNMENT or (place := place_of(octets, position)) is None:
                 continue
             fits = place.first >= end and place.first + place.rows <= self._limit
-            if fits and salt in (0, place.salt) and _is_whole(octets, position):
+            if fits and salt in (0, place.salt) and is_whole(octets, position):
                 yield place
                 end, salt = place.first + place.rows, place.salt
                 position += place.length - 1
@@ -352,10 +352,10 @@ class Segment:
         """Forget chunks of the last commit from the first on that is not whole."""
         if not self._positions:
             return
-        last = _place(octets, self._positions[-1])
+        last = place_of(octets, self._positions[-1])
         begin = bisect_left(self._positions, last.commit if last is not None else 0)
         rows = next(
-            (row for row in range(begin, len(self._positions)) if not _is_whole(octets, self._positions[row])), None
+            (row for row in range(begin, len(self._positions)) if not is_whole(octets, self._positions[row])), None
         )
         if rows is not None:
             log.warning(
@@ -387,7 +387,7 @@ def salt_of(path: Path) -> int:
 _MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
 
 
-def _place(octets: FileOctets, position: int) -> ChunkPlace | None:
+def place_of(octets: FileOctets, position: int) -> ChunkPlace | None:
     """Where the chunk lies whose header is there, if one is that can be relied on; the chunk need not be whole."""
     head = octets.head(position, HEADER.size)
     if len(head) < HEADER.size:
@@ -396,13 +396,13 @@ def _place(octets: FileOctets, position: int) -> ChunkPlace | None:
     if magic != MAGIC or not count:
         return None
     is_sound = zlib.crc32(head[CHECKED]) == crc
-    if not is_sound and not _is_whole(octets, position):
+    if not is_sound and not is_whole(octets, position):
         return None
     length += HEADER.size + -length % ALIGNMENT
     return ChunkPlace(first, count, position, length, first_time, last_time, commit, salt)
 
 
-def _is_whole(octets: FileOctets, position: int) -> bool:
+def is_whole(octets: FileOctets, position: int) -> bool:
     """Whether a chunk is as it was written."""
     head = octets.head(position, HEADER.size)
     if len(head) < HEADER.size:

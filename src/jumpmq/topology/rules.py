@@ -210,8 +210,6 @@ def refuse_move(topology: Topology, definition: QueueDefinition, home: int) -> N
         raise PreconditionFailed(f"{subject} is on its way already")
     if not definition.is_kept:
         raise PreconditionFailed(f"{subject} cannot be moved: it ends with who uses it, or with its node")
-    if QUEUE_TYPES[definition.type].append_only and topology.node_of(home) != topology.node_of(definition.home):
-        raise PreconditionFailed(f"{subject} cannot be moved to another node: it is a {definition.type}")
 
 
 def _refuse_beyond_limit(vhost: VirtualHost, name: str) -> None:

@@ -16,7 +16,7 @@ from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
-from jumpmq.broker.links import moving
+from jumpmq.broker.links import move_tasks, moving
 from jumpmq.http.warnings import standing_still
 from jumpmq.topology import (
     ConsistentHashExchange,
@@ -314,7 +314,7 @@ async def test_what_a_move_waits_for_is_said_and_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A transaction that is not committed holds what it has acknowledged."""
-    monkeypatch.setattr(moving, "TOLD", 0.2)
+    monkeypatch.setattr(move_tasks, "TOLD", 0.2)
     monkeypatch.setattr(moving, "GRACE", 0.1)
     async with homes(2, tmp_path) as brokers:
         await filled(brokers[0], "q", 5)

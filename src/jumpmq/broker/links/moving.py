@@ -7,8 +7,9 @@ new home through the :mod:`~jumpmq.broker.links.outbox`, and enters the queue, w
 old home has nothing more, and no other home can send it any, another change says so
 (:class:`~jumpmq.topology.changes.EndMove`), and what waits enters, too.
 
-A stream's files are not copied, but handed over, which is why both homes have to be on one machine: when nothing more
-can come to the old home, the new one takes their directory (:data:`HAND`).
+A stream's files are not copied where both homes are on one machine, but handed over: when nothing more can come to the
+old home, the new one takes their directory (:data:`HAND`). To another machine they are copied, nearly all before the
+change (:mod:`jumpmq.broker.links.stream_moves`), the rest when nothing more can come.
 
 All of that is in the definitions and in the stores of both homes: whichever process is killed, it goes on.
 """
@@ -17,11 +18,8 @@ import asyncio
 import logging
 import os
 import struct
-import time
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.deliveries import Deliveries
@@ -31,12 +29,17 @@ from jumpmq.broker.consumer_groups.group import Counts
 from jumpmq.broker.links.figures import MoveFigures
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
+from jumpmq.broker.links.move_tasks import MoveTasks
 from jumpmq.broker.links.outbox import Outbox, ahead_of
+from jumpmq.broker.links.stream_copies import StreamCopies
+from jumpmq.broker.links.stream_moves import Readers, StreamMoves
+from jumpmq.broker.links.stream_offers import CopyRefused, StreamOffers
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.stream import Stream
-from jumpmq.store import StoreError
+from jumpmq.store import Store, StoreError
+from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, MoveQueue, Topology
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
@@ -62,32 +65,20 @@ SLICE = 1000
 PAUSE, ASKED_AGAIN = 0.02, 2.0
 """Seconds until what is waited for is looked at again, and until a home that has not answered is asked again."""
 
-TOLD = 30.0
-"""Seconds without a step forward after which a queue on its way stands still: the log says what it waits for, and again
-each time, and so do warnings and the health check."""
-
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class _Wait:
-    """What a queue on its way waits for, since when by the monotonic clock; ``step`` differs after a step forward."""
-
-    queue: DeclaredQueue | Queue
-    what: str
-    step: int
-    since: float
-
-    def figures(self, seconds: float) -> MoveFigures:
-        """What is shown of it, so long after the last step forward."""
-        queue, leaves = self.queue, isinstance(self.queue, DeclaredQueue)
-        return MoveFigures(queue.vhost, queue.name, leaves, self.what, seconds, seconds >= TOLD)
-
-
 class Moves:
-    """The moves that this home takes part in."""
+    """The moves that this home takes part in.
 
-    def __init__(self, links: Links, turns: Turns, outbox: Outbox) -> None:
+    Args:
+        store: records which streams are to move to another machine; None where everything is in memory.
+
+    Attributes:
+        streams: these.
+    """
+
+    def __init__(self, links: Links, turns: Turns, outbox: Outbox, store: Store | None) -> None:
         self._links = links  # one to each other home
         self._turns = turns  # those of the broker
         self._outbox = outbox  # keeps what is on its way
@@ -95,29 +86,38 @@ class Moves:
         self._channels: Callable[[], Iterable[Channel]]  # all that may hold deliveries
         self._on_moved: Callable[[Queue], object]  # told of a queue that has moved
         self._serves = False  # whether the queues are there
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # by the id that a queue had, and by that which it has
+        self._tasks = MoveTasks()  # by the ids that queues have
+        self._offers = StreamOffers(links, turns)  # has streams be copied to other machines
+        self._copies = StreamCopies(links, turns, self._awaiting)  # copies those of others
+        self.streams = StreamMoves(self._offers, self._tasks, turns, store)
         self._leaving: dict[int, Queue] = {}  # what is here of queues that leave, by the ids that they have
         self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
-        self._waiting: dict[int, _Wait] = {}  # what queues on their way wait for, as the tasks
         links.handlers[ASK] = self._asked
         links.handlers[ANSWER] = self._answer
         links.handlers[HAND] = self._handed
-        self._taking: set[int] = set()  # ids of streams whose files are being taken
+        self._taking: dict[int, asyncio.Task[None]] = {}  # by the ids of streams, take their files
 
     def serve(
         self,
         topology: Topology,
         channels: Callable[[], Iterable[Channel]],
-        on_moved: Callable[[Queue], object] = lambda queue: None,
+        on_moved: Callable[[Queue], object],
+        files: StreamFiles,
+        disk_limit: Callable[[], int],
+        readers: Readers,
     ) -> None:
         """Go on with the moves that are under way, and begin others.
 
         Args:
             channels: lists all that may hold deliveries of queues here.
             on_moved: told of a queue that is at another home, before its consumers are cancelled.
+            files: where streams are.
+            disk_limit: tells the octets of disk that are to stay free.
+            readers: know which queues they have messages of.
         """
         self._topology, self._channels, self._on_moved, self._serves = topology, channels, on_moved, True
         topology.listeners.append(self._follow)
+        self._copies.serve(files, disk_limit)
         for host in topology.vhosts.values():
             for name, departed in host.departed.items():
                 self._leave(host.declared[name])
@@ -125,13 +125,18 @@ class Moves:
             for name, queue in host.queues.items():
                 if not host.declared[name].definition.before:
                     self._follow_up(queue)
+        self.streams.serve(topology, readers)
 
     def stop(self) -> None:
         """Go on in the next run."""
-        for task in self._tasks.values():
+        self._tasks.stop()
+        self._offers.stop()
+        self._copies.stop()
+        for task in self._taking.values():
             task.cancel()
 
     def _follow(self, change: Change, asker: Asker) -> None:
+        self.streams.follow(change)
         match change:
             case MoveQueue(vhost, name) if name in self._topology.vhosts[vhost].departed:
                 if (queue := self._topology.vhosts[vhost].declared[name]).id not in self._leaving:
@@ -142,60 +147,23 @@ class Moves:
                 if declared is not None and declared.id == number and declared.contents is not None:
                     self._follow_up(declared.contents)
             case DeleteQueue(id=number):
-                self._waiting.pop(number, None)
-                if (task := self._tasks.pop(number, None)) is not None:
-                    task.cancel()
+                self._tasks.end(number)
+                self._copies.forget(number)
                 if (contents := self._leaving.pop(number, None)) is not None:
                     if (host := self._topology.vhosts.get(contents.vhost)) is not None:
                         host.departed.pop(contents.name, None)
                     contents.delete()
 
-    def _run(self, queue: DeclaredQueue | Queue, steps: Coroutine[Any, Any, None]) -> None:
-        async def run() -> None:
-            watching = asyncio.get_running_loop().create_task(self._watch(queue))
-            try:
-                await steps
-            except Exception:
-                log.exception("%r stands still on its way from home to home, until this process starts again", queue)
-                self._wait(queue, "its home to start again, after an error that is in the log")
-            else:
-                self._waiting.pop(queue.id, None)
-            finally:
-                watching.cancel()
-            if self._tasks.get(queue.id) is asyncio.current_task():
-                del self._tasks[queue.id]
-
-        self._wait(queue, "a change of definitions")
-        self._tasks[queue.id] = asyncio.get_running_loop().create_task(run())
-
-    def _wait(self, queue: DeclaredQueue | Queue, what: str, step: int = 0) -> None:
-        """Note what a queue waits for; what was noted before holds on if it is the same."""
-        found = self._waiting.get(queue.id)
-        if found is None or (found.what, found.step) != (what, step):
-            self._waiting[queue.id] = _Wait(queue, what, step, time.monotonic())
-
-    async def _watch(self, queue: DeclaredQueue | Queue) -> None:
-        """Say in the log when there is no step forward."""
-        while True:
-            await asyncio.sleep(TOLD)
-            wait = self._waiting.get(queue.id)
-            seconds = 0.0 if wait is None else time.monotonic() - wait.since
-            if wait is not None and seconds >= TOLD:
-                log.warning(
-                    "%r is on its way from home to home, and waits for %s since %d s", queue, wait.what, seconds
-                )
-
     def figures(self) -> list[MoveFigures]:
         """The queues on their way from this home, and to it."""
-        now = time.monotonic()
-        return [one.figures(now - one.since) for one in self._waiting.values()]
+        return self._tasks.figures()
 
     # --- at the old home ---
 
     def _leave(self, queue: DeclaredQueue) -> None:
         contents = self._topology.vhosts[queue.vhost].departed[queue.name]
         self._leaving[queue.id] = contents
-        self._run(queue, self._send(queue, contents, self._topology.applied))
+        self._tasks.run(queue, self._send(queue, contents, self._topology.applied))
 
     async def _send(self, queue: DeclaredQueue, contents: Queue, applied: int) -> None:
         await self._ask(queue, QUESTION.pack(queue.definition.before, applied, False))
@@ -209,7 +177,7 @@ class Moves:
         else:
             assert isinstance(contents, ClassicQueue)
             await self._send_messages(queue, contents, applied)
-        self._wait(queue, "a change of definitions")
+        self._tasks.wait(queue, "a change of definitions")
         pending = self._topology.propose(EndMove(queue.vhost, queue.name, queue.id))
         await decided(pending)
         pending.result()
@@ -220,12 +188,35 @@ class Moves:
         if any(position.unacknowledged for position in contents.offsets):
             await self._take_back(queue, contents)
         await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
+        while contents.behind is not None:  # what came here while it moved here
+            self._tasks.wait(queue, "what came meanwhile to enter", contents.next_seq)
+            await asyncio.sleep(PAUSE)
         await self._turns.committed()
         with self._turns.turn():
             directory = contents.hand_over()
         await self._turns.committed()
+        if self._topology.node_of(home) != self._topology.node_of(self._topology.home):
+            await self._copy_rest(queue, contents)
+            return
         path = os.fsencode(directory.absolute())
         await self._ask(queue, FILES.pack(before, queue.id) + path, [home], HAND)
+
+    async def _copy_rest(self, queue: DeclaredQueue, contents: Stream) -> None:
+        """Have the new home have all of a stream's files."""
+        home, octets = queue.definition.home, sum(extent.size for extent in contents.extents)
+        problem = ""
+
+        def tell(sent: int) -> None:
+            self._tasks.wait(queue, f"home {home} to have a copy of its {octets} octets{problem}", sent)
+
+        while True:
+            try:
+                await self._offers.copied(contents, home, queue.id, tell)
+                return
+            except CopyRefused as error:
+                log.error("the files of %r cannot be copied to home %d: %s; it is tried again", queue, home, error)
+                problem = f", which it could not take: {error}"
+                await asyncio.sleep(ASKED_AGAIN)
 
     async def _send_messages(self, queue: DeclaredQueue, contents: ClassicQueue, applied: int) -> None:
         before, ahead = queue.definition.before, ahead_of(queue)
@@ -243,7 +234,7 @@ class Moves:
         while contents.message_count or contents.dead_count or self._outbox.has_for(ahead.id):
             left = contents.message_count + self._outbox.count_for(ahead.id)
             dead = f"{contents.dead_count} dead letters to be where they go"
-            self._wait(queue, f"home {home} to have {left} messages on disk" if left else dead)
+            self._tasks.wait(queue, f"home {home} to have {left} messages on disk" if left else dead)
             is_full = self._outbox.full_home([ahead.definition.home]) is not None
             if is_full or not self._send_some(contents, ahead):
                 await asyncio.sleep(PAUSE)
@@ -254,7 +245,7 @@ class Moves:
         loop = asyncio.get_running_loop()
         until = loop.time() + GRACE
         while count := contents.unacknowledged_count:
-            self._wait(queue, f"consumers to settle {count} messages, or to commit that they have")
+            self._tasks.wait(queue, f"consumers to settle {count} messages, or to commit that they have")
             if loop.time() >= until:
                 self._claim(contents)
                 until = loop.time() + GRACE
@@ -292,7 +283,7 @@ class Moves:
                 missing = {*(self._links.homes if homes is None else homes)} - answered - {self._topology.home}
                 if not missing:
                     return
-                self._wait(queue, f"home {', '.join(map(str, sorted(missing)))} to answer")
+                self._tasks.wait(queue, f"home {', '.join(map(str, sorted(missing)))} to answer")
                 now = asyncio.get_running_loop().time()
                 if now >= again:
                     again = now + ASKED_AGAIN
@@ -326,20 +317,24 @@ class Moves:
 
     # --- at the new home ---
 
+    def _awaiting(self, number: int) -> Stream | None:
+        """The stream here that waits for the files of one with this number at another home, or in a directory of this
+        number."""
+        for host in self._topology.vhosts.values():
+            for queue in host.queues.values():
+                definition = host.declared[queue.name].definition
+                if isinstance(queue, Stream) and queue.awaits and number in (definition.before, queue.id):
+                    return queue
+        return None
+
     def _handed(self, link: Link, payload: memoryview) -> None:
         question = bytes(payload)
-        before, number = FILES.unpack_from(question)
+        _, number = FILES.unpack_from(question)
         if self._serves and number not in self._taking:  # else it is asked again
-            self._taking.add(number)
             directory = Path(os.fsdecode(question[FILES.size :]))
             taking = asyncio.get_running_loop().create_task(self._take_files(link, question, number, directory))
-            self._tasks[before] = taking
-
-            def taken(task: asyncio.Task[None]) -> None:
-                self._taking.discard(number)
-                self._tasks.pop(before, None)
-
-            taking.add_done_callback(taken)
+            self._taking[number] = taking
+            taking.add_done_callback(lambda task: self._taking.pop(number))
 
     async def _take_files(self, link: Link, question: bytes, number: int, directory: Path) -> None:
         """Take the files of a stream, unless that is done; answers once they are on the disk of this home."""
@@ -360,14 +355,14 @@ class Moves:
 
     def _follow_up(self, contents: Queue) -> None:
         if contents.behind is not None:
-            self._run(contents, self._enter(contents))
+            self._tasks.run(contents, self._enter(contents))
 
     async def _enter(self, contents: Queue) -> None:
         """Have what waits enter the queue."""
         while contents.behind is not None and not contents.deleted:
             before = self._topology.vhosts[contents.vhost].declared[contents.name].definition.before
             what = f"home {home_of(before)} to send what is left there" if before else "what came meanwhile to enter"
-            self._wait(contents, what, contents.next_seq)
+            self._tasks.wait(contents, what, contents.next_seq)
             with self._turns.turn(), self._turns.together():
                 some = contents.follow_up(SLICE)
             await self._turns.committed()

@@ -90,7 +90,7 @@ class OtherHomes:
         self.outbox = Outbox(self.links, turns, account, store)
         self.taking = Taking(self.links, turns, store)
         self.enqueue.on_ready.append(self.outbox.ready)
-        self.moves = Moves(self.links, turns, self.outbox)
+        self.moves = Moves(self.links, turns, self.outbox, store)
         self.relocating = Relocating(self.links, self.outbox)
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links)

@@ -14,9 +14,10 @@ from jumpmq.amqp.errors import AMQPError
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.outbox import Outbox
 from jumpmq.broker.upkeep.slices import decided
+from jumpmq.queues.stream import Stream
 from jumpmq.topology import Change, LeaveHome, MoveQueue, RemoveHome, Topology
 from jumpmq.topology.declared import DeclaredQueue
-from jumpmq.topology.definitions import home_of
+from jumpmq.topology.definitions import QueueDefinition, home_of
 
 AT_ONCE = 20
 """Queues that are on their way at a time."""
@@ -35,6 +36,17 @@ class Clients(Protocol):
 
     def reader_of(self, queue: str, vhost: str) -> str | None:
         """The reader group that has messages of a queue here reserved."""
+
+    def begin_move(self, definition: QueueDefinition, home: int) -> bool:
+        """Have a stream here that is to move to another machine be copied there, after which it moves; returns whether
+        it is one.
+
+        Raises:
+            PreconditionFailed: it cannot.
+        """
+
+    def is_copied(self, definition: QueueDefinition) -> bool:
+        """Whether it is a stream that is being copied so."""
 
     def close_all(self, reason: str) -> int:
         """Close all connections; returns how many there were."""
@@ -91,6 +103,8 @@ class Relocating:
                 return
             if not queue.definition.before and self._topology.vhosts[queue.vhost].declared.get(queue.name) is queue:
                 await self._move(queue)
+            while self._clients.is_copied(queue.definition):  # noqa: ASYNC110
+                await asyncio.sleep(PAUSE)
             while sum(1 for one in self._queues() if home_of(one.definition.before) == own) >= AT_ONCE:  # noqa: ASYNC110
                 await asyncio.sleep(PAUSE)
 
@@ -138,10 +152,17 @@ class Relocating:
         others = self._others()
         if not others:
             return "no other home is up"
+        if isinstance(queue.contents, Stream):  # its files go along, to another machine as a copy
+            own = queue.definition.node
+            others = [home for home in others if self._topology.node_of(home) == own] or others
         home = min(others, key=lambda number: (counts[number], number))
         if queue.shard is not None and self._topology.node_of(home) != queue.definition.node:
             return f"{subject} is a shard of its node"
-        await self._propose(MoveQueue(queue.vhost, queue.name, queue.id, home))
+        try:
+            if not self._clients.begin_move(queue.definition, home):
+                await self._propose(MoveQueue(queue.vhost, queue.name, queue.id, home))
+        except AMQPError as error:
+            return error.text
         return None
 
     def _queues(self) -> list[DeclaredQueue]:

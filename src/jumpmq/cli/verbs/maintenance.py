@@ -58,16 +58,21 @@ LOOK = 0.2
 def drain(session: Session) -> None:
     """Moves the queues of a node to the others, and waits until their messages are there; lists those that stay.
 
-    Streams stay, and queues that end with the node or their connections. Can be interrupted and repeated at will.
+    Queues stay that end with the node or their connections. Can be interrupted and repeated at will.
     """
     node, api = session.node_name, session.api
     session.inform(f"Moving the queues of node {node} to others ...")
     stay: dict[tuple[str, str], str] = {}
+    asked: set[tuple[str, str]] = set()
     told = -1
     while True:
         found = {(one["vhost"], one["name"]): one for one in api.get("queues")}
-        here = [key for key, one in found.items() if one["node"] == node and key not in stay]
-        moving = sum(1 for one in found.values() if one.get("moving_from") == node)
+        for key in asked & found.keys():
+            if (reason := found[key].get("move_failed")) is not None:
+                stay[key] = reason
+        left = [key for key, one in found.items() if one["node"] == node and key not in stay]
+        here = [key for key in left if not found[key].get("moving_to")]
+        moving = len(left) - len(here) + sum(1 for one in found.values() if one.get("moving_from") == node)
         if not here and not moving:
             break
         if len(here) + moving != told:
@@ -76,6 +81,7 @@ def drain(session: Session) -> None:
         for vhost, name in here[: max(0, AT_ONCE - moving)]:
             try:
                 api.post("queues", vhost, name, "actions", body={"action": "move"})
+                asked.add((vhost, name))
             except Refusal as refusal:
                 if "is on its way already" not in str(refusal):
                     stay[vhost, name] = str(refusal)
@@ -118,7 +124,7 @@ def rebalance(
     session.api.post("rebalance", "queues", body={})
     while True:
         time.sleep(LOOK)  # first moves begin
-        moving = sum(1 for one in session.api.get("queues") if one.get("moving_from"))
+        moving = sum(1 for one in session.api.get("queues") if one.get("moving_from") or one.get("moving_to"))
         if not moving:
             break
     session.inform("No queue is on its way any more")

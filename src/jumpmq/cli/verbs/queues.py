@@ -76,8 +76,13 @@ def move_queue(
         raise CommandError("Queue not found", os.EX_USAGE)
     target = {name: value for name, value in (("node", to), ("home", home)) if value is not None}
     session.api.post("queues", session.vhost, queue, "actions", body={"action": "move", **target})
-    while (found := session.api.get("queues", session.vhost, queue)).get("moving_from"):
+    while True:
+        found = session.api.get("queues", session.vhost, queue)
+        if "moving_from" not in found and "moving_to" not in found:
+            break
         time.sleep(LOOK)
+    if (reason := found.get("move_failed")) is not None:
+        raise CommandError(f"Queue '{queue}' stays on node {found['node']}, and could not be moved {reason}")
     session.say(f"Queue '{queue}' is on node {found['node']}")
 
 

@@ -128,8 +128,10 @@ async def act(request: Request) -> Response:
     """``POST /api/queues/{vhost}/{queue}/actions``: ``move`` a queue to another node, or home. ``sync`` and
     ``cancel_sync`` do nothing: there are no mirrors.
 
-    The queue is at its new home at once, and ``moving_from`` says whence messages are still on their way. Without
-    ``node`` or ``home`` it is the home with the fewest queues, on another node if there is one.
+    The queue is at its new home at once, and ``moving_from`` says whence messages are still on their way. A stream
+    stays until another node has a copy of its files: ``moving_to`` says that it is being made, ``move_failed`` why it
+    was not; to move it to where it is ends that. Without ``node`` or ``home`` it is the home with the fewest queues, on
+    another node if there is one.
     """
     definition = requested.queue_definition(request)
     body = await requested.shaped_body(request, ACTION)
@@ -154,6 +156,7 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
     if not homes or not set(homes) <= up:
         raise BadRequest(f"Node {node} could not be contacted" if node is not None else "no other node runs")
     if definition.home in homes:
+        broker.stop_move(definition)
         return
     home = min(homes, key=lambda number: (topology.holdings.queues_by_home[number], number))
     rules.refuse_move(topology, definition, home)
@@ -163,7 +166,10 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
             f"queue '{queue.name}' in vhost '{queue.vhost}' cannot be moved: reader group '{group.shown_name}' has "
             "messages of it; end its query, or release the group"
         )
-    await changing.apply(request, MoveQueue(definition.vhost, definition.name, definition.id, home))
+    if broker.begin_move(definition, home):
+        await broker.committed()
+    else:
+        await changing.apply(request, MoveQueue(definition.vhost, definition.name, definition.id, home))
 
 
 async def rebalance(request: Request) -> Response:

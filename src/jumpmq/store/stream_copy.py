@@ -1,0 +1,108 @@
+"""A segment of a stream that is copied here from another home's disk, piece by piece, and held against its checksums.
+
+What is whole of it at the beginning stays when the copy is interrupted, and the next one goes on behind that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from jumpmq.store.file_octets import FileOctets
+from jumpmq.store.files import Files
+from jumpmq.store.stream_end import segment_path
+from jumpmq.store.stream_segment import is_whole, place_of
+
+SYNCED = 8 << 20
+"""Octets after which what was written is synced: more at once would hold up what others sync meanwhile."""
+
+
+class Extent(NamedTuple):
+    """What is on disk of a segment, and complete.
+
+    Attributes:
+        first, end: its offsets.
+        size: octets of the file.
+    """
+
+    first: int
+    end: int
+    size: int
+
+
+class SegmentCopy:
+    """A segment as far as it has come.
+
+    Args:
+        directory: where it is.
+        first: offset of its first message.
+
+    Attributes:
+        position: octets at the beginning of the file that are whole chunks.
+        end: the offset behind these.
+        size: octets of the file, once all of it was found whole; 0 before.
+    """
+
+    def __init__(self, files: Files, directory: Path, first: int) -> None:
+        self.position = self.size = 0
+        self.end = first
+        self.path = segment_path(directory, first)
+        self._files = files  # the file calls
+        self._salt = 0  # the segment's; 0 until there is a chunk
+        self._written = 0  # up to where
+        self._synced = 0  # up to where that is on disk
+
+    def look(self, seconds: float) -> bool:
+        """Look at chunks behind :attr:`position`, for so long; returns whether there may be more that are whole.
+
+        Raises:
+            OSError: the disk does not give them.
+        """
+        if not self.path.exists():
+            return False
+        until = time.perf_counter() + seconds
+        octets = FileOctets(self.path)
+        while (place := place_of(octets, self.position)) is not None:
+            fits = place.first == self.end and self._salt in (0, place.salt)
+            if not fits or place.position + place.length > len(octets) or not is_whole(octets, self.position):
+                break
+            self.position += place.length
+            self.end, self._salt = place.first + place.rows, place.salt
+            if time.perf_counter() > until:
+                return True
+        return False
+
+    def cut(self) -> None:
+        """Have nothing behind :attr:`position`.
+
+        Raises:
+            OSError: as :meth:`write`.
+        """
+        self._written = self._synced = self.position
+        with self._open() as file:
+            self._files.truncate(file, self.position)
+
+    def write(self, octets: bytes, *, last: bool) -> None:
+        """Write what follows; with the last of it all is on disk.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        with self._open() as file:
+            self._files.write(file, self._written, [octets])
+            self._written += len(octets)
+            if last or self._written - self._synced >= SYNCED:
+                self._files.sync(file)
+                self._synced = self._written
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[int]:
+        """The file, open for one call: a thread that is left alone writes to no other."""
+        file = self._files.open(self.path) if self.path.exists() else self._files.create(self.path)
+        try:
+            yield file
+        finally:
+            self._files.close(file)

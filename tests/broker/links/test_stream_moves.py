@@ -1,0 +1,320 @@
+"""Streams that move to another machine: their files are copied, and nothing is lost, doubled or out of order."""
+
+import asyncio
+import re
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.links.test_enqueue import declare, queue_of, with_channel
+from tests.broker.links.test_moving import is_over, publish, read
+from tests.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.broker import Broker
+from jumpmq.broker.links import stream_copies, stream_moves
+from jumpmq.broker.links.directory import FixedDirectory
+from jumpmq.broker.memory import resources
+from jumpmq.store.files import Files
+from jumpmq.topology import DeleteQueue, SetPolicy
+
+SMALL = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 20_000}
+
+
+def move(broker: Broker, name: str, home: int) -> None:
+    """Have a stream of this node move to another."""
+    assert broker.begin_move(broker.topology.vhosts["/"].declared[name].definition, home)
+
+
+def shown(broker: Broker, name: str) -> dict[str, Any]:
+    """What the status of a stream says of its move."""
+    status = queue_of(broker, name).status()
+    return {key: value for key, value in status.items() if key.startswith("mov")}
+
+
+def copies(directory: Path) -> list[Path]:
+    """What nodes have of streams of others."""
+    return sorted(directory.glob("home-*/streams/*.coming/*"))
+
+
+def segments(directory: Path) -> list[Path]:
+    """The files of streams at the first node."""
+    return sorted(directory.glob("home-1/streams/*/*.segment"))
+
+
+async def over(directory: Path, *brokers: Broker) -> None:
+    """Wait until a stream has moved, and nothing of the move is left."""
+    await until(lambda: is_over(*brokers) and not any(broker.home_figures.state().moves for broker in brokers))
+    await asyncio.gather(*(broker.committed() for broker in brokers))
+    assert not copies(directory)
+
+
+@in_loop
+async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
+    async with nodes(3, tmp_path) as brokers:
+        first, second, third = brokers
+        await declare(first, "s", **SMALL)
+        await publish(third, "", "s", 0, 500)
+        assert len(segments(tmp_path)) > 2
+        stream = queue_of(first, "s")
+        marks = [stream.mark_of(offset) for offset in range(500)]
+        publishing = asyncio.ensure_future(publish(third, "", "s", 500, 300))
+        await asyncio.sleep(0.1)
+        with first.turns.turn():
+            move(first, "s", 2)
+        assert shown(first, "s") == {"moving_to": "two@host"}
+        with pytest.raises(PreconditionFailed, match="is on its way already"):
+            move(first, "s", 3)
+        await publishing
+        await until(lambda: "s" in second.topology.vhosts["/"].queues)
+        await over(tmp_path, *brokers)
+        assert read(second, "s") == [(number, number) for number in range(800)]
+        assert [queue_of(second, "s").mark_of(offset) for offset in range(500)] == marks
+        assert not list((tmp_path / "home-1" / "streams").glob("*/*"))
+        assert shown(second, "s") == {}
+        await publish(first, "", "s", 800, 10)
+        move(second, "s", 1)
+        await until(lambda: "s" in first.topology.vhosts["/"].queues)
+        await over(tmp_path, *brokers)
+        assert read(first, "s") == [(number, number) for number in range(810)]
+        assert not any(broker.losses for broker in brokers)
+
+
+@in_loop
+async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
+    """Those of a group by what they have settled, others by the offset that they give."""
+    async with nodes(2, tmp_path) as brokers:
+        await declare(brokers[0], "s", **SMALL)
+        await publish(brokers[0], "", "s", 0, 50)
+
+        def consume(channel: Any, offset: bool) -> list[tuple[int, int, bool]]:
+            found: list[tuple[int, int, bool]] = []
+            cancelled: list[bool] = []
+            channel.basic_qos(prefetch_count=7)
+
+            def take(channel: Any, delivery: Any, properties: Any, body: bytes) -> None:
+                found.append((properties.headers["x-stream-offset"], int(body), delivery.redelivered))
+                if len(found) == 20:
+                    half[offset].set()
+                if len(found) != 20 or cancelled:
+                    channel.basic_ack(delivery.delivery_tag)
+
+            def begin() -> None:
+                group = {"x-consumer-group": "g", "x-stream-offset": "first"}
+                start = {"x-stream-offset": found[-1][0] + 1 if found else 0}
+                channel.basic_consume("s", take, arguments=start if offset else group)
+
+            def again(frame: Any) -> None:
+                cancelled.append(True)
+                begin()
+
+            channel.add_on_cancel_callback(again)
+            begin()
+            while {number for _, number, _ in found} != set(range(60)):
+                channel.connection.process_data_events(0.05)
+            assert cancelled
+            return found
+
+        half = [threading.Event(), threading.Event()]
+        consuming = [
+            asyncio.ensure_future(with_channel(brokers[1], lambda channel, offset=offset: consume(channel, offset)))
+            for offset in (False, True)
+        ]
+        await asyncio.gather(*(asyncio.to_thread(event.wait) for event in half))
+        move(brokers[0], "s", 2)
+        await until(lambda: "s" in brokers[1].topology.vhosts["/"].queues)
+        await publish(brokers[0], "", "s", 50, 10)
+        for found in await asyncio.wait_for(asyncio.gather(*consuming), 60):
+            assert [(number, number) for number in range(60)] == [one[:2] for one in found if not one[2]]
+
+
+@in_loop
+async def test_what_has_come_stays_when_either_node_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest follows; what a crash has spoiled of the copy is copied again."""
+    monkeypatch.setattr(stream_copies, "PIECE_OCTETS", 1000)
+    written, write = [0], stream_copies.SegmentCopy.write
+    room = threading.Event()
+
+    def slow(self: Any, octets: bytes, *, last: bool) -> None:
+        if written[0] > 30_000:
+            room.wait()
+        write(self, octets, last=last)
+        written[0] += len(octets)
+
+    monkeypatch.setattr(stream_copies.SegmentCopy, "write", slow)
+    known = FixedDirectory("cluster", "s" * 64)
+
+    async def start(home: int) -> Broker:
+        return await started(config_of(home, 2, tmp_path, node=NODES[home - 1]), known)
+
+    first, second = await start(1), await start(2)
+    try:
+        await declare(first, "s", **SMALL)
+        await publish(first, "", "s", 0, 500)
+        octets = sum(extent.size for extent in queue_of(first, "s").extents)  # type: ignore[attr-defined]
+        move(first, "s", 2)
+        await until(lambda: written[0] > 30_000)
+        stopping = asyncio.ensure_future(stopped(second))
+        await asyncio.sleep(0.1)
+        room.set()
+        await stopping
+        before = written[0]
+        assert before < octets
+        copied = copies(tmp_path)[0]
+        spoiled = bytearray(copied.read_bytes())
+        spoiled[-300] ^= 1
+        copied.write_bytes(spoiled)
+        await stopped(first)
+        first = await start(1)
+        assert shown(first, "s") == {"moving_to": "two@host"}
+        second = await start(2)
+        await publish(first, "", "s", 500, 10)
+        await until(lambda: "s" in second.topology.vhosts["/"].queues)
+        await over(tmp_path, first, second)
+        assert read(second, "s") == [(number, number) for number in range(510)]
+        assert written[0] < octets + 10_000
+    finally:
+        room.set()
+        await stopped(second)
+        await stopped(first)
+
+
+@in_loop
+async def test_what_cannot_be_copied_stays_and_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk without room or that fails, and a segment that is damaged; nothing is left at the other node."""
+    async with nodes(2, tmp_path) as brokers:
+        first, second = brokers
+        await declare(first, "s", **SMALL)
+        await publish(first, "", "s", 0, 500)
+
+        async def fails(reason: str) -> None:
+            move(first, "s", 2)
+            await until(lambda: "moving_to" not in shown(first, "s"))
+            assert re.match(f"to node 'two@host': {reason}", shown(first, "s")["move_failed"])
+            assert re.search(f"stays here, as it cannot be moved to node 'two@host': {reason}", caplog.text)
+            await publish(first, "", "s", queue_of(first, "s").next_seq, 10)
+            await until(lambda: not list(tmp_path.glob("home-2/streams/*.coming")))
+            assert not first.home_figures.state().moves
+
+        with monkeypatch.context() as full:
+            full.setattr(resources, "disk_free", lambda directory: 50_000_000)
+            await fails(r"\d+ octets are to be copied, and its disk has room for 0")
+        with monkeypatch.context() as full:
+
+            def no_room(self: Files, file: int, offset: int, buffers: Any) -> None:
+                raise OSError(28, "No space left on device")
+
+            def write(self: Any, octets: bytes, *, last: bool) -> None:
+                no_room(self._files, 0, 0, [octets])
+
+            full.setattr(stream_copies.SegmentCopy, "write", write)
+            await fails("No space left on device")
+        path = segments(tmp_path)[1]
+        whole = path.read_bytes()
+        path.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+        await fails(f"{path.name} is damaged ")
+        path.write_bytes(whole)
+        move(first, "s", 2)
+        await until(lambda: "s" in second.topology.vhosts["/"].queues)
+        await over(tmp_path, first, second)
+        assert read(second, "s") == [(number, number) for number in range(530)]
+
+
+@in_loop
+async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_copies, "PIECE_OCTETS", 1000)
+    write, held, room = stream_copies.SegmentCopy.write, threading.Event(), threading.Event()
+
+    def slow(self: Any, octets: bytes, *, last: bool) -> None:
+        held.set()
+        room.wait()
+        write(self, octets, last=last)
+
+    monkeypatch.setattr(stream_copies.SegmentCopy, "write", slow)
+
+    async def begin() -> None:
+        held.clear()
+        room.clear()
+        move(first, "s", 2)
+        await asyncio.to_thread(held.wait)
+
+    async with nodes(2, tmp_path) as brokers:
+        first, second = brokers
+        try:
+            for _ in range(2):
+                await declare(first, "s", **SMALL)
+                await publish(first, "", "s", 0, 500)
+                await begin()
+                await propose(second, DeleteQueue("/", "s", second.topology.vhosts["/"].declared["s"].id))
+                room.set()
+                await until(lambda: not list(tmp_path.glob("home-2/streams/*.coming")))
+                assert not first.home_figures.state().moves
+            await declare(first, "s", **SMALL)
+            await publish(first, "", "s", 0, 500)
+            await begin()
+            first.stop_move(first.topology.vhosts["/"].declared["s"].definition)
+            room.set()
+            await until(lambda: not list(tmp_path.glob("home-2/streams/*.coming")))
+            assert shown(first, "s") == {}
+            await begin()
+            await propose(second, SetPolicy("/", "p", "^s$", {"max-length-bytes": 40_000}, 0, "streams"))
+            trimmed = queue_of(first, "s").ready_range()
+            assert trimmed[0] > 0
+            room.set()
+            await until(lambda: "s" in second.topology.vhosts["/"].queues)
+            await over(tmp_path, first, second)
+            assert read(second, "s") == [(number, number) for number in range(trimmed[0], 500)]
+            assert not any(broker.losses for broker in brokers)
+        finally:
+            room.set()
+
+
+@in_loop
+async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / "home-2" / "streams" / "77.coming"
+    left.mkdir(parents=True)
+    (left / "00000000000000000000.segment").write_bytes(b"x")
+    monkeypatch.setattr(stream_copies, "LOOK", 0.1)
+    async with nodes(2, tmp_path):
+        await asyncio.sleep(0.3)
+        assert left.exists()
+        monkeypatch.setattr(stream_copies, "KEPT", 0.1)
+        await until(lambda: not left.exists())
+
+
+@pytest.mark.slow
+@in_loop
+async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directories as they are at each step of a move are those of a crash there."""
+    monkeypatch.setattr(stream_moves, "NEAR", 1000)
+    async with nodes(2, tmp_path / "running") as brokers:
+        await declare(brokers[0], "s", **SMALL)
+        await publish(brokers[1], "", "s", 0, 500)
+        move(brokers[0], "s", 2)
+        await brokers[0].committed()
+        publishing = asyncio.ensure_future(publish(brokers[1], "", "s", 500, 100))
+        count = 0
+        while not (publishing.done() and is_over(*brokers)):
+            shutil.copytree(tmp_path / "running", tmp_path / str(count), ignore=shutil.ignore_patterns("links"))
+            count += 1
+            await asyncio.sleep(0.01)
+    known = FixedDirectory("cluster", "s" * 64)
+    for number in range(0, count, max(1, count // 12)):
+        directory = tmp_path / str(number)
+        again = [await started(config_of(home, 2, directory, node=NODES[home - 1]), known) for home in (1, 2)]
+        try:
+            await until(lambda: "s" in again[1].topology.vhosts["/"].queues)  # noqa: B023
+            await over(directory, *again)
+            found = [one for _, one in read(again[1], "s")]
+            assert found == list(range(len(found)))
+            assert len(found) >= 500
+            assert not any(broker.losses for broker in again)
+        finally:
+            for broker in again:
+                await stopped(broker)
