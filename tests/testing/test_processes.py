@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
-from jumpmq.testing import HOST, BrokerError, Installation, JumpMQ, RabbitMQ, listening
+from jumpmq.testing import HOST, BrokerError, Installation, JumpMQ, RabbitMQ, children, listening
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 
@@ -45,3 +46,24 @@ def test_an_empty_folder_has_no_rabbitmq(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_rabbitmq_says_its_version(rabbitmq: RabbitMQ) -> None:
     assert rabbitmq.ctl("version").strip() == rabbitmq.installation.number
     assert listening(rabbitmq.http_port), HOST
+
+
+def test_ports_are_those_of_the_line_that_says_that_it_is_ready() -> None:
+    broker = JumpMQ()
+    broker.log.write_text("WARNING etcd at http://127.0.0.1:1: the connection broke; it is asked again\n")
+    assert not broker._find_ports()
+    with broker.log.open("a") as log:
+        log.write("JumpMQ n@h is ready at amqp://127.0.0.1:2 and http://127.0.0.1:3, data in memory\n")
+    assert broker._find_ports()
+    assert (broker.port, broker.http_port) == (2, 3)
+    broker.close()
+
+
+def test_one_of_several_processes_can_be_killed_alone() -> None:
+    with JumpMQ(arguments=("--workers", "2")) as broker:
+        workers = children(broker.pid)
+        assert len(workers) == 2
+        broker.kill(alone=True)
+        until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+        broker.start()
+        assert listening(broker.port)

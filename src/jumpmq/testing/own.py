@@ -50,11 +50,10 @@ class JumpMQ(BrokerProcess):
     def _find_ports(self) -> bool:
         """Reads the ports from the line that says that the broker is ready, if it is there yet."""
         printed = self.log.read_text(errors="replace").rpartition("\n")[0]
-        amqp = re.search(r"amqp://[^\s/]*:(\d+)", printed)
-        http = re.search(r"http://[^\s/]*:(\d+)", printed)
-        if amqp is None or http is None:
+        found = re.search(r"amqp://[^\s/]*:(\d+)\b.*\bhttp://[^\s/]*:(\d+)", printed)
+        if found is None:
             return False
-        self.port, self.http_port = int(amqp[1]), int(http[1])
+        self.port, self.http_port = int(found[1]), int(found[2])
         return True
 
 

@@ -184,6 +184,37 @@ async def test_an_answer_waits_for_nodes_that_live_without_a_link(tmp_path: Path
 
 
 @in_loop
+async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Etcd may not answer it then."""
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        try:
+            await until(lambda: len(second.running_nodes) == 2)
+            assert second._member is not None and second.other_homes is not None
+
+            async def fails(*arguments: Any) -> Any:
+                raise EtcdError("there is no quorum")
+
+            links = second.other_homes.links
+            links.handlers[LOG] = lambda link, payload: None  # what is told is lost with the link
+            with monkeypatch.context() as patched:
+                patched.setattr(second._member._etcd, "_call", fails)
+                for name in ("q", "r"):
+                    await declare(first, name)
+                assert "r" not in second.topology.vhosts["/"].declared
+                links.handlers[LOG] = second._member._receive
+                link = links.to(1)
+                assert link is not None
+                link.close()
+                await until(lambda: "r" in second.topology.vhosts["/"].declared)
+        finally:
+            for broker in (first, second):
+                await stopped(broker)
+
+
+@in_loop
 async def test_changes_of_many_at_once_have_one_order(tmp_path: Path) -> None:
     """Each of three nodes declares the same queues in another order, and binds them to a ring."""
     with etcd(tmp_path) as members:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -91,6 +92,9 @@ COMPACT_INTERVAL = 10.0
 PART = 100
 """Entries that are read together."""
 
+RECENT = 1000
+"""Changes of the last entries that are kept for homes whose links were down."""
+
 
 class Member:
     """The node. It is the :class:`~jumpmq.broker.links.directory.Directory` of its links, too.
@@ -147,6 +151,8 @@ class Member:
         self._asked = asyncio.Event()  # set when there is something to append
         self._linked = asyncio.Event()  # set when a link is up
         self._early: dict[int, Entry] = {}  # that came before others, by number
+        self._recent: deque[tuple[int, Entry]] = deque()  # the last that were applied
+        self._recent_changes = 0  # how many changes these hold
         self._is_behind = asyncio.Event()  # set when entries are known to be missing here
         self._stops = 0  # how often this process was stopped
         self._tasks: list[asyncio.Task[None]] = []  # run until the node stops
@@ -435,10 +441,17 @@ class Member:
             if following["home"] == self.me.home:
                 for home in self._links.homes:
                     self._say(home, {"number": self.log.entry + 1, "entry": following})
+            self._keep(self.log.entry + 1, following)
             self.log.receive(self.log.entry + 1, following)
         self._early = {one: entry for one, entry in self._early.items() if one > self.log.entry}
         if self._early:
             self._is_behind.set()
+
+    def _keep(self, number: int, entry: Entry) -> None:
+        self._recent.append((number, entry))
+        self._recent_changes += len(entry["changes"])
+        while self._recent_changes > RECENT:
+            self._recent_changes -= len(self._recent.popleft()[1]["changes"])
 
     async def _append(self) -> None:
         while True:
@@ -528,7 +541,14 @@ class Member:
 
     def _up(self, link: Link) -> None:
         self._linked.set()
-        self._say(link.peer, {"applied": self.log.applied})
+        self._say(link.peer, {"applied": self.log.applied, "joins": True})
+
+    def _tell_missed(self, home: int, applied: int) -> None:
+        """Tell a home whose link was down what it has missed, if that is kept here: etcd may not answer it now."""
+        if self._recent and self._recent[0][0] <= applied + 1:
+            for number, entry in self._recent:
+                if number > applied:
+                    self._say(home, {"number": number, "entry": entry})
 
     def _compare(self, home: int, entry: int, digest: int | None) -> None:
         """Of two nodes whose definitions differ, the one with the higher number ends: the other is the older one."""
@@ -556,6 +576,8 @@ class Member:
                 self.log.others_applied(link.peer, number)
                 if number > self.log.entry:
                     self._is_behind.set()
+                if said.get("joins"):
+                    self._tell_missed(link.peer, number)
                 self._compare(link.peer, number, said.get("digest"))
             case {"differs": number}:
                 self._differs(link.peer, number)
