@@ -14,11 +14,12 @@ from tests.homes import NODES, config_of, in_loop, nodes, propose, started, stop
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
-from jumpmq.broker.links import stream_copies, stream_moves
+from jumpmq.broker.links import moving, stream_copies, stream_moves
 from jumpmq.broker.links.directory import FixedDirectory
 from jumpmq.broker.memory import resources
 from jumpmq.store.files import Files
-from jumpmq.topology import DeleteQueue, SetPolicy
+from jumpmq.store.stream_files import StreamFiles
+from jumpmq.topology import DeleteQueue, DeleteVirtualHost, ForgetNode, SetPolicy
 
 SMALL = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 20_000}
 
@@ -83,8 +84,9 @@ async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_consumers_go_on_where_they_were(tmp_path: Path) -> None:
+async def test_consumers_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a group by what they have settled, others by the offset that they give."""
+    monkeypatch.setattr(moving, "GRACE", 0.5)
     async with nodes(2, tmp_path) as brokers:
         await declare(brokers[0], "s", **SMALL)
         await publish(brokers[0], "", "s", 0, 50)
@@ -270,9 +272,77 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
             await until(lambda: "s" in second.topology.vhosts["/"].queues)
             await over(tmp_path, first, second)
             assert read(second, "s") == [(number, number) for number in range(trimmed[0], 500)]
+            move(second, "s", 1)
+            await propose(second, DeleteVirtualHost("/"))
+            await until(lambda: not copies(tmp_path) and not second.home_figures.state().moves)
             assert not any(broker.losses for broker in brokers)
         finally:
             room.set()
+
+
+@in_loop
+async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream has moved; what is published is kept there, and it goes on when there is room."""
+    monkeypatch.setattr(moving, "ASKED_AGAIN", 0.1)
+    is_full, finish = threading.Event(), StreamFiles.finish_coming
+    is_full.set()
+
+    def finish_coming(self: StreamFiles, number: int, handed: Any) -> Path:
+        if handed is not None and is_full.is_set():
+            raise OSError(28, "No space left on device")
+        return finish(self, number, handed)
+
+    monkeypatch.setattr(StreamFiles, "finish_coming", finish_coming)
+    async with nodes(2, tmp_path) as brokers:
+        first, second = brokers
+        await declare(first, "s", **SMALL)
+        await publish(first, "", "s", 0, 500)
+        move(first, "s", 2)
+        what = "which it could not take: No space left on device"
+        await until(lambda: any(what in one.waits_for for one in first.home_figures.state().moves))
+        assert "cannot be copied to home 2: No space left on device; it is tried again" in caplog.text
+        await publish(first, "", "s", 500, 10)
+        is_full.clear()
+        await over(tmp_path, first, second)
+        assert read(second, "s") == [(number, number) for number in range(510)]
+
+
+@in_loop
+async def test_streams_are_rebalanced_and_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_moves, "AT_ONCE", 1)
+    async with nodes(2, tmp_path) as brokers:
+        first, second = brokers
+        names = [f"s{number}" for number in range(6)]
+        for name in names:
+            await declare(first, name, **SMALL)
+            await publish(first, "", name, 0, 20)
+        await first.rebalance()
+        await until(lambda: len(second.topology.vhosts["/"].queues) == 3)
+        await over(tmp_path, first, second)
+        left = list(first.topology.vhosts["/"].queues)
+        assert len(left) == 3
+        for name in left:
+            move(first, name, 2)
+        await until(lambda: len(second.topology.vhosts["/"].queues) == 6)
+        await over(tmp_path, first, second)
+        for name in names:
+            assert read(second, name) == [(number, number) for number in range(20)]
+
+
+@in_loop
+async def test_one_whose_new_node_is_forgotten_stays(tmp_path: Path) -> None:
+    async with nodes(2, tmp_path) as brokers:
+        first, second = brokers
+        await declare(first, "s", **SMALL)
+        await publish(first, "", "s", 0, 20)
+        await stopped(second)
+        move(first, "s", 2)
+        await propose(first, ForgetNode("two@host"))
+        await until(lambda: "moving_to" not in shown(first, "s"))
+        assert shown(first, "s")["move_failed"].endswith("it is not in the cluster any more")
+        assert read(first, "s") == [(number, number) for number in range(20)]
 
 
 @in_loop

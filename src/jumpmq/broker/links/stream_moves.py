@@ -5,8 +5,11 @@ all of the files, the stream moves as other queues do (:mod:`jumpmq.broker.links
 since follows. What keeps the files from being copied ends that, and the stream stays where it is.
 """
 
+import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from jumpmq.amqp.errors import AMQPError, PreconditionFailed
@@ -29,6 +32,12 @@ NEAR = 16 << 20
 
 ROUNDS = 20
 """After so many it moves though more is left: it is written to faster than it is copied."""
+
+AT_ONCE = 2
+"""Streams that are copied to one home at a time; others wait."""
+
+PAUSE = 0.1
+"""Seconds until a stream that waits looks again."""
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +65,7 @@ class StreamMoves:
         self._topology: Topology  # knows the streams
         self._readers: Readers  # know who reads
         self._homes: dict[int, int] = {}  # where streams are to be, by their ids
+        self._copying: Counter[int] = Counter()  # how many are being copied, by home
 
     def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
         """Continue with what was recorded."""
@@ -127,19 +137,25 @@ class StreamMoves:
 
     async def _copy(self, queue: DeclaredQueue, stream: Stream, home: int) -> None:
         """Have nearly all of its files at the other home."""
-        node = self._topology.node_of(home)
-        for _ in range(ROUNDS):
-            before = stream.extents
-            octets = sum(extent.size for extent in before)
+        while self._copying[home] >= AT_ONCE:
+            self._tasks.wait(queue, "other streams to be copied before", self._offers.octets)
+            await asyncio.sleep(PAUSE)
+        self._copying[home] += 1
+        try:
+            for _ in range(ROUNDS):
+                before = stream.extents
+                octets = sum(extent.size for extent in before)
+                await self._offers.copied(stream, home, 0, partial(self._tell, queue, home, octets))
+                if _added(before, stream.extents) <= NEAR:
+                    return
+        finally:
+            self._copying[home] -= 1
 
-            def tell(sent: int, octets: int = octets) -> None:
-                if home not in self._topology.homes:
-                    raise CopyRefused("it is not in the cluster any more")
-                self._tasks.wait(queue, f"node '{node}' to have a copy of its {octets} octets", sent)
-
-            await self._offers.copied(stream, home, 0, tell)
-            if _added(before, stream.extents) <= NEAR:
-                return
+    def _tell(self, queue: DeclaredQueue, home: int, octets: int, sent: int) -> None:
+        if home not in self._topology.homes:
+            raise CopyRefused("it is not in the cluster any more")
+        what = f"node '{self._topology.node_of(home)}' to have a copy of its {octets} octets"
+        self._tasks.wait(queue, what, sent)
 
     def _stay(self, queue: DeclaredQueue, home: int, reason: str) -> None:
         """It does not move."""

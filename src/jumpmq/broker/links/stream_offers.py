@@ -42,9 +42,14 @@ class _Offer:
 
 
 class StreamOffers:
-    """The files of streams here that other homes copy."""
+    """The files of streams here that other homes copy.
+
+    Attributes:
+        octets: how many were sent, in this run.
+    """
 
     def __init__(self, links: Links, turns: Turns) -> None:
+        self.octets = 0
         self._links = links  # one to each other home
         self._turns = turns  # those of the broker
         self._offers: dict[int, _Offer] = {}  # by the id that the stream has here
@@ -121,6 +126,7 @@ class StreamOffers:
                     path = offer.stream.path_of(first)
                     is_there, octets, crc = await asyncio.to_thread(_piece, path, position, length)
                     offer.octets += len(octets)
+                    self.octets += len(octets)
                     with self._turns.turn():
                         link.send(PIECE, GIVEN.pack(number, first, position, crc, is_there), octets)
         finally:
