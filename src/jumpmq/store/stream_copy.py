@@ -50,6 +50,7 @@ class SegmentCopy:
         self.position = self.size = 0
         self.end = first
         self.path = segment_path(directory, first)
+        self._first = first
         self._files = files  # the file calls
         self._salt = 0  # the segment's; 0 until there is a chunk
         self._written = 0  # up to where
@@ -74,6 +75,11 @@ class SegmentCopy:
             if time.perf_counter() > until:
                 return True
         return False
+
+    def begin_again(self) -> None:
+        """What is there is not wanted."""
+        self.position = self.size = self._salt = 0
+        self.end = self._first
 
     def cut(self) -> None:
         """Have nothing behind :attr:`position`.

@@ -97,3 +97,30 @@ def test_a_node_is_drained(again: bool) -> None:
             for name in names:
                 bodies = [int(channel.basic_get(name, auto_ack=True)[2]) for _ in range(20)]
                 assert bodies == list(range(20))
+
+
+@needs_etcd
+def test_a_stream_that_is_damaged_stays() -> None:
+    with SeveralNodes(2) as broker:
+        url = f"http://guest:guest@127.0.0.1:{broker.http_port}"
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+            for number in range(20):
+                channel.basic_publish("", "s", b"%d" % number)
+        (segment,) = broker.directory.glob("**/*.segment")
+        octets = bytearray(segment.read_bytes())
+        octets[500] ^= 1
+        segment.write_bytes(octets)
+        there = queues_of(url)["s"]["node"]
+        reason = f"{segment.name} is damaged 0 octets from its start: offset 0 and others cannot be read"
+        drained = run("jumpmqctl", "-n", there, "drain", "--url", url)
+        assert drained.returncode == 0, drained.stderr
+        assert "1 queues stay on the node:" in drained.stdout
+        assert reason in drained.stdout
+        moved = run("jumpmqctl", "move_queue", "s", "--url", url)
+        assert (moved.returncode, f"Queue 's' stays on node {there}" in moved.stderr) == (69, True)
+        assert reason in moved.stderr
+        stays = run("jumpmqctl", "move_queue", "s", "--to", there, "--url", url)
+        assert stays.stdout.endswith(f"Queue 's' is on node {there}\n")

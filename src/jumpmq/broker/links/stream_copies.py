@@ -32,6 +32,9 @@ WINDOW = 4
 LOOKING = 0.002
 """Seconds for which chunks are checked at a time."""
 
+LOOKED_AT_ROOM = 8 << 20
+"""Octets after which it is looked again whether the disk has room."""
+
 SILENCE = 10.0
 """Seconds without a piece after which it is given up until it is asked for again."""
 
@@ -229,26 +232,25 @@ class StreamCopies:
         await asyncio.to_thread(_drop_others, directory, {segments[first].path for first in wanted})
         for first in segments.keys() - wanted:
             del segments[first]
-        await self._require_room(directory, copy)
+        there = await asyncio.to_thread(lambda: sum(path.stat().st_size for path in directory.iterdir()))
+        await self._require_room(directory, copy, copy.octets - there)
         for extent in copy.extents:
             if segments[extent.first].size != extent.size:
                 await self._fetch(copying, segments[extent.first], extent)
         return await asyncio.to_thread(files.finish_coming, copy.number, copy.handed)
 
-    async def _require_room(self, directory: Path, copy: Copy) -> None:
-        def room() -> tuple[int, int]:
-            there = sum(path.stat().st_size for path in directory.iterdir())
-            return resources.disk_free(directory) - self._limit(), copy.octets - there
-
-        has, needs = await asyncio.to_thread(room)
-        if not copy.to and needs > max(has, 0):
-            raise _Refused(f"{needs} octets are to be copied, and its disk has room for {max(has, 0)}")
+    async def _require_room(self, directory: Path, copy: Copy, octets: int) -> None:
+        """Refuse to copy what leaves less of the disk free than is to stay so; not where the stream has to come."""
+        if not copy.to:
+            room = max(0, await asyncio.to_thread(resources.disk_free, directory) - self._limit())
+            if octets > room:
+                raise _Refused(f"{octets} octets are to be copied, and its disk has room for {room}")
 
     async def _fetch(self, copying: _Copying, segment: SegmentCopy, extent: Extent) -> None:
         """Copy what there is of a segment beyond what has come already."""
         await self._look(copying, segment)
         if segment.end > extent.end or segment.position > extent.size:
-            raise _Refused(f"{segment.path.name} is longer here than there")
+            segment.begin_again()
         await asyncio.to_thread(segment.cut)
         await self._fetch_pieces(copying, segment, extent)
         await self._look(copying, segment)
@@ -276,6 +278,8 @@ class StreamCopies:
                 raise _Interrupted
             written += len(piece.octets)
             await asyncio.to_thread(segment.write, piece.octets, last=written == extent.size)
+            if written // LOOKED_AT_ROOM != (written - len(piece.octets)) // LOOKED_AT_ROOM:
+                await self._require_room(segment.path.parent, copying.copy, extent.size - written)
 
     async def _next_piece(self, copying: _Copying) -> _Piece:
         if not copying.pieces and not copying.is_over:

@@ -108,10 +108,12 @@ class StreamMoves:
         self._run(queue, home)
 
     def end(self, queue: DeclaredQueue) -> None:
-        """Have a stream stay here that is under way."""
+        """Have a stream stay here, if it is under way; why it could not be moved is not shown any more."""
         if (home := self._homes.get(queue.id)) is not None:
             self._tasks.end(queue.id)
             self._stay(queue, home, "")
+        elif isinstance(queue.contents, Stream):
+            queue.contents.shown = {}
 
     def follow(self, change: Change) -> None:
         """A change has taken effect."""
