@@ -256,6 +256,57 @@ def test_decode_deliveries(
             assert decoded(kernel, damaged_octets, 4) == decoded(reference, damaged_octets, 4)
 
 
+def relayed(twin: ModuleType, octets: bytes, at: int, tag: int, frame_max: int, held: bool) -> tuple[Any, ...]:
+    """What is relayed, as plain values."""
+    frames, messages, *rest = twin.relay_deliveries(octets, at, tag, frame_max, "q", "c", held)
+    return frames, [(one.seq, bool(one.redelivered), one.queue, one.consumer) for one in messages], *rest
+
+
+@given(
+    st.lists(st.tuples(MESSAGES, st.binary(max_size=9)), max_size=3),
+    st.lists(st.booleans(), max_size=9),
+    st.integers(1, 1 << 40),
+    st.integers(1, 1 << 40),
+    st.sampled_from([50, 200, 4096]),
+    st.data(),
+)
+def test_relay_deliveries(
+    runs: list[tuple[Any, bytes]],
+    redelivered: list[bool],
+    first_tag: int,
+    new_tag: int,
+    frame_max: int,
+    data: st.DataObject,
+) -> None:
+    """As what is decoded and encoded with the other tags; and alike where some octets are others, or missing."""
+    octets = b"head"
+    for values, tag in runs:
+        messages = made(kernel, values)
+        for number, message in enumerate(messages):
+            message.redelivered = bool(redelivered and redelivered[number % len(redelivered)])
+        octets += b"".join(kernel.encode_deliveries(messages, 3, tag, first_tag, 4096))
+    at = 4
+    while at < len(octets):
+        tag, messages, end = kernel.decode_deliveries(octets, at)
+        found = relayed(kernel, octets, at, new_tag, frame_max, True)
+        frames, held, count, again, relayed_end = found
+        assert found == relayed(reference, octets, at, new_tag, frame_max, True)
+        assert relayed(kernel, octets, at, new_tag, frame_max, False) == (frames, [], count, again, relayed_end)
+        assert frames == b"".join(kernel.encode_deliveries(messages[:count], 3, tag, new_tag, frame_max))
+        assert held == [(one.seq, bool(one.redelivered), "q", "c") for one in messages[:count]]
+        assert again == sum(one.redelivered for one in messages[:count])
+        assert count == len(messages) or frame_max < 4096
+        assert (relayed_end == end) == (count == len(messages))
+        at = end
+    if len(octets) > 4:
+        changed = bytearray(octets)
+        changed[data.draw(st.integers(4, len(octets) - 1))] = data.draw(st.integers(0, 255))
+        short = bytes(changed[: data.draw(st.integers(4, len(octets)))])
+        for damaged in (bytes(changed), short):
+            one = relayed(kernel, damaged, 4, new_tag, frame_max, True)
+            assert one == relayed(reference, damaged, 4, new_tag, frame_max, True)
+
+
 @given(MESSAGES, st.integers(0, 3), st.binary(max_size=255))
 def test_deliveries_with_headers_added(values: list[tuple[Any, ...]], attempts: int, value: bytes) -> None:
     """They come behind the messages' own, which stay as they are; of all messages, or of those of a slot."""

@@ -85,6 +85,20 @@ def claim(pieces: dict[int, dict[int, Any]], tags: list[int], bits: int) -> list
     return claimed
 
 
+def packed_seqs(messages: list[Any]) -> bytes:
+    """Their numbers, in eight octets each, the highest first."""
+    return b"".join(message.seq.to_bytes(8) for message in messages)
+
+
+def claim_packed(pieces: dict[int, dict[int, Any]], packed: bytes, begin: int, bits: int) -> list[Any]:
+    """As :func:`claim`, of the tags that :func:`packed_seqs` has made of them from ``packed[begin]`` on; those that are
+    unknown are passed over."""
+    claimed = []
+    for at in range(begin, len(packed) - 7, 8):
+        claimed += claim(pieces, [int.from_bytes(packed[at : at + 8])], bits)
+    return claimed
+
+
 def split_upto(waiting: dict[int, Any], last: int) -> dict[int, Any]:
     """Take what has a delivery tag up to ``last`` out of a dictionary that is in the order of tags."""
     return {tag: waiting.pop(tag) for tag in list(takewhile(last.__ge__, waiting))}

@@ -146,6 +146,23 @@ def test_claims_end_at_an_unknown_tag(twin: ModuleType, held: set[int], tags: li
 
 
 @TWINS
+@given(held=st.sets(st.integers(1, 40)), tags=st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 45), max_size=30))
+def test_packed_tags_that_are_known_are_claimed(twin: ModuleType, held: set[int], tags: list[int]) -> None:
+    messages = {tag: Message("", b"", b"\0\0", b"") for tag in held.union(tags)}
+    for tag, message in messages.items():
+        message.seq = tag
+    pieces: dict[int, dict[int, Message]] = {}
+    for tag in sorted(held):
+        pieces.setdefault(tag >> 3, {})[tag] = messages[tag]
+    packed = b"head" + twin.packed_seqs([messages[tag] for tag in tags])
+    claimed = twin.claim_packed(pieces, packed, 4, 3)
+    assert [one.seq for one in claimed] == [tag for tag in dict.fromkeys(tags) if tag in held]
+    assert {tag for piece in pieces.values() for tag in piece} == held.difference(tags)
+    assert all(pieces.values())
+    assert twin.claim_packed(pieces, packed[:8], 4, 3) == []
+
+
+@TWINS
 def test_the_highest_number(twin: ModuleType) -> None:
     messages = [Message("", b"", b"\0\0", b"") for _ in range(3)]
     for one, seq in zip(messages, (4, 9, 2), strict=True):

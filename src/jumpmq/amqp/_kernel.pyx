@@ -983,6 +983,7 @@ cdef struct Delivered:
     const uint8_t* body
     Py_ssize_t tag_size, exchange_size, key_size, properties_size, body_size
     uint64_t number
+    Py_ssize_t at_number
     bint redelivered
     Py_ssize_t end
 
@@ -1003,6 +1004,7 @@ cdef bint whole_delivery(const uint8_t* octets, Py_ssize_t size, Py_ssize_t at, 
     if place + 10 > length:
         return False
     found.number = read_longlong(payload + place)
+    found.at_number = at + 7 + place
     found.redelivered = payload[place + 8] != 0
     found.exchange = payload + place + 10
     found.exchange_size = payload[place + 9]
@@ -1073,6 +1075,48 @@ def decode_deliveries(octets, Py_ssize_t at):
     finally:
         PyBuffer_Release(&view)
     return tag, messages, at
+
+
+def relay_deliveries(
+    octets, Py_ssize_t at, uint64_t first_tag, Py_ssize_t frame_max, queue, consumer, bint held
+):
+    cdef Py_buffer view
+    cdef const uint8_t* start
+    cdef uint8_t* copy
+    cdef Delivered found
+    cdef Py_ssize_t end = at, place = 0, count = 0, redelivered = 0
+    cdef bytes tag = None, frames
+    cdef list messages = []
+    cdef Message message
+    PyObject_GetBuffer(octets, &view, PyBUF_SIMPLE)
+    try:
+        start = <const uint8_t*>view.buf
+        while whole_delivery(start, view.len, end, &found):
+            if max(found.properties_size + 12, found.body_size) > frame_max - 8:
+                break
+            if tag is None:
+                tag = PyBytes_FromStringAndSize(<const char*>found.tag, found.tag_size)
+            elif not same(tag, found.tag, found.tag_size):
+                break
+            if held:
+                message = new_message("", b"", b"\0\0", b"", False, 0.0)
+                message.seq = found.number
+                message.redelivered = found.redelivered
+                message.queue = queue
+                message.consumer = consumer
+                messages.append(message)
+            redelivered += found.redelivered
+            count += 1
+            end = found.end
+        frames = PyBytes_FromStringAndSize(<const char*>start + at, end - at)
+    finally:
+        PyBuffer_Release(&view)
+    copy = <uint8_t*>PyBytes_AS_STRING(frames)
+    while whole_delivery(copy, end - at, place, &found):
+        write_longlong(copy + found.at_number, first_tag)
+        first_tag += 1
+        place = found.end
+    return frames, messages, count, redelivered, end
 
 
 def encode_rows(

@@ -504,6 +504,46 @@ def decode_deliveries(octets: bytes | bytearray | memoryview, at: int) -> tuple[
     return consumer, messages, at
 
 
+def relay_deliveries(
+    octets: bytes | bytearray | memoryview,
+    at: int,
+    first_tag: int,
+    frame_max: int,
+    queue: Any,
+    consumer: Any,
+    held: bool,
+) -> tuple[bytes, list[Message], int, int, int]:
+    """The deliveries that :func:`decode_deliveries` finds, as far as their frames are within ``frame_max``, with other
+    delivery tags.
+
+    Args:
+        first_tag: of the first; the others count up from it.
+        queue, consumer: what the messages are said to have.
+        held: whether the messages are asked for.
+
+    Returns:
+        The frames; a message for each if they are ``held``, without content, whose ``seq`` is the former delivery tag;
+        how many deliveries there are; how many of them are redelivered; and where they end.
+    """
+    octets, tags, pieces = bytes(octets), set[bytes](), list[bytes]()
+    messages: list[Message] = []
+    while (found := _whole_delivery(octets, at)) is not None:
+        tag, message, end = found
+        tags.add(tag)
+        if len(tags) > 1 or max(len(message.properties) + 12, len(message.body)) > frame_max - 8:
+            break
+        place = at + 12 + len(tag)
+        pieces.append(octets[at:place] + (first_tag + len(pieces)).to_bytes(8) + octets[place + 8 : end])
+        holding = Message("", b"", b"\0\0", b"")
+        holding.seq, holding.redelivered, holding.queue, holding.consumer = (
+            message.seq, message.redelivered, queue, consumer,
+        )  # fmt: skip
+        messages.append(holding)
+        at = end
+    redelivered = sum(message.redelivered for message in messages)
+    return b"".join(pieces), messages if held else [], len(pieces), redelivered, at
+
+
 def _whole_delivery(octets: bytes, at: int) -> tuple[bytes, Message, int] | None:
     """A delivery at ``octets[at]``, with its consumer tag and its end; None where there is none as a whole."""
     if (method := _whole_frame(octets, at, FRAME_METHOD)) is None or method[:4] != BASIC_DELIVER or len(method) < 16:

@@ -13,6 +13,7 @@ try:
         encode_deliveries,
         encode_rows,
         hash_keys,
+        relay_deliveries,
         routing_keys,
         scan,
     )
@@ -33,6 +34,7 @@ except ImportError:
         encode_deliveries,
         encode_rows,
         hash_keys,
+        relay_deliveries,
         routing_keys,
         scan,
     )
@@ -47,6 +49,7 @@ __all__ = [
     "encode_deliveries",
     "encode_rows",
     "hash_keys",
+    "relay_deliveries",
     "routing_keys",
     "scan",
 ]

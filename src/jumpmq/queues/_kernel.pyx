@@ -125,6 +125,47 @@ def claim(dict pieces, list tags, int bits):
     return claimed
 
 
+def packed_seqs(list messages):
+    cdef Message message
+    cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * len(messages))
+    cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(packed)
+    cdef uint64_t seq
+    cdef int place
+    for message in messages:
+        seq = <uint64_t>message.seq
+        for place in range(8):
+            at[place] = (seq >> (56 - 8 * place)) & 0xFF
+        at += 8
+    return packed
+
+
+def claim_packed(dict pieces, bytes packed not None, Py_ssize_t begin, int bits):
+    cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(packed)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(packed)
+    cdef dict piece = None
+    cdef uint64_t tag, known = 0
+    cdef bint looked = False
+    cdef int place
+    cdef list claimed = []
+    while begin + 8 <= size:
+        tag = 0
+        for place in range(8):
+            tag = (tag << 8) | at[begin + place]
+        begin += 8
+        if not looked or tag >> bits != known:
+            if looked and piece is not None and not piece:
+                del pieces[known]
+            known, looked = tag >> bits, True
+            piece = pieces.get(known)
+        if piece is not None:
+            message = piece.pop(tag, None)
+            if message is not None:
+                claimed.append(message)
+    if piece is not None and not piece:
+        del pieces[known]
+    return claimed
+
+
 def split_upto(dict waiting, unsigned long long last):
     cdef dict taken = {}
     cdef unsigned long long number

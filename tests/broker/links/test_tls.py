@@ -7,10 +7,11 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.links import link as link_module
 from jumpmq.broker.links import tls as tls_module
 from jumpmq.broker.links.directory import Address, FixedDirectory
-from jumpmq.broker.links.link import HEADER, HELLO, PROOF
+from jumpmq.broker.links.link import HEADER, HELLO, KEPT, PROOF, ROOM
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.tls import TLSSockets
 from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
@@ -127,6 +128,34 @@ async def test_records_go_both_ways_in_order() -> None:
         await until(lambda: len(heard) == 6)
         assert [part for home, part in heard if home == 1] == [b"first", big, b"last"]
         assert [part for home, part in heard if home == 3] == [b"first", big, b"last"]
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("seed", range(2))
+def test_records_of_all_sizes_come_whole(loop: Callable[[], asyncio.AbstractEventLoop], seed: int) -> None:
+    """Whatever a read ends with: records that fill the buffer, are longer, or have begun."""
+    random, full = Random(seed), ROOM - HEADER.size
+    sizes = [random.choice([0, 1, 100, 5000, ROOM // 2, full - 1, full, full + 1, KEPT, 3 * KEPT]) for _ in range(200)]
+    sent = [random.randbytes(min(size, 64)) * (size // 64) + bytes(size % 64) for size in sizes]
+
+    async def test() -> None:
+        known, heard = directory(), list[bytes]()
+        async with ends((1, known), (2, known)) as (one, two):
+            two.handlers[64] = lambda link, payload: heard.append(bytes(payload))
+            await until(lambda: one.homes == [2] and two.homes == [1])
+            link = one.to(2)
+            assert link is not None
+            for part in sent:
+                link.send(64, part)
+                if random.random() < 0.3:
+                    link.write()
+                    await asyncio.sleep(random.choice([0, 0.001]))
+            link.write()
+            await until(lambda: len(heard) == len(sent))
+            assert heard == sent
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(test())
 
 
 @in_loop

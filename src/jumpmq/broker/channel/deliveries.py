@@ -5,6 +5,7 @@ and for 40 ms when it goes, and could not be cut in two; pieces change hands who
 bodies are all on disk is parked, and comes back as it was when one of its deliveries is asked for.
 """
 
+import struct
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -12,10 +13,12 @@ from itertools import chain, islice
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import at_once
 from jumpmq.queues.parked import Parked
-from jumpmq.queues.runs import claim, split_upto
+from jumpmq.queues.runs import claim, claim_packed, split_upto
 
 BITS = 12
 """A piece has the tags that differ in so many low bits: to settle one takes a millisecond or two."""
+
+_TAG = struct.Struct("!Q")
 
 WORTH_PARKING = 64
 """Deliveries that a piece has at least that is parked."""
@@ -125,9 +128,17 @@ class Deliveries:
     def claim(self, tags: list[int]) -> list[Message]:
         """Take the deliveries with these tags, up to the first tag that is unknown."""
         if self._parked:
-            for number in {tag >> BITS for tag in tags}:
-                self._piece(number)
+            self._unpark(tags)
         claimed = claim(self._pieces, tags, BITS)  # type: ignore[arg-type]
+        self._count -= len(claimed)
+        return claimed
+
+    def claim_packed(self, packed: bytes, begin: int) -> list[Message]:
+        """Take the deliveries with the tags that lie in ``packed[begin:]``, eight octets each; others are unknown here,
+        and are passed over."""
+        if self._parked:
+            self._unpark(tag for (tag,) in _TAG.iter_unpack(packed[begin:]))
+        claimed = claim_packed(self._pieces, packed, begin, BITS)  # type: ignore[arg-type]
         self._count -= len(claimed)
         return claimed
 
@@ -209,6 +220,11 @@ class Deliveries:
                     self._pieces[number] = _ParkedPiece(list(piece), parked)
                     self._parked += 1
                 yield
+
+    def _unpark(self, tags: Iterable[int]) -> None:
+        """Have an object for each delivery in the pieces of these tags."""
+        for number in {tag >> BITS for tag in tags}:
+            self._piece(number)
 
     def _piece(self, number: int) -> dict[int, Message] | None:
         """The piece of a number, if there is one, with an object for each delivery."""

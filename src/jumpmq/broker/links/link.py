@@ -29,6 +29,12 @@ PROOF = 3
 
 HEADER = struct.Struct("!IB")
 
+ROOM = 1 << 18
+"""Octets that a link reads at once; memory is taken as far as something comes."""
+
+KEPT = 2 << 20
+"""Octets of a buffer at most that is kept when a long record has been read."""
+
 LONGEST = 1 << 30
 """Octets of a record at most."""
 
@@ -70,7 +76,7 @@ Handler = Callable[["Link", memoryview], None]
 """Acts on a record's payload, which is gone when it returns."""
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """One end.
 
     Args:
@@ -118,7 +124,8 @@ class Link(asyncio.Protocol):
         self._on_call = on_call  # takes over where this is a call
         self._call: asyncio.Protocol | None = None  # has taken over
         self._transport: asyncio.Transport  # the socket, as the event loop has it
-        self._unread = bytearray()  # the beginning of a record
+        self._buffer = bytearray(ROOM)  # what is read: records, the last one perhaps in part
+        self._begin = self._end = 0  # where they begin and end in it
         self._unsent: list[bytes | memoryview] = []  # what leaves at the end of the turn
         self._heard = self._spoke = time.monotonic()  # when something came, and was sent
         self._timer: asyncio.TimerHandle | None = None  # for the next look at the clock
@@ -169,41 +176,65 @@ class Link(asyncio.Protocol):
         self._write_at_once(HELLO, self._handshake.hello)
         self._timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT, self._give_up)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
         self._heard = time.monotonic()
-        self._unread += data
+        self._end += nbytes
         with self._turns.turn():
             try:
                 self._take_records()
             except Refused as error:
                 refusals.add(f"a link of {self._origin()} was refused: {error}")
-                self._unread.clear()
-                self._transport.abort()
+                self._break()
             except Exception as error:
                 if self.up:
                     log.exception("the link to home %d is broken by what it brought", self.peer)
                 else:
                     refusals.add(f"a link of {self._origin()} was refused by what it brought: {error!r:.200}")
-                self._unread.clear()
-                self._transport.abort()
+                self._break()
+
+    def _break(self) -> None:
+        self._begin = self._end = 0
+        self._transport.abort()
 
     def _take_records(self) -> None:
-        begin, end = 0, len(self._unread)
-        with memoryview(self._unread) as unread:
-            while end - begin >= HEADER.size and not self._transport.is_closing() and self._call is None:
-                length, kind = HEADER.unpack_from(unread, begin)
+        needed = HEADER.size
+        with memoryview(self._buffer) as octets:
+            while self._end - self._begin >= HEADER.size and not self._transport.is_closing() and self._call is None:
+                length, kind = HEADER.unpack_from(octets, self._begin)
                 if length > (LONGEST if self.up else LONGEST_HELLO):
                     raise ValueError(f"a record of {length} octets")
-                if end - begin < HEADER.size + length:
+                needed = HEADER.size + length
+                if self._end - self._begin < needed:
                     break
-                begin += HEADER.size
-                with unread[begin : begin + length] as payload:
+                with octets[self._begin + HEADER.size : self._begin + needed] as payload:
                     self._act(kind, payload)
-                begin += length
-        del self._unread[:begin]
-        if self._call is not None and self._unread:
-            self._call.data_received(bytes(self._unread))
-            self._unread.clear()
+                self._begin += needed
+                needed = HEADER.size
+            if self._call is not None and self._begin < self._end:
+                self._call.data_received(bytes(octets[self._begin : self._end]))
+                self._begin = self._end
+        self._make_room(needed)
+
+    def _make_room(self, needed: int) -> None:
+        """Have room for a whole record.
+
+        Args:
+            needed: octets of the one that has begun, with its header.
+        """
+        begin, end, size = self._begin, self._end, len(self._buffer)
+        begun = end - begin
+        if needed > size or (size > KEPT and needed <= ROOM):
+            buffer = bytearray(max(needed, ROOM))
+            buffer[:begun] = memoryview(self._buffer)[begin:end]
+            self._buffer = buffer
+        elif begun and (not begin or begin + max(needed, begun + ROOM // 4) <= size):
+            return  # the rest comes behind what has begun
+        else:
+            self._buffer[:begun] = self._buffer[begin:end]
+        self._begin, self._end = 0, begun
 
     def _act(self, kind: int, payload: memoryview) -> None:
         if self.up:

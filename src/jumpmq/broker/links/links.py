@@ -18,7 +18,7 @@ PAUSES = 0.02, 0.1
 Told = Callable[[Link], None]
 """Is told of a link that is up, or down."""
 
-Factory = Callable[[], asyncio.Protocol]
+Factory = Callable[[], asyncio.BaseProtocol]
 
 
 class Ways(Protocol):

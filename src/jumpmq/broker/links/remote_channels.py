@@ -9,7 +9,6 @@ there.
 
 import itertools
 import json
-import struct
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -47,6 +46,7 @@ from jumpmq.broker.links.windows import Owed
 from jumpmq.broker.security.tokens import scopes_of
 from jumpmq.queues import Outcome
 from jumpmq.queues.arguments import Limits
+from jumpmq.queues.runs import packed_seqs
 from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ class Remote:
         """Stands for all queues of its home that a member of a consumer group has deliveries from."""
         return RemoteQueue(self, self.channel.connection.vhost.name, "", 0, Limits.of({}, {}))
 
-    def settle(self, tags: list[int], outcome: Outcome) -> None:
+    def settle(self, messages: list[Message], outcome: Outcome) -> None:
         """Tell what becomes of deliveries."""
         head = SETTLED.pack(self.number, OUTCOMES.index(outcome))
-        self.send(SETTLE, head, struct.pack(f"!{len(tags)}Q", *tags))
+        self.send(SETTLE, head, packed_seqs(messages))
 
     def add(self, consumer: Taker) -> None:
         """A consumer is served at its home."""
@@ -158,15 +158,16 @@ class Remote:
         """Act on frames."""
         at, content = NUMBER.size, None
         while at < len(payload):
-            tag, messages, at = decode_deliveries(payload, at)
-            if messages:
-                self._deliver(str(tag, "utf-8", "surrogateescape"), messages)
-                continue
             kind, _, size = START.unpack_from(payload, at)
             begin = at + START.size
+            if kind == FRAME_METHOD and payload[begin : begin + 4] == _DELIVER:
+                came = at
+                at = self._hand_on(payload, at)
+                if at > came:
+                    continue
             at = begin + size + 1
             if kind == FRAME_METHOD:
-                if bytes(payload[begin : begin + 4]) == _DELIVER:
+                if payload[begin : begin + 4] == _DELIVER:
                     content = _Content.delivered(payload, begin + 4)
                 else:
                     method = m.decode(bytes(payload[begin : begin + size]))
@@ -191,6 +192,19 @@ class Remote:
                     self._deliver(content.tag, [message])
                 content = None
         self.count(len(payload))
+
+    def _hand_on(self, payload: memoryview, at: int) -> int:
+        """Hand on the deliveries to one consumer that begin here, as far as each is there as a whole; returns where
+        they end."""
+        begin = at + START.size + len(_DELIVER) + 1
+        tag = str(payload[begin : begin + payload[begin - 1]], "utf-8", "surrogateescape")
+        consumer = self.consumers.get(tag)
+        if isinstance(consumer, RemoteConsumer):
+            return consumer.relay(payload, at)
+        _, messages, end = decode_deliveries(payload, at)
+        if messages:
+            self._deliver(tag, messages)
+        return end
 
     def _deliver(self, tag: str, messages: list[Message]) -> None:
         consumer = self.consumers.get(tag)

@@ -1,10 +1,11 @@
 """Consumers of queues of other homes, and these queues, as the client's channel sees them."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.amqp.messages import Message, encode_deliveries, relay_deliveries
 from jumpmq.queues import Outcome
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import Held
@@ -35,17 +36,16 @@ class RemoteQueue:
         self.limits = limits
         self._remote = remote  # the channel at its home
         self._returning = 0  # how many have announced that they requeue in steps
-        self._returned: list[int] = []  # tags of what they have requeued
+        self._returned: list[Message] = []  # what they have requeued
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         """See :meth:`jumpmq.queues.Queue.settle`; what a channel held when it is closed its home finds itself."""
         if outcome is Outcome.CONSUMER_GONE:
             return
-        tags = [message.seq for message in messages]
         if outcome is Outcome.REQUEUED and self._returning:
-            self._returned += tags
+            self._returned += messages
         else:
-            self._remote.settle(tags, outcome)
+            self._remote.settle(messages, outcome)
 
     def begin_return(self) -> None:
         """See :meth:`jumpmq.queues.Queue.begin_return`."""
@@ -55,8 +55,8 @@ class RemoteQueue:
         """See :meth:`jumpmq.queues.Queue.end_return`."""
         self._returning -= 1
         if self._returned and not self._returning:
-            tags, self._returned = sorted(self._returned), []
-            self._remote.settle(tags, Outcome.REQUEUED)
+            returned, self._returned = sorted(self._returned, key=attrgetter("seq")), []
+            self._remote.settle(returned, Outcome.REQUEUED)
 
     def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
         """Bodies are not kept here."""
@@ -119,10 +119,26 @@ class RemoteConsumer:
 
     def deliver(self, messages: list[Message]) -> None:
         """Hand the client messages that its home has sent."""
-        self.delivered += len(messages)
-        if not self.no_ack:
-            self.unacknowledged += len(messages)
+        self._count(len(messages))
         hand_on(self, self.channel, self._tag_octets, messages)
+
+    def relay(self, payload: memoryview, at: int) -> int:
+        """Hand the client the deliveries to this consumer that begin at ``payload[at]``, as far as their frames are
+        there, and short enough for the client; returns where they end."""
+        channel = self.channel
+        first, connection, held = channel.next_delivery_tag, channel.connection, not self.no_ack
+        frames, messages, count, redelivered, end = relay_deliveries(
+            payload, at, first, connection.frame_max, self.queue, self, held
+        )
+        if count:
+            self._count(count)
+            send_on(channel, [frames], messages, count, redelivered)
+        return end
+
+    def _count(self, deliveries: int) -> None:
+        self.delivered += deliveries
+        if not self.no_ack:
+            self.unacknowledged += deliveries
 
 
 class Taker(Protocol):
@@ -155,17 +171,34 @@ def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: l
         consumer: holds them until they are acknowledged, if it does that.
         tag: its consumer tag.
     """
-    first = channel.next_delivery_tag
-    channel.next_delivery_tag = first + len(messages)
-    channel.tally.redeliver += sum([message.redelivered for message in messages])
     connection = channel.connection
-    connection.send_deliveries(encode_deliveries(messages, channel.number, tag, first, connection.frame_max))
-    if consumer.no_ack:
-        channel.tally.deliver_no_ack += len(messages)
+    frames = encode_deliveries(messages, channel.number, tag, channel.next_delivery_tag, connection.frame_max)
+    if not consumer.no_ack:
+        for message in messages:
+            message.body = b""  # its home has it
+        set_consumer(messages, consumer)
+    redelivered = sum([message.redelivered for message in messages])
+    send_on(channel, frames, [] if consumer.no_ack else messages, len(messages), redelivered)
+
+
+def send_on(
+    channel: "Channel", frames: list[bytes | memoryview], held: list[Message], count: int, redelivered: int
+) -> None:
+    """Send the client deliveries that came from another home.
+
+    Args:
+        held: them, until they are acknowledged; empty where that is not to be.
+        count: how many there are.
+        redelivered: how many of them are.
+    """
+    first = channel.next_delivery_tag
+    channel.next_delivery_tag = first + count
+    channel.connection.send_deliveries(frames)
+    tally = channel.tally
+    tally.redeliver += redelivered
+    if not held:
+        tally.deliver_no_ack += count
         return
-    channel.tally.deliver += len(messages)
-    channel.held += len(messages)
-    for message in messages:
-        message.body = b""  # its home has it
-    set_consumer(messages, consumer)
-    channel.unacknowledged.add(first, messages)
+    tally.deliver += count
+    channel.held += count
+    channel.unacknowledged.add(first, held)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import struct
 from collections import deque
 from typing import Any, cast
 
@@ -140,11 +139,8 @@ class _Served:
 
     def _settle(self, payload: bytes) -> None:
         _, outcome = SETTLED.unpack_from(payload)
-        tags = struct.unpack_from(f"!{(len(payload) - SETTLED.size) // 8}Q", payload, SETTLED.size)
         channel = self.channel
-        SETTLEMENTS[outcome](
-            channel, channel.unacknowledged.claim([tag for tag in tags if tag in channel.unacknowledged])
-        )
+        SETTLEMENTS[outcome](channel, channel.unacknowledged.claim_packed(payload, SETTLED.size))
 
     @property
     def congested(self) -> bool:

@@ -26,7 +26,7 @@ CONNECT_TIMEOUT = 5.0
 PAUSE = 1.0
 """Seconds before connections are taken again, where none could be: there are no files left, say."""
 
-Factory = Callable[[], asyncio.Protocol]
+Factory = Callable[[], asyncio.BaseProtocol]
 
 
 class TLSSockets:

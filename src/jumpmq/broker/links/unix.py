@@ -11,7 +11,7 @@ from pathlib import Path
 SECRET = "secret"
 """File beside the sockets with what all processes of the broker know, and no other user of the machine."""
 
-Factory = Callable[[], asyncio.Protocol]
+Factory = Callable[[], asyncio.BaseProtocol]
 
 
 class UnixSockets:
