@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.hops import RUN, SMALL, Hops, compiled
+from benchmarks.hops import SMALL, Hops
 from benchmarks.load.client import BUFFER_SIZE, Address, Connection
 from benchmarks.load.options import Load
 from benchmarks.load.processes import Role, together
 from benchmarks.load.roles import consumer, publisher
 from benchmarks.load.traffic import Messages
-from benchmarks.workers import LARGE, LOADS
+from benchmarks.workers import LARGE, LOADS, wakes
 from jumpmq.cli.certificates import make_certificates
 from jumpmq.testing import JumpMQ, children
 
@@ -81,8 +81,8 @@ def crossing(rounds: int) -> None:
     """Print what crosses, beside the model."""
     print("| microseconds of a message | worker 1 | worker 2 | together | model | measured to model |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    with compiled() as rewrite, JumpMQ(arguments=("--workers", "2")) as broker:
-        hops = Hops(rewrite, rounds)
+    with JumpMQ(arguments=("--workers", "2")) as broker:
+        hops = Hops(rounds)
         wake = hops.wake()
         for size, count in COUNTS.items():
             enqueue, relay, near = hops.enqueue(size), hops.relay(size), 0.0
@@ -90,11 +90,12 @@ def crossing(rounds: int) -> None:
                 runs = [run(broker, [where], size, count) for _ in range(rounds + 1)][1:]
                 best = min(runs, key=lambda one: sum(one.cpu))
                 near = near or sum(best.cpu)
+                woken = wakes(wake, "small" if size == SMALL else "large")
                 model = near
                 if where.publisher != where.queue:
-                    model += enqueue + (2 * wake / RUN if size == SMALL else 0)
+                    model += enqueue + woken
                 if where.consumer != where.queue:
-                    model += relay
+                    model += relay + woken
                 cells = [*(f"{one:.2f}" for one in best.cpu), f"{sum(best.cpu):.2f}", f"{model:.2f}"]
                 print(f"| {size:,} octets, {title} | {' | '.join(cells)} | {sum(best.cpu) / model:.2f} |", flush=True)
 

@@ -6,18 +6,15 @@ The processes do nothing else; what the broker has a codec for is done by it.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import socket
 import struct
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from typing import cast
 
 import uvloop
@@ -26,8 +23,10 @@ from benchmarks.load.client import METHOD, method
 from benchmarks.load.processes import Clock, Figures, Role, together
 from benchmarks.load.traffic import Messages
 from jumpmq.amqp.events import Publish
-from jumpmq.amqp.messages import Message, encode_deliveries, scan
+from jumpmq.amqp.messages import Message, encode_deliveries, relay_deliveries, scan
 from jumpmq.amqp.protocol import FRAME_MAX
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.queues.runs import packed_seqs
 
 SMALL = 100
 """Octets of a small body."""
@@ -39,7 +38,7 @@ ACK = method(1, 60, 80, struct.pack(">QB", 1, 0))
 ENTRY = json.dumps({"change": "DeclareQueue", "of": "x" * 250}).encode()
 """A change of definitions, of a usual size."""
 
-Rewrite = Callable[[bytearray, int], int]
+Use = Callable[[bytearray, int], int]
 """Given octets and how many there are, deals with the whole frames among them and returns how many octets those are."""
 
 
@@ -47,12 +46,10 @@ class Hops:
     """Measures.
 
     Args:
-        rewrite: what a process between does to the frames that it passes on.
         rounds: how often each is measured; the least counts, as neighbours only add to it.
     """
 
-    def __init__(self, rewrite: Rewrite, rounds: int) -> None:
-        self._rewrite = rewrite
+    def __init__(self, rounds: int) -> None:
         self._rounds = rounds
 
     def enqueue(self, size: int) -> float:
@@ -84,28 +81,60 @@ class Hops:
         return sum(self._cost(lambda: pair(send, receive), batches * len(messages)))
 
     def relay(self, size: int) -> float:
-        """A delivery, one of many: it goes through a process more, which writes channel and tag into it."""
+        """A delivery, one of many, and its acknowledgement: it goes through a process more, which gives it a tag of its
+        own, and remembers it until it is acknowledged; this goes back."""
         messages, _ = published(size)
         octets = b"".join(bytes(part) for part in encode_deliveries(messages, 1, b"consumer", 1, FRAME_MAX))
         batches = max(1, OCTETS // 4 // len(octets))
-        return self._more(octets, batches, self._rewrite) / (batches * len(messages))
+        total = len(octets) * batches
+
+        def through() -> Sequence[Role]:
+            home, near = socket.socketpair()
+            far, client = tcp()
+
+            def send(gate: socket.socket) -> None:
+                for _ in range(batches):
+                    gate.sendall(octets)
+                    with suppress(BlockingIOError):
+                        gate.recv(READ, socket.MSG_DONTWAIT)  # acknowledgements
+
+            def between(gate: socket.socket) -> None:
+                tag, held = 1, Deliveries()
+
+                def take(buffer: bytearray, filled: int) -> int:
+                    nonlocal tag
+                    with memoryview(buffer)[:filled] as view:
+                        frames, found, count, _, end = relay_deliveries(view, 0, tag, FRAME_MAX, None, None, True)
+                    held.add(tag, found)
+                    tag += count
+                    far.sendall(frames)
+                    gate.sendall(packed_seqs(held.take_upto(tag - 1).messages()))
+                    return end
+
+                pass_on(gate, total, take)
+
+            return [role(home, send), role(near, between), role(client, lambda gate: pass_on(gate, total))]
+
+        return self._more(octets, batches, through) / (batches * len(messages))
 
     def octets(self) -> float:
         """An octet goes through a process more, which looks at nothing."""
-        return self._more(bytes(READ), OCTETS // READ, lambda buffer, filled: filled) / OCTETS
+        batches = OCTETS // READ
 
-    def acknowledge(self) -> float:
-        """A method that acknowledges one delivery goes through a process more; so little is saved that none counts."""
-        batches = 2_000
-        total = len(ACK) * RUN * batches
+        def through() -> Sequence[Role]:
+            home, near = socket.socketpair()
+            far, client = tcp()
 
-        def between(near: socket.socket) -> None:
-            for _ in range(batches):
-                buffer = bytearray(ACK * RUN)
-                self._rewrite(buffer, len(buffer))
-                near.sendall(buffer)
+            def send(gate: socket.socket) -> None:
+                for _ in range(batches):
+                    gate.sendall(bytes(READ))
 
-        return sum(self._cost(lambda: pair(between, lambda far: pass_on(far, total)), batches * RUN))
+            def between(gate: socket.socket) -> None:
+                pass_on(gate, OCTETS, target=far)
+
+            return [role(home, send), role(near, between), role(client, lambda gate: pass_on(gate, OCTETS))]
+
+        return self._more(bytes(READ), batches, through) / OCTETS
 
     def wake(self) -> float:
         """A few octets are written and read by event loops: the receipt of a batch, say."""
@@ -141,29 +170,16 @@ class Hops:
         """Milliseconds from a change that one worker proposes until all have applied it: the first syncs it."""
         return min(_barrier(workers) for _ in range(self._rounds)) * 1e3
 
-    def _more(self, octets: bytes, batches: int, rewrite: Rewrite) -> float:
-        """What it takes more to send octets by Unix socket to a process that sends them to TCP, than there at once."""
-        total = len(octets) * batches
+    def _more(self, octets: bytes, batches: int, through: Callable[[], Sequence[Role]]) -> float:
+        """What it takes the first two of these processes more to send octets on than it takes to send them to TCP."""
 
-        def send(near: socket.socket) -> None:
+        def send(far: socket.socket) -> None:
             for _ in range(batches):
-                near.sendall(octets)
-
-        def receive(far: socket.socket) -> None:
-            pass_on(far, total)
-
-        def through() -> Sequence[Role]:
-            home, near = socket.socketpair()
-            far, client = tcp()
-
-            def between(gate: socket.socket) -> None:
-                pass_on(gate, total, rewrite, far)
-
-            return [role(home, send), role(near, between), role(client, receive)]
+                far.sendall(octets)
 
         def direct() -> Sequence[Role]:
             far, client = tcp()
-            return [role(far, send), role(client, receive)]
+            return [role(far, send), role(client, lambda gate: pass_on(gate, len(octets) * batches))]
 
         home, between, _ = self._cost(through, 1)
         return home + between - self._cost(direct, 1)[0]
@@ -172,25 +188,6 @@ class Hops:
         """Of each process, for one of so many units."""
         runs = [[each["cpu"] / units * 1e6 for each in together(roles())] for _ in range(self._rounds)]
         return [min(column) for column in zip(*runs, strict=True)]
-
-
-@contextmanager
-def compiled() -> Iterator[Rewrite]:
-    """``frames.c``, which writes a channel number and delivery tags into frames."""
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "frames.so"
-        source = Path(__file__).with_name("frames.c")
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
-        relay = ctypes.CDLL(str(library)).relay
-        relay.restype = ctypes.c_size_t
-        relay.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint16, ctypes.c_void_p]
-        tag = ctypes.c_uint64()
-
-        def rewrite(buffer: bytearray, filled: int) -> int:
-            place = (ctypes.c_char * len(buffer)).from_buffer(buffer)
-            return int(relay(ctypes.addressof(place), filled, 7, ctypes.byref(tag)))
-
-        yield rewrite
 
 
 def published(size: int) -> tuple[list[Message], bytes]:
@@ -227,7 +224,7 @@ def role(connection: socket.socket, work: Callable[[socket.socket], None]) -> Ro
 def pass_on(
     source: socket.socket,
     total: int,
-    use: Rewrite = lambda buffer, filled: filled,
+    use: Use = lambda buffer, filled: filled,
     target: socket.socket | None = None,
 ) -> None:
     """Receive so many octets, a read at a time, and send on what was used of each."""

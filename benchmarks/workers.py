@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.hops import RUN, SMALL, Hops, compiled
+from benchmarks.hops import RUN, SMALL, Hops
 from benchmarks.load.client import Address, Connection
 from benchmarks.load.traffic import Messages
 from jumpmq.amqp.protocol import FRAME_MAX
@@ -49,7 +49,6 @@ class Costs(NamedTuple):
     routing: float
     enqueue: dict[str, float]
     relay: dict[str, float]
-    acknowledge: float
     octet: float
     wake: float
 
@@ -63,20 +62,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     plain, tls, routing = of_one_process(rounds)
-    with compiled() as rewrite:
-        hops = Hops(rewrite, rounds)
-        sizes = {"small": SMALL, "large": LARGE}
-        costs = Costs(
-            plain,
-            tls,
-            routing,
-            {name: hops.enqueue(size) for name, size in sizes.items()},
-            {name: hops.relay(size) for name, size in sizes.items()},
-            hops.acknowledge(),
-            hops.octets(),
-            hops.wake(),
-        )
-        print(parts(costs, hops.hand_over(), {workers: hops.barrier(workers) for workers in WORKERS}))
+    hops = Hops(rounds)
+    sizes = {"small": SMALL, "large": LARGE}
+    costs = Costs(
+        plain,
+        tls,
+        routing,
+        {name: hops.enqueue(size) for name, size in sizes.items()},
+        {name: hops.relay(size) for name, size in sizes.items()},
+        hops.octets(),
+        hops.wake(),
+    )
+    print(parts(costs, hops.hand_over(), {workers: hops.barrier(workers) for workers in WORKERS}))
     print(f"\n| times one process | {' | '.join(f'{n} workers' for n in WORKERS)} |\n| --- |{' ---: |' * len(WORKERS)}")
     for title, line in LINES.items():
         print(f"| {title} | {' | '.join(f'{line(costs, n):.1f}' for n in WORKERS)} |")
@@ -169,9 +166,8 @@ def parts(costs: Costs, hand_over: float, barriers: dict[int, float]) -> str:
         "with TLS, a connection opened and closed": costs.tls["connections"],
         "to enqueue over a link, 100 octets": costs.enqueue["small"],
         "to enqueue over a link, 100 KB": costs.enqueue["large"],
-        "to relay a delivery, 100 octets": costs.relay["small"],
-        "to relay a delivery, 100 KB": costs.relay["large"],
-        "to relay an acknowledgement of one delivery": costs.acknowledge,
+        "to relay a delivery and its acknowledgement, 100 octets": costs.relay["small"],
+        "to relay a delivery and its acknowledgement, 100 KB": costs.relay["large"],
         "to relay 100 KB unread": costs.octet * LARGE,
         "a write and a read of event loops": costs.wake,
         "a socket handed over": hand_over,
@@ -190,20 +186,26 @@ def away(workers: int) -> float:
     return (workers - 1) / workers
 
 
-def random_placement(costs: Costs, workers: int) -> float:
-    batch = RUN / workers
-    hop = costs.enqueue["small"] + 2 * costs.wake / batch + costs.relay["small"]
-    return workers * costs.plain["small"] / (costs.plain["small"] + away(workers) * hop)
+def wakes(wake: float, load: str, workers: int = 1) -> float:
+    """What it takes for each message to wake who has to act on it, and who hears of that: there are as many together
+    as a read of a busy connection brings for each worker, or as fit into a Unix socket."""
+    return 2 * wake * workers / RUN if load == "small" else 2 * wake / 2
 
 
-def singly_acknowledged(costs: Costs, workers: int) -> float:
-    batch = RUN / workers
-    hop = costs.enqueue["small"] + 2 * costs.wake / batch + costs.relay["small"] + costs.acknowledge
-    return workers * costs.plain["small"] / (costs.plain["small"] + away(workers) * hop)
+def placed_at_random(load: str) -> Line:
+    def line(costs: Costs, workers: int) -> float:
+        return workers * costs.plain[load] / (costs.plain[load] + away(workers) * both_ways(costs, load, workers))
+
+    return line
+
+
+def both_ways(costs: Costs, load: str, workers: int) -> float:
+    """What it takes that a message goes to its queue over a link, and from there over one."""
+    return costs.enqueue[load] + costs.relay[load] + 2 * wakes(costs.wake, load, workers)
 
 
 def consumers_at_home(costs: Costs, workers: int) -> float:
-    hop = costs.enqueue["small"] + 2 * costs.wake * workers / RUN
+    hop = costs.enqueue["small"] + wakes(costs.wake, "small", workers)
     return workers * costs.plain["small"] / (costs.plain["small"] + away(workers) * hop)
 
 
@@ -218,11 +220,6 @@ def one_worker_with_queues(costs: Costs, workers: int) -> float:
     return costs.plain["small"] / max(queues, each)
 
 
-def large_random(costs: Costs, workers: int) -> float:
-    hop = costs.enqueue["large"] + costs.relay["large"]
-    return workers * costs.plain["large"] / (costs.plain["large"] + away(workers) * hop)
-
-
 def confirmed_singly(costs: Costs, workers: int) -> float:
     """Confirms are gathered in each worker and in each pair of them, so batches shrink."""
     hop = costs.enqueue["small"] + 2 * costs.wake / max(1.0, TOGETHER / workers**2)
@@ -233,8 +230,7 @@ def tls_random(load: str) -> Line:
     """As with random placement, where reading takes so much more."""
 
     def line(costs: Costs, workers: int) -> float:
-        hop = costs.enqueue[load] + costs.relay[load] + 2 * costs.wake * (workers / RUN if load == "small" else 0.25)
-        return workers * costs.tls[load] / (costs.tls[load] + away(workers) * hop)
+        return workers * costs.tls[load] / (costs.tls[load] + away(workers) * both_ways(costs, load, workers))
 
     return line
 
@@ -264,12 +260,11 @@ def tls_aside(load: str) -> Line:
 
 
 LINES: dict[str, Line] = {
-    "one virtual host, queues placed at random": random_placement,
-    "the same, each delivery acknowledged by itself": singly_acknowledged,
+    "one virtual host, queues placed at random": placed_at_random("small"),
     "consumers at the workers of their queues": consumers_at_home,
     "virtual hosts apart": apart,
     "all queues at one worker, the others read and route": one_worker_with_queues,
-    "100 KB, placed at random": large_random,
+    "100 KB, placed at random": placed_at_random("large"),
     "1,000 connections confirmed singly, placed at random": confirmed_singly,
     "TLS, 100 octets, placed at random": tls_random("small"),
     "TLS, 100 KB, placed at random": tls_random("large"),
