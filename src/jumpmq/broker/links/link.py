@@ -8,6 +8,7 @@ it.
 
 import asyncio
 import logging
+import socket
 import struct
 import time
 from collections.abc import Callable
@@ -28,6 +29,9 @@ PROOF = 3
 """Kind of the second record: it proves that who sends it knows the secret."""
 
 HEADER = struct.Struct("!IB")
+
+UNIX_BUFFER = 1 << 20
+"""Octets that a Unix socket may hold, where the machine allows it: several large messages at once."""
 
 ROOM = 1 << 18
 """Octets that a link reads at once; memory is taken as far as something comes."""
@@ -172,6 +176,9 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        found = transport.get_extra_info("socket")
+        if found.family == socket.AF_UNIX:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_BUFFER)
         self._handshake = self._make_handshake(self._transport)
         self._write_at_once(HELLO, self._handshake.hello)
         self._timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT, self._give_up)
