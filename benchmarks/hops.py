@@ -12,10 +12,12 @@ import socket
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import cycle, islice
 from multiprocessing.synchronize import Barrier
-from typing import cast
+from typing import Any, cast
 
 import uvloop
 
@@ -32,6 +34,8 @@ SMALL = 100
 """Octets of a small body."""
 READ = 1 << 20
 OCTETS = 400 << 20
+COLD = 32 << 20
+"""Octets that no cache of a processor holds: what a queue holds has left it."""
 RUN = 400
 """Small messages that one read of a busy connection brings."""
 ACK = method(1, 60, 80, struct.pack(">QB", 1, 0))
@@ -58,18 +62,20 @@ class Hops:
         batches = max(1, OCTETS // 4 // len(octets))
 
         def send(near: socket.socket) -> None:
-            for _ in range(batches):
+            for copy in from_memory(octets, batches):
                 encode_deliveries(messages, 1, b"", 1, FRAME_MAX)  # of a publish there is no encoder; it would do this
-                near.sendall(octets)
+                near.sendall(copy)
 
         def receive(far: socket.socket) -> None:
             found = 0
+            held: deque[list[Any]] = deque(maxlen=COLD // len(octets))  # as in a queue: others get new memory
 
             def take(buffer: bytearray, filled: int) -> int:
                 nonlocal found
                 begin, used = 0, -1
                 while used:
                     events, used = scan(memoryview(buffer)[begin:filled], FRAME_MAX, 0.0)
+                    held.append(events)
                     for event in events:  # what a read cuts in two comes as single frames
                         found += len(event.messages) if isinstance(event, Publish) else event.type == METHOD
                     begin += used
@@ -93,8 +99,8 @@ class Hops:
             far, client = tcp()
 
             def send(gate: socket.socket) -> None:
-                for _ in range(batches):
-                    gate.sendall(octets)
+                for copy in from_memory(octets, batches):
+                    gate.sendall(copy)
                     with suppress(BlockingIOError):
                         gate.recv(READ, socket.MSG_DONTWAIT)  # acknowledgements
 
@@ -126,8 +132,8 @@ class Hops:
             far, client = tcp()
 
             def send(gate: socket.socket) -> None:
-                for _ in range(batches):
-                    gate.sendall(bytes(READ))
+                for copy in from_memory(bytes(READ), batches):
+                    gate.sendall(copy)
 
             def between(gate: socket.socket) -> None:
                 pass_on(gate, OCTETS, target=far)
@@ -174,8 +180,8 @@ class Hops:
         """What it takes the first two of these processes more to send octets on than it takes to send them to TCP."""
 
         def send(far: socket.socket) -> None:
-            for _ in range(batches):
-                far.sendall(octets)
+            for copy in from_memory(octets, batches):
+                far.sendall(copy)
 
         def direct() -> Sequence[Role]:
             far, client = tcp()
@@ -194,6 +200,11 @@ def published(size: int) -> tuple[list[Message], bytes]:
     """Messages of one batch, and their octets as a client publishes them."""
     octets = Messages("load", size, 1_000_000, persistent=False).encode(0, RUN if size == SMALL else 4, FRAME_MAX)
     return [message for event in scan(octets, FRAME_MAX, 0.0)[0] for message in event.messages], octets
+
+
+def from_memory(octets: bytes, count: int) -> Iterator[bytes]:
+    """So many copies, of which no cache holds the next one."""
+    return islice(cycle([bytes(bytearray(octets)) for _ in range(COLD // len(octets) + 1)]), count)
 
 
 def pair(near: Callable[[socket.socket], None], far: Callable[[socket.socket], None]) -> Sequence[Role]:
