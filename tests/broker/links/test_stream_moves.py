@@ -16,6 +16,7 @@ from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
 from jumpmq.broker.links import moving, stream_copies, stream_moves
 from jumpmq.broker.links.directory import FixedDirectory
+from jumpmq.broker.links.stream_offers import StreamOffers
 from jumpmq.broker.memory import resources
 from jumpmq.store.files import Files
 from jumpmq.store.stream_files import StreamFiles
@@ -219,11 +220,13 @@ async def test_what_cannot_be_copied_stays_and_serves(
         whole = path.read_bytes()
         path.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
         await fails(f"{path.name} is damaged ")
+        path.unlink()
+        await fails(f"{path.name} is not there any more")
         path.write_bytes(whole)
         move(first, "s", 2)
         await until(lambda: "s" in second.topology.vhosts["/"].queues)
         await over(tmp_path, first, second)
-        assert read(second, "s") == [(number, number) for number in range(530)]
+        assert read(second, "s") == [(number, number) for number in range(540)]
 
 
 @in_loop
@@ -307,6 +310,35 @@ async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
         is_full.clear()
         await over(tmp_path, first, second)
         assert read(second, "s") == [(number, number) for number in range(510)]
+
+
+@in_loop
+async def test_what_is_lost_at_the_last_moment_is_told_and_the_rest_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last segment is gone when what has come since is copied."""
+    copied = StreamOffers.copied
+
+    async def losing(self: StreamOffers, stream: Any, home: int, to: int, tell: Any) -> None:
+        if to:
+            segments(tmp_path)[-1].unlink()
+        await copied(self, stream, home, to, tell)
+        if not to:
+            await publish(first, "", "s", 500, 10)
+
+    monkeypatch.setattr(StreamOffers, "copied", losing)
+    async with nodes(2, tmp_path) as brokers:
+        first, second = brokers
+        await declare(first, "s", **SMALL)
+        await publish(first, "", "s", 0, 500)
+        move(first, "s", 2)
+        await until(lambda: "s" in second.topology.vhosts["/"].queues)
+        await over(tmp_path, first, second)
+        await publish(first, "", "s", 510, 10)
+        found = read(second, "s")
+        lost = found[-11][1] + 1
+        assert found == [(number, number) for number in [*range(lost), *range(510, 520)]]
+        assert f"offsets {lost} to 509 are lost" in str(second.losses)
 
 
 @in_loop

@@ -23,7 +23,8 @@ WANTED = struct.Struct("!QQQI")
 """The id that the stream has at the old home; first offset of the segment; position and octets of the piece."""
 
 GIVEN = struct.Struct("!QQQI?")
-"""The same three, the CRC-32 of what follows, and whether that is the piece; else it says why there is none."""
+"""The same three, the CRC-32 of what follows, and whether that is the piece; else it says why there is none, and
+nothing where the file is not there any more."""
 
 FORGOTTEN = struct.Struct("!Q")
 """The id that the stream has at the old home."""
@@ -71,13 +72,13 @@ class Copied(NamedTuple):
     Attributes:
         number, attempt: of the request.
         problem: why it cannot be done; empty where it is.
-        is_final: whether another attempt would have the same end.
+        is_gone: whether that is because a file is not there any more.
     """
 
     number: int
     attempt: str
     problem: str = ""
-    is_final: bool = False
+    is_gone: bool = False
 
     def encode(self) -> bytes:
         """As a record's payload."""

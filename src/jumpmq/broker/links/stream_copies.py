@@ -49,11 +49,11 @@ class _Interrupted(Exception):
 
 
 class _Refused(Exception):
-    """It cannot be copied, as this says; ``is_final`` tells whether that would be so in another attempt."""
+    """It cannot be copied, as this says."""
 
-    def __init__(self, problem: str, is_final: bool = True) -> None:
-        super().__init__(problem)
-        self.is_final = is_final
+
+class _Gone(_Refused):
+    """It cannot, as a file is not there any more."""
 
 
 class _Piece(NamedTuple):
@@ -197,15 +197,15 @@ class StreamCopies:
         except _Interrupted:
             return
         except _Refused as refusal:
-            answer = Copied(number, attempt, str(refusal), refusal.is_final)
+            answer = Copied(number, attempt, str(refusal), isinstance(refusal, _Gone))
         except Exception as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            answer = Copied(number, attempt, reason, True)
+            answer = Copied(number, attempt, reason)
             if not isinstance(error, OSError):
                 log.exception("files of stream %d of home %d cannot be copied", number, copying.link.peer)
         finally:
             del self._copying[number], self._tasks[number]
-        if answer.is_final and not copying.copy.to:
+        if answer.problem and not answer.is_gone and not copying.copy.to:
             await self._delete(files, number)
         if copying.link.up:
             with self._turns.turn():
@@ -235,8 +235,13 @@ class StreamCopies:
         there = await asyncio.to_thread(lambda: sum(path.stat().st_size for path in directory.iterdir()))
         await self._require_room(directory, copy, copy.octets - there)
         for extent in copy.extents:
-            if segments[extent.first].size != extent.size:
-                await self._fetch(copying, segments[extent.first], extent)
+            if (segment := segments[extent.first]).size != extent.size:
+                try:
+                    await self._fetch(copying, segment, extent)
+                except _Gone:
+                    if not copy.to:
+                        raise
+                    segment.path.unlink()  # what it held is lost, which is told when the stream is opened
         return await asyncio.to_thread(files.finish_coming, copy.number, copy.handed)
 
     async def _require_room(self, directory: Path, copy: Copy, octets: int) -> None:
@@ -273,7 +278,7 @@ class StreamCopies:
             piece = await self._next_piece(copying)
             if not piece.is_there:
                 problem = bytes(piece.octets).decode(errors="replace")
-                raise _Refused(problem or "a segment is gone", bool(problem))
+                raise _Refused(problem) if problem else _Gone(f"{segment.path.name} is not there any more")
             if (piece.first, piece.position) != (extent.first, written):
                 raise _Interrupted
             written += len(piece.octets)

@@ -76,10 +76,11 @@ class StreamOffers:
         offer = self._offers[stream.id] = _Offer(stream)
         try:
             while True:
+                before = stream.extents
                 answer = await self._ask(offer, home, to, tell)
                 if not answer.problem:
                     return
-                if answer.is_final:
+                if not answer.is_gone or before[:1] == stream.extents[:1]:  # else retention was faster
                     raise CopyRefused(answer.problem)
         finally:
             self._offers.pop(stream.id, None)
@@ -138,7 +139,7 @@ def _piece(path: Path, position: int, length: int) -> tuple[bool, bytes, int]:
     try:
         octets = FileOctets(path).read(position, length)
         problem = None if len(octets) == length else f"{path} has no {length} octets at {position}"
-    except FileNotFoundError:  # retention was faster
+    except FileNotFoundError:
         octets, problem = b"", ""
     except OSError as error:
         octets, problem = b"", f"{path} cannot be read: {error.strerror or error}"
