@@ -131,6 +131,7 @@ class StreamMoves:
             await self._copy(queue, stream, home)
             if (group := self._readers.reader_of(queue.name, queue.vhost)) is not None:
                 raise CopyRefused(f"reader group '{group}' has messages of it")
+            self._tasks.wait(queue, "a change of definitions")
             pending = self._topology.propose(MoveQueue(queue.vhost, queue.name, queue.id, home))
             await decided(pending)
             pending.result()
