@@ -294,7 +294,7 @@ def run(seconds: float, seed: int, *, network: bool = False) -> list[str]:
         for client in consumers:
             client.join(30)
         problems += ledger.problems() + cluster.differences()
-        if problems:
+        if problems or (unseen and not network):
             problems += [log.read_text()[-3000:] for log in logs]
     declared = sum(client.count for client in definers)
     print(

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.broker.links import test_log_simulation as workers
+from tests.broker.links.test_log_simulation import Disk
 from tests.generating import examples
 from tests.topology import test_cluster_log as cluster
 from tests.topology.linearizability import Does, Operation, is_linearizable
+from tests.topology.schedules import Choice, Schedule, steps_of
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.fields import Field
@@ -81,6 +83,13 @@ class Home(Protocol):
     def topology(self) -> Topology | None: ...
 
 
+class Reader(Home, Protocol):
+    """Where clients look: what they are told is on its disk before."""
+
+    @property
+    def disk(self) -> Disk: ...
+
+
 Links = Mapping[int, Any]
 Homes = Mapping[int, Home]
 
@@ -94,7 +103,7 @@ class Clients:
         self._answered_at = 0  # when the last change was answered
         self._lacks: dict[Home, int] = {}  # the last change for whose answer a process was not waited for
 
-    def use(self, process: Home, kind: int, name: str, links: Callable[[], Links], homes: Homes) -> None:
+    def use(self, process: Reader, kind: int, name: str, links: Callable[[], Links], homes: Homes) -> None:
         """Have a client of a home do something.
 
         Args:
@@ -129,6 +138,7 @@ class Clients:
 
         def answered() -> None:
             operation.answer, operation.ended = _answer_of(pending), self._time()
+            operation.changes = operation.answer == "ok"
             self._answered_at, now = operation.ended, links()
             for home, other in homes.items():
                 if other is not process and (home not in before or now.get(home) != before[home]):
@@ -136,7 +146,7 @@ class Clients:
 
         pending.then(answered)
 
-    def look(self, process: Home, name: str) -> None:
+    def look(self, process: Reader, name: str) -> None:
         """A client looks at what its home knows, which has all that was answered before, and more perhaps."""
         topology = process.topology
         assert topology is not None
@@ -149,8 +159,16 @@ class Clients:
             assert limit is not None
             bound = Binding(RING, "queue", name, b"1", Arguments()) in topology.vhosts["/"].exchanges[RING].bindings
             state = Queue(declared.definition.user, limit.value, bound)
-        began = self._answered_at
-        self.history[name].append(Operation(f"look at {process.home}", look, began, self._time(), state))
+        operation = Operation(f"look at {process.home}", look, self._answered_at, changes=False)
+        self.history[name].append(operation)
+
+        def answered() -> None:
+            operation.answer, operation.ended = state, self._time()
+
+        if process.disk.is_behind:  # an answer leaves when what it may tell of is on disk
+            process.disk.when_done(answered)
+        else:
+            answered()
 
     def _time(self) -> int:
         self._now += 1
@@ -169,7 +187,9 @@ def _answer_of(pending: Pending) -> str:
     return "ok"
 
 
-USES = st.tuples(st.just("use"), st.integers(1, 3), st.integers(0, 5), st.sampled_from(QUEUES))
+USES: list[Choice] = [("use", range(1, 4), range(6), QUEUES)]
+NODES_CHOICES = [*USES * len(cluster.CHOICES) * 2, *cluster.CHOICES]
+WORKERS_CHOICES = [*USES * len(workers.CHOICES) * 2, *workers.CHOICES]
 RACE: list[tuple[Any, ...]] = [("use", home, kind, "q0") for kind in (0, 1, 3, 2, 5) for home in (1, 2, 3)]
 """All homes do the same before any is answered."""
 
@@ -186,10 +206,15 @@ class Nodes(cluster.World):
             self.clients.use(process, kind, name, lambda: dict(process.links), self.processes)
 
 
-@given(st.lists(st.one_of(USES, USES, cluster.STEP), max_size=100))
+@given(st.lists(steps_of(NODES_CHOICES), max_size=100))
 @example(RACE)
 @settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_nodes_answer_as_one_broker(steps: list[tuple[Any, ...]]) -> None:
+def test_nodes_answer_as_one_broker(steps: Schedule) -> None:
+    play_nodes(steps)
+
+
+def play_nodes(steps: Schedule) -> None:
+    """As :func:`cluster.play`, with clients."""
     world = Nodes()
     world.heal()
     world.processes[1].topology.propose(EXCHANGE)
@@ -217,29 +242,30 @@ class Workers(workers.World):
             self.clients.use(process, kind, name, self.joined, self.processes)
 
 
-@given(st.lists(st.one_of(USES, USES, workers.STEP), max_size=80))
+@given(st.lists(steps_of(WORKERS_CHOICES), max_size=80))
 @example(RACE)
+@example([("use", 1, 1, "q1"), ("use", 1, 0, "q1"), ("use", 2, 5, "q1")])  # one is refused for the other
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_workers_answer_as_one_broker(steps: list[tuple[Any, ...]]) -> None:
-    async def run() -> None:
-        world = Workers()
-        await world.heal()
-        topology = world.processes[1].topology
-        assert topology is not None
-        topology.propose(EXCHANGE)
-        await world.heal()
-        for name, *arguments in steps:
-            getattr(world, name)(*arguments)
-            for _ in range(3):
-                await asyncio.sleep(0)
-        await world.heal()
-        for process in world.processes.values():
-            for name in QUEUES:
-                world.clients.look(process, name)
-        world.check()
-        world.clients.check()
+def test_workers_answer_as_one_broker(steps: Schedule) -> None:
+    asyncio.run(play_workers(steps))
 
-    asyncio.run(run())
+
+async def play_workers(steps: Schedule) -> None:
+    """As :func:`workers.play`, with clients."""
+    world = Workers()
+    await world.heal()
+    topology = world.processes[1].topology
+    assert topology is not None
+    topology.propose(EXCHANGE)
+    await world.heal()
+    await world.go_through(steps)
+    await world.heal()
+    for process in world.processes.values():
+        for name in QUEUES:
+            world.clients.look(process, name)
+    world.check()
+    world.clients.check()
+    await world.end()
 
 
 def history(*operations: tuple[Does, int, int | None, Any]) -> list[Operation]:

@@ -174,6 +174,7 @@ class First:
         self._let_go = let_go  # the last entry that all homes have
         self._durable = topology.applied  # the last entry that is on disk
         self._homes: dict[int, _Home] = {}  # those whose links are up
+        self._last = let_go  # the number of the last entry: changes that are refused have numbers, too
         kept = list(kept)
         for entry in kept:
             self._keep(entry)
@@ -193,7 +194,7 @@ class First:
             try:
                 ordered.result()
             except Exception as error:
-                pending.refuse(error)
+                self._when_refused(lambda error=error: pending.refuse(error))  # type: ignore[misc]
             else:
                 self._when_everywhere(ordered.number, lambda: pending.accept(ordered.effects))
 
@@ -239,6 +240,7 @@ class First:
 
     def _keep(self, entry: Message) -> None:
         self._entries[entry["number"]] = entry
+        self._last = entry["number"]
         for home in self._homes.values():
             home.unsent.append(entry)
         if entry["request"]:
@@ -254,6 +256,11 @@ class First:
         """Call when an entry is on disk, and applied by all whose links are up."""
         self._waiting.append((number, then))
         self._look()
+
+    def _when_refused(self, then: Callable[[], None]) -> None:
+        """Call when all that a change may have been refused for is everywhere: else a client is told of what another
+        one does not find, or what a crash undoes."""
+        self._when_everywhere(self._last, then)
 
     def _look(self) -> None:
         """Answer those whose entries are everywhere."""
@@ -353,7 +360,8 @@ class First:
             try:
                 ordered.result()
             except Exception as error:
-                self._answer(number, {"do": "refused", "request": request, **error_to_json(error)})
+                refused = {"do": "refused", "request": request, **error_to_json(error)}
+                self._when_refused(lambda: self._answer(number, refused))
             else:
                 accepted = {"do": "accepted", "request": request}
                 self._when_everywhere(ordered.number, lambda: self._answer(number, accepted))

@@ -329,13 +329,16 @@ def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> changes.
 def _delete_queue(topology: Topology, change: changes.DeleteQueue) -> Steps:
     vhost = topology.vhost(change.vhost)
     declared = vhost.declared.get(change.name)
-    if declared is not None and declared.id == change.id:
-        yield from vhost.removing_bindings_to(declared.destination)
-        vhost.take_queue(declared)
-        topology.records.hand_over()
-        if declared.contents is not None:
-            declared.contents.delete()
-    return []
+    if declared is None or change.id not in (declared.id, declared.definition.before):
+        return []
+    yield from vhost.removing_bindings_to(declared.destination)
+    vhost.take_queue(declared)
+    topology.records.hand_over()
+    if declared.contents is not None:
+        declared.contents.delete()
+    if declared.id == change.id:
+        return []
+    return [changes.DeleteQueue(change.vhost, change.name, declared.id)]  # who asked did not know yet that it moves
 
 
 def _move_queue(topology: Topology, change: changes.MoveQueue) -> None:

@@ -123,7 +123,7 @@ async def test_a_node_that_was_away_learns_what_has_changed(tmp_path: Path) -> N
             await stopped(first)
 
 
-@pytest.mark.parametrize("trouble", ["none", "etcd did not answer", "a third node is down"])
+@pytest.mark.parametrize("trouble", ["none", "etcd did not answer", "a third node is down", "taken for dead"])
 @in_loop
 async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
@@ -154,9 +154,14 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
             if trouble == "etcd did not answer":  # the first call after the stop found its member gone
                 assert second._member is not None
                 second._member._fails(EtcdError("nobody is there"))
+            if trouble == "taken for dead":
+                assert second._member is not None
+                await second._member._etcd.revoke(second._member._lease)
             second.pause.late_at = 0.0  # its clock stood still
             declared.set()
             await publishing
+            assert second._member is not None
+            assert await second._member._etcd.get(Keys("test").live_node(second.node)), "nobody waits for it"
         finally:
             for broker in brokers:
                 await stopped(broker)

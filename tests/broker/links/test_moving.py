@@ -293,6 +293,34 @@ async def test_one_that_is_deleted_on_its_way_leaves_nothing(tmp_path: Path) -> 
 
 
 @in_loop
+async def test_one_that_is_deleted_by_who_does_not_know_that_it_moves_is_gone(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        first, second = brokers
+        await filled(first, "q", 5)
+
+        def hold(channel: Any) -> None:  # the move waits for it
+            channel.basic_get("q")
+            held.set()
+            gone.wait()
+
+        held, gone = threading.Event(), threading.Event()
+        holding = asyncio.ensure_future(with_channel(first, hold))
+        await asyncio.to_thread(held.wait)
+        before = first.topology.vhosts["/"].declared["q"].id
+        try:
+            await move(second, "q", 2)
+            await propose(first, DeleteQueue("/", "q", before))
+            for broker in brokers:
+                host = broker.topology.vhosts["/"]
+                assert not (host.declared or host.queues or host.departed)
+        finally:
+            gone.set()
+        await holding
+        assert state_of(first.topology) == state_of(second.topology)
+        assert not any(broker.home_figures.state().moves for broker in brokers)
+
+
+@in_loop
 async def test_what_cannot_move_is_refused(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as brokers:
         await declare(brokers[0], "t", durable=False)

@@ -75,7 +75,10 @@ NOTICED_AFTER = 0.05
 """Seconds after a stop, in which it is seen which links have broken."""
 
 STOP_TIMEOUT = 5.0
-"""Seconds that clients wait at most, after this process was stopped for a while: for links, and then for etcd."""
+"""Seconds that clients wait at most, after this process was stopped for a while."""
+
+RETURN_TIMEOUT = 1.5
+"""Seconds of these in which etcd may tell who lives."""
 
 LOOKS = 2.5, 0.25
 """Seconds between two looks at the log, where links to all homes are up, and where one is not."""
@@ -253,6 +256,9 @@ class Member:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(STOP_TIMEOUT):
                         await asyncio.sleep(NOTICED_AFTER)
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(RETURN_TIMEOUT):
+                                await self._again_and_again(self._return)
                         await self.catch_up()
             finally:
                 if stop == self._stops:
@@ -266,7 +272,7 @@ class Member:
         """Wait a while for links to the nodes that live: an answer to a change waits only for those that are linked."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINKS_TIMEOUT):
-                while self._unlinked:
+                while not self._addresses.keys() <= set(self._links.homes):
                     self._linked.clear()
                     await self._linked.wait()
 
@@ -337,6 +343,16 @@ class Member:
         lease = await self._etcd.grant(LEASE)
         await self._etcd.transaction([], [put(self._keys.live_node(self.me.node), self._live_value, lease)])
         self._lease = lease
+
+    async def _return(self) -> None:
+        """Be seen by the others again, so that they wait for this node, and see where they are."""
+        if not await self._etcd.keep_alive(self._lease):
+            await self._live()
+        live = await self._etcd.folder(self._keys.live)
+        self._live_homes.clear()
+        for value in live.values:
+            self._found_alive(value)
+        self._tell_of_addresses()
 
     async def _keep_alive(self) -> None:
         while True:

@@ -1,0 +1,90 @@
+"""Simulates workers and nodes under many random schedules: the logs of definitions, links, disks, kills and clients.
+
+    python -m fuzzing.schedules --seconds 600
+
+The broker's own logs of changes run over simulated links, disks and an etcd; a scheduler chooses what happens next.
+Four simulations take turns: the homes agree whatever breaks, with workers and with nodes, and what clients of each are
+answered could have come from one broker. A schedule that fails is told with the fewest steps that do. The exit status
+is 1 then.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tests.broker.links import test_log_simulation as workers
+from tests.topology import test_cluster_log as nodes
+from tests.topology import test_linearizability as clients
+from tests.topology.schedules import Choice, Schedule, drawn, shortest
+
+MOST = 60
+"""Steps of a schedule."""
+
+
+class Simulation(NamedTuple):
+    """What the scheduler may choose, and what plays a schedule."""
+
+    name: str
+    choices: Sequence[Choice]
+    play: Callable[[Schedule], None]
+
+    def problem(self, steps: Schedule) -> str:
+        """What is wrong after these steps; empty where nothing is."""
+        try:
+            self.play(steps)
+        except Exception as error:
+            return repr(error)
+        return ""
+
+
+class Found(NamedTuple):
+    """How many schedules, and choices of the scheduler, were played; and what was wrong."""
+
+    schedules: int
+    choices: int
+    problems: list[str]
+
+
+SIMULATIONS = [
+    Simulation("workers", workers.CHOICES, lambda steps: asyncio.run(workers.play(steps))),
+    Simulation("nodes", nodes.CHOICES, nodes.play),
+    Simulation("clients of workers", clients.WORKERS_CHOICES, lambda steps: asyncio.run(clients.play_workers(steps))),
+    Simulation("clients of nodes", clients.NODES_CHOICES, clients.play_nodes),
+]
+
+
+def run(seed: int, count: int | None = None, seconds: float = float("inf")) -> Found:
+    """Play schedules, of each simulation by turns.
+
+    Args:
+        seed: of the first schedule.
+        count: how many; as many as the time allows, unless given.
+    """
+    until, played, choices, problems = time.monotonic() + seconds, 0, 0, list[str]()
+    while played != count and time.monotonic() < until and len(problems) < 3:
+        simulation = SIMULATIONS[played % len(SIMULATIONS)]
+        steps = drawn(simulation.choices, MOST, seed + played)
+        played, choices = played + 1, choices + len(steps)
+        if problem := simulation.problem(steps):
+            fewest = shortest(lambda steps, of=simulation: bool(of.problem(steps)), steps)  # type: ignore[misc]
+            problems.append(f"{simulation.name}: {problem[:500]}\nafter {fewest!r}")
+    return Found(played, choices, problems)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=time.time_ns())
+    options = parser.parse_args()
+    print(f"seed {options.seed}")
+    found = run(options.seed, seconds=options.seconds)
+    print(*found.problems, sep="\n")
+    print(f"{found.schedules} schedules, {found.choices} choices of the scheduler, {len(found.problems)} problems")
+    return int(bool(found.problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
