@@ -235,6 +235,13 @@ class Cluster:
                         thread.join()
                     time.sleep(0.05)
 
+    def lasting_differences(self) -> list[str]:
+        """As :meth:`differences`, once nothing is on its way any more: moves end by themselves."""
+        until = time.monotonic() + PATIENCE
+        while (told := self.differences()) and time.monotonic() < until:
+            time.sleep(0.5)
+        return told
+
     def differences(self) -> list[str]:
         """Where nodes' definitions differ, a sentence each."""
         told = []
@@ -293,7 +300,7 @@ def run(seconds: float, seed: int, *, network: bool = False) -> list[str]:
         stop.set()
         for client in consumers:
             client.join(30)
-        problems += ledger.problems() + cluster.differences()
+        problems += ledger.problems() + cluster.lasting_differences()
         if problems or (unseen and not network):
             problems += [log.read_text()[-3000:] for log in logs]
     declared = sum(client.count for client in definers)

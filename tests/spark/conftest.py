@@ -58,9 +58,11 @@ def spark(tmp_path_factory):
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
-    """A durable broker on free ports."""
-    with jumpmq.running(data_dir=tmp_path / "broker") as running:
+def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[jumpmq.RunningBroker]:
+    """A durable broker on free ports, with queues spread over the processes of ``--workers``."""
+    workers = request.config.getoption("--workers")
+    spread = {"queue_leader_locator": "balanced"} if workers > 1 else {}
+    with jumpmq.running(data_dir=tmp_path / "broker", workers=workers, **spread) as running:
         yield running
 
 

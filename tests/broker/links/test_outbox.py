@@ -127,6 +127,30 @@ async def test_an_answer_that_is_lost_has_nothing_published_twice(tmp_path: Path
 
 
 @in_loop
+async def test_what_a_home_may_have_delivered_before_it_was_killed_is_marked_when_it_is_sent_again(
+    tmp_path: Path,
+) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        await second.committed()
+        shutil.copytree(tmp_path / "home-2", tmp_path / "killed")  # before its commit with the message is on disk
+        assert first.other_homes is not None
+        answered = first.other_homes.links.handlers[TAKEN]
+        first.other_homes.links.handlers[TAKEN] = lambda link, payload: None
+        await keep(first, "q", b"1")
+        await until(lambda: bodies(second, "q") == [b"1"])
+        await stopped(second)
+        shutil.rmtree(tmp_path / "home-2")
+        (tmp_path / "killed").rename(tmp_path / "home-2")
+        first.other_homes.links.handlers[TAKEN] = answered
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        queue = queue_of(second, "q")
+        assert [(one.body, one.redelivered) for one in queue.peek(1, queue.next_seq)] == [(b"1", True)]
+        await stopped(second)
+
+
+@in_loop
 async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(tmp_path: Path) -> None:
     """A crash forgets which messages were answered."""
     async with homes(2, tmp_path) as (first, second):

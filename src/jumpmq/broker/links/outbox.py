@@ -364,6 +364,10 @@ class Outbox:
         way = self._ways.get(link.peer)
         if way is not None and way.link is link:
             way.link = None
+            for _, _, shares in way.on_way:
+                for _, share in shares:
+                    for message in share:  # what it had not on disk it may have delivered
+                        message.redelivered = True
             self._take_back(way)
             for forwarding in self._awaited:
                 if link.peer in forwarding.homes:
@@ -440,7 +444,7 @@ class Outbox:
                 log.error("%d messages for %r are lost", batch.remaining - len(messages), line.queue)
             for message in messages:
                 message.persistent = check_properties(message.properties) == 2
-                message.redelivered = bool(line.number & AHEAD)  # it may have been, where it was
+                message.redelivered = True  # it may have been, where it was, or at its home if that was killed, too
             line.is_reading = line.is_late = False
             line.unread.popleft()
             line.earlier.extend(messages)
