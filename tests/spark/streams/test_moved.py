@@ -1,4 +1,4 @@
-"""A stream that moves from worker to worker is the same stream to a query; what is on its way is waited for."""
+"""A stream that moves to another worker or node is the same stream to a query; what is on its way is waited for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pika
 import pytest
 import requests
+from tests.etcd import needs_etcd
+from tests.several_nodes import SeveralNodes
 from tests.spark.streams.published import STREAM, Query, bodies, fill, rows
 
 import jumpmq
@@ -21,6 +24,14 @@ from jumpmq.spark import JumpMQError
 def broker(tmp_path: Path) -> Iterator[jumpmq.RunningBroker]:
     with jumpmq.running(data_dir=tmp_path / "broker", workers=2) as running:
         yield running
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Two nodes, and where the first one is."""
+    with SeveralNodes(2) as node:
+        http_url, amqp_url = f"http://127.0.0.1:{node.http_port}", f"amqp://127.0.0.1:{node.port}"
+        yield SimpleNamespace(http_url=http_url.replace("//", "//guest:guest@"), amqp_url=amqp_url)
 
 
 @contextmanager
@@ -37,12 +48,17 @@ def move(broker: Any) -> None:
 
 def is_there(broker: Any) -> bool:
     found = requests.get(f"{broker.http_url}/api/queues/%2F/s", timeout=30).json()
-    return "moving_from" not in found
+    return not found.keys() & {"moving_from", "moving_to"}
 
 
 def until_there(broker: Any) -> None:
     while not is_there(broker):
         time.sleep(0.05)
+
+
+@needs_etcd
+def test_from_node_to_node_a_query_goes_on_where_it_was(cluster: Any) -> None:
+    test_a_query_goes_on_where_it_was(cluster)
 
 
 def test_a_query_goes_on_where_it_was(broker: Any) -> None:
