@@ -388,6 +388,21 @@ class ServerProtocol:
             if isinstance(event, RawFrame):
                 event.payload = bytes(event.payload)
 
+    @property
+    def unread(self) -> bytes:
+        """What was received, and is not yet read."""
+        return bytes(self._unread)
+
+    def give_up(self) -> None:
+        """Somebody else goes on with the client, from ``connection.open`` on."""
+        self.skip()
+        self.state = State.CLOSED
+
+    def go_on(self, frame_max: int, channel_max: int, heartbeat: int) -> None:
+        """Go on with a client that somebody else has given up, with what was negotiated."""
+        self.frame_max, self.channel_max, self.heartbeat = frame_max, channel_max, heartbeat
+        self.state = State.RUNNING
+
     def skip(self) -> None:
         """Forget what is not yet read: the iterator of :meth:`receive` then has no more events."""
         self._unread = NOTHING

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import socket
 import time
 import uuid
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.config import HOMES, MEMBERSHIP, Config, default_node
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.forced_closes import ForcedCloses
+from jumpmq.broker.connection.handed import Handed
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, connection_limit
 from jumpmq.broker.connection.origin import Origin
 from jumpmq.broker.connection.pause import STOPPED, Pause
@@ -161,6 +163,7 @@ class Broker:
         self.set_workers: Callable[[int], None] | None = None
         self.watchdog: Watchdog
         self._refusals = Refusals()  # connections beyond the limit
+        self._joining: set[asyncio.Task[Any]] = set()  # clients that were handed over and are not connected yet
         self._tls_processes: TLSProcesses | None = None  # which do TLS for clients of AMQP
         self._commits: Commits  # the broker's side of the store
         self._services: Services  # what connections and channels share
@@ -227,6 +230,7 @@ class Broker:
                     self,
                 )
                 self.other_homes.relocating.serve(self.topology, self)
+                self.other_homes.take_clients(self.topology, self._take_handed)
             if (member := self._member) is not None:
                 pause = self.pause
                 pause.on_late = lambda: member.after_stop(lambda: pause.end(STOPPED))
@@ -372,6 +376,7 @@ class Broker:
             alarms=self.alarms,
             authenticator=self.authenticator,
             pause=self.pause,
+            hand_over=None if self.other_homes is None else self.other_homes.hand_over,
         )
         self.topology.listeners.append(self._services.run_sizes.follow)
         self._forced_closes = ForcedCloses(self.connections, self.turns)
@@ -524,15 +529,24 @@ class Broker:
         """Where AMQP is spoken without TLS; 0 if it is nowhere."""
         return self.port_of("amqp")
 
-    def accept(self, origin: Origin | None = None) -> asyncio.BaseProtocol:
+    def accept(self, origin: Origin | None = None, handed: Handed | None = None) -> asyncio.BaseProtocol:
         """The protocol of a new client of AMQP.
 
         Args:
             origin: whence it comes; None where its socket says so.
+            handed: what is known of it, where another process has served it so far.
         """
         if len(self.connections) < connection_limit():
-            return Connection(self._services, origin)
+            return Connection(self._services, origin, handed)
         return self._refusals.accept()
+
+    def _take_handed(self, client: socket.socket, known: bytes) -> None:
+        """Serve a client that another process of this broker has handed over."""
+        handed, loop = Handed.unpacked(known), asyncio.get_running_loop()
+        client.setblocking(False)
+        task = loop.create_task(loop.connect_accepted_socket(lambda: self.accept(handed=handed), client))
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
 
     def _stop_listening(self) -> None:
         for listener in self.listeners:

@@ -82,12 +82,14 @@ class AddVirtualHost(Change):
     Attributes:
         default_queue_type: of durable queues whose declaration names none; None leaves it as it is.
         description, tags: words for operators; None leaves them as they are.
+        home: the number of the home that its clients are to be served by, 0 for any; None leaves it as it is.
     """
 
     name: str
     default_queue_type: str | None = None
     description: str | None = None
     tags: tuple[str, ...] | None = None
+    home: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,12 +49,12 @@ def _add_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> Non
     if is_new:
         topology.vhosts[change.name] = VirtualHost(change.name, topology.records, topology.holdings, topology.fences)
     vhost = topology.vhosts[change.name]
-    given = {name: getattr(change, name) for name in ("default_queue_type", "description", "tags")}
+    given = {name: getattr(change, name) for name in ("default_queue_type", "description", "tags", "home")}
     for name, value in given.items():
         if value is not None:
             setattr(vhost, name, value)
     if is_new or any(value is not None for value in given.values()):
-        topology.records.put_virtual_host(vhost.name, vhost.default_queue_type, vhost.description, vhost.tags)
+        topology.records.put_virtual_host(vhost)
 
 
 def _delete_virtual_host(topology: Topology, change: changes.DeleteVirtualHost) -> Steps:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jumpmq.store.changes import Definitions
 from jumpmq.topology.bindings import Binding
@@ -21,6 +21,9 @@ from jumpmq.topology.json_form import from_json, to_json
 from jumpmq.topology.limits import Limits
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.users import TopicPermissions, User
+
+if TYPE_CHECKING:
+    from jumpmq.topology.vhost import VirtualHost
 
 SHARED = frozenset(
     (
@@ -100,11 +103,14 @@ class Records:
         assert self._set_aside is not None
         self._set_aside.absorb(kept)
 
-    def put_virtual_host(
-        self, name: str, default_queue_type: str | None, description: str, tags: tuple[str, ...]
-    ) -> None:
-        value = {"name": name, "default_queue_type": default_queue_type, "description": description, "tags": list(tags)}
-        self._put("vhost", name, value)
+    def put_virtual_host(self, host: "VirtualHost") -> None:
+        value = {
+            "name": host.name,
+            "default_queue_type": host.default_queue_type,
+            "description": host.description,
+            "tags": list(host.tags),
+        }
+        self._put("vhost", host.name, value | ({"home": host.home} if host.home else {}))
 
     def delete_virtual_host(self, name: str) -> None:
         self._delete("vhost", name)

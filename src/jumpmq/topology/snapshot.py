@@ -77,7 +77,7 @@ def records_of(topology: Topology) -> list[tuple[str, str, Any]]:
 
 
 def _put_virtual_host(records: Records, host: VirtualHost) -> None:
-    records.put_virtual_host(host.name, host.default_queue_type, host.description, host.tags)
+    records.put_virtual_host(host)
     records.put_virtual_host_limits(host.name, host.limits)
     records.put_tracing(host.name, host.tracing)
     for operator in (False, True):

@@ -381,6 +381,7 @@ class Topology:
             host = VirtualHost(value["name"], self.records, self.holdings, self.fences)
             host.default_queue_type = value.get("default_queue_type")
             host.description, host.tags = value.get("description", host.description), tuple(value.get("tags", ()))
+            host.home = value.get("home", 0)
             self.vhosts[host.name] = host
         self.global_parameters = {value["name"]: value["value"] for value in found["global_parameter"]}
         self._restore_users(found)

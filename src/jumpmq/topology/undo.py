@@ -40,7 +40,7 @@ def _virtual_host(topology: Topology, change: changes.AddVirtualHost) -> Changes
     vhost = topology.vhosts.get(change.name)
     if vhost is None:
         return [changes.DeleteVirtualHost(change.name)]
-    return [changes.AddVirtualHost(vhost.name, vhost.default_queue_type, vhost.description, vhost.tags)]
+    return [changes.AddVirtualHost(vhost.name, vhost.default_queue_type, vhost.description, vhost.tags, vhost.home)]
 
 
 def _global_parameter(topology: Topology, change: changes.SetGlobalParameter) -> Changes:

@@ -67,6 +67,7 @@ class VirtualHost:
         departed: what is here of those that are on their way to another home, by name.
         default_queue_type: of durable queues whose declaration names none.
         description, tags: words for operators.
+        home: the number of the home that its clients are to be served by, 0 for any.
         tracing: whether what is published and delivered is copied to `amq.rabbitmq.trace`; not kept over a restart.
         policies: its policies and operator policies.
         binding_count: bindings, without those of the default exchange.
@@ -80,6 +81,7 @@ class VirtualHost:
         self.default_queue_type: str | None = None
         self.description = default_description(name)
         self.tags: tuple[str, ...] = ()
+        self.home = 0
         self.tracing = False
         self.records = records
         self._holdings = holdings  # how much each user has made

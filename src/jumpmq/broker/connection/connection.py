@@ -28,6 +28,7 @@ from jumpmq.amqp.protocol import (
 )
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.connection.dispatching import Dispatcher
+from jumpmq.broker.connection.handed import Handed
 from jumpmq.broker.connection.handshake import Handshake
 from jumpmq.broker.connection.origin import Encryption, Origin
 from jumpmq.broker.connection.reading import Reading, Wait
@@ -81,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
 
     Args:
         origin: where it comes from; what the socket says, unless given.
+        handed: what is known of it, where another process of the broker has served it so far.
 
     Attributes:
         name: ``CLIENT:PORT -> SERVER:PORT``, as it is shown; another node may have one of the same name.
@@ -105,13 +107,13 @@ class Connection(asyncio.BufferedProtocol):
     vhost: VirtualHost
 
     __slots__ = (  # so many attributes would be slow to find otherwise
-        "_answers_close", "_buffer", "_deadline", "_dispatcher", "_expiry", "_gone", "_origin", "_pause",
+        "_answers_close", "_buffer", "_deadline", "_dispatcher", "_expiry", "_gone", "_handed", "_origin", "_pause",
         "_services", "_socket", "_transport", "_turns", "channels", "charges", "closed", "congested",
         "connected_at", "handshake", "identity", "name", "node", "opened", "peer_host", "peer_port", "protocol",
         "rate", "reading", "reads", "received_octets", "tls", "user", "vhost", "write", "writing",
     )  # fmt: skip
 
-    def __init__(self, services: "Services", origin: Origin | None = None) -> None:
+    def __init__(self, services: "Services", origin: Origin | None = None, handed: Handed | None = None) -> None:
         self._services = services  # what it shares with others
         self._turns = services.turns  # those of the broker
         self._pause = services.pause  # whether all wait for a change of other homes
@@ -123,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self.user = NO_ONE
         self.peer_host, self.peer_port = "", 0
         self._origin = origin
+        self._handed = handed  # what is known of it
         self.tls: Encryption | None = None
         self.handshake = Handshake(self, services)
         self.opened = False
@@ -159,6 +162,45 @@ class Connection(asyncio.BufferedProtocol):
         self.name = f"{self.peer_host}:{self.peer_port} -> {server_host}:{server_port}"
         self._set_deadline(HANDSHAKE_TIMEOUT)
         self._services.connections.add(self)
+        if self._handed is not None:
+            self._go_on(self._handed)
+
+    def _go_on(self, handed: Handed) -> None:
+        """Open the virtual host of a client that another process has served so far."""
+        self.handshake.go_on(handed.handshake)
+        self.protocol.go_on(*handed.negotiated)
+        self.connected_at = handed.since
+        self.set_user(handed.principal)
+        with self._turns.turn(self):
+            self._open(handed.vhost)
+        if handed.rest:
+            self._dispatcher.work(self.protocol.receive(handed.rest, time.time()))
+
+    def _hand_over(self, vhost: VirtualHost) -> bool:
+        """Give the client to the home of its virtual host; returns whether that is done. It is not read here from now
+        on, as what it sends is for the other process."""
+        hands = self._services.hand_over
+        home = None if hands is None else hands.home_of(vhost)
+        stays = self._socket < 0 or self._origin is not None or self._handed is not None
+        if hands is None or home is None or stays or self.writing.waiting:
+            return False
+        protocol = self.protocol
+        self._transport.pause_reading()
+        handed = Handed(
+            vhost.name,
+            Handed.told(self.user),
+            self.handshake.known(),
+            (protocol.frame_max, protocol.channel_max, protocol.heartbeat),
+            self.connected_at,
+            protocol.unread,
+        )
+        if not hands.give(home, self._socket, handed.packed()):
+            self._transport.resume_reading()
+            return False
+        protocol.give_up()
+        log.info("connection %s: given to home %d, that of virtual host %r", self.name, home, vhost.name)
+        self.abort()
+        return True
 
     @property
     def asker(self) -> Asker:
@@ -350,6 +392,8 @@ class Connection(asyncio.BufferedProtocol):
     def _open(self, name: str) -> None:
         try:
             vhost = self._services.authorization.require_vhost(self.user, name)
+            if self._hand_over(vhost):
+                return
             self._services.user_limits.require_connection(self.user, vhost)
         except NotAllowed as error:
             self.note_refusal(error)

@@ -34,6 +34,10 @@ CAPABILITIES = (
 )
 
 
+KNOWN = ("client_properties", "mechanism", "wants_cancel_notice", "wants_blocked_notice")
+"""Attributes that stay when another process goes on with the client."""
+
+
 class _Encoded(m.Method):
     """A method that is sent again and again, encoded once."""
 
@@ -140,6 +144,15 @@ class Handshake:
             return Principal(self._claimed) if vouched_for else None
         self._claimed, password = login.read_credentials(method.mechanism, method.response)
         return await authenticator.authenticate(self._claimed, password, peer_host, "amqp091")
+
+    def known(self) -> dict[str, Any]:
+        """What is known of the client, for :meth:`go_on` elsewhere."""
+        return {name: getattr(self, name) for name in KNOWN}
+
+    def go_on(self, known: dict[str, Any]) -> None:
+        """The client has introduced itself elsewhere."""
+        for name in KNOWN:
+            setattr(self, name, known[name])
 
     def renew(self, token: bytes) -> None:
         """Go on with another token (``connection.update-secret``); ``update-secret-ok`` follows, or the end."""

@@ -10,6 +10,7 @@ from jumpmq.broker.config import HOMES, LEFT, Config
 from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.broker.links.directory import Directory
 from jumpmq.broker.links.enqueue import Enqueue
+from jumpmq.broker.links.hand_over import HandOver, Taken
 from jumpmq.broker.links.links import Links, Ways
 from jumpmq.broker.links.log_link import FollowedLog, OnDisk, serve_log
 from jumpmq.broker.links.moving import Moves
@@ -70,6 +71,7 @@ class OtherHomes:
         channels: what clients' channels ask there.
         served_channels: what clients of other homes ask here.
         identity: of the broker.
+        hand_over: gives clients to the homes of their virtual hosts; None where these are not on one machine.
     """
 
     def __init__(
@@ -85,7 +87,10 @@ class OtherHomes:
         member: Member | None = None,
     ) -> None:
         self.identity = identity
-        self.links = Links(_ways(config, directory), config.home, boot, turns)
+        self._ways = _ways(config, directory)  # the sockets under the links
+        self.links = Links(self._ways, config.home, boot, turns)
+        sockets = config.links if directory is None else None
+        self.hand_over = None if sockets is None else HandOver(sockets, config.home, self.links)
         self.enqueue = Enqueue(self.links, turns, account)
         self.outbox = Outbox(self.links, turns, account, store)
         self.taking = Taking(self.links, turns, store)
@@ -180,6 +185,15 @@ class OtherHomes:
         pending.result()
         self.enqueue.serve(topology, on_reply)
 
+    def take_clients(self, topology: Topology, taken: Taken) -> None:
+        """Serve clients that others hand over, and hand over others.
+
+        Raises:
+            OSError: the socket for that cannot be made.
+        """
+        if self.hand_over is not None:
+            self.hand_over.listen(topology, self._ways.secret, taken)
+
     def _follow(self, topology: Topology, change: changes.Change) -> None:
         """Note that a home is removed, in the commit of that."""
         if isinstance(change, changes.RemoveHome) and self._store is not None:
@@ -202,6 +216,8 @@ class OtherHomes:
         """Break the links."""
         if self._member is not None:
             await self._member.stop()
+        if self.hand_over is not None:
+            self.hand_over.stop()
         self.usage.stop()
         self.ring_changes.stop()
         self.relocating.stop()

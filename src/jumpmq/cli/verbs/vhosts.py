@@ -22,11 +22,19 @@ def add_vhost(
     default_queue_type: Annotated[
         str | None, typer.Option("--default-queue-type", help="type of queues declared without one")
     ] = None,
+    home: Annotated[int | None, typer.Option("--home", min=0, help="worker that serves its clients; 0: any")] = None,
 ) -> None:
     """Adds a virtual host."""
     session.inform(f'Adding vhost "{vhost_name}" ...')
-    wanted: dict[str, Any] = {"description": description, "tags": tags, "default_queue_type": default_queue_type}
-    session.api.put("vhosts", vhost_name, body={name: text for name, text in wanted.items() if text is not None})
+    session.api.put("vhosts", vhost_name, body=_given(description, tags, default_queue_type, home))
+
+
+def _given(
+    description: str | None, tags: str | None, default_queue_type: str | None, home: int | None
+) -> dict[str, Any]:
+    """What is given, as the API names it."""
+    wanted = {"description": description, "tags": tags, "default_queue_type": default_queue_type, "home": home}
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def delete_vhost(session: Session, vhost_name: Name) -> None:
@@ -48,12 +56,12 @@ def update_vhost_metadata(
     default_queue_type: Annotated[
         str | None, typer.Option("--default-queue-type", help="type of queues declared without one")
     ] = None,
+    home: Annotated[int | None, typer.Option("--home", min=0, help="worker that serves its clients; 0: any")] = None,
 ) -> None:
-    """Changes what is said of a virtual host: its description, tags, default queue type; the others stay."""
-    wanted = {"description": description, "tags": tags, "default_queue_type": default_queue_type}
-    body = {name: text for name, text in wanted.items() if text is not None}
+    """Changes what is said of a virtual host: its description, tags, default queue type, home; the others stay."""
+    body = _given(description, tags, default_queue_type, home)
     if not body:
-        raise UsageError("give --description, --tags or --default-queue-type")
+        raise UsageError("give --description, --tags, --default-queue-type or --home")
     session.inform(f'Updating metadata of vhost "{vhost_name}" ...')
     if session.api.find("vhosts", vhost_name) is None:
         raise NoVirtualHost(vhost_name)

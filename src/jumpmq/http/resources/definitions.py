@@ -42,7 +42,12 @@ def _permissions(user: User) -> list[dict[str, Any]]:
 def _named(host: VirtualHost) -> dict[str, Any]:
     """A virtual host; what says nothing is left out."""
     described = host.description if host.description != default_description(host.name) else ""
-    words = {"default_queue_type": host.default_queue_type, "description": described, "tags": list(host.tags)}
+    words = {
+        "default_queue_type": host.default_queue_type,
+        "description": described,
+        "tags": list(host.tags),
+        "home": host.home,
+    }
     return {"name": host.name} | {name: value for name, value in words.items() if value}
 
 

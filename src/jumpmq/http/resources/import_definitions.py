@@ -19,6 +19,7 @@ from jumpmq.http.schema.shapes import (
     ANY,
     BOOLEAN,
     EXPORTED_ARGUMENTS,
+    HOME,
     NAME,
     NUMBER,
     OBJECT,
@@ -72,6 +73,7 @@ def _virtual_host(topology: Topology, entry: Entry) -> list[Change]:
         None if default == "undefined" else default,
         words.get("description"),
         words.get("tags"),
+        entry.get("home"),
     )
     return [made, *_virtual_host_limits(entry["name"], entry.get("limits", {}))]
 
@@ -138,6 +140,7 @@ BROKER_SECTIONS = {
                 "metadata": OBJECT,
                 "description": TEXT,
                 "tags": TEXTS,
+                "home": HOME,
             },
             ("name",),
         ),

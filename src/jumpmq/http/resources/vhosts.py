@@ -16,11 +16,18 @@ from jumpmq.http.rates import Rates
 from jumpmq.http.resources.nodes import require_node
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.samples import add_samples
-from jumpmq.http.schema.shapes import BOOLEAN, TEXT, TEXTS, Shape
+from jumpmq.http.schema.shapes import BOOLEAN, HOME, TEXT, TEXTS, Shape
 from jumpmq.topology import AddVirtualHost, DeleteVirtualHost, SetPermissions, SetTracing, VirtualHost
 
 SHAPE = Shape(
-    {"tracing": BOOLEAN, "default_queue_type": TEXT, "defaultqueuetype": TEXT, "description": TEXT, "tags": TEXTS},
+    {
+        "tracing": BOOLEAN,
+        "default_queue_type": TEXT,
+        "defaultqueuetype": TEXT,
+        "description": TEXT,
+        "tags": TEXTS,
+        "home": HOME,
+    },
     ignored=("name", "vhost", "metadata"),
 )
 """RabbitMQ 3.10 reads the default queue type under one name and shows it under the other; here both are read."""
@@ -51,7 +58,9 @@ async def put_vhost(request: Request) -> Response:
     existed = name in broker.topology.vhosts
     default = body.get("default_queue_type", body.get("defaultqueuetype"))
     kind = None if default == "undefined" else default
-    await changing.apply(request, AddVirtualHost(name, kind, body.get("description"), body.get("tags")))
+    await changing.apply(
+        request, AddVirtualHost(name, kind, body.get("description"), body.get("tags"), body.get("home"))
+    )
     if not existed:
         await changing.apply(request, SetPermissions(user.name, name, ".*", ".*", ".*"))
     if "tracing" in body:
@@ -97,6 +106,8 @@ async def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
         **lengths,
         "backlog": {"ready": ready, "unacknowledged": unacknowledged},  # JumpMQ's own: without what streams keep
     }
+    if host.home:
+        found["home"] = host.home
     return add_samples(request, found, lambda: request.app.state.history.of("vhost", host.name))
 
 

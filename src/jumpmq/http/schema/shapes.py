@@ -243,6 +243,8 @@ TEXT = Kind("a string", _TEXT_SCHEMA, _text)
 NAME = Kind(f"a string of at most {MAX_NAME} octets", _TEXT_SCHEMA | {"maxLength": MAX_NAME}, _name)
 NUMBER = Kind("a number", {"type": "number"}, _number)
 INTEGER = Kind("a whole number", {"type": "integer"}, _integer)
+HOME = whole(65535)
+"""A home by its number; 0 is none."""
 TEXTS = Kind(
     "a list of strings, or one string with commas",
     {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA}]},
