@@ -379,15 +379,30 @@ async def test_one_whose_new_node_is_forgotten_stays(tmp_path: Path) -> None:
 
 @in_loop
 async def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = tmp_path / "home-2" / "streams" / "77.coming"
-    left.mkdir(parents=True)
-    (left / "00000000000000000000.segment").write_bytes(b"x")
+    """At once where the stream is deleted, else after a while."""
+
+    def leave(number: int) -> Path:
+        directory = tmp_path / "home-2" / "streams" / f"{number}.coming"
+        directory.mkdir(parents=True)
+        (directory / "00000000000000000000.segment").write_bytes(b"x")
+        return directory
+
     monkeypatch.setattr(stream_copies, "LOOK", 0.1)
-    async with nodes(2, tmp_path):
+    known = FixedDirectory("cluster", "s" * 64)
+    first, second = [await started(config_of(home, 2, tmp_path, node=NODES[home - 1]), known) for home in (1, 2)]
+    try:
+        await declare(first, "s", **SMALL)
+        await stopped(second)
+        of_stream, of_none = leave(first.topology.vhosts["/"].declared["s"].id), leave(77)
+        second = await started(config_of(2, 2, tmp_path, node=NODES[1]), known)
+        await until(lambda: not of_none.exists())
         await asyncio.sleep(0.3)
-        assert left.exists()
+        assert of_stream.exists()
         monkeypatch.setattr(stream_copies, "KEPT", 0.1)
-        await until(lambda: not left.exists())
+        await until(lambda: not of_stream.exists())
+    finally:
+        await stopped(second)
+        await stopped(first)
 
 
 @pytest.mark.slow

@@ -117,7 +117,11 @@ class Moves:
         """
         self._topology, self._channels, self._on_moved, self._serves = topology, channels, on_moved, True
         topology.listeners.append(self._follow)
-        self._copies.serve(files, disk_limit)
+        declared = [one.definition for host in topology.vhosts.values() for one in host.declared.values()]
+        self._copies.serve(files, disk_limit, {number for one in declared for number in (one.id, one.before)})
+        for one in declared:
+            if one.home == topology.home and one.before:
+                self._copies.expect(one.id, one.before)
         for host in topology.vhosts.values():
             for name, departed in host.departed.items():
                 self._leave(host.declared[name])
@@ -137,6 +141,8 @@ class Moves:
 
     def _follow(self, change: Change, asker: Asker) -> None:
         self.streams.follow(change)
+        if isinstance(change, MoveQueue):
+            self._expect(change)
         match change:
             case MoveQueue(vhost, name) if name in self._topology.vhosts[vhost].departed:
                 if (queue := self._topology.vhosts[vhost].declared[name]).id not in self._leaving:
@@ -157,6 +163,12 @@ class Moves:
     def figures(self) -> list[MoveFigures]:
         """The queues on their way from this home, and to it."""
         return self._tasks.figures()
+
+    def _expect(self, change: MoveQueue) -> None:
+        """A queue may have moved here, whose files are to come."""
+        declared = self._topology.vhosts[change.vhost].declared.get(change.name)
+        if declared is not None and isinstance(declared.contents, Stream) and declared.contents.awaits:
+            self._copies.expect(declared.id, declared.definition.before)
 
     # --- at the old home ---
 
@@ -322,8 +334,8 @@ class Moves:
         number."""
         for host in self._topology.vhosts.values():
             for queue in host.queues.values():
-                definition = host.declared[queue.name].definition
-                if isinstance(queue, Stream) and queue.awaits and number in (definition.before, queue.id):
+                numbers = host.declared[queue.name].definition.before, queue.id
+                if isinstance(queue, Stream) and queue.awaits and number in numbers:
                     return queue
         return None
 

@@ -101,6 +101,8 @@ class StreamCopies:
         self._copying: dict[int, _Copying] = {}  # by the stream's id there
         self._tasks: dict[int, asyncio.Task[None]] = {}  # the same
         self._deleting: set[int] = set()  # the same, whose files are being deleted
+        self._numbers: dict[int, int] = {}  # by the ids of streams here, those that they had
+        self._deletions: set[asyncio.Task[None]] = set()  # do that
         self._asked: dict[int, float] = {}  # when it was asked for last, by the clock of the event loop
         self._sweeping: asyncio.Task[None] | None = None  # deletes what nobody has asked for
         links.handlers[COPY] = self._copy
@@ -108,14 +110,17 @@ class StreamCopies:
         links.handlers[FORGET] = lambda link, payload: self.forget(FORGOTTEN.unpack(payload)[0])
         links.on_down.append(self._down)
 
-    def serve(self, files: StreamFiles, limit: Callable[[], int]) -> None:
-        """Take copies from now on.
+    def serve(self, files: StreamFiles, limit: Callable[[], int], queues: set[int]) -> None:
+        """Take copies from now on. What was copied of streams that are deleted is deleted, too.
 
         Args:
             limit: tells the octets of disk that are to stay free.
+            queues: the numbers that all queues have, and have had before they moved.
         """
         self._files, self._limit = files, limit
         self._asked = dict.fromkeys(files.all_coming(), asyncio.get_running_loop().time())
+        for number in self._asked.keys() - queues:
+            self.forget(number)
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep(files))
 
     def stop(self) -> None:
@@ -124,13 +129,21 @@ class StreamCopies:
             if task is not None:
                 task.cancel()
 
+    def expect(self, to: int, number: int) -> None:
+        """A queue has moved here, where it has another id than it had; it may be a stream whose files are copied."""
+        self._numbers[to] = number
+
     def forget(self, number: int) -> None:
-        """Delete what was copied of a stream, which has this id at its home; nothing happens where nothing was."""
+        """Delete what was copied of a stream, which has this id, or had it before it moved here; nothing happens where
+        nothing was."""
+        number = self._numbers.pop(number, number)
         if (copying := self._copying.get(number)) is not None:
             copying.is_over = True
             copying.came.set()
         if self._files is not None and number in self._asked:
-            asyncio.get_running_loop().create_task(self._delete(self._files, number))
+            deleting = asyncio.get_running_loop().create_task(self._delete(self._files, number))
+            self._deletions.add(deleting)
+            deleting.add_done_callback(self._deletions.discard)
 
     async def _delete(self, files: StreamFiles, number: int) -> None:
         if (task := self._tasks.get(number)) is not None and task is not asyncio.current_task():
@@ -221,6 +234,7 @@ class StreamCopies:
                     stream.take_over(directory)
         self._segments.pop(number, None)
         self._asked.pop(number, None)
+        self._numbers.pop(copying.copy.to, None)
 
     async def _fetch_all(self, files: StreamFiles, copying: _Copying) -> Path:
         copy = copying.copy

@@ -162,6 +162,8 @@ class StreamMoves:
 
     def _stay(self, queue: DeclaredQueue, home: int, reason: str) -> None:
         """It does not move."""
+        if queue.id not in self._homes:
+            return
         node = self._topology.node_of(home) or f"of home {home}"
         if reason:
             log.error("%r stays here, as it cannot be moved to node '%s': %s", queue, node, reason)

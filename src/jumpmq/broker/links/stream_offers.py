@@ -52,6 +52,7 @@ class StreamOffers:
         self.octets = 0
         self._links = links  # one to each other home
         self._turns = turns  # those of the broker
+        self._is_stopped = False  # whether the next run goes on
         self._offers: dict[int, _Offer] = {}  # by the id that the stream has here
         self._wanted: dict[Link, deque[tuple[int, int, int, int]]] = {}  # pieces that are to be sent, in order
         self._sending: dict[Link, asyncio.Task[None]] = {}  # sends them
@@ -59,7 +60,8 @@ class StreamOffers:
         links.handlers[COPIED] = self._copied
 
     def stop(self) -> None:
-        """Send no more."""
+        """Send no more, until the next run."""
+        self._is_stopped = True
         for task in self._sending.values():
             task.cancel()
 
@@ -82,6 +84,10 @@ class StreamOffers:
                     return
                 if not answer.is_gone or before[:1] == stream.extents[:1]:  # else retention was faster
                     raise CopyRefused(answer.problem)
+        except asyncio.CancelledError:
+            if not self._is_stopped:  # it is deleted, or is to stay; this comes behind what was asked
+                self.forget(stream.id, home)
+            raise
         finally:
             self._offers.pop(stream.id, None)
 
