@@ -71,12 +71,16 @@ def test_permissions_in_all_virtual_hosts(output, failure) -> None:
 
 
 def test_metadata_of_a_virtual_host(output, failure, running: jumpmq.RunningBroker) -> None:
-    output("add_vhost", "west", "--description", "before", "--tags", "a")
+    output("add_vhost", "west", "--description", "before", "--tags", "a", "--home", "2")
+    assert API(running.http_url).get("vhosts", "west")["home"] == 2
+    output("update_vhost_metadata", "west", "--home", "0")
     output("update_vhost_metadata", "west", "--description", "after", "--default-queue-type", "quorum")
     found = API(running.http_url).get("vhosts", "west")
+    assert "home" not in found
     assert (found["description"], found["tags"], found["default_queue_type"]) == ("after", ["a"], "quorum")
     assert failure("update_vhost_metadata", "lost", "--tags", "a") == (65, "Virtual host 'lost' does not exist\n")
     assert failure("update_vhost_metadata", "west")[0] == 64
+    assert failure("add_vhost", "east", "--home", "-1")[0] == 64
 
 
 def test_waiting_for_nodes_and_shutting_down(output, failure) -> None:
