@@ -245,6 +245,9 @@ class Workers(workers.World):
 @given(st.lists(steps_of(WORKERS_CHOICES), max_size=80))
 @example(RACE)
 @example([("use", 1, 1, "q1"), ("use", 1, 0, "q1"), ("use", 2, 5, "q1")])  # one is refused for the other
+@example(
+    [("use", 1, 1, "q0"), ("use", 2, 3, "q1"), ("arrive", 2, False), ("use", 1, 1, "q1"), ("cut", 2)]
+)  # asks again
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_workers_answer_as_one_broker(steps: Schedule) -> None:
     asyncio.run(play_workers(steps))

@@ -357,11 +357,12 @@ class First:
 
         def decided() -> None:
             self._requests.discard((number, request))
+            home = self._homes.get(number)
             try:
                 ordered.result()
             except Exception as error:
                 refused = {"do": "refused", "request": request, **error_to_json(error)}
-                self._when_refused(lambda: self._answer(number, refused))
+                self._when_refused(lambda: self._refuse(number, home, refused))
             else:
                 accepted = {"do": "accepted", "request": request}
                 self._when_everywhere(ordered.number, lambda: self._answer(number, accepted))
@@ -373,6 +374,11 @@ class First:
         home = self._homes.get(number)
         if home is not None:  # else it asks again
             home.port.send_log(message)
+
+    def _refuse(self, number: int, home: _Home | None, message: Message) -> None:
+        """Tell a home that a change is refused; over another link it has asked again, and that is decided by itself."""
+        if self._homes.get(number) is home:
+            self._answer(number, message)
 
     def _trim(self) -> None:
         """Let go of the entries that all homes have on disk."""
