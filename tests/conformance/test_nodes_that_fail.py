@@ -3,6 +3,8 @@ says what either does; docs/differences.md names it."""
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -13,9 +15,10 @@ from typing import Any
 import pika
 import pytest
 import requests
+from pamqp.commands import Queue
 from tests.etcd import etcd, is_installed
 from tests.waiting import until
-from tests.wire import login
+from tests.wire import ChannelClosed, login
 
 from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ, RabbitMQNode
 
@@ -112,13 +115,7 @@ def test_a_queue_whose_node_is_down(nodes: Nodes, channels: list[Any]) -> None:
     consumer.connection.close()
     nodes[2].start()
 
-    def is_back() -> bool:
-        try:
-            return bool(channels[0].connection.channel().queue_declare("far", passive=True).method.message_count == 3)
-        except pika.exceptions.ChannelClosedByBroker:
-            return False
-
-    until(is_back)
+    until(lambda: messages_of(channels[0], "far") == 3)
     again = channels[1].connection.channel()
     found = [again.basic_get("far", auto_ack=True) for _ in range(3)]
     assert [body for _, _, body in found] == [b"kept"] * 3
@@ -141,6 +138,87 @@ def test_a_hash_exchange_of_which_a_node_is_down(nodes: Nodes, channels: list[An
     else:
         assert taken == sum(counts)
         assert 45 <= taken <= 75
+
+
+def test_transient_queues_of_a_node_that_is_down(nodes: Nodes, channels: list[Any]) -> None:
+    """RabbitMQ deletes them as soon as it knows that the node is down, JumpMQ when it has been dead for a minute."""
+    channels[0].exchange_declare("fan", "fanout", durable=True)
+    channels[0].queue_declare("stays", durable=True)
+    channels[2].queue_declare("goes", durable=False)
+    for queue in ("stays", "goes"):
+        channels[0].queue_bind(queue, "fan")
+    nodes[2].kill()
+    try:
+        until(lambda: confirmed(channels[0], "fan", ""))  # with what is left
+        assert channels[0].queue_declare("stays", passive=True).method.message_count >= 1
+        if nodes[0].name == "RabbitMQ":
+            until(lambda: can_declare(channels[0], "goes"))
+        else:
+            code, text = refusal(channels[0], "goes", passive=True)
+            assert code == 404
+            assert text.endswith("is down or inaccessible")
+    finally:
+        nodes[2].start()
+    channels[0].queue_delete("stays")
+
+
+def test_a_node_that_was_away_while_much_was_declared(nodes: Nodes, channels: list[Any]) -> None:
+    """More than the thousand changes after which JumpMQ begins from a snapshot."""
+    channels[0].exchange_declare("many", "direct", durable=True)
+    nodes[2].kill()
+    try:
+        until(lambda: is_known_to_be_down(nodes))
+        for number in range(550):
+            channels[0].queue_declare(f"many-{number}", durable=True)
+            channels[0].queue_bind(f"many-{number}", "many", str(number))
+    finally:
+        nodes[2].start()
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", nodes[2].port)) as back:
+        channel = back.channel()
+        channel.confirm_delivery()
+        for number in (0, 300, 549):
+            channel.basic_publish("many", str(number), b"", PERSISTENT, mandatory=True)
+    for number in (0, 300, 549):
+        assert channels[1].queue_declare(f"many-{number}", passive=True).method.message_count == 1
+
+
+def test_a_node_that_hangs(nodes: Nodes, channels: list[Any]) -> None:
+    """Of its queues JumpMQ says within seconds that they are down; RabbitMQ says nothing for a minute."""
+    channels[2].queue_declare("hangs", durable=True)
+    channels[2].basic_publish("", "hangs", b"kept", PERSISTENT)
+    os.killpg(nodes[2].pid, signal.SIGSTOP)
+    try:
+        connection = login(nodes[0].port)
+        channel = connection.channel()
+        channel.send(Queue.Declare(queue="hangs", passive=True))
+        if nodes[0].name == "RabbitMQ":
+            with pytest.raises(TimeoutError):
+                channel.next(20.0)
+        else:
+            with pytest.raises(ChannelClosed) as caught:
+                channel.next(20.0)
+            assert (caught.value.code, caught.value.text.endswith("is down or inaccessible")) == (404, True)
+        connection.hang_up()
+    finally:
+        os.killpg(nodes[2].pid, signal.SIGCONT)
+    until(lambda: messages_of(channels[1], "hangs") == 1)
+
+
+def messages_of(channel: Any, queue: str) -> int | None:
+    """How many messages a queue has; None while it is down."""
+    try:
+        return int(channel.connection.channel().queue_declare(queue, passive=True).method.message_count)
+    except pika.exceptions.ChannelClosedByBroker:
+        return None
+
+
+def can_declare(channel: Any, queue: str) -> bool:
+    """Whether a queue can be declared, on a channel of its own."""
+    try:
+        channel.connection.channel().queue_declare(queue, durable=True)
+    except pika.exceptions.ChannelClosedByBroker:
+        return False
+    return True
 
 
 def is_known_to_be_down(nodes: Nodes) -> bool:
