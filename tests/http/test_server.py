@@ -10,6 +10,7 @@ import pytest
 from tests.http.api import API
 
 import jumpmq
+from jumpmq.http import server
 
 
 def test_a_busy_port_is_said_in_one_line():
@@ -42,3 +43,38 @@ def test_it_stops_soon_with_streams_and_idle_connections_open():
     assert not [one.name for one in set(threading.enumerate()) - before if one.name.startswith("jumpmq")]
     stalled.close()
     idle.close()
+
+
+def test_the_first_clients_wait_until_what_answers_them_is_loaded():
+    with jumpmq.running() as broker:
+        clients = [socket.create_connection(("127.0.0.1", broker.http_port), timeout=60) for _ in range(5)]
+        for client in clients:
+            client.sendall(b"GET /api/overview HTTP/1.1\r\nhost: localhost\r\n")
+        clients.pop().close()
+        for client in clients:
+            client.sendall(b"authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n")
+        for client in clients:
+            with client, client.makefile("rb") as answer:
+                assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
+
+
+def test_what_cannot_be_loaded_is_logged_and_tried_again(monkeypatch, caplog):
+    with jumpmq.running() as broker:
+        with monkeypatch.context() as damaged:
+            damaged.setattr(server, "SERVING", "jumpmq.http.no_such_module")
+            with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+                overview(broker)
+        assert "the management port cannot answer" in caplog.text
+        assert overview(broker) == 200
+
+
+def overview(broker):
+    connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=60)
+    connection.request("GET", "/api/overview", headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="})
+    return connection.getresponse().status
+
+
+def test_it_stops_while_what_answers_is_loaded():
+    with jumpmq.running() as broker:
+        client = socket.create_connection(("127.0.0.1", broker.http_port), timeout=60)
+    assert client.recv(1) == b""

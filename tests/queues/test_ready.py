@@ -1,11 +1,12 @@
 """A queue that is longer than its memory keeps every message once and in order, also through a restart."""
 
+import gc
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import BuiltinFunctionType, FrameType
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,8 @@ from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NEVER, QueueContext
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, PAGING_SHARE, MemoryAccount
+from jumpmq.queues.segment import Segment
+from jumpmq.store import batch
 
 BUDGET = 8 * OVERHEAD
 
@@ -455,3 +458,33 @@ def test_what_moves_to_the_store_while_a_queue_is_looked_through_is_seen_once(op
         queue.page_out(0)
         queue.push(kept(2, 10))
     assert [one.seq for messages in found for one in messages] == list(range(1, 21))
+
+
+def test_what_rests_on_disk_leaves_few_and_small_objects_in_memory(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment a batch, with its numbers within: each object would lie among messages that are freed, and keep a
+    megabyte of it from the system."""
+    monkeypatch.setattr(batch, "MAX_COUNT", 5)
+    monkeypatch.setattr(ready_messages, "CUT_AT_ONCE", 5)
+    earlier = segments()
+    queue = make_queue(opened, budget=1 << 20)
+    queue.push(kept(13, 10))
+    opened.commit()
+    before = queue.memory
+    while queue.memory == before:  # all is cut before anything is freed
+        assert queue.page_out(0)
+    made = [one for one in segments() if one not in earlier]
+    assert sorted((one.first_seq, one.last_seq) for one in made) == [(1, 5), (6, 10), (11, 13)]
+    held = [one for segment in made for owner in (segment, segment.batch) for one in gc.get_referents(owner)]
+    assert not [one for one in held if isinstance(one, int)]
+    assert len({id(one) for one in held if isinstance(one, BuiltinFunctionType)}) == 1
+    while queue.page_out(0):
+        pass
+    assert queue.memory == 0
+    assert [one.seq for one in queue.take(13)] == list(range(1, 14))
+
+
+def segments() -> list[Segment]:
+    """All that there are."""
+    return [one for one in gc.get_objects() if isinstance(one, Segment)]

@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.opened import make_messages
+from tests.waiting import until
 
 from jumpmq.store import _worker, worker
 from jumpmq.store.files import Files
 from jumpmq.store.records import Commit, messages_block, settled_block
 from jumpmq.store.writer import NO_SYNC, SYNC, SYNC_NAMES, Append, Worker, Write
+
+STATM = Path("/proc/self/statm")
 
 
 @pytest.fixture(params=["compiled", "plain"])
@@ -74,6 +77,23 @@ def test_zeros_follow_where_they_are_wanted(pipe_and_worker: tuple[int, Worker],
         assert written(*pipe_and_worker, Write(file.fileno(), 0, commit(1), 0, None, zeros=5000)) == (0, True)
     octets = (tmp_path / "file").read_bytes()
     assert octets[length:] == bytes(5000) + b"x" * ((2 << 20) - length - 5000)
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="what is resident is known of Linux alone")
+def test_room_for_large_commits_goes_back_to_the_system(tmp_path: Path) -> None:
+    """Four megabytes, in which they are gathered."""
+    readable, writable = os.pipe()
+    compiled, large = _worker.Worker(writable), commit(1)
+    with (tmp_path / "file").open("w+b") as file:
+        assert written(readable, compiled, Write(file.fileno(), 0, large, 0, None)) == (0, True)
+        before = resident()
+        until(lambda: before - resident() > 3 << 20)
+        assert written(readable, compiled, Write(file.fileno(), 0, large, 0, None)) == (0, True)
+    compiled.close()
+
+
+def resident() -> int:
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_errors_are_reported(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:

@@ -66,14 +66,11 @@ from jumpmq.http.resources import (
     workers,
 )
 from jumpmq.http.site import cli, files, session
-from jumpmq.http.warnings import Watch
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
-    from jumpmq.http.history import History
     from jumpmq.http.homes.passing import Elsewhere
-    from jumpmq.http.rates import Rates
-    from jumpmq.http.recent_log import RecentLog
+    from jumpmq.http.observed import Observed
 
 
 API = (
@@ -120,25 +117,24 @@ SITE = (session, cli, files)
 
 def application(
     broker: Broker,
-    rates: Rates,
-    history: History,
-    recent_log: RecentLog,
+    observed: Observed,
     stop_broker: Callable[[], None] | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> ASGIApp:
     """The ASGI application of a broker.
 
     Args:
+        observed: what is shown of the time before a request.
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
         elsewhere: the other homes; None if this one is alone.
     """
     sessions = Sessions(broker)
     state = {
         "broker": broker,
-        "rates": rates,
-        "history": history,
-        "watch": Watch(broker, rates),
-        "recent_log": recent_log,
+        "rates": observed.rates,
+        "history": observed.history,
+        "watch": observed.watch,
+        "recent_log": observed.recent_log,
         "sessions": sessions,
         "stop_broker": stop_broker,
         "elsewhere": elsewhere,

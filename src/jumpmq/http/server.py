@@ -1,25 +1,26 @@
-"""The management port: uvicorn in the broker's own event loop."""
+"""The management port, of which little is loaded before its first client comes."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import anyio
-import uvicorn
-
 from jumpmq.broker import Broker
 from jumpmq.broker.connection.listeners import Listener
-from jumpmq.http.application import application
-from jumpmq.http.history import History
-from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
-from jumpmq.http.rates import Rates
-from jumpmq.http.recent_log import RecentLog
-from jumpmq.http.serving import Server
+from jumpmq.http.arriving import Arriving
+from jumpmq.http.observed import Observed
 
 if TYPE_CHECKING:
     from jumpmq.http.homes.passing import Elsewhere
+    from jumpmq.http.serving import Server
+
+log = logging.getLogger(__name__)
+
+SERVING = "jumpmq.http.serving"
+"""What answers: with the libraries that it needs it takes a fifth of an idle broker's memory, and of its start."""
 
 
 class HTTPServer:
@@ -34,24 +35,11 @@ class HTTPServer:
         self, broker: Broker, stop_broker: Callable[[], None] | None = None, elsewhere: Elsewhere | None = None
     ) -> None:
         self._broker = broker  # what is managed
-        self._rates = Rates(broker)  # of the counters that are shown
-        self._recent_log = RecentLog()  # the last lines
-        self._server = Server(
-            uvicorn.Config(
-                application(
-                    broker, self._rates, History(broker, self._rates), self._recent_log, stop_broker, elsewhere
-                ),
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                proxy_headers=False,
-                ws="none",
-                server_header=False,
-                http=BoundedProtocol,
-                timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        self._stop_broker = stop_broker
+        self._elsewhere = elsewhere
+        self._observed = Observed(broker)
+        self._server: Server | None = None  # what answers; None until it is loaded
+        self._loading: asyncio.Task[None] | None = None  # loads it; None until somebody comes
         self._task: asyncio.Task[None] | None = None  # serves
 
     async def start(self) -> None:
@@ -60,23 +48,39 @@ class HTTPServer:
         Raises:
             BrokerError: an address cannot be listened on.
         """
-        async with anyio.create_task_group():
-            pass  # what the first list would otherwise load while others wait for it
-        self._task = asyncio.create_task(self._server.serve(), name="http")
-        await self._server.ready.wait()
-        self._rates.start()
-        self._recent_log.start()
+        self._observed.start()
         config = self._broker.config
         if config.http_port is not None:
-            await self._broker.listen(Listener("http", config.host, config.http_port, self._server.accept))
+            await self._broker.listen(Listener("http", config.host, config.http_port, self._accept))
         if config.tls is not None and config.https_port is not None:
-            listener = Listener("https", config.host, config.https_port, self._server.accept, config.tls)
-            await self._broker.listen(listener)
+            await self._broker.listen(Listener("https", config.host, config.https_port, self._accept, config.tls))
 
     async def stop(self) -> None:
         """Close all connections, also those in the middle of an answer, within some two seconds."""
-        self._recent_log.stop()
-        await self._rates.stop()
-        if self._task is not None:
+        await self._observed.stop()
+        if self._loading is not None:
+            await self._loading
+        if self._server is not None and self._task is not None:
             self._server.exit()
             await self._task
+
+    def _accept(self) -> asyncio.Protocol:
+        """The protocol of a new connection."""
+        if self._server is not None:
+            return self._server.accept()
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load(), name="loading http")
+        return Arriving(self._loading, self._accept)
+
+    async def _load(self) -> None:
+        """Load what answers, while others go on."""
+        try:
+            serving = await asyncio.to_thread(importlib.import_module, SERVING)
+            server: Server = serving.server(self._broker, self._observed, self._stop_broker, self._elsewhere)
+            self._task = asyncio.create_task(server.serve(), name="http")
+            await server.ready.wait()
+            self._server = server
+        except Exception:
+            log.exception("the management port cannot answer")
+            self._loading = None  # the next client's is another attempt
+            raise

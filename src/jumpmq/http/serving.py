@@ -6,8 +6,38 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
+import anyio
 import uvicorn
+
+from jumpmq.broker import Broker
+from jumpmq.http.application import application
+from jumpmq.http.observed import Observed
+from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
+
+if TYPE_CHECKING:
+    from jumpmq.http.homes.passing import Elsewhere
+
+
+def server(
+    broker: Broker, observed: Observed, stop_broker: Callable[[], None] | None, elsewhere: Elsewhere | None
+) -> Server:
+    """What answers on a broker's management port; see :func:`jumpmq.http.application.application`."""
+    return Server(
+        uvicorn.Config(
+            application(broker, observed, stop_broker, elsewhere),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            proxy_headers=False,
+            ws="none",
+            server_header=False,
+            http=BoundedProtocol,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=1,
+        )
+    )
 
 
 class Server(uvicorn.Server):
@@ -22,6 +52,8 @@ class Server(uvicorn.Server):
         self._exiting = asyncio.Event()  # set when it is to end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        async with anyio.create_task_group():
+            pass  # what the first list would otherwise load while others wait for it
         await self.lifespan.startup()
         self.servers: list[asyncio.base_events.Server] = []
         self.started = True

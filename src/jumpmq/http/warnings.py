@@ -17,8 +17,8 @@ from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.incidents import by_cause
 from jumpmq.http.rates import PAUSE, Rates
-from jumpmq.http.resources.rings import keys_of, spread_of_keys, spread_of_messages
-from jumpmq.http.resources.shards import shards_of
+from jumpmq.http.shards import shards_of
+from jumpmq.http.spread import keys_of, spread_of_keys, spread_of_messages
 from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges.traffic import Counted

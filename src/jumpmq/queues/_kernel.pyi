@@ -6,6 +6,18 @@ C = TypeVar("C")
 D = TypeVar("D")
 T = TypeVar("T")
 
+class SegmentNumbers:
+    """The numbers of a segment, within its object: objects would be scattered among messages, and stay there."""
+
+    count: int
+    size: int
+    held: int
+    first_seq: int
+    last_seq: int
+    delivered_seq: int
+    exact: bool
+    persistent: bool
+
 def untracked(container: C) -> C: ...
 def body_octets(messages: list[Message]) -> int: ...
 def octets(messages: list[Message]) -> tuple[int, int]: ...

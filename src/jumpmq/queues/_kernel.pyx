@@ -2,7 +2,7 @@
 """What queues do with runs of messages, in C. ``tests/queues/reference.py`` says the same in plain Python."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from jumpmq.amqp._kernel cimport Message
@@ -20,6 +20,17 @@ cdef extern from "Python.h":
 def untracked(container):
     PyObject_GC_UnTrack(<void*>container)
     return container
+
+
+cdef class SegmentNumbers:
+    cdef public int64_t count
+    cdef public int64_t size
+    cdef public int64_t held
+    cdef public int64_t first_seq
+    cdef public int64_t last_seq
+    cdef public int64_t delivered_seq
+    cdef public bint exact
+    cdef public bint persistent
 
 
 def body_octets(list messages):

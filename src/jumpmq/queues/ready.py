@@ -42,9 +42,9 @@ PAGED_AT_ONCE = 4096
 """Messages that go to the tail, or are dropped from memory, in one step; some milliseconds."""
 
 CUT_AT_ONCE = 1 << 18
-"""Messages that go to the tail before these are dropped. Segments stay: were they made between what is being freed,
-some hundred octets would keep a megabyte of it from the system (measured: 280 MB of a million messages)."""
-
+"""Messages that go to the tail before these are dropped, while memory is tight; else all do. Segments stay: were they
+made between what is being freed, some hundred octets would keep a megabyte of it from the system (measured: 280 MB of a
+million messages)."""
 
 SPILLED_COUNT, SPILLED_OCTETS = 1024, 1 << 20
 """Most messages, and most octets give or take a message, that are stored together where they are not persistent; they
@@ -505,7 +505,7 @@ class ReadyMessages:
         Returns:
             What was achieved: messages moved and octets freed, together; 0 where nothing is left to be done for now.
         """
-        done = self._shorten_head(kept) if self._cut < CUT_AT_ONCE else 0
+        done = 0 if self._cut >= CUT_AT_ONCE and self._account.tight else self._shorten_head(kept)
         if not done:
             done = self._shed()
         if not done and self._cut:
@@ -524,12 +524,16 @@ class ReadyMessages:
             if self._tail is NONE:
                 self._tail = deque()
             moved = head.take_last(count)
+            if count == PAGED_AT_ONCE and (part := _end_of_batch(moved)):
+                head.extend(moved[:part])  # a step of its own: else that batch would be read back twice
+                del moved[:part]
             if transient := [message for message in moved if message.batch is None]:
                 self._reader.spill(transient)
             for segment in reversed(segments_of(moved)):
                 self._tail.appendleft(segment)
                 self._tail_count += segment.count
                 self._wait_for(segment)
+            count = len(moved)
             self._cut += count
         return count
 
@@ -609,6 +613,14 @@ class ReadyMessages:
                 message.redelivered = True
         self._prepare(messages)
         return messages
+
+
+def _end_of_batch(messages: list[Message]) -> int:
+    """How many of the first messages end a batch that begins before them, where others follow; 0 where none do."""
+    batch = messages[0].batch
+    if batch is None or batch is messages[-1].batch or batch.first_seq == messages[0].seq:
+        return 0
+    return next(place for place, message in enumerate(messages) if message.batch is not batch)
 
 
 def for_nobody(messages: list[Message]) -> None:

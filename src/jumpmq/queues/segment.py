@@ -3,6 +3,7 @@
 from array import array
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues._kernel import SegmentNumbers
 from jumpmq.queues.memory import held_octets
 from jumpmq.queues.runs import body_octets
 from jumpmq.store import Batch
@@ -11,7 +12,11 @@ ABSORBED_OCTETS, ABSORBED_STORED = 64 << 10, 1 << 20
 """Octets of bodies, and on disk, that small segments are put together to, as a segment is read back whole."""
 
 
-class Segment:
+NEVER = 0.0
+"""When the messages of most segments expire: one object for all."""
+
+
+class Segment(SegmentNumbers):
     """Neighbouring messages of one batch.
 
     Attributes:
@@ -28,20 +33,7 @@ class Segment:
         expires_at: when the first of them expires, 0 is never; None where it is not known yet.
     """
 
-    __slots__ = (
-        "batch",
-        "count",
-        "delivered_seq",
-        "exact",
-        "expires_at",
-        "first_seq",
-        "held",
-        "last_seq",
-        "messages",
-        "persistent",
-        "seqs",
-        "size",
-    )
+    __slots__ = ("batch", "expires_at", "messages", "seqs")
 
     def __init__(self, batch: Batch | None, messages: list[Message], size: int) -> None:
         self.batch = batch
@@ -50,12 +42,14 @@ class Segment:
         self.size = size
         self.held = held_octets(messages)
         self.exact = True
-        self.first_seq = messages[0].seq if messages else 0
-        self.last_seq = messages[-1].seq if messages else 0
         self.seqs: array[int] | None = None
-        self.delivered_seq = 0
-        self.persistent = messages[0].persistent if messages else True
-        self.expires_at: float | None = messages[0].expires_at if messages else None
+        self.persistent = True
+        self.expires_at: float | None = None
+        if messages:
+            first = messages[0]
+            self.first_seq, self.last_seq = first.seq, messages[-1].seq
+            self.persistent = first.persistent
+            self.expires_at = first.expires_at or NEVER
 
     @classmethod
     def stored(cls, batch: Batch, delivered_seq: int) -> "Segment":

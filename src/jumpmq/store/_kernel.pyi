@@ -3,6 +3,20 @@ from typing import Any
 
 from jumpmq.amqp.messages import Message
 
+class BatchNumbers:
+    """The numbers of a batch, within its object: objects would be scattered among messages, and stay there."""
+
+    id: int
+    queue_id: int
+    first_seq: int
+    last_seq: int
+    count: int
+    bytes: int
+    remaining: int
+    stored: int
+    taken: int
+    closed: bool
+
 def binary_column(messages: list[Message], name: str) -> tuple[bytes, bytes]: ...
 def join_batch(messages: list[Message], batch: object, most: int, most_octets: int) -> tuple[int, int, int]: ...
 def seq_column(messages: list[Message]) -> bytes: ...

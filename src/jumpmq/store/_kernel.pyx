@@ -58,6 +58,19 @@ def binary_column(list messages, str name):
     return offsets, octets
 
 
+cdef class BatchNumbers:
+    cdef public int64_t id
+    cdef public int64_t queue_id
+    cdef public int64_t first_seq
+    cdef public int64_t last_seq
+    cdef public int64_t count
+    cdef public int64_t bytes
+    cdef public int64_t remaining
+    cdef public int64_t stored
+    cdef public int64_t taken
+    cdef public bint closed
+
+
 def join_batch(list messages, batch, Py_ssize_t most, Py_ssize_t most_octets):
     cdef Message message
     cdef Py_ssize_t taken = 0, bodies = 0, octets = 0, size

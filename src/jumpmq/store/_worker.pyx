@@ -3,11 +3,18 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from libc.errno cimport EINTR, EINVAL, EIO, EOPNOTSUPP, errno
+from libc.errno cimport EINTR, EINVAL, EIO, EOPNOTSUPP, ETIMEDOUT, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
+
+cdef extern from "<time.h>" nogil:
+    cdef struct timespec:
+        int64_t tv_sec
+        int64_t tv_nsec
+    int CLOCK_MONOTONIC, CLOCK_REALTIME
+    int clock_gettime(int clock, timespec* now)
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_t:
@@ -24,6 +31,7 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_destroy(pthread_mutex_t* mutex)
     int pthread_cond_init(pthread_cond_t* condition, void* attributes)
     int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex)
+    int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex, const timespec* until)
     int pthread_cond_signal(pthread_cond_t* condition)
     int pthread_cond_destroy(pthread_cond_t* condition)
 
@@ -40,13 +48,6 @@ cdef extern from "<sys/uio.h>" nogil:
         size_t iov_len
     ssize_t pwritev(int file, const iovec* vectors, int count, int64_t offset)
 
-cdef extern from "<time.h>" nogil:
-    cdef struct timespec:
-        int64_t tv_sec
-        int64_t tv_nsec
-    int CLOCK_MONOTONIC
-    int clock_gettime(int clock, timespec* now)
-
 cdef extern from "<unistd.h>" nogil:
     int fdatasync(int file)
     int fsync(int file)
@@ -54,8 +55,11 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int file, const void* octets, size_t length, int64_t offset)
     ssize_t write(int file, const void* octets, size_t length)
 
-cdef extern from "<stdlib.h>" nogil:
-    int posix_memalign(void** memory, size_t alignment, size_t size)
+cdef extern from "<sys/mman.h>" nogil:
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
+    void* MAP_FAILED
+    void* mmap(void* at, size_t length, int protection, int flags, int file, int64_t offset)
+    int munmap(void* at, size_t length)
 
 cdef extern from "<fcntl.h>" nogil:
     int posix_fallocate(int file, int64_t offset, int64_t length)
@@ -88,6 +92,7 @@ DEF MAX_VECTORS = 1024
 DEF MAX_OCTETS = 4 << 20  # written at once; the disk begins with them while more are copied
 DEF ZEROS = 1 << 20
 DEF PAST_CACHE_FROM = 1 << 20  # octets of a commit from which on it goes to the disk past the system's cache
+DEF REST = 1  # seconds without a commit after which the room for that goes back to the system
 DEF SECTORS = 4096  # what such a write begins and ends at a multiple of, in the file and in memory
 
 cdef uint8_t[ZEROS] NOTHING
@@ -246,6 +251,21 @@ cdef int write_sectors(
     return error
 
 
+cdef bint make_room(char** room) noexcept nogil:
+    """Room that is aligned with sectors; returns whether there was memory for it."""
+    cdef void* made = mmap(NULL, MAX_OCTETS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if made == MAP_FAILED:
+        return False
+    room[0] = <char*>made
+    return True
+
+
+cdef void give_back(char** room) noexcept nogil:
+    if room[0] != NULL:
+        munmap(room[0], MAX_OCTETS)
+        room[0] = NULL
+
+
 cdef int write_job(Job* job, char** room) noexcept nogil:
     """Write all vectors, past the cache where they are many octets and the file system lets them; an errno, or 0.
 
@@ -259,8 +279,7 @@ cdef int write_job(Job* job, char** room) noexcept nogil:
         octets += job.vectors[place].iov_len
     if room == NULL or job.ends == NULL or octets < PAST_CACHE_FROM:
         return write_all(job)
-    if room[0] == NULL and posix_memalign(<void**>room, SECTORS, MAX_OCTETS) != 0:
-        room[0] = NULL
+    if room[0] == NULL and not make_room(room):
         return write_all(job)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", job.file)
     file = open_past_cache(path, job.file)
@@ -305,6 +324,13 @@ cdef void commit(Job* job, char** room) noexcept nogil:
         job.error = errno
 
 
+cdef int wait_a_while(Shared* shared) noexcept nogil:
+    cdef timespec until
+    clock_gettime(CLOCK_REALTIME, &until)
+    until.tv_sec += REST
+    return pthread_cond_timedwait(&shared.condition, &shared.mutex, &until)
+
+
 cdef void* run(void* argument) noexcept nogil:
     cdef Shared* shared = <Shared*>argument
     cdef Job* job
@@ -315,7 +341,10 @@ cdef void* run(void* argument) noexcept nogil:
     pthread_mutex_lock(&shared.mutex)
     while True:
         while shared.job == NULL and not shared.stopped:
-            pthread_cond_wait(&shared.condition, &shared.mutex)
+            if room == NULL:
+                pthread_cond_wait(&shared.condition, &shared.mutex)
+            elif wait_a_while(shared) == ETIMEDOUT:
+                give_back(&room)
         job = shared.job
         shared.job = NULL
         if job == NULL:
@@ -327,7 +356,7 @@ cdef void* run(void* argument) noexcept nogil:
         shared.working = False
         write(shared.wake, b"\0", 1)
     pthread_mutex_unlock(&shared.mutex)
-    free(room)
+    give_back(&room)
     return NULL
 
 

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 from jumpmq.amqp.messages import Message
+from jumpmq.store._kernel import BatchNumbers
 from jumpmq.store.layout import all_octets, join_batch
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import MAX_COUNT
@@ -17,7 +18,7 @@ NOTHING = Ranges()
 """What is settled of a batch of which nothing is."""
 
 
-class Batch:
+class Batch(BatchNumbers):
     """Persistent messages of one queue that follow one another, of one commit or of many.
 
     A message that is committed alone costs 20 octets here, not an object: the batch goes on growing, commit after
@@ -36,39 +37,15 @@ class Batch:
         positions, lengths, firsts: of each block on disk, in order, where it lies, its octets, and its lowest number.
     """
 
-    __slots__ = (
-        "_note",
-        "_settled",
-        "bytes",
-        "closed",
-        "count",
-        "first_seq",
-        "firsts",
-        "id",
-        "last_seq",
-        "lengths",
-        "messages",
-        "positions",
-        "queue_id",
-        "remaining",
-        "stored",
-        "taken",
-    )
+    __slots__ = ("_note", "_settled", "firsts", "lengths", "messages", "positions")
 
     def __init__(self, queue_id: int, note: Callable[[tuple["Batch", int, int]], object]) -> None:
         self.id = -1
         self.queue_id = queue_id
-        self.first_seq = 0
-        self.last_seq = 0
-        self.count = 0
-        self.bytes = 0
-        self.remaining = 0
         self.messages: list[Message] | None = None
-        self.closed = False
         self.positions = array("Q")
         self.lengths = array("I")
         self.firsts = array("q")
-        self.stored = self.taken = 0
         self._settled = NOTHING
         self._note = note
 

@@ -54,6 +54,7 @@ class Staging:
     def __init__(self, noted: list[tuple[Batch, int, int]], *, commit_bytes: int, linger_bytes: int) -> None:
         self.committed = 0
         self._noted = noted
+        self._note = noted.append  # one object, that all batches refer to
         self._commit_bytes = commit_bytes
         self._linger_bytes = linger_bytes
         self._turn = Changes(0)  # of the turn that is under way
@@ -155,7 +156,7 @@ class Staging:
         growing = self._growing
         while messages:
             if (batch := growing.get(queue_id)) is None:
-                batch = growing[queue_id] = Batch(queue_id, self._noted.append)
+                batch = growing[queue_id] = Batch(queue_id, self._note)
             taken, octets = batch.take(messages)
             if taken:
                 self._turn.stage(batch, messages[0].seq, taken, octets)

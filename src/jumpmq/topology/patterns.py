@@ -8,9 +8,9 @@ written out.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-
-import re2
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
 
 MAX_OCTETS = 4096
 """The longest expression. Matching a name takes at most its octets times those of the expression."""
@@ -33,13 +33,11 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 
+ANYTHING = ".*"
+"""What most permissions are; RE2 is not asked."""
+
 _MEMORY = 1 << 20
 """Octets that a compiled expression may take; with more it would be refused, or matched more slowly."""
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.never_capture = True
-_OPTIONS.max_mem = _MEMORY
 
 
 class InvalidPattern(ValueError):
@@ -54,13 +52,18 @@ class Pattern:
     """
 
     def __init__(self, text: str) -> None:
+        self._search: Callable[[bytes], object | None]
+        if text == ANYTHING:
+            self._search = bytes
+            return
         octets = _octets(text)
         if len(octets) > MAX_OCTETS:
             raise InvalidPattern(f"it has more than {MAX_OCTETS} octets")
         if repeated(text) > MAX_REPEATED:
             raise InvalidPattern(f"more than {MAX_REPEATED} characters are repeated or optional, with all repetitions")
+        re2, options = _re2()
         try:
-            self._search = re2.compile(octets, _OPTIONS).search
+            self._search = re2.compile(octets, options).search
         except re2.error as error:
             reason = error.args[0].decode(errors="replace")
             if reason.startswith(("invalid perl operator", "invalid escape sequence")):
@@ -70,6 +73,18 @@ class Pattern:
     def matches(self, name: str) -> bool:
         """Whether it matches somewhere in the name."""
         return self._search(_octets(name)) is not None
+
+
+@cache
+def _re2() -> tuple[Any, Any]:
+    """RE2, and the options of all expressions: loaded with the first one, as it takes 2.5 MB."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = _MEMORY
+    return re2, options
 
 
 def repeated(text: str) -> int:
@@ -128,7 +143,7 @@ def compiled(text: str) -> Pattern:
 
 def search(text: str, name: str) -> bool:
     """Whether the expression matches somewhere in the name. One that is invalid matches nothing."""
-    return text == ".*" or _search(text, name)
+    return text == ANYTHING or _search(text, name)
 
 
 @lru_cache(maxsize=8192)

@@ -3,6 +3,8 @@
 So nothing is allocated for a read, and its memory stays in the processor's cache.
 """
 
+import mmap
+
 from jumpmq.amqp.protocol import FRAME_MAX
 
 READ_SIZE = 256 << 10
@@ -19,7 +21,7 @@ class ReceiveBuffer:
     """Room for one read, behind the beginning of a frame that an earlier one has left."""
 
     def __init__(self) -> None:
-        self._view = memoryview(bytearray(FRAME_MAX + LARGE_READ_SIZE))
+        self._view = memoryview(mmap.mmap(-1, FRAME_MAX + LARGE_READ_SIZE))  # resident as far as it was read into
         self._beginning = self._view[:READ_SIZE]
         self.small = self._view[:SMALL_READ_SIZE]
 

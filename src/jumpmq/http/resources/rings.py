@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -10,13 +9,14 @@ from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.upkeep.slices import Slices
-from jumpmq.hashing.chi_squared import ChiSquared, chi_squared_test, survival
+from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_long
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.spread import keys_of, spread_of_keys, spread_of_messages
 from jumpmq.topology.exchanges import ConsistentHashExchange
-from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, Counted, FrequentKey
+from jumpmq.topology.exchanges.traffic import Counted, FrequentKey
 
 HOTTEST = 20
 """Keys that are shown."""
@@ -75,12 +75,6 @@ def _shown(exchange: ConsistentHashExchange) -> dict[str, Any]:
     }
 
 
-async def keys_of(exchange: ConsistentHashExchange, slices: Slices) -> dict[str, int]:
-    """About how many different keys each destination got."""
-    found = exchange.traffic.keys() if exchange.traffic is not None else ()
-    return {name: count async for name, count in slices.through(found)}
-
-
 async def _shown_traffic(exchange: ConsistentHashExchange, slices: Slices) -> dict[str, Any]:
     keys = await keys_of(exchange, slices)
     weights, buckets = dict(exchange.ring.destinations), max(exchange.ring.buckets, 1)
@@ -112,30 +106,6 @@ async def _shown_traffic(exchange: ConsistentHashExchange, slices: Slices) -> di
         },
         "hottest": [_shown_key(one, counted.noted) for one in counted.frequent[:HOTTEST]],
     }
-
-
-def spread_of_messages(weights: Mapping[str, int], counted: Counted) -> ChiSquared | None:
-    """Whether messages follow the weights; None where there are too few to tell."""
-    if _too_few(sum(counted.messages), weights):
-        return None
-    return chi_squared_test(counted.messages, list(weights.values()))
-
-
-def spread_of_keys(weights: Mapping[str, int], keys: Mapping[str, int]) -> ChiSquared | None:
-    """The same of different keys. Their numbers are estimates: each has the estimate's variance on top of its own."""
-    total, buckets = sum(keys.values()), sum(weights.values())
-    if _too_few(total, weights):
-        return None
-    statistic = 0.0
-    for name, weight in weights.items():
-        expected = total * weight / buckets
-        statistic += (keys.get(name, 0) - expected) ** 2 / (expected + (STANDARD_ERROR * expected) ** 2)
-    return ChiSquared(statistic, len(weights) - 1, survival(statistic, len(weights) - 1))
-
-
-def _too_few(total: int, weights: Mapping[str, int]) -> bool:
-    """Whether a test would say nothing: five are expected everywhere, the usual bound of the approximation."""
-    return len(weights) < 2 or total * min(weights.values()) / sum(weights.values()) < 5
 
 
 def _shown_test(test: ChiSquared | None) -> dict[str, float] | None:

@@ -1,0 +1,36 @@
+"""What is noted of a broker all the time, for whoever asks later."""
+
+from __future__ import annotations
+
+from jumpmq.broker import Broker
+from jumpmq.http.history import History
+from jumpmq.http.rates import Rates
+from jumpmq.http.recent_log import RecentLog
+from jumpmq.http.warnings import Watch
+
+
+class Observed:
+    """Rates, their history, warnings, and the last lines of the log.
+
+    Attributes:
+        rates: of the counters that are shown.
+        history: how they were.
+        watch: the warnings.
+        recent_log: the last lines.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.rates = Rates(broker)
+        self.history = History(broker, self.rates)
+        self.watch = Watch(broker, self.rates)
+        self.recent_log = RecentLog()
+
+    def start(self) -> None:
+        """Begin."""
+        self.rates.start()
+        self.recent_log.start()
+
+    async def stop(self) -> None:
+        """End."""
+        self.recent_log.stop()
+        await self.rates.stop()
