@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SERVING = "jumpmq.http.serving"
-"""What answers: with the libraries that it needs it takes a fifth of an idle broker's memory, and of its start."""
+"""What answers: with the libraries that it needs it would take a fifth of an idle broker's memory (12 MB)."""
 
 
 class HTTPServer:
