@@ -134,6 +134,7 @@ class Member:
         self.secret = secret
         self.on_change: list[Callable[[], None]] = []
         self.is_connected = True
+        self._failed_at = 0.0  # when it last ceased to, by the loop's clock
         self._settings = settings  # where etcd is
         self._etcd = etcd  # a client of it
         self._keys = Keys(settings.cluster)  # what the cluster keeps there
@@ -250,12 +251,16 @@ class Member:
 
         self._stops += 1
         stop = self._stops
+        is_cut_off = not self.is_connected and asyncio.get_running_loop().time() - self._failed_at > NOTICED_AFTER
 
         async def learn() -> None:
             try:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(STOP_TIMEOUT):
                         await asyncio.sleep(NOTICED_AFTER)
+                        if is_cut_off:  # before the stop already: others tell over links what they have decided
+                            await self._wait_for_links()
+                            return
                         with contextlib.suppress(TimeoutError):
                             async with asyncio.timeout(RETURN_TIMEOUT):
                                 await self._again_and_again(self._return)
@@ -320,6 +325,7 @@ class Member:
     def _fails(self, error: EtcdError) -> None:
         if self.is_connected:
             self.is_connected = False
+            self._failed_at = asyncio.get_running_loop().time()
             log.warning("%s; it is asked again until it answers", error)
             self._standstill = asyncio.get_running_loop().call_later(PATIENCE, self._stand_still)
 
