@@ -76,5 +76,12 @@ def channel(broker):
 
 
 @pytest.fixture
+def one_process(request: pytest.FixtureRequest) -> None:
+    """A batch is refused that has rows for a queue at another worker which may refuse them (docs/workers.md)."""
+    if request.config.getoption("--workers") > 1:
+        pytest.skip("queues that refuse are at other workers")
+
+
+@pytest.fixture
 def api(broker):
     return API(broker.http_url)

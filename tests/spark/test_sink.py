@@ -130,6 +130,7 @@ def test_a_task_that_is_tried_again_publishes_nothing_twice(spark, broker, chann
     assert found == list(range(30_000))
 
 
+@pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("url", ["http_url", "amqp_url"])
 def test_what_is_unroutable_or_refused_goes_to_a_dead_letter_exchange(spark, broker, channel, url):
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 700, "x-overflow": "reject-publish"})
@@ -156,6 +157,7 @@ def test_a_dead_letter_exchange_is_there_and_the_only_choice(spark, broker, chan
         write(frame, broker, queue="q1", deadLetterExchange="x", onUnroutable="drop")
 
 
+@pytest.mark.usefixtures("one_process")
 @pytest.mark.slow
 def test_a_task_that_a_full_queue_refuses_goes_on_with_the_row_that_was_refused(spark, broker, channel):
     channel.queue_declare("full", durable=True, arguments={"x-max-length": 1001, "x-overflow": "reject-publish"})
