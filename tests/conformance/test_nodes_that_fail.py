@@ -183,7 +183,7 @@ def test_a_node_that_was_away_while_much_was_declared(nodes: Nodes, channels: li
 
 
 def test_a_node_that_hangs(nodes: Nodes, channels: list[Any]) -> None:
-    """Of its queues JumpMQ says within seconds that they are down; RabbitMQ says nothing for a minute."""
+    """Of its queues JumpMQ says within seconds that they are down; RabbitMQ says nothing for longer."""
     channels[2].queue_declare("hangs", durable=True)
     channels[2].basic_publish("", "hangs", b"kept", PERSISTENT)
     os.killpg(nodes[2].pid, signal.SIGSTOP)
