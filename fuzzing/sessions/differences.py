@@ -201,6 +201,19 @@ def _is_order_of_what_came_back(difference: Difference) -> bool:
     return (returned or step is None) and consumers > 1 and same
 
 
+def _is_under_way_to_a_closed_channel(difference: Difference) -> bool:
+    """What RabbitMQ delivered to a channel that is closed for a mistake was still on its way from another home."""
+    (theirs, their_counts), (ours, our_counts) = difference.reference, difference.ours
+    if their_counts != our_counts or theirs.keys() != ours.keys():
+        return False
+    closed = [one for one in ours if any(event[0] == "channel.close" for event in ours[one])]
+    return all(
+        theirs[one] == ours[one]
+        or (one in closed and [event for event in theirs[one] if event[0] != "basic.deliver"] == ours[one])
+        for one in ours
+    )
+
+
 def _delivered(said: Any) -> list[Any]:
     return [event for event in _events(said) if event[0] == "basic.deliver"]
 
@@ -223,6 +236,7 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: what came at once is sorted by priority": _is_sorted_burst,
     "Timing and order: dead letters on their way": _is_late_letter,
     "Timing and order: what has just come to a quorum queue is got": _is_got_as_it_came,
+    "Timing and order: what is on its way to a channel that is closed": _is_under_way_to_a_closed_channel,
     "What is refused: a quorum queue is deleted on a condition": _is_conditional_delete,
     "What is refused: a policy with a wrong age": _is_wrong_age,
     "What is refused: 541": _is_internal_error,

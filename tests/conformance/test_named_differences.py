@@ -28,3 +28,17 @@ def test_a_message_of_a_quorum_queue_that_is_got_before_it_is_counted() -> None:
     assert name_of(difference(got(1, other), got(0, counted + other))) == GOT
     assert name_of(difference(got(1, other), got(0, counted))) is None
     assert name_of(difference(got(0, counted), got(0, []))) is None
+
+
+def test_what_was_on_its_way_to_a_channel_that_is_closed() -> None:
+    closed, delivered = ("channel.close", 406, "text", 60, 40), ("basic.deliver", "c1", 1, False, "", "q", {}, b"0")
+
+    def said(*events: Any) -> Any:
+        return {(0, 1): list(events)}, {}
+
+    name = "Timing and order: what is on its way to a channel that is closed"
+    assert name_of(difference(said(closed, delivered), said(closed))) == name
+    assert name_of(difference(said(closed), said(closed, delivered))) is None
+    assert name_of(difference(said(delivered), said())) is None
+    assert name_of(difference(said(closed, delivered), said(("channel.close", 404, "text", 60, 40)))) is None
+    assert name_of(difference((said(closed, delivered)[0], {"q": 1}), said(closed))) is None
