@@ -260,3 +260,25 @@ def test_what_a_token_with_a_kept_users_name_makes_counts_apart(broker):
             with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"binding limit of user 'counted' \(1\)"):
                 connection.channel().queue_bind(queue, "amq.direct", "2")
     requests.delete(f"{api}/users/counted", auth=administrator).raise_for_status()
+
+
+def test_at_all_workers_a_token_allows_the_same(tmp_path):
+    (tmp_path / "keys.json").write_text(json.dumps(KEY_SET))
+    settings = {"oauth_resource": "rabbit", "oauth_keys": str(tmp_path / "keys.json")}
+    bearer = token(*ALL, "rabbit.tag:impersonator", "rabbit.tag:administrator")
+    with jumpmq.running(workers=2, **settings) as broker:
+        for home in (1, 2):
+            assert ask(broker, f"vhosts/{home}", bearer, "PUT", json={"home": home}).status_code == 201
+            assert ask(broker, f"vhosts/{home}/permissions", bearer).json() == []
+            where = pika.ConnectionParameters(
+                "127.0.0.1", broker.port, str(home), credentials=pika.PlainCredentials("", bearer)
+            )
+            with pika.BlockingConnection(where) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                channel.queue_declare("q")
+                channel.basic_publish("", "q", b"theirs", pika.BasicProperties(user_id="another"))
+            how = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+            answer = ask(broker, f"queues/{home}/q/get", bearer, "POST", json=how)
+            assert [one["payload"] for one in answer.json()] == ["theirs"]
+            assert ask(broker, f"queues/{home}/q/contents", token("rabbit.tag:management"), "DELETE").status_code == 401

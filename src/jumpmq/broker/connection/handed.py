@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from jumpmq.broker.security.accounts import Principal
-from jumpmq.broker.security.tokens import scopes_of, user_of
+from jumpmq.broker.security.tokens import heard
 from jumpmq.topology import VirtualHost
 
 
@@ -27,7 +27,7 @@ class Handed:
 
     Attributes:
         vhost: which.
-        user: name, scopes of a token, and when that expires.
+        user: as :func:`~jumpmq.broker.security.tokens.told` puts it.
         handshake: how it introduced itself, by the names of :class:`~jumpmq.broker.connection.handshake.Handshake`.
         negotiated: frame_max, channel_max and heartbeat.
         since: when it came, seconds since the epoch.
@@ -41,16 +41,10 @@ class Handed:
     since: float
     rest: bytes
 
-    @staticmethod
-    def told(user: Principal) -> tuple[str, list[str] | None, float | None]:
-        """A user, as plain values."""
-        return user.name, None if user.granted is None else list(scopes_of(user.granted)), user.until
-
     @property
     def principal(self) -> Principal:
         """The user."""
-        name, scopes, until = self.user
-        return Principal(name, None if scopes is None else user_of(name, scopes), until)
+        return heard(*self.user)
 
     def packed(self) -> bytes:
         """As octets, for a process of the same broker."""

@@ -43,7 +43,7 @@ from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
 from jumpmq.broker.links.remote_consumers import RemoteConsumer, RemoteQueue, Taker
 from jumpmq.broker.links.windows import Owed
-from jumpmq.broker.security.tokens import scopes_of
+from jumpmq.broker.security.tokens import told
 from jumpmq.queues import Outcome
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.runs import packed_seqs
@@ -306,14 +306,15 @@ class ChannelLinks:
         client = channel.connection
         owed = self._owed.setdefault((client.identity, link.peer), Owed())
         remote = self._remotes[number] = Remote(self, channel, link, number, owed)
+        user, scopes, until = told(client.user)
         opened = {
             "number": number,
             "channel": channel.number,
             "identity": client.identity,
             "name": client.name,
-            "user": client.user.name,
-            "scopes": None if client.user.granted is None else scopes_of(client.user.granted),
-            "until": client.user.until,
+            "user": user,
+            "scopes": scopes,
+            "until": until,
             "vhost": client.vhost.name,
             "peer": [client.peer_host, client.peer_port],
             "node": client.node,

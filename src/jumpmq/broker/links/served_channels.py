@@ -35,7 +35,7 @@ from jumpmq.broker.links.windows import Window
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
-from jumpmq.broker.security.tokens import user_of
+from jumpmq.broker.security.tokens import heard
 from jumpmq.broker.security.user_limits import UserLimits
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.queues.memory import MemoryAccount
@@ -228,8 +228,7 @@ class _Served:
 
 def _principal(opened: Any) -> Principal:
     """The client's user, with what a token allows it."""
-    name, scopes = opened["user"], opened["scopes"]
-    return Principal(name, None if scopes is None else user_of(name, scopes), opened["until"])
+    return heard(opened["user"], opened["scopes"], opened["until"])
 
 
 class ServedChannels:

@@ -109,10 +109,19 @@ def user_of(name: str, scopes: list[str]) -> User:
     return User(name, "", tags, _ByVirtualHost(grants), _ByExchange(grants))
 
 
-def scopes_of(granted: User) -> list[str]:
-    """The scopes of :func:`user_of`, without those of tags."""
+def told(user: Principal) -> tuple[str, list[str] | None, float | None]:
+    """A user as plain values, for another process of the broker: name, scopes of a token, and when that expires."""
+    granted = user.granted
+    if granted is None:
+        return user.name, None, user.until
     assert isinstance(granted.permissions, _ByVirtualHost)
-    return [str(grant) for grant in granted.permissions.grants]
+    scopes = [*(f"tag:{tag}" for tag in granted.tags), *map(str, granted.permissions.grants)]
+    return user.name, scopes, user.until
+
+
+def heard(name: str, scopes: list[str] | None, until: float | None) -> Principal:
+    """The inverse of :func:`told`."""
+    return Principal(name, None if scopes is None else user_of(name, scopes), until)
 
 
 def _read_keys(text: str) -> list[tuple[str | None, Any, list[str]]]:

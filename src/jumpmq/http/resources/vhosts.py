@@ -50,18 +50,19 @@ async def one_vhost(request: Request) -> Response:
 
 
 async def put_vhost(request: Request) -> Response:
-    """``PUT /api/vhosts/{vhost}``: add a virtual host, in which the user then may do everything."""
+    """``PUT /api/vhosts/{vhost}``: add a virtual host, in which the user then may do everything; what the bearer
+    of a token may, that says."""
     name, body = requested.name(request, "vhost"), await requested.shaped_body(request, SHAPE)
     if not name:
         raise BadRequest("a virtual host needs a name")
-    broker, user = requested.broker(request), requested.user(request)
+    broker, user = requested.broker(request), requested.principal(request)
     existed = name in broker.topology.vhosts
     default = body.get("default_queue_type", body.get("defaultqueuetype"))
     kind = None if default == "undefined" else default
     await changing.apply(
         request, AddVirtualHost(name, kind, body.get("description"), body.get("tags"), body.get("home"))
     )
-    if not existed:
+    if not existed and user.granted is None:
         await changing.apply(request, SetPermissions(user.name, name, ".*", ".*", ".*"))
     if "tracing" in body:
         await changing.apply(request, SetTracing(name, body["tracing"]))
