@@ -8,6 +8,8 @@ at one node, use them at once at another, and delete them. Nothing that was conf
 queue come in the order of publishing, twice only where ``redelivered`` says so or the publisher has published again,
 and at the end all nodes have the same definitions.
 
+With ``--workers 2`` each node has so many, which die and are stopped, too.
+
 With ``--network`` (as root, with iptables) nodes also lose what others send to them over links, or what they send, or
 both, and have their disks filled: each has a disk of its own in memory.
 """
@@ -38,12 +40,14 @@ from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.member import SLOW
 from jumpmq.testing.etcd import EtcdMember, etcd
 from jumpmq.testing.own import JumpMQ
+from jumpmq.testing.processes import children
 
 BEGAN = time.monotonic()
 CLUSTER = "fuzzing"
 NODES = 3
 QUEUES = 9
 NODE_STRIKES = ("kill node", "kill node", "stop node", "stop node", "revoke lease")
+WORKER_STRIKES = "kill worker", "kill worker", "kill supervisor"
 NETWORK_STRIKES = ("lose what comes", "lose what goes", "lose both", "lose both", "fill disk", "kill node", "stop node")
 ETCD_STRIKES = ("kill etcd", "stop etcd", "slow etcd", "no quorum")
 LASTING = (0.2, 1.0, 1.0, 7.0, 7.0, 13.0)
@@ -146,13 +150,19 @@ class Cluster:
     Args:
         pool: starts processes, which end with the thread that has started them.
         network: whether their network and disks fail, too.
+        workers: of each.
     """
 
-    def __init__(self, members: list[EtcdMember], directory: Path, pool: ThreadPoolExecutor, *, network: bool) -> None:
+    def __init__(
+        self, members: list[EtcdMember], directory: Path, pool: ThreadPoolExecutor, *, network: bool, workers: int
+    ) -> None:
         self._pool = pool
         self.members = members
-        self.node_strikes = NETWORK_STRIKES if network else NODE_STRIKES
-        options = ("--cluster", CLUSTER, "--etcd", ",".join(member.url for member in members))
+        self.node_strikes = (NETWORK_STRIKES if network else NODE_STRIKES) + (WORKER_STRIKES if workers > 1 else ())
+        self._workers = workers
+        options: tuple[str, ...] = ("--cluster", CLUSTER, "--etcd", ",".join(member.url for member in members))
+        if workers > 1:
+            options += ("--workers", str(workers), "--queue-leader-locator", "balanced")
         self.nodes = []
         for number in range(NODES):
             own = (*options, "--log-level", "warning", "--cluster-host", address_of(number))
@@ -205,9 +215,20 @@ class Cluster:
                 time.sleep(seconds)
                 node.start()
             case "stop node":
-                os.kill(node.pid, signal.SIGSTOP)
+                pid = node.pid if self._workers == 1 else random.choice(children(node.pid))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                    time.sleep(seconds)
+                    os.kill(pid, signal.SIGCONT)
+            case "kill worker":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(random.choice(children(node.pid)), signal.SIGKILL)
                 time.sleep(seconds)
-                os.kill(node.pid, signal.SIGCONT)
+            case "kill supervisor":
+                os.kill(node.pid, signal.SIGKILL)
+                time.sleep(seconds)
+                node.kill()
+                node.start()
             case "revoke lease":
                 with contextlib.suppress(requests.RequestException):  # etcd is hit, too
                     revoke(random.choice(self.members), node.node)
@@ -256,7 +277,7 @@ class Cluster:
         return [f"node {number} has other definitions" for number, one in enumerate(told) if one != told[0]]
 
 
-def run(seconds: float, seed: int, *, network: bool = False) -> list[str]:
+def run(seconds: float, seed: int, *, network: bool = False, workers: int = 1) -> list[str]:
     """One run; returns what is wrong."""
     choose = random.Random(seed)
     ledger, stop_publishing, stop = Ledger(), threading.Event(), threading.Event()
@@ -264,7 +285,8 @@ def run(seconds: float, seed: int, *, network: bool = False) -> list[str]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-fuzzing-")))
         pool = stack.enter_context(ThreadPoolExecutor(NODES))
-        cluster = Cluster(stack.enter_context(etcd(directory, 3)), directory, pool, network=network)
+        members = stack.enter_context(etcd(directory, 3))
+        cluster = Cluster(members, directory, pool, network=network, workers=workers)
         if network:
             for node in cluster.nodes:
                 stack.enter_context(disk(node.data_dir))
@@ -352,9 +374,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--network", action="store_true", help="lose packets, and fill disks, too")
+    parser.add_argument("--workers", type=int, default=1, help="of each node")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}")
-    problems = run(arguments.seconds, arguments.seed, network=arguments.network)
+    problems = run(arguments.seconds, arguments.seed, network=arguments.network, workers=arguments.workers)
     for problem in problems:
         print(problem)
     sys.exit(bool(problems))

@@ -10,15 +10,17 @@ from jumpmq.testing.etcd import etcd
 class SeveralNodes(JumpMQ):
     """The first node of a cluster with an etcd; the others run as long as it does."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, workers: int = 1) -> None:
         super().__init__(node="one@localhost")
         self._count = count
+        self._workers = workers
         self._others = ExitStack()
 
     def start(self) -> None:
         """See :meth:`JumpMQ.start`."""
         (member,) = self._others.enter_context(etcd(self.directory))
         options = ("--cluster", "test", "--etcd", member.url, "--queue-leader-locator", "balanced")
+        options += ("--workers", str(self._workers))
         self._arguments = options
         super().start()
         for number in range(2, self._count + 1):

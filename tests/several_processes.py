@@ -38,7 +38,7 @@ class SeveralProcesses(JumpMQ):
 def running(workers: int = 1, nodes: int = 1) -> JumpMQ:
     """JumpMQ in so many processes, or of so many nodes."""
     if nodes > 1:
-        return SeveralNodes(nodes)
+        return SeveralNodes(nodes, workers)
     return JumpMQ() if workers == 1 else SeveralProcesses(workers)
 
 

@@ -105,7 +105,7 @@ class Broker:
         memory: what is held for messages; the holder charges it.
         alarms: whether memory or disk is short.
         watchdog: whether commits come.
-        set_workers: has the broker be served by so many processes; None where it is one process, or one of a cluster.
+        set_workers: has the node be served by so many processes; None where it is one process.
         on_failure: called with a sentence when commits cannot come any more; the process has to end. Set it before the
             start.
         consumer_groups: who shares which queues.
@@ -119,6 +119,7 @@ class Broker:
         connections: the open connections.
         churn: how much comes and goes.
         figures: what the management API and metrics show, as values; where several homes are shown together, theirs.
+        node_figures: the same of this node.
         home_figures: the same of this home alone.
         spans: tells of messages that are traced; None without tracing.
     """
@@ -152,6 +153,7 @@ class Broker:
         self.churn = Churn()
         self.home_figures = HomeFigures(self)
         self.figures: HomeFigures | MergedFigures = self.home_figures
+        self.node_figures: HomeFigures | MergedFigures = self.home_figures
         self.spans: Spans | None = None
         self.boot = uuid.uuid4().hex
         self.other_homes: OtherHomes | None = None
@@ -199,7 +201,9 @@ class Broker:
         try:
             definitions = self._open_store()
             self.turns = Turns(self._commits, self._write_backlog)
-            if self.config.cluster is not None:
+            if self.config.cluster is None:
+                _require_no_cluster(definitions)
+            else:
                 definitions = await self._join_cluster(definitions)
             if self.config.homes > 1 or self._member is not None:
                 definitions = await self._find_other_homes(definitions)
@@ -244,7 +248,7 @@ class Broker:
                 await self.other_homes.stop()
             await self._commits.close()
             raise
-        if self.config.home == 1 or self._member is not None:  # every home hears of every change
+        if self.config.worker == 1 and (self.config.home == 1 or self._member is not None):  # every home hears of all
             self.topology.listeners.append(audit.recording(self.topology))
         self.topology.listeners.append(lambda change, asker: self.churn.follow(self.topology, change))
         if self.config.key_sketches == "on":
@@ -738,10 +742,10 @@ def _kept_identity(definitions: list[tuple[str, str, Any]]) -> str | None:
     return next((value for kind, key, value in definitions if (kind, key) == IDENTITY), None)
 
 
-def _require_all_homes(definitions: list[tuple[str, str, Any]]) -> None:
+def _require_no_cluster(definitions: list[tuple[str, str, Any]]) -> None:
     """
     Raises:
-        BrokerError: the data directory is that of one home of several: alone it would lack the messages of the others.
+        BrokerError: the data directory is that of a node.
     """
     for kind, key, value in definitions:
         if (kind, key) == MEMBERSHIP:
@@ -749,6 +753,13 @@ def _require_all_homes(definitions: list[tuple[str, str, Any]]) -> None:
             raise BrokerError(
                 f"the data directory is that of a node of cluster '{name}': serve it with --cluster {name}"
             )
+
+
+def _require_all_homes(definitions: list[tuple[str, str, Any]]) -> None:
+    """
+    Raises:
+        BrokerError: the data directory is that of one home of several: alone it would lack the messages of the others.
+    """
     homes = next((value for kind, key, value in definitions if (kind, key) == HOMES), 1)
     if homes != 1:
         raise BrokerError(f"the data directory is one of {homes} homes: serve it with --workers {homes} or more")

@@ -45,9 +45,12 @@ class Config:
         tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
         data_dir: where durable things are kept; None keeps everything in memory.
         workers: processes that serve it, each with a part of the queues; see :mod:`jumpmq.cli.workers`.
-        home: number of the home that this process serves, from 1 on.
-        homes: how many the broker has, each with a process and a data directory of its own.
-        links: directory of the sockets by which these processes know each other; needed where they are several.
+        worker: number of this process among those of its node, from 1 on.
+        home: number of the home that this process serves, from 1 on; in a cluster it is given when that is joined.
+        homes: how many the node has, each with a process and a data directory of its own.
+        begins: whether this is the node's first worker, and no other of them runs yet.
+        links: directory of the sockets by which these processes know each other; needed where they are several, and no
+            nodes of a cluster.
         cluster: name of the cluster that this node is a member of; None where it is alone.
         etcd: the cluster's metadata store, as URLs of its members with commas between.
         etcd_ca, etcd_cert, etcd_key: for members with ``https``, as in
@@ -93,8 +96,10 @@ class Config:
     tls_login_from: LoginName = "distinguished_name"
     data_dir: Path | None = None
     workers: int = 1
+    worker: int = 1
     home: int = 1
     homes: int = 1
+    begins: bool = False
     links: Path | None = None
     cluster: str | None = None
     etcd: str | None = None
@@ -123,6 +128,12 @@ class Config:
     key_sketches: str = "on"
     otlp_endpoint: str | None = None
     write_backlog: int = 192 << 20
+
+    @property
+    def process(self) -> str:
+        """What this process is called where there are several: by its home, or in a cluster, where homes have other
+        numbers, as a worker of its node."""
+        return "home" if self.cluster is None else "worker"
 
     @property
     def tls(self) -> ServerTLS | None:

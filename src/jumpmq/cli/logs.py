@@ -19,8 +19,8 @@ SECOND = "%Y-%m-%d %H:%M:%S"
 class TextFormatter(logging.Formatter):
     """One line of text a record; only a traceback has more."""
 
-    def __init__(self, home: int | None = None) -> None:
-        super().__init__(TEXT if home is None else TEXT.replace(": ", f": home {home}: ", 1))
+    def __init__(self, process: tuple[str, int] | None = None) -> None:
+        super().__init__(TEXT if process is None else TEXT.replace(": ", ": {} {}: ".format(*process), 1))
         self._second, self._shown_second = 0, ""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
@@ -37,9 +37,9 @@ class TextFormatter(logging.Formatter):
 class JSONFormatter(logging.Formatter):
     """One JSON object a record: `time`, `level`, `logger`, `message`, and the facts of an audit record."""
 
-    def __init__(self, home: int | None = None) -> None:
+    def __init__(self, process: tuple[str, int] | None = None) -> None:
         super().__init__()
-        self._home = {} if home is None else {"home": home}
+        self._process = dict([] if process is None else [process])
 
     def format(self, record: logging.LogRecord) -> str:
         shown: dict[str, Any] = {
@@ -47,7 +47,7 @@ class JSONFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **self._home,
+            **self._process,
         }
         shown |= getattr(record, "facts", {})
         if record.exc_info:
@@ -60,16 +60,16 @@ def escaped(text: str) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def configure(level: str, form: str, home: int | None = None) -> None:
+def configure(level: str, form: str, process: tuple[str, int] | None = None) -> None:
     """Begin to log.
 
     Args:
         level: as in `logging`.
         form: `text` or `json`.
-        home: number of the home that each record is said to be of; None where there is one.
+        process: of what each record is said to be, ``home`` or ``worker``, and its number; None where there is one.
     """
     stderr = logging.StreamHandler()
-    stderr.setFormatter(JSONFormatter(home) if form == "json" else TextFormatter(home))
+    stderr.setFormatter(JSONFormatter(process) if form == "json" else TextFormatter(process))
     # Nothing of this is shown, and a record takes half as long without it (the logging how-to, "Optimization").
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

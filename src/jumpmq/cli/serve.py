@@ -85,14 +85,14 @@ def serve(config: Config) -> None:
     gc.freeze()  # all goes with the process: to look through what a hundred thousand queues were takes seconds
 
 
-def prepare(config: Config, home: int | None = None) -> None:
+def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
     """Set this process up to serve.
 
     Args:
-        home: number of the home that it serves; None where there is one.
+        process: which of several it is, as :func:`jumpmq.cli.logs.configure` has it.
     """
     gc.disable()  # until it serves: what there is by then stays
-    configure(config.log_level, config.log_format, home)
+    configure(config.log_level, config.log_format, process)
     _raise_file_limit()
     keep_few_arenas()
 

@@ -224,7 +224,7 @@ def main() -> None:
         if len(octets) < LENGTH or len(pickled) < length:
             return  # the supervisor is gone
         assignment: Assignment = pickle.loads(pickled)
-        prepare(assignment.config, assignment.config.home)
+        prepare(assignment.config, (assignment.config.process, assignment.config.worker))
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_serve(supervisor, assignment))

@@ -1,8 +1,9 @@
 """A broker in several processes, each of which serves one home, and the supervisor that starts them.
 
 The supervisor listens for clients of AMQP and gives each to the process that has the fewest; the first process serves
-HTTP. One that dies is started again; the others go on meanwhile. The supervisor keeps nothing: where it dies, all of
-them stop as if they were told to.
+HTTP. They find each other by links of their own or, as a node of a cluster, by those that nodes have. One that dies is
+started again; the others go on meanwhile. The supervisor keeps nothing: where it dies, all of them stop as if they were
+told to.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def config_of(config: Config, home: int, homes: int, links: Path) -> Config:
         tls_port=None,
         tls_processes=0,
         data_dir=data_dir,
+        worker=home,
         home=home,
         homes=homes,
         links=links,
@@ -131,7 +133,7 @@ class Workers:
             raise
         first = ready[0]
         self.config = replace(
-            config,
+            self.config,
             http_port=first["http_port"] or config.http_port,
             https_port=first["https_port"] or config.https_port,
         )
@@ -147,6 +149,20 @@ class Workers:
         )
         self.look()
 
+    async def may_join(self, home: int) -> None:
+        """Wait until the process before a home's serves, if this is a node of a cluster: the first one makes or joins
+        that and keeps the node's name, and each gets a higher number there than the one before."""
+        if self.config.cluster is not None:
+            for worker in self._workers[:]:
+                if worker.home < home:
+                    await worker.begun.wait()
+
+    def begin(self, worker: _Worker, said: dict[str, Any]) -> None:
+        """A process serves for the first time."""
+        if self.config.cluster is not None and worker.home == 1:
+            self.config = replace(self.config, node=said["node"], recover_cluster=False)
+        worker.begun.set()
+
     def port(self, kind: bytes) -> int | None:
         """Where clients of a kind are accepted; None where they are not."""
         sockets = self._sockets.get(kind)
@@ -156,7 +172,8 @@ class Workers:
         """What the process of a home is started with."""
         addresses = [str(one.getsockname()[0]) for one in self._sockets.get(CLIENT, [])]
         config = config_of(self.config, home, len(self._workers), self.links)
-        return Assignment(config, self.port(CLIENT), self.port(TLS_CLIENT), addresses)
+        begins = self.config.cluster is not None and not self._workers[0].begun.is_set()
+        return Assignment(replace(config, begins=begins), self.port(CLIENT), self.port(TLS_CLIENT), addresses)
 
     async def reload_certificates(self) -> None:
         """Have all processes read certificates again."""
@@ -188,7 +205,7 @@ class Workers:
         if whole:
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
         else:
-            log.warning("home %d was left; what it had and could not move, if anything, is in %s", worker.home, aside)
+            log.warning("%s was left; what it had and could not move, if anything, is in %s", worker, aside)
         if len(self._workers) == 1:
             with suppress(OSError):  # one is there that was set aside
                 directory.parent.rmdir()
@@ -255,6 +272,7 @@ class _Worker:
         home: its number.
         clients: how many it has, or was just given.
         is_ready: whether it can be given clients.
+        begun: set once it has served for the first time.
     """
 
     def __init__(self, workers: Workers, home: int) -> None:
@@ -270,6 +288,10 @@ class _Worker:
         self._ready: asyncio.Future[Any] | None = None  # what it says first
         self.clients = 0
         self.is_ready = False
+        self.begun = asyncio.Event()
+
+    def __str__(self) -> str:
+        return f"{self._workers.config.process} {self.home}"
 
     @property
     def pid(self) -> int:
@@ -296,14 +318,14 @@ class _Worker:
         try:
             await self._start()
         except OSError as error:
-            raise BrokerError(f"the process of home {self.home} cannot be started: {error.strerror}") from None
+            raise BrokerError(f"the process of {self} cannot be started: {error.strerror}") from None
         said: dict[str, Any] = await self._ready
+        self._workers.begin(self, said)
         return said
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
         paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
-        pickled = pickle.dumps(self._workers.assignment(self.home))
         try:
             self._child = await asyncio.to_thread(
                 subprocess.Popen,
@@ -312,6 +334,8 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             )
+            await self._workers.may_join(self.home)
+            pickled = pickle.dumps(self._workers.assignment(self.home))
             with suppress(OSError):  # it has died already
                 ours.sendall(len(pickled).to_bytes(LENGTH) + pickled)
         except BaseException:
@@ -387,7 +411,7 @@ class _Worker:
                 if self._ready is not None and not self._ready.done():
                     self._ready.set_exception(BrokerError(text))
                 else:
-                    log.error("home %d cannot start: %s", self.home, text)
+                    log.error("%s cannot start: %s", self, text)
             case {"listen": bool(listen)}:
                 self._workers.suspend(not listen)
             case {"stop": True}:
@@ -397,9 +421,9 @@ class _Worker:
         """It has ended, or will at once."""
         self._disconnect()
         if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(BrokerError(f"the process of home {self.home} ended while it started"))
+            self._ready.set_exception(BrokerError(f"the process of {self} ended while it started"))
         elif self._ready is not None and self._ready.exception() is None:
-            self._restart = asyncio.get_running_loop().create_task(self._start_again(), name=f"home {self.home}")
+            self._restart = asyncio.get_running_loop().create_task(self._start_again(), name=str(self))
 
     def _disconnect(self) -> None:
         self.is_ready = False
@@ -415,19 +439,19 @@ class _Worker:
         is_short = time.monotonic() - self._started_at < SHORT_LIFE
         self._short_lives = self._short_lives + 1 if is_short else 0
         if self._short_lives >= SHORT_LIVES:
-            reason = f"the process of home {self.home} has ended {SHORT_LIVES} times soon after its start"
+            reason = f"the process of {self} has ended {SHORT_LIVES} times soon after its start"
             log.critical("%s; the broker stops", reason)
             self._workers.fail(reason)
             return
         pause = min(LONGEST_PAUSE, 0.1 * 2 ** (self._short_lives - 1)) if self._short_lives else 0.0
-        log.error("home %d: its process has ended with status %d; started again in %g s", self.home, status, pause)
+        log.error("%s: its process has ended with status %d; started again in %g s", self, status, pause)
         await asyncio.sleep(pause)
         while True:
             try:
                 await self._start()
                 return
             except OSError as error:
-                log.error("home %d cannot be started: %s; again in %g s", self.home, error.strerror, FULL_PAUSE)
+                log.error("%s cannot be started: %s; again in %g s", self, error.strerror, FULL_PAUSE)
                 await asyncio.sleep(FULL_PAUSE)
 
 

@@ -120,6 +120,7 @@ def application(
     observed: Observed,
     stop_broker: Callable[[], None] | None = None,
     elsewhere: Elsewhere | None = None,
+    here: Elsewhere | None = None,
 ) -> ASGIApp:
     """The ASGI application of a broker.
 
@@ -127,6 +128,7 @@ def application(
         observed: what is shown of the time before a request.
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
         elsewhere: the other homes; None if this one is alone.
+        here: those of them that are of this node.
     """
     sessions = Sessions(broker)
     state = {
@@ -138,6 +140,7 @@ def application(
         "sessions": sessions,
         "stop_broker": stop_broker,
         "elsewhere": elsewhere,
+        "here": here,
     }
     api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
     named = {"api": _guarded(api, broker, sessions), "metrics": _guarded(metrics, broker, sessions)}

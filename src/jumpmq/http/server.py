@@ -29,14 +29,19 @@ class HTTPServer:
     Args:
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
         elsewhere: the broker's other homes; None if it has one.
+        here: those of them that are of this node.
     """
 
     def __init__(
-        self, broker: Broker, stop_broker: Callable[[], None] | None = None, elsewhere: Elsewhere | None = None
+        self,
+        broker: Broker,
+        stop_broker: Callable[[], None] | None = None,
+        elsewhere: Elsewhere | None = None,
+        here: Elsewhere | None = None,
     ) -> None:
         self._broker = broker  # what is managed
         self._stop_broker = stop_broker
-        self._elsewhere = elsewhere
+        self._elsewhere, self._here = elsewhere, here
         self._observed = Observed(broker)
         self._server: Server | None = None  # what answers; None until it is loaded
         self._loading: asyncio.Task[None] | None = None  # loads it; None until somebody comes
@@ -76,7 +81,9 @@ class HTTPServer:
         """Load what answers, while others go on."""
         try:
             serving = await asyncio.to_thread(importlib.import_module, SERVING)
-            server: Server = serving.server(self._broker, self._observed, self._stop_broker, self._elsewhere)
+            server: Server = serving.server(
+                self._broker, self._observed, self._stop_broker, self._elsewhere, self._here
+            )
             self._task = asyncio.create_task(server.serve(), name="http")
             await server.ready.wait()
             self._server = server

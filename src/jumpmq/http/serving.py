@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 
 def server(
-    broker: Broker, observed: Observed, stop_broker: Callable[[], None] | None, elsewhere: Elsewhere | None
+    broker: Broker,
+    observed: Observed,
+    stop_broker: Callable[[], None] | None,
+    elsewhere: Elsewhere | None,
+    here: Elsewhere | None,
 ) -> Server:
     """What answers on a broker's management port; see :func:`jumpmq.http.application.application`."""
     return Server(
         uvicorn.Config(
-            application(broker, observed, stop_broker, elsewhere),
+            application(broker, observed, stop_broker, elsewhere, here),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -144,8 +144,8 @@ class ClusterLog:
         if not isinstance(change, DeclareQueue) or change.definition.home != ANYWHERE:
             return change
         queues = self._topology.holdings.queues_by_home
-        up = sorted({self._home, *self._joined()})
-        home = min(up, key=lambda number: queues[number] + self._coming[number])
+        up = {self._home, *self._joined()}
+        home = min(sorted(up - self._topology.left or up), key=lambda number: queues[number] + self._coming[number])
         return replace(change, definition=replace(change.definition, home=home))
 
     def placed(self, change: Change) -> Change:

@@ -286,8 +286,8 @@ def _check_remove_home(topology: Topology, change: changes.RemoveHome) -> None:
         return
     if change.home not in topology.left:
         raise PreconditionFailed(f"home {change.home} cannot be removed: it is not left")
-    if change.home < max(topology.homes):
-        raise PreconditionFailed(f"home {change.home} cannot be removed before home {max(topology.homes)}")
+    if change.home < (last := max(topology.nodes[topology.node_of(change.home)])):
+        raise PreconditionFailed(f"home {change.home} cannot be removed before home {last}")
     for vhost in topology.vhosts.values():
         for queue in vhost.queue_definitions():
             if (queue.home == change.home and queue.is_kept) or home_of(queue.before) == change.home:

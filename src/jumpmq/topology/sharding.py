@@ -185,8 +185,8 @@ class Sharding:
     def local_shard(
         self, vhost: VirtualHost, name: str, elsewhere: Callable[[DeclaredQueue], int] | None = None
     ) -> str:
-        """The queue to consume from where ``name`` is asked for: of a pseudo-queue, the shard here with the fewest
-        consumers, and of several the one with the lowest number.
+        """The queue to consume from where ``name`` is asked for: of a pseudo-queue, the shard of this node with the
+        fewest consumers, and of several one whose home is this process's, and of these the one with the lowest number.
 
         Args:
             elsewhere: says how many consumers a shard is known to have whose home is another.
@@ -195,10 +195,9 @@ class Sharding:
         if settings is None:
             return name
         best, fewest = shard_name(name, self._node, 0), math.inf
-        for shard in shard_names(name, self._node, settings.count):
-            declared = vhost.declared.get(shard)
-            if declared is None:
-                continue
+        names = shard_names(name, self._node, settings.count)
+        found = [declared for shard in names if (declared := vhost.declared.get(shard)) is not None]
+        for declared in sorted(found, key=lambda one: one.contents is None):
             if declared.contents is not None:
                 count = len(declared.contents.consumers)
             elif elsewhere is not None:
@@ -206,7 +205,7 @@ class Sharding:
             else:
                 continue
             if count < fewest:
-                best, fewest = shard, count
+                best, fewest = declared.name, count
                 if not fewest:
                     break
         for declared in vhost.moved_shards(name, self._node) if fewest else ():

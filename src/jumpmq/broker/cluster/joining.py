@@ -12,11 +12,11 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 
-from jumpmq.broker.cluster.etcd import Etcd, absent, has, put
+from jumpmq.broker.cluster.etcd import Etcd, absent, delete, has, put
 from jumpmq.broker.cluster.keys import FORMAT, Keys
 from jumpmq.broker.cluster.snapshots import SnapshotHead, read_snapshot, write_snapshot
-from jumpmq.broker.config import MEMBERSHIP
-from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.config import LEFT, MEMBERSHIP
+from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.store import Store
 from jumpmq.topology import Topology
 from jumpmq.topology.cluster_log import PLACE_BITS
@@ -46,6 +46,7 @@ class Membership:
         node: its name.
         member: tells its data directory from all others.
         home: the number of its home; 0 before it has one.
+        worker: its number among the processes of the node.
     """
 
     cluster: str
@@ -53,6 +54,15 @@ class Membership:
     node: str
     member: str
     home: int = 0
+    worker: int = 1
+
+    @property
+    def process(self) -> str:
+        """What etcd calls it."""
+        return self.node if self.worker == 1 else f"{self.node}/{self.worker}"
+
+    def __str__(self) -> str:
+        return f"node '{self.node}'" if self.worker == 1 else f"worker {self.worker} of node '{self.node}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +111,26 @@ class Joining:
         self._first_definitions = first_definitions  # of a new cluster
         self._recovers = recovers  # whether this node's are those of a cluster that is lost
 
-    async def join(self, found: list[Record], node: str | None, default_node: str) -> Joined:
+    async def join(self, found: list[Record], node: str | None, default_node: str, worker: int = 1) -> Joined:
         """Be a member.
 
         Args:
             found: the records in the data directory.
             node: the name that was asked for; None is the one that the data directory has, or else ``default_node``.
+            worker: the number of a process that is none yet.
 
         Raises:
             BrokerError: this node cannot be a member.
+            HomeLeft: it is none any more, as what it had is at other workers.
             EtcdError: etcd cannot be asked; to be tried again.
         """
         me = kept_membership(found)
+        if me is not None and any((kind, key) == LEFT for kind, key, _ in found):
+            await resign(self._etcd, self._keys, me)
+            raise HomeLeft(f"{me} was left: what it had is at other workers")
         if me is None or (self._is_otherwise(me, node) and not await self._is_member(me)):
-            me = Membership(self._keys.cluster, uuid.uuid4().hex, node or default_node, uuid.uuid4().hex)
+            name, other = node or default_node, uuid.uuid4().hex
+            me = Membership(self._keys.cluster, uuid.uuid4().hex, name, other, worker=worker)
             await self._keep(me)
         if me.cluster != self._keys.cluster:
             raise BrokerError(f"the data directory belongs to cluster '{me.cluster}', not '{self._keys.cluster}'")
@@ -146,11 +162,14 @@ class Joining:
 
     async def _is_member(self, me: Membership) -> bool:
         """Whether etcd knows the node all the same: what it answered did not arrive, or was not kept."""
-        member = await self._etcd.get(Keys(me.cluster).member(me.node))
+        member = await self._etcd.get(Keys(me.cluster).member(me.process))
         return member is not None and json.loads(member.value)["member"] == me.member
 
     async def _keep(self, me: Membership) -> None:
-        self._store.put(*MEMBERSHIP, asdict(me))
+        kept = asdict(me)
+        if me.worker == 1:
+            del kept["worker"]  # earlier releases know none
+        self._store.put(*MEMBERSHIP, kept)
         await self._on_disk()
 
     async def _recover(self, me: Membership, applied: int, found: list[Record]) -> None:
@@ -176,7 +195,7 @@ class Joining:
             put(self._keys.id, me.id),
             put(self._keys.secret, secrets.token_hex(32)),
             put(self._keys.homes, str(homes)),
-            put(self._keys.member(me.node), _member(me.home, me)),
+            put(self._keys.member(me.process), _member(me.home, me)),
             put(self._keys.recovered, str(entry)),
             put(self._keys.entry(entry), json.dumps({"id": uuid.uuid4().hex, "home": me.home, "changes": []})),
             head.put(self._keys),
@@ -192,7 +211,7 @@ class Joining:
             BrokerError: it is gone.
         """
         while (identity := await self._etcd.get(self._keys.id)) is None:
-            if me.home:
+            if me.home or me.worker > 1:
                 raise BrokerError(f"{set_back(me.cluster, 0)}; the last entry of the log here is {applied}")
             records = self._first_definitions(found)
             head = await write_snapshot(self._etcd, self._keys, 0, 1, records)
@@ -201,7 +220,7 @@ class Joining:
                 put(self._keys.id, me.id),
                 put(self._keys.secret, secrets.token_hex(32)),
                 put(self._keys.homes, "1"),
-                put(self._keys.member(me.node), _member(1, me)),
+                put(self._keys.member(me.process), _member(1, me)),
                 head.put(self._keys),
             ]
             if (await self._etcd.transaction([absent(self._keys.id)], begins))[0]:
@@ -237,16 +256,14 @@ class Joining:
                     f"cluster '{me.cluster}' was recovered from entry {begin - AHEAD} of its log, and this node has "
                     f"entry {applied}: recover it from this node, or give this node an empty data directory"
                 )
-            name = self._keys.member(me.node)  # etcd had lost who is a member
+            name = self._keys.member(me.process)  # etcd had lost who is a member
             await self._etcd.transaction([absent(name)], [put(name, _member(me.home, me))])
         while True:
-            member = await self._etcd.get(self._keys.member(me.node))
+            member = await self._etcd.get(self._keys.member(me.process))
             if member is not None:
                 value = json.loads(member.value)
                 if value["member"] != me.member:
-                    raise BrokerError(
-                        f"the cluster has a node '{me.node}' with another data directory: name this one with --node"
-                    )
+                    raise BrokerError(f"the cluster has a {me} with another data directory: {_advice(me)}")
                 return replace(me, home=int(value["home"]))
             if me.home:
                 raise BrokerError(_forgotten(me))
@@ -254,8 +271,8 @@ class Joining:
             assert homes is not None
             home = int(homes.value) + 1
             await self._etcd.transaction(
-                [has(self._keys.homes, homes.value), absent(self._keys.member(me.node))],
-                [put(self._keys.homes, str(home)), put(self._keys.member(me.node), _member(home, me))],
+                [has(self._keys.homes, homes.value), absent(self._keys.member(me.process))],
+                [put(self._keys.homes, str(home)), put(self._keys.member(me.process), _member(home, me))],
             )
 
     async def _head(self) -> SnapshotHead:
@@ -297,8 +314,28 @@ def set_back(cluster: str, entry: int) -> str:
     return f"etcd lacks {missing}, which this node has: it was set back, or has lost its data"
 
 
+async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:
+    """Have etcd name a process as a member no more, whose home was removed.
+
+    Raises:
+        EtcdError: etcd cannot be asked; to be tried again.
+    """
+    member = await etcd.get(keys.member(me.process))
+    if member is not None and json.loads(member.value)["member"] == me.member:
+        await etcd.transaction([has(keys.member(me.process), member.value)], [delete(keys.member(me.process))])
+
+
+def _advice(me: Membership) -> str:
+    if me.worker == 1:
+        return "name this one with --node"
+    return (
+        "where that is lost, remove this one, start the node with fewer workers, drain it, stop it, and forget it; "
+        "then it joins again with an empty one"
+    )
+
+
 def _forgotten(me: Membership) -> str:
-    return f"node '{me.node}' was forgotten by its cluster; its data is kept: to join again it needs an empty directory"
+    return f"{me} was forgotten by its cluster; its data is kept: to join again it needs an empty directory"
 
 
 def _member(home: int, me: Membership) -> str:

@@ -6,8 +6,9 @@
 ``secret``             what the ends of links prove to each other that they know
 ``recovered``          the entry that the log began with when a node's definitions took the place of what was lost
 ``homes``              the last number that was given to a home
-``members/NODE``       the home of a node, and what tells its data directory from others of that name
-``live/NODE``          where the node's links are taken; gone some seconds after the node is
+``members/NODE``       the home of a node, and what tells its data directory from others of that name; of its second
+                       worker ``members/NODE/2``, and so on
+``live/NODE``          where the node's links are taken, or ``live/NODE/2``; gone some seconds after the process is
 ``log/NUMBER``         entries of the log of changes, 20 digits
 ``snapshot-head``      which entry the snapshot has applied, where its chunks are, and the first entry that is kept
 ``snapshot/FOLDER/I``  chunks of the snapshot: all records of definitions, compressed
@@ -57,15 +58,15 @@ class Keys:
     def members(self) -> str:
         return self._key("members/")
 
-    def member(self, node: str) -> str:
-        return self.members + node
+    def member(self, process: str) -> str:
+        return self.members + process
 
     @property
     def live(self) -> str:
         return self._key("live/")
 
-    def live_node(self, node: str) -> str:
-        return self.live + node
+    def live_node(self, process: str) -> str:
+        return self.live + process
 
     @property
     def log(self) -> str:

@@ -30,7 +30,7 @@ from jumpmq.broker.cluster.etcd import (
     put,
     values_of,
 )
-from jumpmq.broker.cluster.joining import Membership, set_back
+from jumpmq.broker.cluster.joining import Membership, resign, set_back
 from jumpmq.broker.cluster.keys import Keys, number_of
 from jumpmq.broker.cluster.settings import EtcdSettings
 from jumpmq.broker.cluster.snapshots import SnapshotHead
@@ -86,6 +86,9 @@ LOOKS = 2.5, 0.25
 UNLINKED = LOOKS[1] + 0.1
 """Seconds that an answer waits for homes that live and have no link to this one: they look by themselves."""
 
+FAREWELL = 0.1
+"""Seconds that a home which was removed has links, to tell the others of that."""
+
 COMPACT_EVERY = 5000
 """Entries behind the snapshot after which another one is made."""
 
@@ -115,6 +118,7 @@ class Member:
         on_change: the same.
         log: the log of changes, once it is followed.
         is_connected: whether etcd answers.
+        begins: whether this is the node's first worker, and no other of them runs yet.
     """
 
     log: ClusterLog
@@ -134,6 +138,7 @@ class Member:
         self.secret = secret
         self.on_change: list[Callable[[], None]] = []
         self.is_connected = True
+        self.begins = False
         self._failed_at = 0.0  # when it last ceased to, by the loop's clock
         self._settings = settings  # where etcd is
         self._etcd = etcd  # a client of it
@@ -177,14 +182,16 @@ class Member:
     def _found_alive(self, found: Value | Event) -> None:
         """The key of a node that lives has a value."""
         if found.value is None:
-            self._live_homes.pop(found.key, None)
+            gone = self._live_homes.pop(found.key, 0)
+            if gone not in self._topology.homes:
+                self._addresses.pop(gone, None)
             return
         said = json.loads(found.value)
         self._live_homes[found.key] = int(said["home"])
         if said["home"] != self.me.home:
             self._addresses[int(said["home"])] = str(said["host"]), int(said["port"])
         elif self._live_value and said["boot"] != self._boot:
-            self._on_failure(f"another process serves node '{self.me.node}' with a copy of its data directory")
+            self._on_failure(f"another process serves {self.me} with a copy of its data directory")
 
     def _tell_of_addresses(self) -> None:
         for told in list(self.on_change):
@@ -214,6 +221,8 @@ class Member:
         links.on_up.append(self._up)
         links.on_down.append(self._down)
         topology.listeners.append(self._follow)
+        if self.begins:
+            await self._again_and_again(self._bury_workers)
         await self._again_and_again(self._live)
         addresses = await self._again_and_again(lambda: self._etcd.folder(self._keys.live))
         for value in addresses.values:
@@ -227,6 +236,13 @@ class Member:
         self._run(self._compact(), "compaction")
         await self.catch_up()
         await self._drop_forgotten()
+
+    async def _bury_workers(self) -> None:
+        """Have etcd know that no other worker of this node runs, which may have died a moment ago: nothing is to wait
+        for them."""
+        found = await self._etcd.folder(f"{self._keys.live_node(self.me.node)}/")
+        if found.values:
+            await self._etcd.transaction([], [delete(one.key) for one in found.values])
 
     def is_dead(self, home: int) -> bool:
         """Whether a home's node has ended, as far as etcd knows."""
@@ -347,7 +363,7 @@ class Member:
     async def _live(self) -> None:
         """Put this node's key, with a new lease."""
         lease = await self._etcd.grant(LEASE)
-        await self._etcd.transaction([], [put(self._keys.live_node(self.me.node), self._live_value, lease)])
+        await self._etcd.transaction([], [put(self._keys.live_node(self.me.process), self._live_value, lease)])
         self._lease = lease
 
     async def _return(self) -> None:
@@ -364,14 +380,20 @@ class Member:
         while True:
             await asyncio.sleep(ALIVE_INTERVAL)
             if not await self._again_and_again(lambda: self._etcd.keep_alive(self._lease)):
-                log.warning("etcd has taken node '%s' for dead; it is announced again", self.me.node)
+                log.warning("etcd has taken %s for dead; it is announced again", self.me)
                 await self._again_and_again(self._live)
             await self._again_and_again(self._look_for_dead)
+
+    async def _live_key(self, home: int) -> str:
+        """What is in etcd while a home lives."""
+        found = await self._etcd.folder(self._keys.members)
+        names = {int(json.loads(one.value)["home"]): one.key.removeprefix(self._keys.members) for one in found.values}
+        return self._keys.live_node(names.get(home, self._topology.node_of(home)))
 
     async def _look_for_dead(self) -> None:
         """End what does not outlive a node that is dead: by etcd, for want of a link, and by a second witness if a
         third node lives. Etcd alone may have taken a living one for dead, when its disk was slow; a node without links
-        may itself be cut off."""
+        may itself be cut off, with all its workers."""
         live = await self._etcd.folder(self._keys.live)
         self._live_homes = {value.key: int(json.loads(value.value)["home"]) for value in live.values}
         seen = {self.me.home, *self._live_homes.values(), *self._links.homes}
@@ -381,8 +403,9 @@ class Member:
         with self._turns.turn():
             for home in self._links.homes:
                 self._say(home, {"dead": sorted(dead)})
-            others = [self._suspected.get(home, set()) for home in self._links.homes]
-            is_last = not others and not self._unlinked
+            elsewhere = {home for home in self._topology.homes if self._topology.node_of(home) != self.me.node}
+            others = [self._suspected.get(home, set()) for home in self._links.homes if home in elsewhere]
+            is_last = not others and not self._unlinked & elsewhere
             if self.me.home == min([self.me.home, *self._links.homes]):
                 for home in dead:
                     if is_last or any(home in suspected for suspected in others):
@@ -486,12 +509,12 @@ class Member:
         """Append an entry where the log is known to end; where it does not, learn what is there."""
         number = self.log.entry + 1
         key, value = self._keys.entry(number), json.dumps(entry, separators=(",", ":")).encode()
-        live = self._keys.live_node(self.me.node)
+        live = self._keys.live_node(self.me.process)
         before = [present(self._keys.entry(number - 1))] if number > 1 else []
         compare = [absent(key), *before, has(live, self._live_value)]
         failure = [get(key, end_of(self._keys.log), PART), get(live)]
         if (down := self.log.taken_for_dead) is not None:
-            other = self._keys.live_node(self._topology.node_of(down))
+            other = await self._live_key(down)
             compare.append(absent(other))
             failure.append(get(other))
         try:
@@ -614,11 +637,26 @@ class Member:
     # --- nodes that are forgotten ---
 
     def _follow(self, change: changes.Change, asker: object) -> None:
-        if isinstance(change, changes.ForgetNode):
+        if isinstance(change, changes.RemoveHome):
+            self._addresses.pop(change.home, None)
+            if change.home == self.me.home:  # once the others have been told
+                asyncio.get_running_loop().call_later(FAREWELL, self._part)
+            else:
+                self._tell_of_addresses()
+        elif isinstance(change, changes.ForgetNode):
             for home in self._addresses.keys() & self._topology.forgotten.keys():
                 del self._addresses[home]
             self._tell_of_addresses()
             self._run(self._drop_forgotten(), "forgotten")
+
+    def _part(self) -> None:
+        """Make no links to others any more, who would refuse them."""
+        self._addresses.clear()
+        self._tell_of_addresses()
+
+    async def resign(self) -> None:
+        """Be no member any more: this home was removed."""
+        await self._again_and_again(lambda: resign(self._etcd, self._keys, self.me))
 
     async def _drop_forgotten(self) -> None:
         """Have etcd name the members no more that were forgotten: another node may come with such a name."""

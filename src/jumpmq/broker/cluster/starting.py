@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from jumpmq.broker.cluster.etcd import EtcdError
-from jumpmq.broker.cluster.joining import Joining
+from jumpmq.broker.cluster.joining import Joining, kept_membership
 from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.member import PAUSES, Member
 from jumpmq.broker.cluster.settings import EtcdSettings
@@ -16,7 +16,7 @@ from jumpmq.broker.security.passwords import hash_password
 from jumpmq.store import Store
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.common_log import Record
-from jumpmq.topology.records import kept_node
+from jumpmq.topology.records import alone, kept_node
 from jumpmq.topology.snapshot import records_of
 
 log = logging.getLogger(__name__)
@@ -37,10 +37,14 @@ async def enter(
     """
     if store is None:
         raise BrokerError("a node of a cluster needs a data directory")
-    if config.workers != 1:
-        raise BrokerError("a node of a cluster has one worker")
-    if any((kind, key) == HOMES for kind, key, _ in found):
-        raise BrokerError("the data directory is one of several workers' homes: it cannot join a cluster")
+    if kept_membership(found) is None:
+        homes = next((value for kind, key, value in found if (kind, key) == HOMES), 1)
+        if homes != 1:
+            raise BrokerError(
+                f"the data directory is one of {homes} workers' homes, and only that of one worker joins a cluster: "
+                f"serve it with --workers {homes} and without --cluster, and have `jumpmqctl set_workers 1` make it one"
+            )
+        found = alone(found, store)
     settings = EtcdSettings.of(config)
     etcd, keys = settings.client(), Keys(settings.cluster)
     joining = Joining(
@@ -52,10 +56,11 @@ async def enter(
         config.recover_cluster,
     )
     told, pause = "", PAUSES[0]
+    default = kept_node(found, 1) or default_node()
     try:
         while True:
             try:
-                joined = await joining.join(found, config.node, kept_node(found, 1) or default_node())
+                joined = await joining.join(found, config.node, default, config.worker)
                 break
             except EtcdError as error:
                 if str(error) != told:
@@ -68,6 +73,7 @@ async def enter(
         raise
     me = joined.membership
     member = Member(settings, etcd, me, joined.secret, config.cluster_host, boot, turns, on_failure)
+    member.begins = config.begins
     return member, joined.definitions
 
 

@@ -78,12 +78,20 @@ class MergedFigures:
     def __init__(self, own: HomeFigures, others: Mapping[int, OtherHome]) -> None:
         self._own = own
         self._others = others
-        self._states: dict[int, HomeState] = {}  # of the others that answered, when they were last asked
+        self._found: dict[int, HomeState] = {}  # of the others that answered, when they were last asked
+
+    @property
+    def _states(self) -> dict[int, HomeState]:
+        return self._found
 
     async def refresh(self) -> None:
         """Ask the other homes how they are."""
         found = await asyncio.gather(*(self._list(other, "state") for other in self._others.values()))
-        self._states = {state.home: state for (state,) in filter(None, found)}
+        self._found = {state.home: state for (state,) in filter(None, found)}
+
+    def of(self, others: Mapping[int, OtherHome]) -> MergedFigures:
+        """The same of this home and of some others only, such as those of its node."""
+        return _OfSome(self, self._own, others)
 
     # --- queues and their consumers ---
 
@@ -313,16 +321,35 @@ class MergedFigures:
         return told
 
 
+class _OfSome(MergedFigures):
+    """Of some homes: how the others are is known by what all have told."""
+
+    def __init__(self, whole: MergedFigures, own: HomeFigures, others: Mapping[int, OtherHome]) -> None:
+        super().__init__(own, others)
+        self._whole = whole  # of all homes
+
+    @property
+    def _states(self) -> dict[int, HomeState]:
+        return {home: state for home, state in self._whole._states.items() if home in self._others}
+
+    async def refresh(self) -> None:
+        await self._whole.refresh()
+
+
 def _together(homes: list[NodeFigures]) -> NodeFigures:
     """A node, of its homes."""
     held: dict[str, int] = {}
+    unsent: dict[int, int] = {}
     for one in homes:
         for kind, octets in one.held.items():
             held[kind] = held.get(kind, 0) + octets
+        for home, waiting in one.links:
+            unsent[home] = unsent.get(home, 0) + waiting
     sums = ("resident", "memory_limit", "losses", "files", "files_limit", "connections", "connections_limit")
     return homes[0]._replace(
         **{name: sum(getattr(one, name) for one in homes) for name in (*sums, "blocked")},
         held=held,
+        links=sorted(unsent.items()),
         memory_alarm=any(one.memory_alarm for one in homes),
         disk_alarm=any(one.disk_alarm for one in homes),
         commit_waiting=max(one.commit_waiting for one in homes),

@@ -44,6 +44,9 @@ class Member(Protocol):
     def is_dead(self, home: int) -> bool:
         """Whether a home's process has ended, as far as is known."""
 
+    async def resign(self) -> None:
+        """Be no member any more."""
+
     async def stop(self) -> None:
         """Be seen no more."""
 
@@ -112,6 +115,7 @@ class OtherHomes:
         self._member = member  # this node in its cluster
         if member is not None:
             self.enqueue.is_dead = member.is_dead
+            self.relocating.on_removed = member.resign
         self._followed: FollowedLog | None = None  # not at the first home
 
     async def definitions(self, found: list[Record]) -> list[Record]:
@@ -199,7 +203,7 @@ class OtherHomes:
         if isinstance(change, changes.RemoveHome) and self._store is not None:
             if change.home == self._home:
                 self._store.put(*LEFT, True)
-            else:
+            elif self._member is None:
                 self._store.put(*HOMES, max(topology.homes))
 
     def _note_homes(self) -> None:

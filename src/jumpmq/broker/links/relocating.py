@@ -7,7 +7,7 @@ too: whatever is killed meanwhile, the next start goes on.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from jumpmq.amqp.errors import AMQPError
@@ -56,10 +56,12 @@ class Relocating:
     """Has queues of this home move.
 
     Attributes:
-        on_left: called when all that was here is at other homes, and the home is removed.
+        on_removed: does what is to be done when the home is removed.
+        on_left: called when all that was here is at other homes of the node, and the home is removed.
     """
 
     def __init__(self, links: Links, outbox: Outbox) -> None:
+        self.on_removed: Callable[[], Awaitable[None]] | None = None
         self.on_left: Callable[[], None] = lambda: None
         self._links = links  # one to each other home
         self._outbox = outbox  # keeps what is on its way
@@ -102,7 +104,7 @@ class Relocating:
             if not others or counts[own] < min(counts[home] for home in others) + 2:
                 return
             if not queue.definition.before and self._topology.vhosts[queue.vhost].declared.get(queue.name) is queue:
-                await self._move(queue)
+                await self._move(queue, others)
             while self._clients.is_copied(queue.definition):  # noqa: ASYNC110
                 await asyncio.sleep(PAUSE)
             while sum(1 for one in self._queues() if home_of(one.definition.before) == own) >= AT_ONCE:  # noqa: ASYNC110
@@ -111,6 +113,11 @@ class Relocating:
     def _others(self) -> list[int]:
         """The homes that queues may move to now."""
         return [home for home in self._links.homes if home in self._topology.homes.keys() - self._topology.left]
+
+    def _others_here(self) -> list[int]:
+        """Those of them that are of this node: a worker leaves to the others what it has."""
+        node = self._topology.node_of(self._topology.home)
+        return [home for home in self._others() if self._topology.node_of(home) == node]
 
     async def _stay(self) -> None:
         await self._propose(LeaveHome(self._topology.home, False))
@@ -126,6 +133,8 @@ class Relocating:
                     break
             await asyncio.sleep(PAUSE)
         log.warning("home %d is empty, and no part of the broker any more", own)
+        if self.on_removed is not None:
+            await self.on_removed()
         self.on_left()
 
     async def _is_empty(self) -> bool:
@@ -138,18 +147,17 @@ class Relocating:
             return True
         waits_for = f"{len(here)} queues, {on_way} on their way, and {kept} messages for other homes"
         for one in [one for one in here if not one.definition.before][: max(0, AT_ONCE - on_way)]:
-            if (reason := await self._move(one)) is not None:
+            if (reason := await self._move(one, self._others_here())) is not None:
                 waits_for = f"{waits_for}: {reason}"
         self._tell(waits_for)
         return False
 
-    async def _move(self, queue: DeclaredQueue) -> str | None:
-        """Have a queue move; returns why it does not."""
+    async def _move(self, queue: DeclaredQueue, others: list[int]) -> str | None:
+        """Have a queue move to one of others; returns why it does not."""
         subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
         if (group := self._clients.reader_of(queue.name, queue.vhost)) is not None:
             return f"reader group '{group}' has messages of {subject}"
         counts = self._topology.holdings.queues_by_home
-        others = self._others()
         if not others:
             return "no other home is up"
         if isinstance(queue.contents, Stream):  # its files go along, to another machine as a copy

@@ -78,6 +78,9 @@ def drain(session: Session) -> None:
         if len(here) + moving != told:
             told = len(here) + moving
             session.inform(f"{told} to go")
+        if not any(one["running"] and one["name"] != node for one in api.get("nodes")):
+            stay |= dict.fromkeys(here, "no other node runs")
+            here = []
         for vhost, name in here[: max(0, AT_ONCE - moving)]:
             try:
                 api.post("queues", vhost, name, "actions", body={"action": "move"})
@@ -99,11 +102,12 @@ def set_workers(
     Waits until that is done; Ctrl-C ends the waiting only. `jumpmq serve` has to be started with the same number from
     then on. A larger number takes a start with more `--workers`.
     """
+    session.require_asked()
     session.inform(f"Setting the number of workers to {count} ...")
     session.api.put("workers", body={"count": count})
     told = -1
     while len(there := session.api.get("workers")) > count:
-        left = sum(one["queues"] for one in there if one["home"] > count)
+        left = sum(one["queues"] for one in there if one["leaves"])
         if left != told:
             told = left
             session.inform(f"{left} queues to go")

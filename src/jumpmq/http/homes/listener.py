@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from jumpmq.broker import Broker
 from jumpmq.http.application import EncodedPaths
 from jumpmq.http.homes import acting, asking, principals
-from jumpmq.http.homes.passing import ADDRESS
+from jumpmq.http.homes.passing import ADDRESS, Elsewhere
 from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
 from jumpmq.http.resources import (
     browse,
@@ -61,13 +61,16 @@ class PrivateListener:
     Args:
         secret: what who asks has to know; None where connections have proved it.
         path: of the socket; None where connections come otherwise.
+        here: the other homes of this node, for which this one answers too; None where it answers for itself.
     """
 
-    def __init__(self, broker: Broker, secret: str | None, path: Path | None = None) -> None:
+    def __init__(
+        self, broker: Broker, secret: str | None, path: Path | None = None, here: Elsewhere | None = None
+    ) -> None:
         self._path = path  # of the socket
         self._server = Server(
             uvicorn.Config(
-                _application(broker, secret),
+                _application(broker, secret, here),
                 http="h11",
                 log_config=None,
                 access_log=False,
@@ -109,12 +112,12 @@ class PrivateListener:
                 await self._task
 
 
-def _application(broker: Broker, secret: str | None) -> ASGIApp:
+def _application(broker: Broker, secret: str | None, here: Elsewhere | None) -> ASGIApp:
     routes = [one for resource in PASSED for one in resource.ROUTES]
     routes += [asking.route(broker.home_figures, broker.slices), acting.route(broker)]
     app = Starlette(routes=routes, exception_handlers=ANSWERS)
     app.router.redirect_slashes = False
-    app.state.broker, app.state.elsewhere = broker, None
+    app.state.broker, app.state.elsewhere, app.state.here = broker, None, here
     return Trusting(EncodedPaths(app), broker, secret)
 
 

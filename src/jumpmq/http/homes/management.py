@@ -18,7 +18,7 @@ from jumpmq.http.homes.passing import Elsewhere
 from jumpmq.http.server import HTTPServer
 
 FRONT = 1
-"""The home that answers clients, where all are on one machine."""
+"""The worker that answers clients."""
 
 Stop = Callable[[], None]
 
@@ -34,7 +34,8 @@ async def managed(broker: Broker, directory: HomesDirectory, stop_broker: Stop |
     await listener.start()
     try:
         if directory.home == FRONT:
-            async with _answering(broker, HomeClients(lambda: directory.others, directory.client), stop_broker):
+            clients = HomeClients(lambda: directory.others, directory.client)
+            async with _answering(broker, clients, Elsewhere(FRONT, clients), stop_broker):
                 yield
         else:
             yield
@@ -44,21 +45,28 @@ async def managed(broker: Broker, directory: HomesDirectory, stop_broker: Stop |
 
 @asynccontextmanager
 async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> AsyncIterator[None]:
-    """Serves the management of a started broker that is a node of a cluster, until the block is left.
+    """Serves the management of a started broker that is a node of a cluster, until the block is left. Of a node's
+    workers the first one answers clients.
 
     Raises:
         BrokerError: an address cannot be listened on.
     """
     assert broker.other_homes is not None
     links, own = broker.other_homes.links, broker.config.home
-    listener = PrivateListener(broker, None)
-    await listener.start()
-    links.on_call = listener.accept
     clients = HomeClients(
         lambda: broker.topology.homes.keys() - {own}, lambda home: HomeClient(home, partial(links.call, home))
     )
+    of_node = HomeClients(lambda: set(broker.topology.nodes.get(broker.node, ())) - {own}, clients.__getitem__)
+    is_front = broker.config.worker == FRONT
+    here = Elsewhere(own, of_node)
+    listener = PrivateListener(broker, None, here=here if is_front else None)
+    await listener.start()
+    links.on_call = listener.accept
     try:
-        async with _answering(broker, clients, stop_broker):
+        if is_front:
+            async with _answering(broker, clients, here, stop_broker):
+                yield
+        else:
             yield
     finally:
         links.on_call = None
@@ -66,11 +74,20 @@ async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> Async
 
 
 @asynccontextmanager
-async def _answering(broker: Broker, clients: HomeClients, stop_broker: Stop | None) -> AsyncIterator[None]:
-    """Answer clients, with what the other homes tell."""
+async def _answering(
+    broker: Broker, clients: HomeClients, here: Elsewhere, stop_broker: Stop | None
+) -> AsyncIterator[None]:
+    """Answer clients, with what the other homes tell.
+
+    Args:
+        clients: of all of them.
+        here: those of this node.
+    """
     assert broker.other_homes is not None
-    broker.figures = MergedFigures(broker.home_figures, AskedHomes(clients))
-    server = HTTPServer(broker, stop_broker, Elsewhere(broker.config.home, clients))
+    broker.figures = figures = MergedFigures(broker.home_figures, AskedHomes(clients))
+    if broker.config.homes > 1:
+        broker.node_figures = figures.of(AskedHomes(here.clients))
+    server = HTTPServer(broker, stop_broker, Elsewhere(broker.config.home, clients), here)
 
     def abandon(link: Link) -> None:
         clients.abandon(link.peer)

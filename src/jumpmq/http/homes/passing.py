@@ -40,19 +40,19 @@ Bodies = Mapping[int, tuple[list[str], Any]]
 class Elsewhere:
     """The other homes, for requests that are about what is there.
 
-    Args:
+    Attributes:
         home: the number of this one.
         clients: of the others.
     """
 
     def __init__(self, home: int, clients: HomeClients) -> None:
         self.home = home
-        self._clients = clients  # of the others
+        self.clients = clients
 
     @property
     def others(self) -> tuple[int, ...]:
         """The numbers of the others."""
-        return tuple(self._clients)
+        return tuple(self.clients)
 
     def of(self, request: Request) -> DeclaredQueue | None:
         """The queue that the path names, if its home is another.
@@ -61,7 +61,7 @@ class Elsewhere:
             NotFound, Unauthorized: as :func:`requested.virtual_host`.
         """
         found = requested.virtual_host(request).declared.get(requested.name(request, "queue"))
-        return found if found is not None and found.definition.home in self._clients else None
+        return found if found is not None and found.definition.home in self.clients else None
 
     async def pass_on(self, request: Request, queue: DeclaredQueue) -> Response:
         """Have the home of a queue answer.
@@ -78,7 +78,8 @@ class Elsewhere:
         """The home of the node that the path names, if that is another node of the cluster."""
         node, broker = requested.name(request, "node"), requested.broker(request)
         homes = () if node == broker.node else broker.topology.nodes.get(node, ())
-        return next((home for home in homes if home in self._clients), None)
+        there = [home for home in homes if home in self.clients]
+        return next((home for home in there if home in broker.running_homes), there[0] if there else None)
 
     async def pass_to_node(self, request: Request, home: int) -> Response:
         """Have another node answer by its home: 503 if it is down."""
@@ -120,7 +121,7 @@ class Elsewhere:
     ) -> Answer:
         address = request.client.host if request.client is not None else ""
         told = [(principals.HEADER, principals.written(requested.principal(request))), (ADDRESS, address.encode())]
-        return await self._clients[home].ask(method, target, [*headers, *told], body, patience=None)
+        return await self.clients[home].ask(method, target, [*headers, *told], body, patience=None)
 
     async def asked(self, request: Request, host: VirtualHost | None, bodies: Bodies) -> list[Any]:
         """Have homes answer the same request, each with its own body, at once; returns the JSON of their answers.
@@ -154,7 +155,7 @@ class Elsewhere:
         Raises:
             Refused: one of them refuses.
         """
-        return await self.asked_of_running(request, {home: ([], body) for home in self._clients})
+        return await self.asked_of_running(request, {home: ([], body) for home in self.clients})
 
     async def _asked(self, request: Request, host: VirtualHost | None, home: int, queues: list[str], body: Any) -> Any:
         try:
@@ -203,7 +204,7 @@ class Elsewhere:
 
     async def act(self, name: str, *arguments: Any) -> list[Any]:
         """Have all other homes do something (:mod:`~jumpmq.http.homes.acting`); returns what those say that answer."""
-        found = await asyncio.gather(*(acting.ask(client, name, *arguments) for client in self._clients.values()))
+        found = await asyncio.gather(*(acting.ask(client, name, *arguments) for client in self.clients.values()))
         return [one for one in found if one is not None]
 
 

@@ -65,13 +65,13 @@ def elsewhere(request: Request) -> Elsewhere | None:
 
 def node_figures(request: Request) -> HomeFigures | MergedFigures:
     """The figures of this node: of all its homes, and of no other node of a cluster."""
-    asked = broker(request)
-    return asked.home_figures if asked.is_clustered else asked.figures
+    return broker(request).node_figures
 
 
 def homes_here(request: Request) -> Elsewhere | None:
     """The other homes of this node; None where it has one."""
-    return None if broker(request).is_clustered else elsewhere(request)
+    found: Elsewhere | None = request.app.state.here
+    return found if found is not None and found.others else None
 
 
 def by_home(request: Request, host: VirtualHost, queues: Iterable[str]) -> dict[int, list[str]]:

@@ -58,7 +58,8 @@ async def quorum(request: Request) -> JSONResponse:
     if len(broker.topology.nodes) < 2:
         return JSONResponse({"status": "ok", "reason": "single node cluster"})
     hosts = broker.topology.vhosts.values()
-    here = (one for host in hosts for one in host.queues_of(broker.config.home))
+    homes = broker.topology.nodes[broker.node]
+    here = (one for host in hosts for home in homes for one in host.queues_of(home))
     found = [one async for one in broker.slices.through(here) if one.type in REPLICATED]
     if not found:
         return JSONResponse({"status": "ok"})

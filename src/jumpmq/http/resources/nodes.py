@@ -146,8 +146,11 @@ def shown(request: Request, node: NodeFigures) -> dict[str, Any]:
 def _links(request: Request, node: NodeFigures) -> list[dict[str, Any]]:
     """The other nodes to which a node's links are up, each with the octets that wait to be sent there."""
     homes = requested.broker(request).topology.homes
-    found = [(homes[home], unsent) for home, unsent in node.links if home in homes]
-    return [{"name": name, "unsent": unsent} for name, unsent in found if name != node.name]
+    found: dict[str, int] = {}
+    for home, unsent in node.links:
+        if (name := homes.get(home, node.name)) != node.name:
+            found[name] = found.get(name, 0) + unsent
+    return [{"name": name, "unsent": unsent} for name, unsent in found.items()]
 
 
 ROUTES = [

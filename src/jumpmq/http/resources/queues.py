@@ -27,6 +27,7 @@ from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.names import stripped
 
 if TYPE_CHECKING:
+    from jumpmq.broker import Broker
     from jumpmq.http.history import History
 
 MAX_CONSUMERS = 500
@@ -102,12 +103,19 @@ async def declare_queue(request: Request) -> Response:
     if node not in (None, broker.node, *broker.running_nodes):
         raise BadRequest(f"Node {node} could not be contacted")
     existed = name in host.declared
-    elsewhere = None if node in (None, broker.node) else broker.topology.nodes[node][0]
+    home = None if node in (None, broker.node) else _emptiest(broker, node)
     definition = broker.topology.define_queue(
-        host.name, name, **body, user=requested.principal(request).owner, home=elsewhere
+        host.name, name, **body, user=requested.principal(request).owner, home=home
     )
     await changing.apply(request, DeclareQueue(definition))
     return changing.put_answer(existed)
+
+
+def _emptiest(broker: Broker, node: str) -> int:
+    """The home of a node that has the fewest queues, of those that run."""
+    topology = broker.topology
+    homes = [one for one in topology.nodes[node] if one in broker.running_homes and one not in topology.left]
+    return min(homes or topology.nodes[node], key=lambda one: (topology.holdings.queues_by_home[one], one))
 
 
 async def delete_queue(request: Request) -> Response:

@@ -43,7 +43,7 @@ async def resize(request: Request) -> Response:
     broker = requested.broker(request)
     if broker.set_workers is None:
         raise BadRequest("this broker is not one of several workers: start it with --workers")
-    there = len(broker.topology.homes)
+    there = len(broker.topology.nodes[broker.node])
     if not 1 <= count <= there:
         raise BadRequest(f"the broker has {there} workers: to have more, start it with a larger --workers")
     audit.record("set workers", user=requested.user(request).name, to=count)
