@@ -17,7 +17,7 @@ def test_it_is_resident_as_far_as_it_was_read_into() -> None:
     assert resident() - before < 512 << 10
     whole = buffer.after(b"", large=True)
     whole[:] = bytes(len(whole))
-    assert resident() - before > 1 << 20
+    assert resident() - before > 768 << 10  # some pages are counted later
 
 
 def resident() -> int:
