@@ -150,6 +150,6 @@ VHOSTS = Listing(
     "Lists virtual hosts.",
     "Listing vhosts ...",
     _same("cluster_state default_queue_type description name tracing")
-    | {"tags": lambda listed: Atoms(listed.get("tags", []))},
+    | {"home": lambda listed: listed.get("home", 0), "tags": lambda listed: Atoms(listed.get("tags", []))},
     default=("name",),
 )

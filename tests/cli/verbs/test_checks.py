@@ -73,6 +73,8 @@ def test_permissions_in_all_virtual_hosts(output, failure) -> None:
 def test_metadata_of_a_virtual_host(output, failure, running: jumpmq.RunningBroker) -> None:
     output("add_vhost", "west", "--description", "before", "--tags", "a", "--home", "2")
     assert API(running.http_url).get("vhosts", "west")["home"] == 2
+    listed = output("list_vhosts", "name", "home", "--no-table-headers", "--quiet").splitlines()
+    assert {"/\t0", "west\t2"} <= set(listed)
     output("update_vhost_metadata", "west", "--home", "0")
     output("update_vhost_metadata", "west", "--description", "after", "--default-queue-type", "quorum")
     found = API(running.http_url).get("vhosts", "west")
