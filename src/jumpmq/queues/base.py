@@ -379,6 +379,10 @@ class Queue(ABC):
         """Add messages that the queue had at another home, before those of :attr:`behind`."""
         raise NotImplementedError
 
+    def note_redelivered(self) -> None:
+        """Some of what was pushed last may have been delivered before, and is marked; a restart in order is to know."""
+        self.returned = True
+
     def follow_up(self, count: int) -> bool:
         """Have up to ``count`` messages of :attr:`behind` enter; returns whether some did. After the last it is gone,
         and what is published enters at once."""

@@ -231,6 +231,13 @@ class ClassicQueue(Queue):
             self._delivered_seq = max(self._delivered_seq, again[-1])
         self._enter(messages)
 
+    def note_redelivered(self) -> None:
+        if self.behind is not None:
+            self.behind.note_redelivered()
+        else:
+            super().note_redelivered()
+            self._delivered_seq = max(self._delivered_seq, self._next_seq - 1)
+
     def departing(self, messages: list[Message]) -> list[Message]:
         """Copies of messages that were taken, for :meth:`push_ahead` at another home."""
         return [_apart(message) for message in messages]
@@ -241,7 +248,7 @@ class ClassicQueue(Queue):
         messages = behind.take_for_delivery(count)
         if messages:
             self._expiring = self._expiring or behind._expiring
-            self._enter([_apart(message) for message in messages])
+            self._enter_again([_apart(message) for message in messages])
             behind.settle(messages, Outcome.ACKNOWLEDGED)
         elif not behind.message_count and not behind.purging:
             self.behind = None

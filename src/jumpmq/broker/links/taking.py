@@ -153,6 +153,8 @@ class Taking:
                 if queue is not None and (new := self._new(link.peer, queue.id, source.hex(), share, upto)):
                     sources |= queue.source
                     push_to(queue, new, flags, fitting=True)
+                    if isinstance(queue, Queue) and any(message.redelivered for message in new):
+                        queue.note_redelivered()
         answers.add(attempt, number, sources)
 
     def _shares(self, unit: memoryview) -> tuple[int, list[tuple[Queue | Ahead | None, list[Message]]]]:
