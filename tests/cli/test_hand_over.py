@@ -54,6 +54,7 @@ def test_clients_go_to_the_home_of_their_virtual_host(broker: JumpMQ) -> None:
         with contextlib.ExitStack() as stack:
             connections = [stack.enter_context(login(broker.port, vhost=vhost)) for _ in range(30)]
             assert opened_at(broker, connections) == {home: 30}
+            assert handed_on(broker, connections)
             publisher, consumer = connections[0].channel(), connections[1].channel()
             publisher.call(Queue.Declare(queue="q", durable=True))
             consumer.call(Basic.Consume(queue="q", no_ack=True))
@@ -61,11 +62,18 @@ def test_clients_go_to_the_home_of_their_virtual_host(broker: JumpMQ) -> None:
             assert consumer.next().body == b"x" * 300_000
 
 
+def handed_on(broker: JumpMQ, connections: list[WireConnection]) -> list[WireConnection]:
+    """Those of these connections that were given to another home."""
+    found = re.findall(r"connection 127\.0\.0\.1:(\d+) .* given to home", broker.log.read_text())
+    return [connection for connection in connections if str(connection.address[1]) in found]
+
+
 def test_others_stay_where_they_are(broker: JumpMQ) -> None:
     for vhost in ("/", "nowhere"):
         with contextlib.ExitStack() as stack:
             connections = [stack.enter_context(login(broker.port, vhost=vhost)) for _ in range(9)]
-            assert len(opened_at(broker, connections)) > 1
+            assert sum(opened_at(broker, connections).values()) == 9
+            assert not handed_on(broker, connections)
 
 
 def test_with_tls_they_stay_too(broker: JumpMQ) -> None:
@@ -73,7 +81,8 @@ def test_with_tls_they_stay_too(broker: JumpMQ) -> None:
     tls = ssl.create_default_context(cafile=broker.data_dir.parent / "ca.pem") if broker.data_dir else None
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(login(port, vhost="two", tls=tls)) for _ in range(9)]
-        assert len(opened_at(broker, connections)) > 1
+        assert sum(opened_at(broker, connections).values()) == 9
+        assert not handed_on(broker, connections)
 
 
 def test_what_is_sent_behind_the_opening_goes_along(broker: JumpMQ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.http.api import API
 
 import jumpmq
-from jumpmq.http import server
+from jumpmq.http import arriving, server
 
 
 def test_a_busy_port_is_said_in_one_line():
@@ -56,6 +56,32 @@ def test_the_first_clients_wait_until_what_answers_them_is_loaded():
         for client in clients:
             with client, client.makefile("rb") as answer:
                 assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
+
+
+def test_many_silent_clients_do_not_keep_it_from_being_loaded(monkeypatch):
+    """Each takes a file of the process; the first give way."""
+    free, load = threading.Event(), server.importlib.import_module
+
+    def loaded(name):
+        free.wait(30)
+        return load(name)
+
+    monkeypatch.setattr(arriving, "connection_limit", lambda: 3 * arriving.SHARE)
+    monkeypatch.setattr(server.importlib, "import_module", loaded)
+    with jumpmq.running() as broker:
+        address = "127.0.0.1", broker.http_port
+        asking = socket.create_connection(address, timeout=60)
+        asking.sendall(b"GET /api/overview HTTP/1.1\r\nhost: localhost\r\n")
+        time.sleep(0.1)
+        silent = [socket.create_connection(address, timeout=60) for _ in range(5)]
+        for client in silent[:3]:
+            assert client.recv(1) == b""
+        free.set()
+        asking.sendall(b"authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n")
+        with asking.makefile("rb") as answer:
+            assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
+        for client in (asking, *silent):
+            client.close()
 
 
 def test_what_cannot_be_loaded_is_logged_and_tried_again(monkeypatch, caplog):

@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from jumpmq.broker.connection.listeners import connection_limit
+
+SHARE = 4
+"""Of as many connections as clients of AMQP may have, one in so many may wait."""
+
 
 class Arriving(asyncio.Protocol):
     """Has its connection wait, read once at most, until something is done, and gives it to another protocol then.
@@ -12,17 +17,24 @@ class Arriving(asyncio.Protocol):
     Args:
         awaited: what is waited for; where that fails, the connection is closed.
         protocol: makes the other one.
+        waiting: all that wait, the first first; this one enters and leaves by itself.
     """
 
-    def __init__(self, awaited: asyncio.Future[None], protocol: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self, awaited: asyncio.Future[None], protocol: Callable[[], asyncio.Protocol], waiting: list[Arriving]
+    ) -> None:
         self._awaited = awaited
         self._protocol = protocol
+        self._waiting = waiting
         self._transport: asyncio.Transport | None = None
         self._received = b""  # what was read meanwhile
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         self._awaited.add_done_callback(self._give)
+        self._waiting.append(self)
+        if len(self._waiting) > connection_limit() // SHARE:
+            next((one for one in self._waiting if not one._received), self._waiting[0])._leave()
 
     def data_received(self, octets: bytes) -> None:
         assert self._transport is not None
@@ -32,6 +44,14 @@ class Arriving(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._awaited.remove_done_callback(self._give)
+        if self in self._waiting:
+            self._waiting.remove(self)
+
+    def _leave(self) -> None:
+        """Make room for others, and for the files that are loaded."""
+        self._waiting.remove(self)
+        if self._transport is not None:
+            self._transport.abort()
 
     def _give(self, awaited: asyncio.Future[None]) -> None:
         transport = self._transport
@@ -41,6 +61,7 @@ class Arriving(asyncio.Protocol):
             transport.abort()
             return
         protocol = self._protocol()
+        self._waiting.remove(self)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         if self._received:

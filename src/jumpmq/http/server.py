@@ -45,6 +45,7 @@ class HTTPServer:
         self._observed = Observed(broker)
         self._server: Server | None = None  # what answers; None until it is loaded
         self._loading: asyncio.Task[None] | None = None  # loads it; None until somebody comes
+        self._arriving: list[Arriving] = []  # clients that wait for that
         self._task: asyncio.Task[None] | None = None  # serves
 
     async def start(self) -> None:
@@ -75,7 +76,7 @@ class HTTPServer:
             return self._server.accept()
         if self._loading is None:
             self._loading = asyncio.create_task(self._load(), name="loading http")
-        return Arriving(self._loading, self._accept)
+        return Arriving(self._loading, self._accept, self._arriving)
 
     async def _load(self) -> None:
         """Load what answers, while others go on."""

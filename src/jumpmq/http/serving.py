@@ -71,7 +71,8 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         while not await self.on_tick(0):  # 0: each time, the header with the date is written
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._exiting.wait(), 1)
+                async with asyncio.timeout(1):
+                    await self._exiting.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         state = self.server_state

@@ -120,7 +120,8 @@ class Process:
         await self._gone.wait()
         if self._clients:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._alone.wait(), LAST_WORDS)
+                async with asyncio.timeout(LAST_WORDS):
+                    await self._alone.wait()
 
     def announce(self, origin: Origin) -> socket.socket:
         """Tell the broker of a client; returns the end that leads to the broker.

@@ -283,7 +283,8 @@ class Outbox:
             self._awaited.add(forwarding)
             try:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(forwarding.over.wait(), AWAITED)
+                    async with asyncio.timeout(AWAITED):
+                        await forwarding.over.wait()
             finally:
                 self._awaited.discard(forwarding)
         return forwarding.is_done

@@ -41,7 +41,9 @@ class _Connection:
 
     async def receive(self, patience: float | None) -> h11.Event | type[h11.PAUSED]:
         while (event := self.protocol.next_event()) is h11.NEED_DATA:
-            self.protocol.receive_data(await asyncio.wait_for(self.reader.read(READ), patience))
+            async with asyncio.timeout(patience):  # wait_for may swallow a cancellation
+                octets = await self.reader.read(READ)
+            self.protocol.receive_data(octets)
         return event  # type: ignore[return-value]
 
 
@@ -173,7 +175,8 @@ class HomeClient:
 
     async def _connect(self) -> _Connection:
         try:
-            connection = _Connection(*await asyncio.wait_for(self._open_streams(), CONNECT_TIMEOUT))
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                connection = _Connection(*await self._open_streams())
         except (OSError, TimeoutError) as error:
             raise HomeUnreachable(self.home, error or type(error).__name__) from None
         self._open.add(connection)

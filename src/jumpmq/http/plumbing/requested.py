@@ -311,7 +311,8 @@ async def _octets(request: Request, most: int, charges: Charges) -> bytearray:
     parts = aiter(request.stream())
     while True:
         try:
-            octets += await asyncio.wait_for(anext(parts), BODY_TIMEOUT)
+            async with asyncio.timeout(BODY_TIMEOUT):
+                octets += await anext(parts)
         except StopAsyncIteration:
             return octets
         except TimeoutError:

@@ -84,7 +84,8 @@ async def publish(request: Request) -> JSONResponse:
 async def _known(refused_elsewhere: asyncio.Future[bool]) -> bool:
     """What other homes say; one that is short of memory or disk says nothing."""
     try:
-        return await asyncio.wait_for(refused_elsewhere, ANSWER_TIMEOUT)
+        async with asyncio.timeout(ANSWER_TIMEOUT):
+            return await refused_elsewhere
     except TimeoutError:
         raise Blocked(f"another home has not answered for {ANSWER_TIMEOUT:g} s; it may be done all the same") from None
 
