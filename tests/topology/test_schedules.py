@@ -1,21 +1,21 @@
-"""Simulations of workers and nodes under tens of thousands of schedules; ``python -m fuzzing.schedules`` plays more."""
+"""Simulations of workers and nodes under ten thousand schedules; ``python -m fuzzing.schedules`` plays more."""
 
-import time
 from collections.abc import Sequence
 
 import pytest
 from fuzzing.schedules import run
 from tests.topology.schedules import Step, drawn, shortest
 
+SEED = 1
+
 
 @pytest.mark.slow
 def test_nothing_is_wrong_after_any_of_many_schedules() -> None:
-    """Two minutes of one core: others are drawn each time."""
-    seed = time.time_ns()
-    found = run(seed, count=30_000)
+    """Most of a minute; ``python -m fuzzing.schedules`` draws others each time."""
+    found = run(SEED, count=10_000)
     print(f"{found.schedules} schedules, {found.choices} choices of the scheduler")
-    assert not found.problems, "\n".join([f"seed {seed}", *found.problems])
-    assert found.choices > 800_000
+    assert not found.problems, "\n".join(found.problems)
+    assert found.choices > 250_000
 
 
 def test_a_schedule_is_the_same_for_the_same_seed() -> None:
