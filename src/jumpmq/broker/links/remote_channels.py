@@ -160,20 +160,18 @@ class Remote:
         while at < len(payload):
             kind, _, size = START.unpack_from(payload, at)
             begin = at + START.size
-            if kind == FRAME_METHOD and payload[begin : begin + 4] == _DELIVER:
-                came = at
-                at = self._hand_on(payload, at)
-                if at > came:
-                    continue
+            is_delivery = kind == FRAME_METHOD and payload[begin : begin + 4] == _DELIVER
+            if is_delivery and (end := self._hand_on(payload, at)) > at:
+                at = end
+                continue
             at = begin + size + 1
-            if kind == FRAME_METHOD:
-                if payload[begin : begin + 4] == _DELIVER:
-                    content = _Content.delivered(payload, begin + 4)
-                else:
-                    method = m.decode(bytes(payload[begin : begin + size]))
-                    content = _Content.got(method) if isinstance(method, m.BasicGetOk) else None
-                    if content is None:
-                        self._act(method)
+            if is_delivery:
+                content = _Content.delivered(payload, begin + 4)
+            elif kind == FRAME_METHOD:
+                method = m.decode(bytes(payload[begin : begin + size]))
+                content = _Content.got(method) if isinstance(method, m.BasicGetOk) else None
+                if content is None:
+                    self._act(method)
             elif kind == FRAME_HEADER:
                 assert content is not None
                 content.size = int.from_bytes(payload[begin + 4 : begin + 12])
