@@ -1,9 +1,12 @@
 """`jumpmq serve`: one line says it is ready, a signal stops it with nothing lost, and what goes wrong is one line."""
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pika
@@ -71,6 +74,26 @@ def test_a_signal_stops_it_whoever_lingers_and_nothing_is_lost(tmp_path: Path, n
             lingering.process_data_events(1)
     with serving(tmp_path) as broker:
         assert bodies(broker.amqp_url) == [str(number).encode() for number in range(100)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_node_that_waits_for_etcd(tmp_path: Path, number: signal.Signals, workers: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        etcd = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        options = ("--cluster", "test", "--etcd", etcd, "--workers", str(workers), "--data-dir", tmp_path / "data")
+        command = [sys.executable, "-m", "jumpmq", "serve", "--port", "0", "--http-port", "0", *options]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            try:
+                assert "the start waits for etcd" in next(process.stderr)
+                for _ in range(2):  # the second one harms nothing
+                    os.killpg(process.pid, number)
+                    time.sleep(0.1)
+                assert process.wait(20) == 0
+                assert "Traceback" not in process.stderr.read()
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def one_line_and_status_1(*arguments: str | Path) -> str:

@@ -9,11 +9,11 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -98,10 +98,33 @@ def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
 
 
 async def _serve_until_signal(config: Config) -> None:
-    stop = asyncio.Event()
+    stop, started = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await until_stopped(_serve(config, stop, started), stop, started)
+
+
+async def until_stopped(serving: Coroutine[Any, Any, None], stop: asyncio.Event, started: asyncio.Event) -> None:
+    """Serve until that ends.
+
+    Args:
+        serving: does it, and ends by itself once `stop` is set.
+        stop: set when it is to end.
+        started: set once it serves. Before, it is cancelled: what a start waits for, etcd say, may never come.
+    """
+    task = asyncio.create_task(serving, name="serving")
+    told = asyncio.create_task(stop.wait(), name="stop")
+    await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not started.is_set():
+        task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def _serve(config: Config, stop: asyncio.Event, started: asyncio.Event) -> None:
     async with _serving(config, stop.set) as control:
+        started.set()
         hang_up = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
         calm_garbage_collection()

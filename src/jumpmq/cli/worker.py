@@ -31,7 +31,7 @@ import uvloop
 from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.connection.given_clients import GivenClients
 from jumpmq.broker.errors import HomeLeft
-from jumpmq.cli.serve import calm_garbage_collection, end_at_once, keep_memory, prepare
+from jumpmq.cli.serve import calm_garbage_collection, end_at_once, keep_memory, prepare, until_stopped
 from jumpmq.cli.server import Control, serving
 from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
 
@@ -84,6 +84,7 @@ class Worker:
         self._listeners: dict[int, GivenClients] = {}  # by the octet that comes with their clients
         self._taken = 0  # clients that came
         self._control: Control | None = None  # what can be asked of the broker; None while it starts
+        self._started = asyncio.Event()  # set once it serves
         self._reloading: asyncio.Future[None] | None = None  # of certificates, under way
 
     async def serve(self) -> None:
@@ -94,16 +95,9 @@ class Worker:
         """
         self._supervisor.setblocking(False)
         asyncio.get_running_loop().add_reader(self._supervisor.fileno(), self._take)
-        serving_home = asyncio.create_task(self._serve_home(), name="home")
-        ended = asyncio.create_task(self._ended.wait(), name="supervisor")
-        await asyncio.wait((serving_home, ended), return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
-        if self._control is None:
-            serving_home.cancel()  # what it waits for while it starts may never come
         links = self._assignment.config.links
         try:
-            with suppress(asyncio.CancelledError):
-                await serving_home
+            await until_stopped(self._serve_home(), self._ended, self._started)
         finally:
             if not self._was_told and links is not None:
                 shutil.rmtree(links, ignore_errors=True)
@@ -113,6 +107,7 @@ class Worker:
         try:
             async with serving(self._assignment.config, lambda: self._say(stop=True), end_at_once) as control:
                 self._control = control
+                self._started.set()
                 await self._serve(control)
         except HomeLeft:  # the supervisor was killed before it knew
             self._say(left=False)
