@@ -154,8 +154,8 @@ class Topology:
         return max([0, *self.homes, *self.forgotten]) + 1
 
     def node_of(self, home: int) -> str:
-        """The node that a home is on."""
-        return self.homes.get(home, self.node)
+        """The node that a home is on, or was."""
+        return self.homes.get(home) or self.forgotten.get(home, self.node)
 
     def vhost(self, name: str) -> VirtualHost:
         """The virtual host of this name.

@@ -15,7 +15,14 @@ import { samplesOf, useHosts } from "./hosts.js";
 
 const KINDS = ["classic", "quorum", "stream"];
 
-export const limitsOf = (queue) => html`${queue.durable && html`<${Mark}>durable<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//>`}`;
+export const limitsOf = (queue) => html`${queue.durable && html`<${Mark}>durable<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//> `}${(queue.moving_from || queue.moving_to) && html`<${Mark} state="accent">moving<//>`}${queue.move_failed && html`<${Mark} state="warning">not moved<//>`}`;
+
+/** Where a queue is on its way to, or from, and why it could not go. */
+function moveOf({ moving_from: from, moving_to: to, move_failed: failed }) {
+  if (from) return `from ${from}: messages are on their way`;
+  if (to) return `to ${to}: its files are copied`;
+  return failed ? `not ${failed}` : null;
+}
 
 const COLUMNS = [
   { label: "Name", sort: "name", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${format.name(queue.name)}</a>` },
@@ -86,7 +93,7 @@ export function Queue({ vhost, name }) {
         ["Virtual host", queue.vhost], ["Kind", queue.type], ["", limitsOf(queue)], ["Policy", queue.policy], ["Operator policy", queue.operator_policy],
         ["Policy in force", Object.keys(queue.effective_policy_definition).length ? html`<code>${JSON.stringify(queue.effective_policy_definition)}</code>` : null],
         ...Object.entries(queue.arguments).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
-        ["Last message's number", format.count(queue.last_seq)], ["Deliveries", html`<a href=${link("why", vhost, name)}>why is a message not delivered?</a>`], ["First offset", queue.first_offset], ["Segments", queue.segments], ["Node", queue.node],
+        ["Last message's number", format.count(queue.last_seq)], ["Deliveries", html`<a href=${link("why", vhost, name)}>why is a message not delivered?</a>`], ["First offset", queue.first_offset], ["Segments", queue.segments], ["Node", queue.node], ["Moves", moveOf(queue)],
       ]} /><//>
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>

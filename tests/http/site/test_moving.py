@@ -1,0 +1,74 @@
+"""The page of a queue that is on its way from node to node."""
+
+import contextlib
+
+import pika
+import pytest
+from tests.homes import NODES
+from tests.http.api import API, publish
+from tests.http.running_homes import running_nodes
+from tests.http.site.conftest import Site
+from tests.waiting import PATIENCE, until
+
+from jumpmq.broker.links import stream_moves
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    with running_nodes(3, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def api(nodes):
+    return API(nodes.endpoints.http_url)
+
+
+@pytest.fixture
+def site(browser, nodes, pictures):
+    with contextlib.closing(browser.new_context(reduced_motion="reduce")) as context:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE * 1000)
+        yield Site(page, f"http://127.0.0.1:{nodes.endpoints.http_port}/", pictures).log_in("guest", "guest")
+
+
+def declared(nodes, name, **arguments):
+    """A queue at the first node, with a message."""
+    with pika.BlockingConnection(pika.URLParameters(nodes.url(1))) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, durable=True, arguments=arguments)
+        publish(channel, name, [b"x"])
+
+
+def move(api, name):
+    """Have a queue move to the second node."""
+    api.request("POST", "queues", "/", name, "actions", json={"action": "move", "node": NODES[1]})
+
+
+def marks(site, name):
+    """What the list of queues marks one with."""
+    return site.row(name).locator(".mark").all_inner_texts()
+
+
+def test_a_queue_whose_messages_are_on_their_way(nodes, api, site):
+    """They are, as long as a node does not answer."""
+    declared(nodes, "orders")
+    nodes.run(nodes.leave(3))
+    move(api, "orders")
+    site.go("queues", "/", "orders").see(f"from {NODES[0]}: messages are on their way")
+    site.go("queues").see("moving")
+    assert marks(site, "orders") == ["durable", "moving"]
+    nodes.run(nodes.come_back(3))
+    until(lambda: marks(site, "orders") == ["durable"])
+
+
+def test_a_stream_whose_files_are_copied_and_one_that_stays(nodes, api, site, monkeypatch):
+    declared(nodes, "events", **{"x-queue-type": "stream"})
+    with monkeypatch.context() as busy:
+        busy.setattr(stream_moves, "AT_ONCE", 0)  # others are copied before
+        move(api, "events")
+        site.go("queues", "/", "events").see(f"to {NODES[1]}: its files are copied")
+        nodes.run(nodes.leave(2))
+        api.request("DELETE", "nodes", NODES[1])
+    site.see(f"not to node '{NODES[1]}': it is not in the cluster any more")
+    assert marks(site.go("queues"), "events") == ["durable", "not moved"]
