@@ -5,6 +5,10 @@ from pathlib import Path
 import pytest
 from tests.wire import Basic, Queue, WireChannel, login
 
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.testing import JumpMQ
 
 QUORUM = {"x-queue-type": "quorum", "x-delivery-limit": 10}
@@ -42,6 +46,15 @@ def test_messages_and_their_delivery_counts_survive(tmp_path: Path, crash: bool)
         assert [(one.body, (one.properties.headers or {})["x-delivery-count"]) for one in found if one] == [
             (b"a", 2), (b"b", 0), (b"c", 0), (b"d", 0),
         ]  # fmt: skip
+
+
+def test_what_may_have_been_delivered_stays_marked_without_a_count_that_its_publisher_sent() -> None:
+    queue = QuorumQueue("/", "q", id=1)
+    headers = [Field("x-delivery-count", "I", 3)]
+    sent = Message("", b"q", Properties(headers=headers).encode(), b"a")
+    sent.redelivered = True
+    queue.push([sent])
+    assert [(one.redelivered, one.attempts) for one in queue.take(1)] == [(True, 1)]
 
 
 @pytest.mark.slow

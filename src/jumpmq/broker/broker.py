@@ -24,7 +24,7 @@ from jumpmq.broker.config import HOMES, MEMBERSHIP, Config, default_node
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.forced_closes import ForcedCloses
 from jumpmq.broker.connection.handed import Handed
-from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, connection_limit
+from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, Refused, connection_limit
 from jumpmq.broker.connection.origin import Origin
 from jumpmq.broker.connection.pause import STOPPED, Pause
 from jumpmq.broker.connection.services import Services
@@ -165,6 +165,7 @@ class Broker:
         self.set_workers: Callable[[int], None] | None = None
         self.watchdog: Watchdog
         self._refusals = Refusals()  # connections beyond the limit
+        self._is_stopping = False  # whether no more clients are taken
         self._joining: set[asyncio.Task[Any]] = set()  # clients that were handed over and are not connected yet
         self._tls_processes: TLSProcesses | None = None  # which do TLS for clients of AMQP
         self._commits: Commits  # the broker's side of the store
@@ -220,6 +221,7 @@ class Broker:
                 self._restore(definitions)
             except StoreError as error:
                 raise BrokerError(str(error)) from None
+            await self._mark_started()
             if self.other_homes is not None:
                 self.other_homes.served_channels.serve(self._services, self.memory)
                 await self.other_homes.join(self.topology, self.node, self._services.deliver_reply)
@@ -238,7 +240,6 @@ class Broker:
             if (member := self._member) is not None:
                 pause = self.pause
                 pause.on_late = lambda: member.after_stop(lambda: pause.end(STOPPED))
-            await self._mark_started()
             await self._listen()
         except BaseException:
             self._stop_listening()
@@ -540,6 +541,8 @@ class Broker:
             origin: whence it comes; None where its socket says so.
             handed: what is known of it, where another process has served it so far.
         """
+        if self._is_stopping:  # what it would be delivered is not told by the mark of a clean stop
+            return Refused()
         if len(self.connections) < connection_limit():
             return Connection(self._services, origin, handed)
         return self._refusals.accept()
@@ -558,6 +561,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop listening, close the connections, and put everything on disk."""
+        self._is_stopping = True
         self._stop_listening()
         await self.certificates.stop()
         await self.reader_groups.stop()

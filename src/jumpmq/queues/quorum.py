@@ -124,7 +124,6 @@ class QuorumQueue(ClassicQueue):
         headers = Properties.parse(message.properties).headers or []
         counts = [field.value for field in headers if field.name == DELIVERY_COUNT]
         own = _uncounted(message)
-        own.redelivered = message.redelivered
         if counts:
             own.attempts = counts[0] + 1
             self._record_attempts(seq, own.attempts)
@@ -266,4 +265,5 @@ def _uncounted(message: Message) -> Message:
     properties.headers = [field for field in properties.headers or [] if field.name != DELIVERY_COUNT]
     same = message.copy()
     same.properties, same.expires_at = properties.encode(), message.expires_at
+    same.redelivered = message.redelivered
     return same

@@ -217,13 +217,15 @@ class Stream(Queue):
         elif not behind.message_count and not behind.purging:
             self.behind, self.source = None, STREAMS
             behind.delete()
-            self._forget_move()
         return bool(messages)
 
-    def _forget_move(self) -> None:
-        if self._journal is not None:
-            self._journal.delete(ENTERED, str(self.id))
-        self._log.forget_handed()
+    def forget_move(self) -> None:
+        """What came with the files from another home is known. To be called once it is on disk that nothing is
+        :attr:`behind` any more: after a crash before that it tells what of it has entered."""
+        if self._log.handed is not None:
+            if self._journal is not None:
+                self._journal.delete(ENTERED, str(self.id))
+            self._log.forget_handed()
 
     def _require_files(self) -> None:
         """
@@ -283,6 +285,8 @@ class Stream(Queue):
 
     def _write_offsets(self, changed: Iterable[GroupOffset]) -> None:
         self._write_at = NEVER
+        if self._awaits:  # where its groups are comes with its files
+            return
         if self._journal is not None and not self.deleted:
             for position in changed:
                 self._journal.put(KIND, f"{self.id} {position.group}", position.record())
@@ -383,7 +387,7 @@ class Stream(Queue):
         self._files.remove(self.id)
         if self.behind is not None:
             count += self.behind.delete()
-            self._forget_move()
+            self.forget_move()
         self._charge(-self._memory)
         self._log.on_growth = _nobody  # or the log and the queue would wait for a full collection of garbage
         readers, self._readers = self._readers, {}

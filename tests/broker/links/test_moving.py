@@ -17,7 +17,10 @@ from tests.topology.state import state_of
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
 from jumpmq.broker.links import move_tasks, moving
+from jumpmq.broker.links.moving import HAND
 from jumpmq.http.warnings import standing_still
+from jumpmq.store.stream_files import StreamFiles
+from jumpmq.store.stream_log import StreamLog
 from jumpmq.topology import (
     ConsistentHashExchange,
     DeclareExchange,
@@ -514,6 +517,67 @@ async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
     for number in range(0, copies, max(1, copies // 6)):
         await check_stream(tmp_path / str(number))
+
+
+@pytest.mark.parametrize("step", [(StreamFiles, "take_over"), (StreamLog, "forget_handed")])
+@in_loop
+async def test_a_stream_has_nothing_twice_when_its_new_home_is_killed_between_files_and_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[type, str]
+) -> None:
+    kind, name = step
+    done, copy = getattr(kind, name), tmp_path / "copy"
+
+    def killed(*arguments: Any) -> Any:
+        found = done(*arguments)
+        if not copy.exists():
+            shutil.copytree(tmp_path / "running", copy, ignore=shutil.ignore_patterns("links", "*.new"))
+        return found
+
+    arguments = {"x-stream-offset": "first", "x-consumer-group": "g"}
+    async with homes(2, tmp_path / "running") as brokers:
+        first, second = brokers
+        await declare(first, "s", **{"x-queue-type": "stream"})
+        await publish(first, "", "s", 0, 20)
+        await with_channel(first, lambda channel: read_by_group(channel, 15, arguments))
+        assert second.other_homes is not None
+        handlers, held = second.other_homes.links.handlers, []
+        handed = handlers[HAND]
+        handlers[HAND] = lambda link, payload: held.append((link, bytes(payload)))
+        await move(first, "s", 2)
+        await publish(second, "", "s", 20, 3)
+        await until(lambda: held)
+        consuming = asyncio.ensure_future(with_channel(second, lambda channel: read_by_group(channel, 8, arguments)))
+        await until(lambda: queue_of(second, "s").consumers)
+        monkeypatch.setattr(kind, name, killed)
+        handed(held[0][0], memoryview(held[0][1]))
+        assert await consuming == list(range(15, 23))
+        await until(lambda: is_over(*brokers) and copy.exists())
+    monkeypatch.undo()
+    again = [await started(config_of(home, 2, copy)) for home in (1, 2)]
+    try:
+        await until(lambda: is_over(*again))
+        await again[1].committed()
+        assert read(again[1], "s") == [(number, number) for number in range(23)]
+        position = queue_of(again[1], "s").offsets.get("g")
+        assert 15 <= position.offset <= 23
+    finally:
+        for broker in again:
+            await stopped(broker)
+
+
+def read_by_group(channel: Any, count: int, arguments: dict[str, Any]) -> list[int]:
+    """Consume so many messages of a stream, and acknowledge them."""
+    found: list[int] = []
+
+    def take(channel: Any, delivery: Any, properties: Any, body: bytes) -> None:
+        found.append(int(body))
+        channel.basic_ack(delivery.delivery_tag)
+
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume("s", take, arguments=arguments)
+    while len(found) < count:
+        channel.connection.process_data_events(0.05)
+    return found
 
 
 async def check_stream(directory: Path) -> None:

@@ -14,8 +14,10 @@ from tests.homes import config_of, homes, in_loop, propose, started, stopped, un
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
+from jumpmq.broker.links import outbox
+from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.log_link import LOG
-from jumpmq.broker.links.outbox import TAKEN, Forwarding
+from jumpmq.broker.links.outbox import ANSWER, TAKEN, Forwarding
 from jumpmq.store.log import Log
 from jumpmq.topology import DeclareQueue, DeleteQueue
 
@@ -152,6 +154,42 @@ async def test_what_a_home_may_have_delivered_before_it_was_killed_is_marked_whe
         second = await started(config_of(2, 2, tmp_path))  # a restart in order
         queue = queue_of(second, "q")
         assert [(one.body, one.redelivered) for one in queue.take(1)] == [(b"1", True)]
+        await stopped(second)
+
+
+@in_loop
+async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "PAUSE", 1.0)
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        await second.committed()
+        killed, passing = tmp_path / "killed", shutil.ignore_patterns("*.new")
+        shutil.copytree(tmp_path / "home-2", killed, ignore=passing)  # before its commit with the message is on disk
+        assert first.other_homes is not None
+        assert second.other_homes is not None
+        answered, refusals = first.other_homes.links.handlers[TAKEN], []
+
+        def refused(link: Link, payload: memoryview) -> None:
+            if not ANSWER.unpack(payload)[2]:
+                refusals.append(ANSWER.unpack(payload))
+                answered(link, payload)
+
+        first.other_homes.links.handlers[TAKEN] = refused
+        await keep(first, "q", b"1")
+        await until(lambda: bodies(second, "q") == [b"1"])
+        second.other_homes.taking.is_short = lambda: True
+        await keep(first, "q", b"2")
+        await until(lambda: refusals)
+        await stopped(second)
+        shutil.rmtree(tmp_path / "home-2")
+        killed.rename(tmp_path / "home-2")
+        first.other_homes.links.handlers[TAKEN] = answered
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        queue = queue_of(second, "q")
+        assert [(one.body, one.redelivered) for one in queue.peek(1, queue.next_seq)] == [(b"1", True), (b"2", False)]
         await stopped(second)
 
 

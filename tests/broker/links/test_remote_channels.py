@@ -1,6 +1,9 @@
 """Consuming from queues of other homes, and what else a channel asks of them."""
 
 import asyncio
+import contextlib
+import shutil
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from tests.broker.links.test_enqueue import declare, queue_of, with_channel
 from tests.homes import homes, in_loop, stopped, until
 
 from jumpmq.broker import Broker
+from jumpmq.broker.links.served_channels import ServedChannels
 
 
 async def filled(broker: Broker, name: str, count: int, **arguments: Any) -> None:
@@ -238,3 +242,55 @@ async def test_consumers_and_queues_of_other_homes_have_timeouts_of_their_own(
         assert not await with_channel(brokers[0], lambda channel: hold(channel, "hasty", 900, 20))
         assert "Timeout value used: 900 ms" in caplog.text
         assert await with_channel(brokers[0], lambda channel: hold(channel, "patient", 60_000, 4.5))
+
+
+@in_loop
+async def test_what_a_home_delivers_as_soon_as_it_has_started_is_marked_if_it_is_killed_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has ended in order before, and its disk says which messages were delivered until then."""
+    async with homes(2, tmp_path / "running") as (_, second):
+        await declare(second, "q")
+        persistent = pika.BasicProperties(delivery_mode=2)
+        await with_channel(second, lambda channel: channel.basic_publish("", "q", b"0", persistent))
+        await until(lambda: queue_of(second, "q").ready_count)
+    copies: list[Path] = []
+    serve = ServedChannels.serve
+
+    def served(self: ServedChannels, *arguments: Any) -> None:
+        copies.append(tmp_path / str(len(copies)))
+        shutil.copytree(tmp_path / "running", copies[-1], ignore=shutil.ignore_patterns("links", "*.new"))
+        serve(self, *arguments)
+
+    monkeypatch.setattr(ServedChannels, "serve", served)
+    async with homes(2, tmp_path / "running"):
+        monkeypatch.undo()
+    async with homes(2, copies[1]) as (first, _):  # the disks at the moment when the second home begins to serve
+
+        def get(channel: Any) -> tuple[bytes, bool]:
+            method, _, body = channel.basic_get("q")
+            return body, method.redelivered
+
+        assert await with_channel(first, get) == (b"0", True)
+
+
+@in_loop
+async def test_a_client_that_comes_while_a_home_stops_is_not_served(tmp_path: Path) -> None:
+    """What it were delivered would not be told by the mark of a clean stop."""
+    async with homes(2, tmp_path) as (first, _):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        closing, answers = first._commits.close, []
+
+        async def close() -> None:
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(first.accept, theirs)
+            with contextlib.suppress(ConnectionError):
+                await loop.sock_sendall(ours, b"AMQP\0\0\x09\x01")
+                answers.append(await asyncio.wait_for(loop.sock_recv(ours, 100), 5))
+            await closing()
+
+        first._commits.close = close  # type: ignore[method-assign]
+        await stopped(first)
+        assert not any(answers)
+        ours.close()

@@ -64,10 +64,12 @@ class Refusals:
         if now - self._told_at >= REFUSALS_INTERVAL:
             log.warning("connections refused: %d; there are as many as files may be open for", self._count)
             self._count, self._told_at = 0, now
-        return _Refused()
+        return Refused()
 
 
-class _Refused(asyncio.Protocol):
+class Refused(asyncio.Protocol):
+    """A connection that is not wanted."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.abort()  # type: ignore[attr-defined]
 

@@ -129,6 +129,8 @@ class Moves:
             for name, queue in host.queues.items():
                 if not host.declared[name].definition.before:
                     self._follow_up(queue)
+                    if isinstance(queue, Stream) and queue.behind is None:
+                        queue.forget_move()
         self.streams.serve(topology, readers)
 
     def stop(self) -> None:
@@ -380,3 +382,6 @@ class Moves:
             await self._turns.committed()
             if not some:
                 await asyncio.sleep(PAUSE)
+        if isinstance(contents, Stream) and not contents.deleted and not contents.moved:
+            with self._turns.turn():
+                contents.forget_move()

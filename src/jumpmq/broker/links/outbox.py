@@ -365,10 +365,7 @@ class Outbox:
         way = self._ways.get(link.peer)
         if way is not None and way.link is link:
             way.link = None
-            for _, _, shares in way.on_way:
-                for _, share in shares:
-                    for message in share:  # what it had not on disk it may have delivered
-                        message.redelivered = True
+            _mark(way, way.sent)
             self._take_back(way)
             for forwarding in self._awaited:
                 if link.peer in forwarding.homes:
@@ -472,6 +469,7 @@ class Outbox:
             return
         if not taken:
             way.pausing, way.refusals = True, way.refusals + 1
+            _mark(way, number - 1)
             self._take_back(way)
             asyncio.get_running_loop().call_later(min(PAUSE * way.refusals, LONGEST_PAUSE), self._go_on, link)
             return
@@ -514,6 +512,19 @@ class Outbox:
                 line.earlier.extendleft(reversed(share))
                 self._make_due(line)
         way.on_way_octets = 0
+
+
+def _mark(way: _Way, upto: int) -> None:
+    """What a home has taken, and not on disk yet as far as is known, it may have delivered before it is killed.
+
+    Args:
+        upto: the last slice that it may have taken.
+    """
+    for number, _, shares in way.on_way:
+        if number <= upto:
+            for _, share in shares:
+                for message in share:
+                    message.redelivered = True
 
 
 def ahead_of(queue: DeclaredQueue) -> DeclaredQueue:
