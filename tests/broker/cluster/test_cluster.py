@@ -24,6 +24,7 @@ from jumpmq.broker.cluster.joining import Joining, Membership
 from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.member import LOG
 from jumpmq.broker.cluster.snapshots import SnapshotHead, write_snapshot
+from jumpmq.broker.links import link as link_module
 from jumpmq.topology import (
     Bind,
     Binding,
@@ -186,6 +187,48 @@ async def test_an_answer_waits_for_nodes_that_live_without_a_link(tmp_path: Path
         finally:
             for broker in brokers:
                 await stopped(broker)
+
+
+@pytest.mark.parametrize("notices", ["both", "first"])
+@in_loop
+async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: str
+) -> None:
+    """Also where the end that asks has noticed that before the other one."""
+    monkeypatch.setattr(link_module, "INTERVAL", 0.1)
+    monkeypatch.setattr(link_module, "QUIET", 0.3)
+    monkeypatch.setattr(member, "GLANCE", 0.1)
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        try:
+            first, second = brokers
+            await until(lambda: len(first.running_nodes) == len(second.running_nodes) == 2)
+            assert first.other_homes is not None and second.other_homes is not None
+            for ways in (one.other_homes.links._ways for one in brokers):
+                monkeypatch.setattr(ways, "connect", never)
+            link, other = first.other_homes.links.to(2), second.other_homes.links.to(1)
+            assert link is not None and other is not None
+            if notices == "first":  # nothing comes to the second one any more, not even the end
+                monkeypatch.setattr(type(link), "write", lambda self: self._unsent.clear())
+                monkeypatch.setattr(type(link), "_look_at_clock", lambda self: None)
+                await asyncio.sleep(0.5)
+                first.other_homes.links._down(link)
+            else:
+                link.close()
+            await until(lambda: first.other_homes.links.to(2) is None)
+            assert notices == "both" or second.other_homes.links.to(1) is other
+            for number in range(3):
+                await declare(first, f"q{number}")
+                assert f"q{number}" in second.topology.vhosts["/"].declared
+        finally:
+            monkeypatch.undo()
+            for broker in brokers:
+                await stopped(broker)
+
+
+async def never(*arguments: Any) -> Any:
+    """A connection that does not come about."""
+    raise OSError("cut")
 
 
 @in_loop

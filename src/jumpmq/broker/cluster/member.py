@@ -81,7 +81,10 @@ RETURN_TIMEOUT = 1.5
 """Seconds of these in which etcd may tell who lives."""
 
 LOOKS = 2.5, 0.25
-"""Seconds between two looks at the log, where links to all homes are up, and where one is not."""
+"""Seconds between two looks at the log, where links to all homes are up, and where one is not, or is quiet."""
+
+GLANCE = 1.0
+"""Seconds between two looks at whether one is quiet: its other end may have taken it for broken already."""
 
 UNLINKED = LOOKS[1] + 0.1
 """Seconds that an answer waits for homes that live and have no link to this one: they look by themselves."""
@@ -457,12 +460,24 @@ class Member:
     async def _follow_log(self) -> None:
         """Read what was not told over links: it costs etcd and this node less than a watch of all that was."""
         while True:
-            is_told = self._topology.homes.keys() <= {self.me.home, *self._links.homes}
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOKS[0] if is_told else LOOKS[1]):
-                    await self._is_behind.wait()
+            await self._wait_to_look()
             self._is_behind.clear()
             await self._again_and_again(self._catch_up)
+
+    async def _wait_to_look(self) -> None:
+        clock = asyncio.get_running_loop().time
+        end = clock() + LOOKS[0]
+        while not self._is_behind.is_set() and (left := end - clock()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, GLANCE if self._is_told else LOOKS[1])):
+                    await self._is_behind.wait()
+            if not self._is_told:
+                return
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether others tell this node over links what they decide."""
+        return self._topology.homes.keys() <= {self.me.home, *self._links.heard}
 
     def _take(self, values: list[Value]) -> None:
         """Apply entries that are in the log, as far as none is missing before them."""
@@ -613,6 +628,7 @@ class Member:
     def _down(self, link: Link) -> None:
         self._suspected.pop(link.peer, None)
         self.log.left(link.peer)
+        self._is_behind.set()
 
     def _receive(self, link: Link, payload: memoryview) -> None:
         said = json.loads(bytes(payload))
