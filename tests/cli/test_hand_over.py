@@ -187,6 +187,35 @@ def test_a_home_that_is_down_is_not_waited_for(tmp_path: Path) -> None:
         until(lambda: home() == 2)
 
 
+def test_a_home_that_is_stopped_gets_no_clients(tmp_path: Path) -> None:
+    with JumpMQ(tmp_path / "data", arguments=["--workers", "2"]) as broker:
+        assert put(broker, "two", home=2).status_code == 201
+        _, process = socket_of(broker, 2)
+        connections = [login(broker.port)]
+        while opened_at(broker, connections[-1:]) != {1: 1}:
+            connections.append(login(broker.port))
+        os.kill(process, signal.SIGSTOP)  # which the next one is for
+        try:
+            with dial(broker.port) as waiting:  # it was given before anything could be known
+                waiting.send(b"AMQP\x00\x00\x09\x01")
+                with pytest.raises(TimeoutError):
+                    waiting.read_frame(1.5)
+                others = [login(broker.port) for _ in range(4)]
+                time.sleep(2)  # the link is silent, and not broken yet
+                others += [login(broker.port, vhost="two") for _ in range(4)]
+                assert opened_at(broker, others) == {1: 8}
+        finally:
+            os.kill(process, signal.SIGCONT)
+        for connection in (*connections, *others):
+            connection.close()
+
+        def home() -> int:
+            with login(broker.port, vhost="two") as connection:
+                return next(iter(opened_at(broker, [connection])))
+
+        until(lambda: home() == 2)
+
+
 @pytest.mark.parametrize("home", [-1, 65536, "two", True])
 def test_what_is_no_home(broker: JumpMQ, home: object) -> None:
     answer = put(broker, "wrong", home=home)

@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 SILENCE = 3.0
 """Seconds without a word after which a process is given no clients: it may be stopped."""
 
+UNTAKEN = 1.0
+"""Seconds after which the same holds of one that has not taken a client: it says at once when it does."""
+
 SHORT_LIVES = 6
 """Lives of a process in a row that were too short, after which the broker gives up."""
 
@@ -282,7 +285,8 @@ class _Worker:
         self._child: subprocess.Popen[bytes] | None = None  # the process
         self._unread = b""  # the beginning of a line
         self._started_at = self._heard_at = 0.0  # by the monotonic clock
-        self._given = 0  # clients, since its start
+        self._given = self._taken = 0  # clients, since its start
+        self._untaken_since = 0.0  # when the first was given that is not taken, at the earliest
         self._short_lives = 0  # in a row
         self._restart: asyncio.Task[None] | None = None  # under way after its end
         self._ready: asyncio.Future[Any] | None = None  # what it says first
@@ -305,8 +309,9 @@ class _Worker:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing has been heard of it for a while."""
-        return time.monotonic() - self._heard_at > SILENCE
+        """Whether nothing has been heard of it for a while, or of a client that it was given."""
+        now = time.monotonic()
+        return now - self._heard_at > SILENCE or (self._given > self._taken and now - self._untaken_since > UNTAKEN)
 
     async def first_start(self) -> dict[str, Any]:
         """Start it, and wait until it serves; returns what it says of itself.
@@ -345,7 +350,7 @@ class _Worker:
             theirs.close()
         ours.setblocking(False)
         self._socket, self._started_at = ours, time.monotonic()
-        self._unread, self._given, self.clients = b"", 0, 0
+        self._unread, self._given, self._taken, self.clients = b"", 0, 0, 0
         asyncio.get_running_loop().add_reader(ours, self._take)
 
     def send(self, octets: bytes) -> None:
@@ -361,6 +366,8 @@ class _Worker:
             socket.send_fds(self._socket, [kind], [client.fileno()])
         except OSError:
             return False
+        if self._given == self._taken:
+            self._untaken_since = time.monotonic()
         self._given += 1
         self.clients += 1
         return True
@@ -395,6 +402,8 @@ class _Worker:
         match said:
             case {"taken": int(taken), "open": int(clients)}:
                 self.clients = clients + self._given - taken
+                if taken != self._taken:
+                    self._taken, self._untaken_since = taken, time.monotonic()
             case {"ready": ready}:
                 self.is_ready = True
                 if self._ready is not None and not self._ready.done():

@@ -26,6 +26,9 @@ LONGEST = 100_000
 WAITING = 1024
 """Packets that may wait for a process that is busy; what comes then stays where it is."""
 
+SILENCE = 3.0
+"""Seconds without a sign of life after which a process is given no clients: it may be stopped."""
+
 Taken = Callable[[socket.socket, bytes], None]
 """Serves a client that came, with what is known of it."""
 
@@ -72,8 +75,10 @@ class HandOver:
     def home_of(self, vhost: VirtualHost) -> int | None:
         """The home that the clients of a virtual host go to; None where they may stay here."""
         home = vhost.home
-        is_other = home not in (0, self._home) and self._links.to(home) is not None
-        return home if is_other and home not in self._topology.left else None
+        if home in (0, self._home) or home in self._topology.left:
+            return None
+        link = self._links.to(home)
+        return None if link is None or link.silence > SILENCE else home
 
     def give(self, home: int, client: int, known: bytes) -> bool:
         """Give a client to another home; returns whether that has it.

@@ -156,6 +156,11 @@ class Link(asyncio.BufferedProtocol):
         """What waits for the other end to read it."""
         return sum(map(len, self._unsent)) + self._transport.get_write_buffer_size()
 
+    @property
+    def silence(self) -> float:
+        """Seconds since something came."""
+        return time.monotonic() - self._heard
+
     def write(self) -> None:
         """Write what there is to send."""
         if self._unsent and not self._transport.is_closing():
