@@ -68,8 +68,7 @@ def _options(
     same: set[tuple[Does, Any]] = set()
     for place in next_ones:
         one = operations[place]
-        after, answer = one.does(state)
-        if one.ended is not None and answer == one.answer and not one.changes:
+        if not one.changes and one.ended is not None and one.does(state)[1] == one.answer:
             yield left & ~(1 << place), state
             return
     for place in next_ones:

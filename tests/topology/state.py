@@ -1,18 +1,18 @@
-"""All that a topology holds, as values to compare."""
+"""All that a topology holds, as values to compare, which do not change with it."""
 
+import copy
 from typing import Any
 
 from jumpmq.topology import ConsistentHashExchange, Topology, VirtualHost
-from jumpmq.topology.json_form import to_json
 
 
 def state_of(topology: Topology) -> dict[str, Any]:
     """Every definition, in order, with what is in force and where hash rings stand."""
     return {
-        "homes": topology.homes,
-        "forgotten": topology.forgotten,
-        "counters": topology.counters,
-        "users": [to_json(user) for user in topology.users.values()],
+        "homes": list(topology.homes.items()),  # their order is that of shards
+        "forgotten": dict(topology.forgotten),
+        "counters": dict(topology.counters),
+        "users": [copy.deepcopy(user) for user in topology.users.values()],
         "vhosts": {name: _state_of_host(host) for name, host in topology.vhosts.items()},
     }
 
@@ -20,12 +20,12 @@ def state_of(topology: Topology) -> dict[str, Any]:
 def _state_of_host(host: VirtualHost) -> dict[str, Any]:
     exchanges = host.exchanges.values()
     return {
-        "exchanges": [(to_json(one.definition), one.alternate, list(one.bindings)) for one in exchanges],
+        "exchanges": [(one.definition, one.alternate, list(one.bindings)) for one in exchanges],
         "rings": {one.name: one.ring.state() for one in exchanges if isinstance(one, ConsistentHashExchange)},
-        "queues": [to_json(queue.definition) for queue in host.declared.values()],
+        "queues": [queue.definition for queue in host.declared.values()],
         "bindings to": {queue.name: host.bindings_to(queue.destination) for queue in host.declared.values()},
-        "limits": (host.limits, host.binding_count),
-        "policies": [(to_json(one), operator) for operator in (False, True) for one in host.policies.all(operator)],
+        "limits": (dict(host.limits), host.binding_count),
+        "policies": [(one, operator) for operator in (False, True) for one in host.policies.all(operator)],
         "in force": {one.name: host.in_force(one) for one in exchanges},
         "in force for queues": {one.name: host.in_force(one.destination) for one in host.declared.values()},
         "described": (host.default_queue_type, host.description, host.tags, host.tracing),

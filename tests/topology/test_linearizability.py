@@ -4,7 +4,6 @@ answered could have come from one broker, which served them one after the other.
 The logs are those of workers and of a cluster, under the simulations that schedule all that happens to them.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from tests.broker.links import test_log_simulation as workers
 from tests.broker.links.test_log_simulation import Disk
 from tests.generating import examples
+from tests.simulated_loop import SimulatedLoop
 from tests.topology import test_cluster_log as cluster
 from tests.topology.linearizability import Does, Operation, is_linearizable
 from tests.topology.schedules import Choice, Schedule, steps_of
@@ -39,6 +39,8 @@ from jumpmq.topology import (
 QUEUES = ("q0", "q1")
 RING = "ring"
 EXCHANGE = DeclareExchange(ExchangeDefinition("/", RING, "x-consistent-hash", durable=True))
+BINDINGS = {name: Binding(RING, "queue", name, b"1") for name in QUEUES}
+LIMITS = {limit: Arguments([Field("x-max-length", "l", limit)]) for limit in (1, 2)}
 
 
 class Queue(NamedTuple):
@@ -63,11 +65,11 @@ def delete(made_by: str, state: State) -> tuple[State, str]:
 
 
 def bind(state: State) -> tuple[State, str]:
-    return (None, "NotFound") if state is None else (state._replace(bound=True), "ok")
+    return (None, "NotFound") if state is None else (Queue(state.made_by, state.limit, True), "ok")
 
 
 def unbind(state: State) -> tuple[State, str]:
-    return None if state is None else state._replace(bound=False), "ok"
+    return None if state is None else Queue(state.made_by, state.limit, False), "ok"
 
 
 def look(state: State) -> tuple[State, State]:
@@ -113,14 +115,14 @@ class Clients:
         topology = process.topology
         assert topology is not None
         declared = topology.vhosts["/"].declared.get(name)
-        binding = Binding(RING, "queue", name, b"1", Arguments())
+        binding = BINDINGS[name]
         by = f"{len(self.history[name])}"
         change: Change
         does: Does
         match kind:
             case 0 | 1:
-                arguments = Arguments([Field("x-max-length", "l", kind + 1)])
-                change = DeclareQueue(topology.define_queue("/", name, True, arguments=arguments, user=by))
+                limited = topology.define_queue("/", name, True, arguments=LIMITS[kind + 1], user=by)
+                change = DeclareQueue(limited)
                 does = partial(declare, by, kind + 1)
             case 2 if declared is not None:
                 change = DeleteQueue("/", name, declared.id)
@@ -157,7 +159,7 @@ class Clients:
         if declared is not None:
             limit = declared.definition.arguments.get("x-max-length")
             assert limit is not None
-            bound = Binding(RING, "queue", name, b"1", Arguments()) in topology.vhosts["/"].exchanges[RING].bindings
+            bound = BINDINGS[name] in topology.vhosts["/"].exchanges[RING].bindings
             state = Queue(declared.definition.user, limit.value, bound)
         operation = Operation(f"look at {process.home}", look, self._answered_at, changes=False)
         self.history[name].append(operation)
@@ -216,7 +218,7 @@ def test_nodes_answer_as_one_broker(steps: Schedule) -> None:
 def play_nodes(steps: Schedule) -> None:
     """As :func:`cluster.play`, with clients."""
     world = Nodes()
-    world.heal()
+    world.start(1)
     world.processes[1].topology.propose(EXCHANGE)
     world.heal()
     for name, *arguments in steps:
@@ -232,8 +234,8 @@ def play_nodes(steps: Schedule) -> None:
 class Workers(workers.World):
     """Processes of a broker, with clients."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, loop: SimulatedLoop) -> None:
+        super().__init__(loop)
         self.clients = Clients()
 
     def use(self, home: int, kind: int, name: str) -> None:
@@ -250,25 +252,26 @@ class Workers(workers.World):
 )  # asks again
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_workers_answer_as_one_broker(steps: Schedule) -> None:
-    asyncio.run(play_workers(steps))
+    play_workers(steps)
 
 
-async def play_workers(steps: Schedule) -> None:
+def play_workers(steps: Schedule) -> None:
     """As :func:`workers.play`, with clients."""
-    world = Workers()
-    await world.heal()
-    topology = world.processes[1].topology
-    assert topology is not None
-    topology.propose(EXCHANGE)
-    await world.heal()
-    await world.go_through(steps)
-    await world.heal()
-    for process in world.processes.values():
-        for name in QUEUES:
-            world.clients.look(process, name)
-    world.check()
-    world.clients.check()
-    await world.end()
+    with SimulatedLoop() as loop:
+        world = Workers(loop)
+        world.start(1)
+        loop.turn()
+        topology = world.processes[1].topology
+        assert topology is not None
+        topology.propose(EXCHANGE)
+        world.heal()
+        world.go_through(steps)
+        world.heal()
+        for process in world.processes.values():
+            for name in QUEUES:
+                world.clients.look(process, name)
+        world.check()
+        world.clients.check()
 
 
 def history(*operations: tuple[Does, int, int | None, Any]) -> list[Operation]:

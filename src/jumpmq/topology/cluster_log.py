@@ -17,13 +17,13 @@ import json
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed
 from jumpmq.topology.changes import Change, DeclareQueue, HomeDown
 from jumpmq.topology.common_log import ANYWHERE, DIGESTS, Deciding
-from jumpmq.topology.json_form import change_from_json, change_to_json
+from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
 from jumpmq.topology.proposals import Asker, Pending
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class ClusterLog:
             pending.refuse(error)
             return
         change = self._with_home(pending.change)
-        text = json.dumps([change_to_json(change), asdict(pending.asker)], separators=(",", ":"))
+        text = json.dumps([change_to_json(change), to_json(pending.asker)], separators=(",", ":"))
         if len(text) > MOST_OCTETS:
             pending.refuse(
                 PreconditionFailed(f"a definition of {len(text)} octets: {MOST_OCTETS} at most in a cluster")

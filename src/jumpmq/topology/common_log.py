@@ -15,7 +15,7 @@ Nothing here knows of sockets, disks or the clock: :class:`Port` and ``on_disk``
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from jumpmq.amqp import errors
 from jumpmq.amqp.errors import AMQPError, InternalError, MetadataTimeout
 from jumpmq.topology.changes import Change, DeclareQueue, RemoveHome
 from jumpmq.topology.holdings import Holdings
-from jumpmq.topology.json_form import change_from_json, change_to_json
+from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
 from jumpmq.topology.proposals import Asker, Pending
 
 log = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ class First:
             "home": home,
             "request": request,
             "change": change_to_json(pending.change),
-            "asker": asdict(pending.asker),
+            "asker": to_json(pending.asker),
         }
         self._digests[number] = self._digest()
         if len(self._digests) > DIGESTS:
@@ -463,7 +463,7 @@ class Follower:
         if applied is not None:
             message["number"] = applied.number
         else:
-            message |= {"change": change_to_json(pending.change), "asker": asdict(pending.asker)}
+            message |= {"change": change_to_json(pending.change), "asker": to_json(pending.asker)}
         self._port.send_log(message)
 
     def join(self, port: Port) -> None:

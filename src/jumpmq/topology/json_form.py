@@ -16,6 +16,9 @@ from jumpmq.topology.arguments import Arguments
 
 T = TypeVar("T")
 
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+"""Types whose values are their own JSON form."""
+
 _CHANGES: dict[str, type[changes.Change]] = {
     name: cls for name, cls in vars(changes).items() if isinstance(cls, type) and issubclass(cls, changes.Change)
 }
@@ -42,8 +45,11 @@ def to_json(value: Any) -> Any:
             return value.decode(errors="surrogateescape")
         case tuple():
             return [to_json(item) for item in value]
-    names = _field_names(type(value))  # type: ignore[arg-type]  # classes can be hashed
-    return {name: to_json(getattr(value, name)) for name in names} if names else value
+    form = {}
+    for name in _field_names(type(value)):  # type: ignore[arg-type]  # classes can be hashed
+        inner = getattr(value, name)
+        form[name] = inner if type(inner) in _AS_THEY_ARE else to_json(inner)  # most are
+    return form or value
 
 
 @cache
@@ -53,8 +59,11 @@ def _field_names(cls: type[Any]) -> tuple[str, ...]:
 
 def from_json(cls: type[T], value: dict[str, Any]) -> T:
     """The inverse of :func:`to_json`; fields that are missing get their defaults. Equal texts are one string."""
-    readers = _readers(cls)  # type: ignore[arg-type]  # classes can be hashed
-    return cls(**{name: inner if inner is None else readers[name](inner) for name, inner in value.items()})
+    readers, parts = _readers(cls), {}  # type: ignore[arg-type]  # classes can be hashed
+    for name, inner in value.items():
+        read = readers[name]
+        parts[name] = inner if inner is None or read is None else read(inner)
+    return cls(**parts)
 
 
 Reader = Callable[[Any], Any]
@@ -62,12 +71,12 @@ Reader = Callable[[Any], Any]
 
 
 @cache
-def _readers(cls: Hashable) -> dict[str, Reader]:
+def _readers(cls: Hashable) -> dict[str, Reader | None]:
     return {name: _reader(kind) for name, kind in get_type_hints(cls).items()}
 
 
-def _reader(kind: Any) -> Reader:
-    """What reads fields of a type."""
+def _reader(kind: Any) -> Reader | None:
+    """What reads fields of a type; None where they are their own JSON form."""
     if get_origin(kind) is UnionType:  # only ``X | None``
         return _reader(get_args(kind)[0])
     if kind is str or (get_origin(kind) is Literal and isinstance(get_args(kind)[0], str)):
@@ -80,4 +89,4 @@ def _reader(kind: Any) -> Reader:
         return tuple
     if isinstance(kind, type) and is_dataclass(kind):
         return partial(from_json, kind)
-    return lambda value: value
+    return None

@@ -158,6 +158,8 @@ class Policies:
             refused: keys that it has no use for; as in RabbitMQ, a policy with one of them is not for it.
             queue_type: of a queue.
         """
+        if not self._order and not self._operator_order:
+            return NOTHING_IN_FORCE
         policy = _first(self._order, kind, name, refused, queue_type)
         operator_policy = _first(self._operator_order, kind, name, refused, queue_type)
         return NOTHING_IN_FORCE if policy is operator_policy is None else InForce(policy, operator_policy)

@@ -36,6 +36,8 @@ SHARED = frozenset(
 NEXT_QUEUE_ID = "next-queue-id"
 """Key of the counter of home 1; those of others have their number behind it."""
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # ``json.dumps`` makes an encoder each time
+
 COUNTER = (1 << 40) - 1
 """The bits of a queue's id that its home counts."""
 
@@ -374,9 +376,9 @@ def _ring_text(exchange: ConsistentHashExchange) -> str:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return _encode(value)
 
 
 def key_of(*parts: Any) -> str:
     """The key of a record, of all that tells it from others of its kind."""
-    return json.dumps(parts, separators=(",", ":"))
+    return _encode(parts)
