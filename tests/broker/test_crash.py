@@ -1,14 +1,23 @@
 """A broker that is killed loses nothing that it confirmed; one that is stopped knows exactly where it stood."""
 
+import shutil
+import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pika
 import pytest
+from tests.broker.links.test_enqueue import declare as declare_queue
+from tests.broker.links.test_enqueue import queue_of, with_channel
 from tests.broker.traffic import Consumer, Letter, Publisher, contents, key_of, kill_under, letter_of
+from tests.homes import config_of, in_loop, started, stopped
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Content, Exchange, Queue, WireChannel, login
 
+from jumpmq.broker import BrokerError
 from jumpmq.store.stream_end import segment_path
 from jumpmq.testing import JumpMQ
 
@@ -185,6 +194,32 @@ def test_a_stopped_broker_redelivers_exactly_what_was_not_acknowledged(broker: J
     broker.start()
     (messages,) = contents(broker.port, ["orders"]).values()
     assert [one.method.redelivered for one in messages] == [True] * 8
+
+
+@pytest.mark.parametrize("crash", [True, False])
+@in_loop
+async def test_a_start_that_fails_changes_nothing_of_what_was_delivered(tmp_path: Path, crash: bool) -> None:
+    """As while another process has the port."""
+    persistent = pika.BasicProperties(delivery_mode=2)
+
+    def publish(channel: Any) -> None:
+        channel.confirm_delivery()
+        for _ in range(2):
+            channel.basic_publish("", "q", b"", persistent)
+        channel.basic_get("q")
+
+    broker = await started(config_of(1, 1, tmp_path / "stopped"))
+    await declare_queue(broker, "q")
+    await with_channel(broker, publish)
+    await broker.committed()
+    shutil.copytree(tmp_path / "stopped", tmp_path / "killed", ignore=shutil.ignore_patterns("*.new"))
+    await stopped(broker)
+    config = config_of(1, 1, tmp_path / ("killed" if crash else "stopped"))
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(BrokerError, match="in use"):
+        await started(replace(config, port=other.getsockname()[1]))
+    broker = await started(config)
+    assert [message.redelivered for message in queue_of(broker, "q").take(2)] == [True, crash]
+    await stopped(broker)
 
 
 STRATEGIES = ("at-most-once", "at-least-once")

@@ -165,6 +165,7 @@ class Broker:
         self.set_workers: Callable[[int], None] | None = None
         self.watchdog: Watchdog
         self._refusals = Refusals()  # connections beyond the limit
+        self._is_restored = False  # whether the queues have what was kept
         self._is_stopping = False  # whether no more clients are taken
         self._joining: set[asyncio.Task[Any]] = set()  # clients that were handed over and are not connected yet
         self._tls_processes: TLSProcesses | None = None  # which do TLS for clients of AMQP
@@ -221,6 +222,7 @@ class Broker:
                 self._restore(definitions)
             except StoreError as error:
                 raise BrokerError(str(error)) from None
+            self._is_restored = True
             await self._mark_started()
             if self.other_homes is not None:
                 self.other_homes.served_channels.serve(self._services, self.memory)
@@ -247,7 +249,9 @@ class Broker:
                 await self._tls_processes.stop()
             if self.other_homes is not None:
                 await self.other_homes.stop()
-            await self._commits.close()
+            if self._is_restored:
+                self._checkpoint()
+            await self._commits.close(clean=self._is_restored or (self.store is not None and self.store.clean))
             raise
         if self.config.worker == 1 and (self.config.home == 1 or self._member is not None):  # every home hears of all
             self.topology.listeners.append(audit.recording(self.topology))
@@ -589,10 +593,7 @@ class Broker:
             if self.dead_letters.unwritten:
                 with contextlib.suppress(TimeoutError, NotCommitted):
                     await asyncio.wait_for(self.committed(), STOP_TIMEOUT)
-            with self.turns.turn():
-                self.dead_letters.settle_written()
-                for queue in self._queues():
-                    queue.checkpoint()
+            self._checkpoint()
         try:
             await self._commits.close()
         except StoreError as error:
@@ -600,6 +601,13 @@ class Broker:
         if self.spans is not None:
             with contextlib.suppress(TimeoutError):  # nor must a collector
                 await asyncio.wait_for(asyncio.to_thread(self.spans.close), STOP_TIMEOUT)
+
+    def _checkpoint(self) -> None:
+        """Have the store know where queues stand, as the mark of a clean stop says that it does."""
+        with self.turns.turn():
+            self.dead_letters.settle_written()
+            for queue in self._queues():
+                queue.checkpoint()
 
     def _queue_name(self, number: int) -> str:
         """What the log calls a queue. Any thread may ask."""

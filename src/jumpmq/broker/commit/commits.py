@@ -122,8 +122,11 @@ class Commits:
             log.critical("%s", reason)
             self.on_failure(reason)
 
-    async def close(self) -> None:
+    async def close(self, *, clean: bool = True) -> None:
         """Commit everything and close the store; other tasks go on meanwhile, but none may use it any more.
+
+        Args:
+            clean: whether the store knows what was delivered.
 
         Raises:
             StoreError: the last commit failed.
@@ -136,7 +139,7 @@ class Commits:
             self._bind_streams(self.store)
             store, self.store = self.store, None
             self._loop.remove_reader(store.fileno())
-            await asyncio.to_thread(store.close)
+            await asyncio.to_thread(store.close, clean=clean)
 
     @property
     def is_awaited(self) -> bool:
