@@ -1,11 +1,12 @@
 """Simulates workers and nodes under many random schedules: the logs of definitions, links, disks, kills and clients.
 
     python -m fuzzing.schedules --seconds 600
+    python -m fuzzing.schedules --only nodes --seed 17 --count 1
 
 The broker's own logs of changes run over simulated links, disks and an etcd; a scheduler chooses what happens next.
 Four simulations take turns: the homes agree whatever breaks, with workers and with nodes, and what clients of each are
-answered could have come from one broker. A schedule that fails is told with the fewest steps that do. The exit status
-is 1 then.
+answered could have come from one broker. A schedule that fails is told with its seed, which plays it again, and with
+the fewest steps that fail. The exit status is 1 then.
 """
 
 import argparse
@@ -56,32 +57,38 @@ SIMULATIONS = [
 ]
 
 
-def run(seed: int, count: int | None = None, seconds: float = float("inf")) -> Found:
-    """Play schedules, of each simulation by turns.
+def run(seed: int, count: int | None = None, seconds: float = float("inf"), only: str | None = None) -> Found:
+    """Play schedules, of each simulation by turns; three that fail are the last.
 
     Args:
-        seed: of the first schedule.
+        seed: of the first schedule; each has the next number.
         count: how many; as many as the time allows, unless given.
+        only: the simulation; all of them, unless given.
     """
+    simulations = [one for one in SIMULATIONS if only in (None, one.name)]
     until, played, choices, problems = time.monotonic() + seconds, 0, 0, list[str]()
     gc.freeze()  # a tenth of the time would go into looking at what stays
     while played != count and time.monotonic() < until and len(problems) < 3:
-        simulation = SIMULATIONS[played % len(SIMULATIONS)]
-        steps = drawn(simulation.choices, MOST, seed + played)
+        simulation, number = simulations[played % len(simulations)], seed + played
+        steps = drawn(simulation.choices, MOST, number)
         played, choices = played + 1, choices + len(steps)
         if problem := simulation.problem(steps):
             fewest = shortest(lambda steps, of=simulation: bool(of.problem(steps)), steps)  # type: ignore[misc]
-            problems.append(f"{simulation.name}: {problem[:500]}\nafter {fewest!r}")
+            again = f'python -m fuzzing.schedules --only "{simulation.name}" --seed {number} --count 1'
+            problems.append(f"{again}\n{problem[:500]}\nafter {fewest!r}")
     return Found(played, choices, problems)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=time.time_ns())
+    parser.add_argument("--seconds", type=float, help="at most; a minute, unless --count is given")
+    parser.add_argument("--seed", type=int, default=time.time_ns(), help="of the first schedule")
+    parser.add_argument("--count", type=int, help="schedules at most")
+    parser.add_argument("--only", choices=[one.name for one in SIMULATIONS], help="the simulation")
     options = parser.parse_args()
     print(f"seed {options.seed}")
-    found = run(options.seed, seconds=options.seconds)
+    seconds = options.seconds or (60.0 if options.count is None else float("inf"))
+    found = run(options.seed, options.count, seconds, options.only)
     print(*found.problems, sep="\n")
     print(f"{found.schedules} schedules, {found.choices} choices of the scheduler, {len(found.problems)} problems")
     return int(bool(found.problems))

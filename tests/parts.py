@@ -1,7 +1,7 @@
 """How tests are shared out to processes (pytest-xdist), and which of them need a real RabbitMQ.
 
-A part is what one process runs without a pause: a file, or all files that share one Spark. The longest parts begin
-first, so that all processes end at about the same time.
+A part is what one process runs without a pause: a file, all files that share one Spark, or a test of a file whose tests
+are long and share nothing. The longest parts begin first, so that all processes end at about the same time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ SPARK = "tests/spark/"
 APART = ("test_agreement.py", "test_amqp_sink.py", "test_connect.py", "test_docs.py", "test_rows.py", "test_routing.py")
 """Files of `SPARK` that start a Spark of their own, or none."""
 
+APIECE = ("tests/topology/test_schedules.py",)
+"""Files of which each test is a part."""
+
 LONG = (
     SPARK,
     "tests/test_deployment.py",
@@ -27,17 +30,25 @@ LONG = (
     "tests/spark/test_connect.py",
     "tests/conformance/test_management_figures.py",
     "tests/cli/demo/test_demo.py",
+    "tests/topology/test_schedules.py",
     "tests/http/site/test_views.py",
     "tests/http/site/test_actions.py",
     "tests/http/site/test_trouble.py",
     "tests/conformance/test_at_least_once.py",
     "tests/http/test_openapi.py",
 )
-"""Parts of half a minute and more, the longest first."""
+"""Parts of half a minute and more, the longest first; files whose tests are parts are named as a whole."""
 
 
-def part(file: str) -> str:
-    """The part that a file, named from the root of the repository, belongs to."""
+def part(test: str) -> str:
+    """The part that a test belongs to.
+
+    Args:
+        test: its file, named from the root of the repository, ``::``, and its name.
+    """
+    file = test.partition("::")[0]
+    if file in APIECE:
+        return test
     return SPARK if file.startswith(SPARK) and Path(file).name not in APART else file
 
 
@@ -47,7 +58,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
     class Parts(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return part(nodeid.partition("::")[0])
+            return part(nodeid)
 
     config.option.loadscopereorder = False  # by their number of tests
     return Parts(config, log)
@@ -59,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _needs_rabbitmq(item):
             item.add_marker("reference")
     order = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: order.get(part(item.nodeid.partition("::")[0]), len(order)))
+    items.sort(key=lambda item: order.get(part(item.nodeid).partition("::")[0], len(order)))
 
 
 def _needs_rabbitmq(item: pytest.Item) -> bool:
