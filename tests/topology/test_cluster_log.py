@@ -2,9 +2,10 @@
 
 What the scheduler may do: ask for a change at a home, have a home send its next entry to etcd, let what was sent take
 effect there (late, twice, never), have a home read some entries, let a record arrive on a link, break and mend links,
-let a disk commit, kill a process and start it again from its disk. Whatever it does: all homes come to the same state
-after the same entries, nothing takes effect twice, what was answered is known wherever a link was up all the time, and
-when all is mended each change was answered.
+let a home say in etcd what it has applied and look what others have, let a disk commit, kill a process, let etcd notice
+that, and start it again from its disk. Whatever it does: all homes come to the same state after the same entries,
+nothing takes effect twice, what was answered is known wherever a process serves, with links and without, and when all
+is mended each change was answered.
 """
 
 import json
@@ -73,8 +74,15 @@ class Process:
         self.log = ClusterLog(self.topology, home, f"boot{world.boots}", lambda: self.links, current)
         self.topology.log = self.log
         self.log.on_applied = self.applied
+        self.log.awaited = lambda: {*self.links, *self.alive} - {home}
         self.links: dict[int, deque[int]] = {}  # what is on its way here, by the home that sent it
+        self.alive: set[int] = set()  # the homes that live, as far as it knows
+        self.begins_with = len(world.entries)  # it serves when it has applied these, which it reads once it is alive
         self.topology.propose(AddHome(home, NODES[home]))
+
+    @property
+    def serves(self) -> bool:
+        return self.log.applied >= self.begins_with
 
     def applied(self, entry: int, asker: int) -> None:
         self.world.compare(self)
@@ -91,6 +99,8 @@ class World:
     def __init__(self) -> None:
         self.entries: list[str] = []  # as JSON
         self.sent: list[tuple[int, str]] = []  # to etcd, on the way
+        self.alive: set[int] = set()  # the homes that etcd takes for alive
+        self.said: dict[int, int] = {}  # what homes have said there to have applied
         self.disks = {home: Disk() for home in ALL}
         for disk in self.disks.values():
             for record in first_records():
@@ -115,6 +125,7 @@ class World:
 
     def start(self, home: int) -> None:
         if home not in self.processes:
+            self.alive.add(home)
             self.processes[home] = Process(self, home)
 
     def kill(self, home: int) -> None:
@@ -123,6 +134,24 @@ class World:
                 self.cut(home, peer)
             del self.processes[home]
             self.disks[home].lose()
+
+    def expire(self, home: int) -> None:
+        """etcd has not heard of a home for long enough."""
+        if home not in self.processes:
+            self.alive.discard(home)
+
+    def say(self, home: int) -> None:
+        """A home says in etcd what it has applied."""
+        if process := self.processes.get(home):
+            self.said[home] = process.log.applied
+
+    def hear(self, home: int) -> None:
+        """A home looks into etcd for who lives, and what they say to have applied."""
+        if process := self.processes.get(home):
+            process.alive = set(self.alive)
+            process.log.look()
+            for peer in ALL:
+                process.log.others_applied(peer, self.said.get(peer, 0))
 
     def commit(self, home: int) -> None:
         if home in self.processes:
@@ -169,6 +198,7 @@ class World:
     def read(self, home: int, count: int) -> None:
         process = self.processes.get(home)
         if process:
+            process.alive = set(self.alive)  # who lives is read with the entries
             first = process.log.entry
             for number, entry in enumerate(self.entries[first : first + count], first + 1):
                 process.log.receive(number, json.loads(entry))
@@ -192,19 +222,31 @@ class World:
                 change = Bind("/", Binding(f"n{self.count // 2}", "queue", f"n{self.count // 3}", b"2", Arguments()))
         pending = process.topology.propose(change)
         self.asked.append((process, pending))
-        before = dict(process.links)
-        pending.then(lambda: self.answered(process, name, kind, pending, before))
+        pending.then(lambda: self.answered(name, kind, pending))
 
-    def answered(self, process: Process, name: str, kind: int, pending: Pending, before: dict[int, Any]) -> None:
+    def answered(self, name: str, kind: int, pending: Pending) -> None:
         try:
             pending.result()
         except AMQPError:
             return
-        for home, link in before.items():
-            is_same = process.links.get(home) is link  # all the time
-            host = self.processes[home].topology.vhosts["/"] if is_same else None
-            if host is not None and kind < 2 and name not in host.declared and name not in host.exchanges:
+        for home, other in self.processes.items():
+            host = other.topology.vhosts["/"]
+            if other.serves and kind < 2 and name not in host.declared and name not in host.exchanges:
                 self.wrong.append(f"{name} was accepted, and home {home} does not know it")
+
+    def go_on(self, home: int) -> None:
+        """All that is on its way arrives, and what a home asks for is answered, if nothing broken is in the way."""
+        self.send(home)
+        while self.sent:
+            self.land(0)
+        for other in ALL:
+            self.read(other, 1000)
+        for here in ALL:
+            self.say(here)
+            for peer in ALL:
+                while here in self.processes and self.processes[here].links.get(peer):
+                    self.arrive(here, peer)
+        self.hear(home)
 
     # --- the end ---
 
@@ -215,14 +257,7 @@ class World:
             for home in ALL:
                 for peer in ALL:
                     self.mend(home, peer)
-                self.send(home)
-                while self.sent:
-                    self.land(0)
-                for other in ALL:
-                    self.read(other, 1000)
-                for peer in ALL:
-                    while self.processes[home].links.get(peer):
-                        self.arrive(home, peer)
+                self.go_on(home)
                 self.commit(home)
             if self._is_quiet():
                 break
@@ -255,7 +290,11 @@ CHOICES: list[Choice] = [
     ("mend", ALL, ALL),
     ("commit", ALL),
     ("kill", ALL),
+    ("expire", ALL),
     ("start", ALL),
+    ("say", ALL),
+    ("hear", ALL),
+    *[("go_on", ALL)] * 2,
 ]
 STEP = steps_of(CHOICES)
 STEPS = st.lists(STEP, max_size=100)

@@ -97,9 +97,14 @@ Homes = Mapping[int, Home]
 
 
 class Clients:
-    """What clients ask of the homes of a simulation, and are answered."""
+    """What clients ask of the homes of a simulation, and are answered.
+
+    Attributes:
+        on_answer: called with a queue's name when a change of it was answered.
+    """
 
     def __init__(self) -> None:
+        self.on_answer: Callable[[str], None] = lambda name: None
         self.history: dict[str, list[Operation]] = defaultdict(list)
         self._now = 0
         self._answered_at = 0  # when the last change was answered
@@ -110,7 +115,7 @@ class Clients:
 
         Args:
             links: the links that are up, by home.
-            homes: the processes that run, by home.
+            homes: the processes that run, by home, and need not know what is answered while they have no link.
         """
         topology = process.topology
         assert topology is not None
@@ -145,6 +150,7 @@ class Clients:
             for home, other in homes.items():
                 if other is not process and (home not in before or now.get(home) != before[home]):
                     self._lacks[other] = topology.applied
+            self.on_answer(name)
 
         pending.then(answered)
 
@@ -190,22 +196,46 @@ def _answer_of(pending: Pending) -> str:
 
 
 USES: list[Choice] = [("use", range(1, 4), range(6), QUEUES)]
-NODES_CHOICES = [*USES * len(cluster.CHOICES) * 2, *cluster.CHOICES]
+NODES_CHOICES = [*USES * len(cluster.CHOICES), *cluster.CHOICES]
 WORKERS_CHOICES = [*USES * len(workers.CHOICES) * 2, *workers.CHOICES]
 RACE: list[tuple[Any, ...]] = [("use", home, kind, "q0") for kind in (0, 1, 3, 2, 5) for home in (1, 2, 3)]
 """All homes do the same before any is answered."""
 
 
 class Nodes(cluster.World):
-    """A cluster with clients."""
+    """A cluster with clients, who look everywhere when one of them is answered, and when a process begins to serve."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clients = Clients()
+        self.clients.on_answer = self.look
+
+    def look(self, name: str) -> None:
+        for process in self.processes.values():
+            if process.serves:
+                self.clients.look(process, name)
+
+    def start(self, home: int) -> None:
+        before = self.processes.get(home)
+        super().start(home)
+        if before is None and (process := self.processes[home]).serves:
+            self.look_at_all(process)
+
+    def read(self, home: int, count: int) -> None:
+        process = self.processes.get(home)
+        served = process is None or process.serves
+        super().read(home, count)
+        if process is not None and not served and process.serves:
+            self.look_at_all(process)
+
+    def look_at_all(self, process: Reader) -> None:
+        for name in QUEUES:
+            self.clients.look(process, name)
 
     def use(self, home: int, kind: int, name: str) -> None:
-        if (process := self.processes.get(home)) is not None:
-            self.clients.use(process, kind, name, lambda: dict(process.links), self.processes)
+        process = self.processes.get(home)
+        if process is not None and process.serves:
+            self.clients.use(process, kind, name, dict, {})  # what is answered, all know that serve
 
 
 @given(st.lists(steps_of(NODES_CHOICES), max_size=100))
@@ -225,8 +255,7 @@ def play_nodes(steps: Schedule) -> None:
         getattr(world, name)(*arguments)
     world.heal()
     for process in world.processes.values():
-        for name in QUEUES:
-            world.clients.look(process, name)
+        world.look_at_all(process)
     world.check()
     world.clients.check()
 

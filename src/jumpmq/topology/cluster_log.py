@@ -262,24 +262,34 @@ class ClusterLog:
             if outcomes:
                 self._waiting.append((number, outcomes))
             self.on_applied(number, home)
-            self._look()
+            self.look()
 
         return known
 
     # --- other homes ---
 
     def others_applied(self, home: int, number: int) -> None:
-        """Another home says which entry it has applied last."""
-        self._applied[home] = number
-        self._look()
+        """Another home says which entry it has applied last; what comes late does not set it back."""
+        self._applied[home] = max(number, self._applied.get(home, 0))
+        self.look()
 
     def left(self, home: int) -> None:
         """The link to another home is down: it is waited for no longer, and may be set back when it comes again."""
         self._applied.pop(home, None)
-        self._look()
+        self.look()
 
-    def _look(self) -> None:
-        """Answer those whose entries have been applied by all homes that are up."""
+    @property
+    def unanswered(self) -> list[int]:
+        """The entries of this home that have been applied here, and not by all that are waited for."""
+        return [number for number, _ in self._waiting]
+
+    @property
+    def behind(self) -> list[int]:
+        """The homes for which the first of these waits."""
+        return [home for home in self.awaited() if self._waiting and self._applied.get(home, 0) < self._waiting[0][0]]
+
+    def look(self) -> None:
+        """Answer those whose entries have been applied by all homes that are waited for."""
         least = min((self._applied.get(home, 0) for home in self.awaited()), default=self.entry)
         self._answer_to(least)
 

@@ -24,7 +24,8 @@ from jumpmq.broker.cluster.joining import Joining, Membership
 from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.member import LOG
 from jumpmq.broker.cluster.snapshots import SnapshotHead, write_snapshot
-from jumpmq.broker.links import link as link_module
+from jumpmq.broker.links.link import Link
+from jumpmq.broker.links.links import Links
 from jumpmq.topology import (
     Bind,
     Binding,
@@ -195,9 +196,6 @@ async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_an
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: str
 ) -> None:
     """Also where the end that asks has noticed that before the other one."""
-    monkeypatch.setattr(link_module, "INTERVAL", 0.1)
-    monkeypatch.setattr(link_module, "QUIET", 0.3)
-    monkeypatch.setattr(member, "GLANCE", 0.1)
     with etcd(tmp_path) as members:
         brokers = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         try:
@@ -211,7 +209,6 @@ async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_an
             if notices == "first":  # nothing comes to the second one any more, not even the end
                 monkeypatch.setattr(type(link), "write", lambda self: self._unsent.clear())
                 monkeypatch.setattr(type(link), "_look_at_clock", lambda self: None)
-                await asyncio.sleep(0.5)
                 first.other_homes.links._down(link)
             else:
                 link.close()
@@ -229,6 +226,68 @@ async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_an
 async def never(*arguments: Any) -> Any:
     """A connection that does not come about."""
     raise OSError("cut")
+
+
+@pytest.mark.parametrize(
+    "trouble", ["etcd is slow", "no news of who lives", "etcd has no quorum then", "a link carries nothing"]
+)
+@in_loop
+async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in_etcd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """However long it takes: a node that has just started is such a one."""
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        try:
+            await until(lambda: len(first.running_nodes) == len(second.running_nodes) == 2)
+            assert first.other_homes is not None
+            assert first._member is not None and second._member is not None
+            link = first.other_homes.links.to(2)
+            assert link is not None
+            if trouble == "a link carries nothing":
+                monkeypatch.setattr(Link, "send", lambda link, kind, *payload: None)
+            else:
+                monkeypatch.setattr(Links, "_up", lambda links, link: False)
+                link.close()
+                await until(lambda: len(first.running_nodes) == len(second.running_nodes) == 1)
+            call = Etcd._call
+
+            async def troubled(asked: Etcd, name: str, body: dict[str, Any]) -> dict[str, Any]:
+                is_applied = "q" in first.topology.vhosts["/"].declared
+                if trouble == "etcd has no quorum then" and (is_applied or asked is second._member._etcd) and fails:
+                    raise EtcdError("there is no quorum")
+                if trouble == "etcd is slow" and asked is second._member._etcd:
+                    await asyncio.sleep(0.3)
+                return await call(asked, name, body)
+
+            fails = [True]
+            monkeypatch.setattr(Etcd, "_call", troubled)
+            asyncio.get_running_loop().call_later(2.0, fails.clear)
+            if trouble == "no news of who lives":
+                first._member._live_homes.clear()
+            await declare(first, "q")
+            assert "q" in second.topology.vhosts["/"].declared
+        finally:
+            monkeypatch.undo()
+            for broker in (first, second):
+                await stopped(broker)
+
+
+@in_loop
+async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(tmp_path: Path) -> None:
+    """etcd takes it for alive for ten seconds; nothing listens where its links were taken."""
+    with etcd(tmp_path) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        try:
+            await until(lambda: len(first.running_nodes) == 2)
+            assert second._member is not None and first._member is not None
+            second._member._lease = 0  # it cannot say farewell
+            await stopped(second)
+            assert first._member._unlinked == {2}
+            await declare(first, "q")
+            assert first._member._unlinked == {2}
+        finally:
+            await stopped(first)
 
 
 @in_loop

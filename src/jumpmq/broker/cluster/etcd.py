@@ -47,10 +47,16 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A key was put, or deleted: then ``value`` is None."""
+    """A key was put, or deleted: then ``value`` is None.
+
+    Attributes:
+        key: with its folder.
+        revision: of the change.
+    """
 
     key: str
     value: bytes | None
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ class Etcd:
     async def range(self, first: str, end: str | None = None, limit: int = 0) -> Found:
         """What the keys from ``first`` up to, but without, ``end`` have; at most ``limit`` of them, if it is not 0."""
         answer = await self._call("kv/range", range_of(first, end, limit))
-        return Found(_values(answer), int(answer["header"]["revision"]))
+        return _found(answer, answer)
 
     async def folder(self, folder: str) -> Found:
         """What all keys in a folder have, whose name ends with a slash."""
@@ -124,11 +130,12 @@ class Etcd:
 
     async def transaction(
         self, compare: Sequence[JSON], success: Sequence[JSON], failure: Sequence[JSON] = ()
-    ) -> tuple[bool, list[JSON]]:
-        """Do ``success`` if all comparisons hold, else ``failure``; returns which, and the answers."""
+    ) -> tuple[bool, list[Found]]:
+        """Do ``success`` if all comparisons hold, else ``failure``; returns which, and what was read by :func:`get`."""
         body = {"compare": list(compare), "success": list(success), "failure": list(failure)}
         answer = await self._call("kv/txn", body)
-        return bool(answer.get("succeeded", False)), answer.get("responses", [])
+        read = [one["response_range"] for one in answer.get("responses", ()) if "response_range" in one]
+        return bool(answer.get("succeeded", False)), [_found(answer, one) for one in read]
 
     async def grant(self, seconds: int) -> int:
         """A lease: what is put with it is deleted when it is not kept alive for so long."""
@@ -250,21 +257,19 @@ def has(key: str, value: bytes | str) -> JSON:
     return {"key": _encoded(key), "target": "VALUE", "result": "EQUAL", "value": _encoded(value)}
 
 
-def values_of(response: JSON) -> list[Value]:
-    """What was read by :func:`get` in a transaction."""
-    return _values(response["response_range"])
-
-
-def _values(answer: JSON) -> list[Value]:
-    return [
+def _found(answer: JSON, read: JSON) -> Found:
+    """What a range of a call's answer has."""
+    values = [
         Value(_decoded(one["key"]).decode(), _decoded(one.get("value", "")), int(one["mod_revision"]))
-        for one in answer.get("kvs", ())
+        for one in read.get("kvs", ())
     ]
+    return Found(values, int(answer["header"]["revision"]))
 
 
 def _event(event: JSON) -> Event:
-    value = event["kv"].get("value", "")
-    return Event(_decoded(event["kv"]["key"]).decode(), None if event.get("type") == "DELETE" else _decoded(value))
+    kv = event["kv"]
+    value = None if event.get("type") == "DELETE" else _decoded(kv.get("value", ""))
+    return Event(_decoded(kv["key"]).decode(), value, int(kv["mod_revision"]))
 
 
 def _encoded(text: bytes | str) -> str:

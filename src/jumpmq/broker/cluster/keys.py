@@ -9,6 +9,7 @@
 ``members/NODE``       the home of a node, and what tells its data directory from others of that name; of its second
                        worker ``members/NODE/2``, and so on
 ``live/NODE``          where the node's links are taken, or ``live/NODE/2``; gone some seconds after the process is
+``applied/NODE``       the last entry that a process without links to all that live has applied, or ``applied/NODE/2``
 ``log/NUMBER``         entries of the log of changes, 20 digits
 ``snapshot-head``      which entry the snapshot has applied, where its chunks are, and the first entry that is kept
 ``snapshot/FOLDER/I``  chunks of the snapshot: all records of definitions, compressed
@@ -67,6 +68,13 @@ class Keys:
 
     def live_node(self, process: str) -> str:
         return self.live + process
+
+    @property
+    def applied(self) -> str:
+        return self._key("applied/")
+
+    def applied_by(self, process: str) -> str:
+        return self.applied + process
 
     @property
     def log(self) -> str:

@@ -20,6 +20,7 @@ from jumpmq.broker.cluster.etcd import (
     Etcd,
     EtcdError,
     Event,
+    Found,
     Value,
     absent,
     delete,
@@ -28,7 +29,6 @@ from jumpmq.broker.cluster.etcd import (
     has,
     present,
     put,
-    values_of,
 )
 from jumpmq.broker.cluster.joining import Membership, resign, set_back
 from jumpmq.broker.cluster.keys import Keys, number_of
@@ -63,7 +63,19 @@ MOST_QUEUES = 20_000
 """Such queues that go with one change."""
 
 SLOW = 1.0
-"""Seconds that an answer waits for homes that have not applied a change."""
+"""Seconds that an answer waits for homes that have not applied a change, while etcd answers."""
+
+REFUSED = 0.35
+"""The same for homes without a link that take no connection: their processes have ended, in all likelihood."""
+
+LATE = 0.3
+"""Seconds after which a home with a link is told over etcd, too."""
+
+SWIFT = 0.5
+"""Seconds in which etcd answers, unless something is wrong with it."""
+
+HEARD = 0.05
+"""Seconds between two looks at what others say in etcd, while somebody waits for that."""
 
 PAUSES = 0.1, 1.0
 """Seconds between two attempts to ask etcd, at first and at most."""
@@ -81,13 +93,7 @@ RETURN_TIMEOUT = 1.5
 """Seconds of these in which etcd may tell who lives."""
 
 LOOKS = 2.5, 0.25
-"""Seconds between two looks at the log, where links to all homes are up, and where one is not, or is quiet."""
-
-GLANCE = 1.0
-"""Seconds between two looks at whether one is quiet: its other end may have taken it for broken already."""
-
-UNLINKED = LOOKS[1] + 0.1
-"""Seconds that an answer waits for homes that live and have no link to this one: they look by themselves."""
+"""Seconds between two looks at the log, where links to all homes are up, and where one is not."""
 
 FAREWELL = 0.1
 """Seconds that a home which was removed has links, to tell the others of that."""
@@ -156,12 +162,16 @@ class Member:
         self._live_value = b""  # of this node's key, once it listens for links
         self._lease = 0  # of this node's key; 0 before it has one
         self._live_homes: dict[str, int] = {}  # those that etcd knows to live, by key
+        self._live_revision = 0  # of etcd, at which that was so
         self._links: Links  # to the other homes
         self._topology: Topology  # where entries take effect
         self._missed: dict[int, float] = {}  # by home, since when its node has not been seen, by the loop's clock
         self._suspected: dict[int, set[int]] = {}  # by home that says so, the homes that it takes for dead
         self._asked = asyncio.Event()  # set when there is something to append
         self._linked = asyncio.Event()  # set when a link is up
+        self._waits = asyncio.Event()  # set when somebody may wait for more than what links carry
+        self._said = 0  # the last entry that this one has said in etcd to have applied
+        self._wanted = 0  # the last entry that others have said there
         self._early: dict[int, Entry] = {}  # that came before others, by number
         self._recent: deque[tuple[int, Entry]] = deque()  # the last that were applied
         self._recent_changes = 0  # how many changes these hold
@@ -182,6 +192,19 @@ class Member:
         value = {"home": home, "boot": self._boot, "host": self._host, "port": port}
         self._live_value = json.dumps(value).encode()
 
+    def _found_live(self, found: Found) -> None:
+        """Who lives, at a revision of etcd; nothing older is looked at afterwards."""
+        if found.revision < self._live_revision:
+            return
+        self._live_revision = found.revision
+        before = self._live_homes.copy(), self._addresses.copy()
+        for key in self._live_homes.keys() - {value.key for value in found.values}:
+            self._found_alive(Event(key, None, found.revision))
+        for value in found.values:
+            self._found_alive(value)
+        if before != (self._live_homes, self._addresses):
+            self._tell_of_live()
+
     def _found_alive(self, found: Value | Event) -> None:
         """The key of a node that lives has a value."""
         if found.value is None:
@@ -195,6 +218,12 @@ class Member:
             self._addresses[int(said["home"])] = str(said["host"]), int(said["port"])
         elif self._live_value and said["boot"] != self._boot:
             self._on_failure(f"another process serves {self.me} with a copy of its data directory")
+
+    def _tell_of_live(self) -> None:
+        self._tell_of_addresses()
+        with self._turns.turn():
+            self.log.look()
+        self._waits.set()
 
     def _tell_of_addresses(self) -> None:
         for told in list(self.on_change):
@@ -227,13 +256,11 @@ class Member:
         if self.begins:
             await self._again_and_again(self._bury_workers)
         await self._again_and_again(self._live)
-        addresses = await self._again_and_again(lambda: self._etcd.folder(self._keys.live))
-        for value in addresses.values:
-            self._found_alive(value)
-        self._tell_of_addresses()
         await self._again_and_again(self._catch_up)
         self._run(self._follow_log(), "log")
-        self._run(self._follow_live(addresses.revision), "nodes")
+        self._run(self._follow_live(self._live_revision), "nodes")
+        self._run(self._follow_said(self._live_revision), "what others say")
+        self._run(self._hear_of_all(), "answers")
         self._run(self._keep_alive(), "lease")
         self._run(self._append(), "append")
         self._run(self._compact(), "compaction")
@@ -327,8 +354,8 @@ class Member:
 
     # --- etcd, that may fail ---
 
-    async def _again_and_again(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Call until etcd answers."""
+    async def _again_and_again(self, call: Callable[[], Awaitable[T]], most: float = PAUSES[1]) -> T:
+        """Call until etcd answers; ``most`` are the seconds between two attempts."""
         pause = PAUSES[0]
         while True:
             try:
@@ -336,7 +363,7 @@ class Member:
             except EtcdError as error:
                 self._fails(error)
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, PAUSES[1])
+                pause = min(2 * pause, most)
             else:
                 self._answers()
                 return answer
@@ -360,6 +387,7 @@ class Member:
         log.error("definitions cannot be changed: etcd has not answered for %g s", PATIENCE)
         with self._turns.turn():
             self.log.stand_still()
+            self.log.wait_no_longer(self.log.applied)
 
     # --- being alive ---
 
@@ -373,11 +401,7 @@ class Member:
         """Be seen by the others again, so that they wait for this node, and see where they are."""
         if not await self._etcd.keep_alive(self._lease):
             await self._live()
-        live = await self._etcd.folder(self._keys.live)
-        self._live_homes.clear()
-        for value in live.values:
-            self._found_alive(value)
-        self._tell_of_addresses()
+        self._found_live(await self._etcd.folder(self._keys.live))
 
     async def _keep_alive(self) -> None:
         while True:
@@ -397,8 +421,7 @@ class Member:
         """End what does not outlive a node that is dead: by etcd, for want of a link, and by a second witness if a
         third node lives. Etcd alone may have taken a living one for dead, when its disk was slow; a node without links
         may itself be cut off, with all its workers."""
-        live = await self._etcd.folder(self._keys.live)
-        self._live_homes = {value.key: int(json.loads(value.value)["home"]) for value in live.values}
+        self._found_live(await self._etcd.folder(self._keys.live))
         seen = {self.me.home, *self._live_homes.values(), *self._links.homes}
         now = asyncio.get_running_loop().time()
         self._missed = {home: self._missed.get(home, now) for home in self._topology.homes if home not in seen}
@@ -423,8 +446,9 @@ class Member:
     async def _follow_live(self, revision: int) -> None:
         async for events in self._watched(self._keys.live, revision):
             for event in events:
-                self._found_alive(event)
-            self._tell_of_addresses()
+                if event.revision > self._live_revision:
+                    self._found_alive(event)
+            self._tell_of_live()
 
     async def _watched(self, folder: str, revision: int) -> AsyncIterator[list[Event]]:
         """What happens in a folder after a revision, for ever; after a break, what it has then."""
@@ -441,7 +465,7 @@ class Member:
                 await asyncio.sleep(PAUSES[0])
             found = await self._again_and_again(lambda: self._etcd.folder(folder))
             revision = found.revision
-            yield [Event(one.key, one.value) for one in found.values]
+            yield [Event(one.key, one.value, one.revision) for one in found.values]
 
     # --- the log ---
 
@@ -449,7 +473,9 @@ class Member:
         """Apply what the log has by now."""
         while True:
             wanted = self.log.entry + 1
-            found = await self._etcd.range(self._keys.entry(wanted), end_of(self._keys.log), PART)
+            entries = get(self._keys.entry(wanted), end_of(self._keys.log), PART)
+            _, (found, live) = await self._etcd.transaction([], [entries, self._get_live])
+            self._found_live(live)
             if found.values and number_of(found.values[0].key) > wanted:
                 self._on_failure(f"entry {wanted} of the cluster's log is not kept any more: the node starts again")
                 await asyncio.Event().wait()
@@ -457,27 +483,89 @@ class Member:
             if len(found.values) < PART:
                 return
 
+    @property
+    def _get_live(self) -> dict[str, Any]:
+        """Of a transaction after which something may be answered: that waits for all that lived then."""
+        return get(self._keys.live, end_of(self._keys.live))
+
     async def _follow_log(self) -> None:
         """Read what was not told over links: it costs etcd and this node less than a watch of all that was."""
         while True:
-            await self._wait_to_look()
-            self._is_behind.clear()
-            await self._again_and_again(self._catch_up)
-
-    async def _wait_to_look(self) -> None:
-        clock = asyncio.get_running_loop().time
-        end = clock() + LOOKS[0]
-        while not self._is_behind.is_set() and (left := end - clock()) > 0:
+            is_told = self._topology.homes.keys() <= {self.me.home, *self._links.homes}
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, GLANCE if self._is_told else LOOKS[1])):
+                async with asyncio.timeout(LOOKS[0] if is_told else LOOKS[1]):
                     await self._is_behind.wait()
-            if not self._is_told:
-                return
+            self._is_behind.clear()
+            await self._again_and_again(self._catch_up, LOOKS[1])
+            if self._unlinked or self._wanted > self._said:
+                with contextlib.suppress(EtcdError):  # it is said after the next look
+                    await self._say_in_etcd()
 
-    @property
-    def _is_told(self) -> bool:
-        """Whether others tell this node over links what they decide."""
-        return self._topology.homes.keys() <= {self.me.home, *self._links.heard}
+    async def _say_in_etcd(self) -> None:
+        """Have those know what this home has applied to whom no link tells it, and what they are to apply."""
+        if self._said < (applied := self.log.applied):
+            said = json.dumps({"home": self.me.home, "applied": applied})
+            await self._etcd.transaction([], [put(self._keys.applied_by(self.me.process), said, self._lease)])
+            self._said = applied
+
+    async def _follow_said(self, revision: int) -> None:
+        async for events in self._watched(self._keys.applied, revision):
+            for event in events:
+                if event.value is not None:
+                    self._hear(event.value)
+
+    def _hear(self, value: bytes) -> None:
+        """Another home has said in etcd what it has applied."""
+        said = json.loads(value)
+        if said["home"] != self.me.home:
+            with self._turns.turn():
+                self.log.others_applied(said["home"], said["applied"])
+            self._wanted = max(self._wanted, said["applied"])
+            if self._wanted > self._said:
+                self._is_behind.set()
+
+    async def _hear_of_all(self) -> None:
+        """Where an answer waits for homes that no link tells of a change, or whose links carry nothing, tell them over
+        etcd, and hear of them there. Those that say nothing for long enough, while etcd answers, are not waited for."""
+        now = asyncio.get_running_loop().time
+        while True:
+            await self._waits.wait()
+            self._waits.clear()
+            first: dict[int, float] = {}  # when it was seen that an entry is waited for, by number
+            since: dict[int, float] = {}  # the same, since etcd has answered without a pause
+            while numbers := self.log.unanswered:
+                began = now()
+                found = await self._again_and_again(self._tell_and_hear)
+                if now() - began > SWIFT:
+                    since.clear()
+                for value in found.values:
+                    self._hear(value.value)
+                first = {number: first.get(number, began) for number in numbers}
+                since = {number: since.get(number, began) for number in numbers}
+                for home in self.log.behind:
+                    late = [number for number in numbers if began - since[number] >= REFUSED]
+                    if late and not await self._is_refused(home):
+                        late = [one for one in late if began - since[one] >= SLOW or began - first[one] >= PATIENCE]
+                    if late:
+                        with self._turns.turn():
+                            self.log.others_applied(home, late[-1])
+                await asyncio.sleep(HEARD)
+
+    async def _tell_and_hear(self) -> Found:
+        await self._say_in_etcd()
+        return await self._etcd.folder(self._keys.applied)
+
+    async def _is_refused(self, home: int) -> bool:
+        """Whether a home has no link, and nothing listens where it takes links."""
+        if self._links.to(home) is not None or (address := self._addresses.get(home)) is None:
+            return False
+        try:
+            async with asyncio.timeout(SWIFT):
+                _, writer = await asyncio.open_connection(*address)
+        except (OSError, TimeoutError) as error:
+            return isinstance(error, ConnectionRefusedError)
+        writer.transport.abort()
+        return False
 
     def _take(self, values: list[Value]) -> None:
         """Apply entries that are in the log, as far as none is missing before them."""
@@ -527,30 +615,30 @@ class Member:
         live = self._keys.live_node(self.me.process)
         before = [present(self._keys.entry(number - 1))] if number > 1 else []
         compare = [absent(key), *before, has(live, self._live_value)]
-        failure = [get(key, end_of(self._keys.log), PART), get(live)]
+        failure = [get(key, end_of(self._keys.log), PART), self._get_live]
+        other = ""
         if (down := self.log.taken_for_dead) is not None:
             other = await self._live_key(down)
             compare.append(absent(other))
-            failure.append(get(other))
         try:
-            done, responses = await self._etcd.transaction(compare, [put(key, value)], failure)
+            done, read = await self._etcd.transaction(compare, [put(key, value), self._get_live], failure)
         except EtcdError:
             await self._catch_up()  # it may be in the log all the same
             raise
+        self._found_live(read[-1])
         if done:
             self._take([Value(key, value, 0)])
             return
-        entries, alive = values_of(responses[0]), values_of(responses[1])
+        entries, alive = read[0].values, {one.key: one.value for one in read[-1].values}
         self._take(entries)
         if entries:
             return
-        if down is not None and values_of(responses[2]):
+        if other in alive:
             log.warning("home %d lives again: its queues stay", down)
             self.log.withdraw()
-        elif not alive:  # etcd has taken this node for dead
+        elif live not in alive:  # etcd has taken this node for dead
             await self._live()
-        elif alive[0].value != self._live_value:
-            self._found_alive(alive[0])
+        elif alive[live] != self._live_value:
             raise EtcdError("this node is another process's")
         else:
             self._on_failure(set_back(self.me.cluster, number - 1))
@@ -578,21 +666,11 @@ class Member:
     def _applied(self, entry: int, asker: int) -> None:
         """An entry has been applied: who has asked for it is told."""
         if asker == self.me.home:
-            asyncio.get_running_loop().call_later(SLOW, self._wait_no_longer, entry)
-            for home in self._unlinked:
-                asyncio.get_running_loop().call_later(UNLINKED, self._has_looked, home, entry)
+            asyncio.get_running_loop().call_later(0.0 if self._unlinked else LATE, self._waits.set)
         else:
             self._say(asker, {"applied": entry, "digest": self.log.digests[entry]})
-
-    def _wait_no_longer(self, entry: int) -> None:
-        with self._turns.turn():
-            self.log.wait_no_longer(entry)
-
-    def _has_looked(self, home: int, entry: int) -> None:
-        """A node that lives without a link to this one has found an entry by itself."""
-        if self._links.to(home) is None:
-            with self._turns.turn():
-                self.log.others_applied(home, entry)
+            if self._said < entry <= self._wanted:
+                self._is_behind.set()
 
     def _say(self, home: int, message: dict[str, Any]) -> None:
         link = self._links.to(home)
@@ -628,7 +706,7 @@ class Member:
     def _down(self, link: Link) -> None:
         self._suspected.pop(link.peer, None)
         self.log.left(link.peer)
-        self._is_behind.set()
+        self._waits.set()
 
     def _receive(self, link: Link, payload: memoryview) -> None:
         said = json.loads(bytes(payload))

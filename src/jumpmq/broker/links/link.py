@@ -51,9 +51,6 @@ HELLO_TIMEOUT = 5.0
 INTERVAL = 1.0
 """Seconds after which something is sent, if only :data:`ALIVE`."""
 
-QUIET = 2.0
-"""Seconds without a sign of life after which the other end may have taken the link for broken."""
-
 SILENCE = 5.0
 """Seconds without a sign of life after which a link is broken: its process may be stopped."""
 
@@ -145,11 +142,6 @@ class Link(asyncio.BufferedProtocol):
             self._unsent.append(HEADER.pack(sum(map(len, payload)), kind))
             self._unsent += payload
             self._turns.write_soon(self)
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing was heard of the other end for a while."""
-        return time.monotonic() - self._heard > QUIET
 
     @property
     def unsent_octets(self) -> int:

@@ -91,11 +91,6 @@ class Links:
         return sorted(self._links)
 
     @property
-    def heard(self) -> list[int]:
-        """Those of which something was heard lately."""
-        return [home for home, link in self._links.items() if not link.is_quiet]
-
-    @property
     def waiting(self) -> list[tuple[int, int]]:
         """The homes whose links are up, each with the octets that wait to be sent there."""
         return [(home, self._links[home].unsent_octets) for home in self.homes]
