@@ -4,6 +4,7 @@ says what either does; docs/differences.md names it."""
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -16,11 +17,12 @@ import pika
 import pytest
 import requests
 from pamqp.commands import Queue
+from tests.cutting import Cuts, can_cut, run_as
 from tests.etcd import etcd, is_installed
 from tests.waiting import until
 from tests.wire import ChannelClosed, login
 
-from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ, RabbitMQNode
+from jumpmq.testing import BrokerError, BrokerProcess, JumpMQ, RabbitMQ, RabbitMQNode
 
 pytestmark = pytest.mark.slow
 
@@ -29,25 +31,76 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 Nodes = Sequence[BrokerProcess]
 
 
+class OwnNode(JumpMQ):
+    """A node whose packets can be told from those of others."""
+
+    number: int
+
+    def _launch(self, command: list[str], environment: dict[str, str]) -> None:
+        super()._launch(run_as(self.number, command) if CAN_CUT else command, environment)
+
+
+class OtherNode(RabbitMQNode):
+    """The same of RabbitMQ."""
+
+    number: int
+
+    @property
+    def link_port(self) -> int:
+        """Where other nodes connect to."""
+        return self._dist_port
+
+    def _launch(self, command: list[str], environment: dict[str, str]) -> None:
+        super()._launch(run_as(self.number, command) if CAN_CUT else command, environment)
+
+
+CAN_CUT = can_cut()
+
+
 @pytest.fixture(scope="module", params=["rabbitmq", "jumpmq"])
-def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
-    """Three nodes; a test leaves all of them up."""
+def nodes_and_cuts(request: pytest.FixtureRequest) -> Iterator[tuple[Nodes, Cuts | None]]:
     with ExitStack() as stack:
         if request.param == "rabbitmq":
             if not RabbitMQ.available():
                 pytest.skip(RabbitMQ.available().reason)
             if request.config.getoption("--nodes") == 1:
                 pytest.skip("with --nodes 3: three nodes of RabbitMQ take minutes to start")
-            first = stack.enter_context(RabbitMQNode())
-            yield [first, *(stack.enter_context(RabbitMQNode(first)) for _ in range(2))]
-            return
-        if not is_installed():
-            pytest.skip("etcd is not installed")
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (member,) = stack.enter_context(etcd(directory))
-        options = ("--cluster", "test", "--etcd", member.url)
-        names = [f"node{number}@localhost" for number in range(3)]
-        yield [stack.enter_context(JumpMQ(directory / name, name, options)) for name in names]
+            first = OtherNode()
+            first.number = 0
+            stack.enter_context(first)
+            nodes: list[Any] = [first, OtherNode(first), OtherNode(first)]
+            to = [f"--dport {node.link_port}" for node in nodes]
+        else:
+            if not is_installed():
+                pytest.skip("etcd is not installed")
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            (member,) = stack.enter_context(etcd(directory))
+            nodes, to = [], []
+            for number in range(3):
+                address = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.{number + 1}"
+                options = ("--cluster", "test", "--etcd", member.url, "--cluster-host", address)
+                nodes.append(OwnNode(directory / f"node{number}", f"node{number}@localhost", options))
+                to.append(f"-d {address}")
+        cuts = stack.enter_context(Cuts(to)) if CAN_CUT else None
+        for number, node in enumerate(nodes):
+            node.number = number
+            if node is not nodes[0] or request.param != "rabbitmq":
+                stack.enter_context(node)
+        yield nodes, cuts
+
+
+@pytest.fixture
+def nodes(nodes_and_cuts: tuple[Nodes, Cuts | None]) -> Nodes:
+    """Three nodes; a test leaves all of them up."""
+    return nodes_and_cuts[0]
+
+
+@pytest.fixture
+def cuts(nodes_and_cuts: tuple[Nodes, Cuts | None]) -> Cuts:
+    """Cuts links between them."""
+    if nodes_and_cuts[1] is None:
+        pytest.skip("links cannot be cut here: that takes root, iptables and setpriv")
+    return nodes_and_cuts[1]
 
 
 @pytest.fixture
@@ -274,3 +327,146 @@ def is_blocked(node: BrokerProcess, queue: str) -> bool:
     finally:
         connection.hang_up()
     return False
+
+
+@pytest.mark.parametrize("ways", ["both ways", "one way"])
+def test_two_nodes_whose_link_is_cut(nodes: Nodes, channels: list[Any], cuts: Cuts, ways: str) -> None:
+    """Each reaches the third one. RabbitMQ notices after a minute, breaks another link by itself, and has two sets of
+    definitions from then on, until all nodes of one are started again: what was declared there meanwhile is gone."""
+    first, second, third = channels
+    third.queue_declare("beyond", durable=True)
+    consumers = [Consumer(node, "beyond") for node in nodes]
+    is_other = nodes[0].name == "RabbitMQ"
+    with ExitStack() as stack:
+        stack.enter_context(cuts.cut(0, 2))
+        if ways == "both ways":
+            stack.enter_context(cuts.cut(2, 0))
+        if is_other:
+            assert is_blocked(nodes[0], "beyond")
+        else:
+            assert not confirmed(first, "", "beyond")
+            assert refusal(first, "beyond") == (404, down(nodes[2], "beyond"))
+        until(lambda: consumers[0].look() == "cancelled")
+        for queue in ("here", "both"):
+            first.queue_declare(queue, durable=True)
+            assert confirmed(first, "", queue)
+        if is_other:
+            until(lambda: consumers[1].look() == "cancelled")
+            third.queue_declare("both", durable=True)
+            assert confirmed(third, "", "both")
+        else:
+            assert refusal(third, "both") == (404, down(nodes[0], "both"))
+            assert confirmed(second, "", "both")
+            assert confirmed(second, "", "beyond")
+            assert [one.look() for one in consumers] == ["cancelled", "consumes", "consumes"]
+    until(lambda: confirmed(first, "", "beyond"))
+    is_one = queues_of(nodes[0]) == queues_of(nodes[1]) == queues_of(nodes[2])
+    assert is_one is not is_other
+    if is_other:
+        for verb in ("stop_app", "start_app"):
+            for node in nodes[:2]:
+                node.ctl(verb)  # type: ignore[attr-defined]
+        until(lambda: queues_of(nodes[0]) == queues_of(nodes[1]) == queues_of(nodes[2]))
+    for queue, count in {"both": 1, "here": None} if is_other else {"both": 2, "here": 1}.items():
+        assert messages_of(third, queue) == count
+    for consumer in consumers:
+        consumer.close()
+    for queue in queues_of(nodes[2]):
+        third.queue_delete(queue)
+
+
+def test_a_node_that_is_started_with_the_data_directory_of_another(nodes: Nodes, channels: list[Any]) -> None:
+    """RabbitMQ serves what it has not: its queues are empty. JumpMQ refuses."""
+    channels[1].queue_declare("mine", durable=True)
+    assert confirmed(channels[1], "", "mine")
+    for node in nodes[1:]:
+        node.stop()
+    own, other = map(data_of, nodes[1:])
+    kept = own.rename(own.with_name("kept"))
+    try:
+        shutil.copytree(other, own)
+        nodes[2].start()
+        if nodes[0].name == "RabbitMQ":
+            nodes[1].start()
+            assert messages_of(channels[0], "mine") == 0
+            nodes[1].stop()
+        else:
+            with pytest.raises(BrokerError, match=f"is that of node '{nodes[2].node}', not of '{nodes[1].node}'"):
+                nodes[1].start()
+            nodes[1].kill()
+    finally:
+        shutil.rmtree(own)
+        kept.rename(own)
+        nodes[1].start()
+    until(lambda: messages_of(channels[0], "mine") == 1)
+    channels[0].queue_delete("mine")
+
+
+def test_a_broker_with_data_of_its_own_joins(nodes: Nodes, tmp_path: Path) -> None:
+    """RabbitMQ deletes what it has. JumpMQ refuses, and keeps it."""
+    joining: Any
+    if isinstance(nodes[0], OtherNode):
+        joining = OtherNode(nodes[0])
+        joining.number = 3
+        joining._has_joined = True
+    else:
+        joining = JumpMQ(tmp_path, "joins@localhost")
+    with joining:
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", joining.port)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("mine", durable=True)
+            assert confirmed(channel, "", "mine")
+        if isinstance(nodes[0], OtherNode):
+            joining.ctl("stop_app")
+            joining.ctl("join_cluster", nodes[0].node)
+            joining.ctl("start_app")
+            assert "mine" not in queues_of(joining)
+            joining.kill(alone=True)
+            nodes[0].ctl("forget_cluster_node", joining.node)
+            return
+        joining.stop()
+        joins = JumpMQ(tmp_path, joining.node, nodes[0]._arguments)  # type: ignore[attr-defined]
+        with pytest.raises(BrokerError, match="has definitions that are not those of cluster 'test' in etcd: a node"):
+            joins.start()
+        joins.close()
+        joining.start()
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", joining.port)) as connection:
+            assert messages_of(connection.channel(), "mine") == 1
+
+
+def data_of(node: BrokerProcess) -> Path:
+    """The data directory of a node."""
+    return node.directory / "mnesia" / node.node if isinstance(node, RabbitMQ) else node.data_dir  # type: ignore[attr-defined, no-any-return]
+
+
+class Consumer:
+    """Consumes from a queue at a node."""
+
+    def __init__(self, node: BrokerProcess, queue: str) -> None:
+        self._connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port))
+        self._state = "consumes"
+        channel = self._connection.channel()
+        channel.add_on_cancel_callback(lambda _: setattr(self, "_state", "cancelled"))
+        channel.basic_consume(queue, lambda *_: None, auto_ack=True)
+
+    def look(self) -> str:
+        """What has become of it."""
+        self._connection.process_data_events(0.1)
+        return self._state
+
+    def close(self) -> None:
+        """End it."""
+        with suppress(pika.exceptions.AMQPError):  # of a node that was started again
+            self._connection.close()
+
+
+def down(node: BrokerProcess, queue: str) -> str:
+    """What is said of a queue whose node is out of reach."""
+    return f"NOT_FOUND - home node '{node.node}' of durable queue '{queue}' in vhost '/' is down or inaccessible"
+
+
+def queues_of(node: BrokerProcess) -> list[str]:
+    """The names of the queues that a node knows."""
+    url = f"http://guest:guest@127.0.0.1:{node.http_port}/api/definitions"
+    return sorted(one["name"] for one in requests.get(url, timeout=30).json()["queues"])

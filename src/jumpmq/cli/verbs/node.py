@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from jumpmq._version import __version__
 from jumpmq.cli.errors import CommandError
 from jumpmq.cli.formatters import FormatterName, as_json_object
 from jumpmq.cli.session import Session
-from jumpmq.management import NoAnswer
+from jumpmq.management import NoAnswer, Refusal
 
 
 class Unit(StrEnum):
@@ -85,7 +86,12 @@ def forget_cluster_node(
 ) -> None:
     """Removes a node that does not run from the cluster, with its queues: their messages are lost to the cluster."""
     session.inform(f"Removing node {name} from the cluster")
-    gone = session.api.ask("DELETE", "nodes", name)["queues"]
+    try:
+        gone = session.api.ask("DELETE", "nodes", name)["queues"]
+    except Refusal as error:
+        if error.code != 404:
+            raise
+        raise CommandError(f"node '{name}' is not in the cluster", os.EX_DATAERR) from None
     session.inform(f"{len(gone)} queues were on the node and are gone:")
     for one in gone:
         session.say(f"{one['vhost']}\t{one['name']}")
