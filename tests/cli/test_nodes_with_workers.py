@@ -24,6 +24,7 @@ pytestmark = needs_etcd
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 CONFIRMED = 20
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
 def node(directory: Path, name: str, member: EtcdMember, workers: int, *more: str) -> JumpMQ:
@@ -136,6 +137,17 @@ def test_two_nodes_of_two_workers_are_one_cluster(tmp_path: Path) -> None:
             assert "Running Nodes\n\none@host\ntwo@host\n" in ctl(two, "cluster_status")
             ctl(two, "await_online_nodes", "2")
             assert ask(one, "/api/health/checks/alarms").json() == {"status": "ok"}
+
+            for home in (2, 3):  # a worker of each node
+                ask(one, f"/api/vhosts/at-{home}", "PUT", json={"home": home}).raise_for_status()
+                ask(one, f"/api/permissions/at-{home}/guest", "PUT", json=ALL).raise_for_status()
+            for broker, vhost in ((one, "at-2"), (two, "at-3"), (one, "at-3")):
+                with ExitStack() as stack:
+                    for _ in range(6):
+                        where = pika.ConnectionParameters("127.0.0.1", broker.port, vhost)
+                        stack.callback(pika.BlockingConnection(where).close)
+            given = [broker.log.read_text().count(f"given to home {home},") for broker in (one, two) for home in (2, 3)]
+            assert [bool(count) for count in given] == [True, False, False, True]
 
 
 def test_a_worker_that_is_killed_is_back_and_a_node_is_drained_and_forgotten(

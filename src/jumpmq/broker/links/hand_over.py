@@ -74,8 +74,8 @@ class HandOver:
 
     def home_of(self, vhost: VirtualHost) -> int | None:
         """The home that the clients of a virtual host go to; None where they may stay here."""
-        home = vhost.home
-        if home in (0, self._home) or home in self._topology.left:
+        home, topology = vhost.home, self._topology
+        if home in (0, self._home) or home in topology.left or topology.node_of(home) != topology.node_of(self._home):
             return None
         link = self._links.to(home)
         return None if link is None or link.silence > SILENCE else home

@@ -74,7 +74,7 @@ class OtherHomes:
         channels: what clients' channels ask there.
         served_channels: what clients of other homes ask here.
         identity: of the broker.
-        hand_over: gives clients to the homes of their virtual hosts; None where these are not on one machine.
+        hand_over: gives clients to the homes of their virtual hosts; None where no other is on this machine.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class OtherHomes:
         self.identity = identity
         self._ways = _ways(config, directory)  # the sockets under the links
         self.links = Links(self._ways, config.home, boot, turns)
-        sockets = config.links if directory is None else None
+        sockets = config.links if directory is None or member is not None else None
         self.hand_over = None if sockets is None else HandOver(sockets, config.home, self.links)
         self.enqueue = Enqueue(self.links, turns, account)
         self.outbox = Outbox(self.links, turns, account, store)
