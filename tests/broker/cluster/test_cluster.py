@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import threading
+from base64 import b64decode
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -420,6 +421,8 @@ async def test_who_is_no_member_is_refused_and_keeps_its_data(tmp_path: Path) ->
             await stopped(alone)
             with pytest.raises(BrokerError, match="a node joins with an empty one"):
                 await started(config_of(1, tmp_path, members))
+            alone = await started(other)  # as before
+            await stopped(alone)
             elsewhere = replace(config_of(2, tmp_path, members), cluster="other")
             third = await started(elsewhere)
             await stopped(third)
@@ -431,6 +434,43 @@ async def test_who_is_no_member_is_refused_and_keeps_its_data(tmp_path: Path) ->
                 await started(replace(config_of(2, tmp_path, members), data_dir=None))
         finally:
             await stopped(first)
+
+
+@in_loop
+async def test_a_broker_that_waited_for_an_etcd_that_is_not_there_goes_on_alone(tmp_path: Path) -> None:
+    config = config_of(0, tmp_path, [])
+    await stopped(await started(replace(config, cluster=None)))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await Broker(replace(config, etcd="http://127.0.0.1:9")).start()
+    await stopped(await started(replace(config, cluster=None)))
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@in_loop
+async def test_a_node_is_a_member_though_what_etcd_answered_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """The first node makes the cluster, the second one is given a home."""
+    transaction, asked = Etcd.transaction, list[int]()
+
+    async def breaks(etcd: Etcd, *arguments: Any) -> Any:
+        answer = await transaction(etcd, *arguments)
+        puts = [one["request_put"] for one in arguments[1] if "request_put" in one]
+        if any(b"/members/" in b64decode(put["key"]) for put in puts):
+            asked.append(1)
+            if len(asked) == lost:
+                raise EtcdError("the connection broke")
+        return answer
+
+    monkeypatch.setattr(Etcd, "transaction", breaks)
+    with etcd(tmp_path) as members:
+        for _ in range(2):  # and again
+            nodes = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+            assert [node.config.home for node in nodes] == [1, 2]
+            for node in nodes:
+                await stopped(node)
+    assert len(asked) == 2
 
 
 @in_loop

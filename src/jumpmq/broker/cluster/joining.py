@@ -1,8 +1,8 @@
 """How a node becomes, or is again, a member of its cluster: before it has any definitions in memory.
 
-Its data directory keeps who it is (:class:`Membership`), and has it on disk before etcd hears of it: a node that is
-killed anywhere here goes on where it was. Nothing in a data directory is ever deleted: one that belongs elsewhere is
-refused.
+Its data directory keeps who it is (:class:`Membership`), and has it on disk before etcd hears of it, and no earlier: a
+node that is killed anywhere here goes on where it was, and one that is refused can be served alone as before. Nothing
+in a data directory is ever deleted: one that belongs elsewhere is refused.
 """
 
 import json
@@ -110,6 +110,7 @@ class Joining:
         self._on_disk = on_disk  # waits until what was put is on disk
         self._first_definitions = first_definitions  # of a new cluster
         self._recovers = recovers  # whether this node's are those of a cluster that is lost
+        self._me: Membership | None = None  # who it is, of which etcd may know though an attempt has failed
 
     async def join(self, found: list[Record], node: str | None, default_node: str, worker: int = 1) -> Joined:
         """Be a member.
@@ -124,14 +125,14 @@ class Joining:
             HomeLeft: it is none any more, as what it had is at other workers.
             EtcdError: etcd cannot be asked; to be tried again.
         """
-        me = kept_membership(found)
+        me = self._me or kept_membership(found)
         if me is not None and any((kind, key) == LEFT for kind, key, _ in found):
             await resign(self._etcd, self._keys, me)
             raise HomeLeft(f"{me} was left: what it had is at other workers")
         if me is None or (self._is_otherwise(me, node) and not await self._is_member(me)):
             name, other = node or default_node, uuid.uuid4().hex
             me = Membership(self._keys.cluster, uuid.uuid4().hex, name, other, worker=worker)
-            await self._keep(me)
+        self._me = me
         if me.cluster != self._keys.cluster:
             raise BrokerError(f"the data directory belongs to cluster '{me.cluster}', not '{self._keys.cluster}'")
         if node is not None and node != me.node:
@@ -223,6 +224,7 @@ class Joining:
                 put(self._keys.member(me.process), _member(1, me)),
                 head.put(self._keys),
             ]
+            await self._keep(me)
             if (await self._etcd.transaction([absent(self._keys.id)], begins))[0]:
                 log.info("cluster '%s' was made", me.cluster)
         return identity.value.decode()
@@ -270,6 +272,7 @@ class Joining:
             homes = await self._etcd.get(self._keys.homes)
             assert homes is not None
             home = int(homes.value) + 1
+            await self._keep(me)
             await self._etcd.transaction(
                 [has(self._keys.homes, homes.value), absent(self._keys.member(me.process))],
                 [put(self._keys.homes, str(home)), put(self._keys.member(me.process), _member(home, me))],
