@@ -74,9 +74,17 @@ async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:
     Raises:
         AMQPError: that is refused.
     """
+    await accepted(broker, DeclareQueue(broker.topology.define_queue("/", name, durable=True)), limited=limited)
+
+
+async def accepted(broker: Broker, change: DeclareQueue, *, limited: bool = False) -> None:
+    """Ask for a change, and wait for the answer.
+
+    Raises:
+        AMQPError: it is refused.
+    """
     known = asyncio.Event()
     with broker.turns.turn():
-        change = DeclareQueue(broker.topology.define_queue("/", name, durable=True))
         pending = broker.topology.propose(change, limited=limited)
     pending.then(known.set)
     async with asyncio.timeout(20):
@@ -289,6 +297,38 @@ async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(t
             assert first._member._unlinked == {2}
         finally:
             await stopped(first)
+
+
+@in_loop
+async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_for_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that is known from a third one, before news of who lives, and before there is a link."""
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
+        try:
+            first, second, third = brokers
+            await until(lambda: all(len(one.running_nodes) == 3 for one in brokers))
+            assert second.other_homes is not None and second._member is not None
+            monkeypatch.setattr(second.other_homes.links, "_up", lambda link: False)
+            link = second.other_homes.links.to(3)
+            assert link is not None
+            link.close()
+            await until(lambda: second.other_homes.links.homes == [1] and 2 not in third.running_homes)
+            second._member._live_homes = {key: home for key, home in second._member._live_homes.items() if home != 3}
+            await accepted(first, DeclareQueue(replace(first.topology.define_queue("/", "q"), home=3)))
+
+            def publish() -> None:
+                with pika.BlockingConnection(pika.ConnectionParameters(port=second.port)) as connection:
+                    channel = connection.channel()
+                    channel.confirm_delivery()
+                    channel.basic_publish("", "q", b"", mandatory=True)
+
+            with pytest.raises(pika.exceptions.NackError):  # for want of a link
+                await asyncio.to_thread(publish)
+        finally:
+            for broker in brokers:
+                await stopped(broker)
 
 
 @in_loop

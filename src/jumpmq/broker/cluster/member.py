@@ -163,6 +163,7 @@ class Member:
         self._lease = 0  # of this node's key; 0 before it has one
         self._live_homes: dict[str, int] = {}  # those that etcd knows to live, by key
         self._live_revision = 0  # of etcd, at which that was so
+        self._serving: set[int] = set()  # homes at which something was declared, since etcd was asked who lives
         self._links: Links  # to the other homes
         self._topology: Topology  # where entries take effect
         self._missed: dict[int, float] = {}  # by home, since when its node has not been seen, by the loop's clock
@@ -243,7 +244,10 @@ class Member:
             topology.records.digest_rings()
             return digest.value
 
-        self.log = ClusterLog(topology, self.me.home, self._boot, lambda: links.homes, current)
+        def up() -> list[int]:
+            return [home for home in links.homes if not self.is_dead(home)]
+
+        self.log = ClusterLog(topology, self.me.home, self._boot, up, current)
         self.log.awaited = lambda: {*links.homes, *self._unlinked}
         self.log.on_ask = self._asked.set
         self.log.on_applied = self._applied
@@ -276,7 +280,7 @@ class Member:
 
     def is_dead(self, home: int) -> bool:
         """Whether a home's node has ended, as far as etcd knows."""
-        return home not in self._live_homes.values()
+        return home not in self._serving and home not in self._live_homes.values()
 
     @property
     def _unlinked(self) -> set[int]:
@@ -320,7 +324,7 @@ class Member:
         self._run(learn(), "after a stop")
 
     async def _wait_for_links(self) -> None:
-        """Wait a while for links to the nodes that live: an answer to a change waits only for those that are linked."""
+        """Wait a while for links to the nodes that live: what clients send at once goes over them."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINKS_TIMEOUT):
                 while not self._addresses.keys() <= set(self._links.homes):
@@ -445,9 +449,11 @@ class Member:
 
     async def _follow_live(self, revision: int) -> None:
         async for events in self._watched(self._keys.live, revision):
+            known = self._live_revision
             for event in events:
-                if event.revision > self._live_revision:
+                if event.revision > known:
                     self._found_alive(event)
+                    self._live_revision = max(self._live_revision, event.revision)
             self._tell_of_live()
 
     async def _watched(self, folder: str, revision: int) -> AsyncIterator[list[Event]]:
@@ -474,8 +480,10 @@ class Member:
         while True:
             wanted = self.log.entry + 1
             entries = get(self._keys.entry(wanted), end_of(self._keys.log), PART)
+            asked = self._serving.copy()
             _, (found, live) = await self._etcd.transaction([], [entries, self._get_live])
             self._found_live(live)
+            self._serving -= asked
             if found.values and number_of(found.values[0].key) > wanted:
                 self._on_failure(f"entry {wanted} of the cluster's log is not kept any more: the node starts again")
                 await asyncio.Event().wait()
@@ -731,7 +739,10 @@ class Member:
     # --- nodes that are forgotten ---
 
     def _follow(self, change: changes.Change, asker: object) -> None:
-        if isinstance(change, changes.RemoveHome):
+        if isinstance(change, changes.DeclareQueue) and self.is_dead(home := change.definition.home):
+            self._serving.add(home)  # its process has started again: news of that are on their way
+            self._is_behind.set()
+        elif isinstance(change, changes.RemoveHome):
             self._addresses.pop(change.home, None)
             if change.home == self.me.home:  # once the others have been told
                 asyncio.get_running_loop().call_later(FAREWELL, self._part)
