@@ -220,6 +220,9 @@ class Kept:
     def put(self, kind: str, key: str, value: Any) -> None:
         self.records[kind, key] = json.dumps(value)
 
+    def put_text(self, kind: str, key: str, value: str) -> None:
+        self.records[kind, key] = value
+
     def change(self, definitions: Definitions) -> None:
         for key in definitions.removed:
             self.records.pop(key, None)

@@ -35,6 +35,9 @@ SPILLED = 1 << 62
 """From here on the numbers of queues are made up, for messages that are here only for want of memory."""
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # ``json.dumps`` makes an encoder each time
+
+
 class Staging:
     """What the broker's thread has staged and settled, and no commit has on disk yet.
 
@@ -133,7 +136,7 @@ class Staging:
             TypeError, ValueError: JSON cannot hold the value, or UTF-8 the key.
         """
         key.encode()
-        self._turn.definitions.put[kind, key] = json.dumps(value, separators=(",", ":"))
+        self._turn.definitions.put[kind, key] = _encode(value)
 
     def put_text(self, kind: str, key: str, value: str) -> None:
         """As :meth:`put`, with a value that is JSON text already."""

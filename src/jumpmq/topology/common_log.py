@@ -12,10 +12,13 @@ the first home's definitions instead, before it has any.
 Nothing here knows of sockets, disks or the clock: :class:`Port` and ``on_disk`` are given.
 """
 
+import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import takewhile
 from typing import Any, Protocol
 
@@ -61,6 +64,18 @@ OnDisk = Callable[[Callable[[], None]], None]
 """Has a function called when everything that was changed up to now is on disk."""
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Entry(Message):
+    """An entry, as homes tell each other of it."""
+
+    @cached_property
+    def text(self) -> str:
+        """It in JSON, once for all homes and the disk."""
+        return _encode(self)
+
+
 class Port(Protocol):
     """The way to another home. What is sent arrives in order, or the link breaks."""
 
@@ -83,6 +98,7 @@ class Entries(Protocol):
     """Where entries are recorded."""
 
     def put(self, kind: str, key: str, value: Any) -> None: ...
+    def put_text(self, kind: str, key: str, value: str) -> None: ...
     def delete(self, kind: str, key: str) -> None: ...
 
 
@@ -215,21 +231,21 @@ class First:
         """See :meth:`CommonLog.note`."""
         home, request = (pending.home, pending.request) if isinstance(pending, _Ordered) else (FIRST, "")
         number = pending.number
-        entry: Message = {
-            "do": ENTRY,
-            "number": number,
-            "home": home,
-            "request": request,
-            "change": change_to_json(pending.change),
-            "asker": to_json(pending.asker),
-        }
+        entry = Entry(
+            do=ENTRY,
+            number=number,
+            home=home,
+            request=request,
+            change=change_to_json(pending.change),
+            asker=to_json(pending.asker),
+        )
         self._digests[number] = self._digest()
         if len(self._digests) > DIGESTS:
             del self._digests[next(iter(self._digests))]
         if _removes(entry):
             self._removed[entry["change"]["home"]] = number
         if self._has:
-            self._journal.put(ENTRY, str(number), entry)
+            self._journal.put_text(ENTRY, str(number), entry.text)
             self._keep(entry)
         self._on_disk(lambda: self._is_durable(number))
 
@@ -436,6 +452,8 @@ class Follower:
         self._port: Port | None = None  # the way to the first home; None while the link is down
         self._queued = 0  # the last entry that came
         self._noting = False  # whether it is known what is on disk before long
+        self._together = False  # whether more entries are about to be applied
+        self._untold = 0  # the last entry that was applied meanwhile; 0 where there is none
         self._stands_still = False  # whether the first home has been away for too long
 
     def propose(self, pending: Pending) -> None:
@@ -531,10 +549,26 @@ class Follower:
             return
         if entry.request in self._asked:
             self._applied_here[entry.request] = entry
-        if self._port is not None:
-            self._port.send_log({"do": "applied", "number": entry.number, "digest": self._digest()})
+        self._untold = entry.number
+        if not self._together:
+            self._tell_applied()
         self._note_disk()
         self.on_applied()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Entries are received: what is applied of them is told at the end."""
+        self._together = True
+        try:
+            yield
+        finally:
+            self._together = False
+            self._tell_applied()
+
+    def _tell_applied(self) -> None:
+        if self._untold and self._port is not None:
+            self._port.send_log({"do": "applied", "number": self._untold, "digest": self._digest()})
+        self._untold = 0
 
     def _note_disk(self) -> None:
         """Tell the first home what is on disk here, once for what is applied meanwhile."""

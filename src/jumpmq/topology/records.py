@@ -46,6 +46,7 @@ class Keeper(Protocol):
     """Keeps records; the store is one."""
 
     def put(self, kind: str, key: str, value: Any) -> None: ...
+    def put_text(self, kind: str, key: str, value: str) -> None: ...
     def change(self, definitions: Definitions) -> None: ...
     def delete(self, kind: str, key: str) -> None: ...
 
@@ -271,8 +272,11 @@ class Records:
             self._set_aside.put[kind, key] = _text(value)
             return
         if self.digest is not None:
-            self.digest.put(kind, key, _text(value))
-        if self._journal is not None:
+            text = _text(value)
+            self.digest.put(kind, key, text)
+            if self._journal is not None:
+                self._journal.put_text(kind, key, text)
+        elif self._journal is not None:
             self._journal.put(kind, key, value)
 
     def _delete(self, kind: str, key: str) -> None:

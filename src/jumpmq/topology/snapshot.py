@@ -26,6 +26,9 @@ class _Collected:
     def put(self, kind: str, key: str, value: Any) -> None:
         self.records[kind, key] = value
 
+    def put_text(self, kind: str, key: str, value: str) -> None:
+        self.records[kind, key] = json.loads(value)
+
     def delete(self, kind: str, key: str) -> None:
         self.records.pop((kind, key), None)
 

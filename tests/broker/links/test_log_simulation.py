@@ -45,6 +45,9 @@ from jumpmq.topology.snapshot import followed_digest, records_of
 HOMES = 3
 NODE = "one@host"
 
+TOGETHER = 3
+"""Messages that one record may have."""
+
 
 class Turns:
     """What is done in a turn is done at once."""
@@ -63,6 +66,9 @@ class Disk:
 
     def put(self, kind: str, key: str, value: Any) -> None:
         self._staged.append((kind, key, str(value) if type(value) is int else json.dumps(value)))
+
+    def put_text(self, kind: str, key: str, value: str) -> None:
+        self._staged.append((kind, key, value))
 
     def delete(self, kind: str, key: str) -> None:
         self._staged.append((kind, key, None))
@@ -111,10 +117,12 @@ class End:
         self.up = True
         self.on_way: deque[bytes] = deque()  # to the other end
 
-    def send(self, kind: int, *payload: bytes) -> None:
+    def send_part(self, kind: int, text: bytes) -> None:
         assert kind == LOG
-        if self.up:
-            self.on_way.append(b"".join(payload))
+        if self.up and self.on_way and self.on_way[-1].count(b'"do"') < TOGETHER:
+            self.on_way.append(self.on_way.pop()[:-1] + b"," + text + b"]")
+        elif self.up:
+            self.on_way.append(b"[" + text + b"]")
 
 
 class Links:

@@ -39,6 +39,9 @@ ROOM = 1 << 18
 KEPT = 2 << 20
 """Octets of a buffer at most that is kept when a long record has been read."""
 
+JOINED = 1 << 16
+"""Octets from which on a record of joined parts gets no more."""
+
 LONGEST = 1 << 30
 """Octets of a record at most."""
 
@@ -131,6 +134,8 @@ class Link(asyncio.BufferedProtocol):
         self._buffer = bytearray(ROOM)  # what is read: records, the last one perhaps in part
         self._begin = self._end = 0  # where they begin and end in it
         self._unsent: list[bytes | memoryview] = []  # what leaves at the end of the turn
+        self._parts: list[bytes] = []  # the last record of that, where it may get more parts
+        self._parts_kind = self._parts_octets = 0  # its kind, and octets
         self._heard = self._spoke = time.monotonic()  # when something came, and was sent
         self._timer: asyncio.TimerHandle | None = None  # for the next look at the clock
 
@@ -139,14 +144,31 @@ class Link(asyncio.BufferedProtocol):
     def send(self, kind: int, *payload: bytes | memoryview) -> None:
         """Send a record at the end of the turn; it is lost where the link is down."""
         if self.up:
+            self._end_parts()
             self._unsent.append(HEADER.pack(sum(map(len, payload)), kind))
             self._unsent += payload
             self._turns.write_soon(self)
 
+    def send_part(self, kind: int, text: bytes) -> None:
+        """Send a value in JSON at the end of the turn. Those of a kind that follow each other there are one record, an
+        array of them, which takes less to read than one for each."""
+        if self.up:
+            if self._parts_kind != kind or self._parts_octets >= JOINED:
+                self._end_parts()
+            self._parts.append(text)
+            self._parts_kind, self._parts_octets = kind, self._parts_octets + len(text) + 1
+            self._turns.write_soon(self)
+
+    def _end_parts(self) -> None:
+        if self._parts:
+            payload = b"[%b]" % b",".join(self._parts)
+            self._unsent += (HEADER.pack(len(payload), self._parts_kind), payload)
+            self._parts, self._parts_octets = [], 0
+
     @property
     def unsent_octets(self) -> int:
         """What waits for the other end to read it."""
-        return sum(map(len, self._unsent)) + self._transport.get_write_buffer_size()
+        return sum(map(len, self._unsent)) + self._parts_octets + self._transport.get_write_buffer_size()
 
     @property
     def silence(self) -> float:
@@ -155,6 +177,7 @@ class Link(asyncio.BufferedProtocol):
 
     def write(self) -> None:
         """Write what there is to send."""
+        self._end_parts()
         if self._unsent and not self._transport.is_closing():
             self._transport.writelines(self._unsent)
             self._spoke = time.monotonic()

@@ -15,7 +15,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
-from jumpmq.topology.common_log import FIRST, First, Follower, Message, Record
+from jumpmq.topology.common_log import FIRST, Entry, First, Follower, Message, Record
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ PATIENCE = 10.0
 """Seconds without the first home after which clients are told that definitions cannot be changed."""
 
 LOG = 2
-"""Kind of the records about the log: JSON."""
+"""Kind of the records about the log: a JSON array of messages."""
 
 
 class OnDisk:
@@ -62,6 +62,9 @@ class OnDisk:
                 await self._task
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class _LogPort:
     """The way to another home on a link."""
 
@@ -69,21 +72,22 @@ class _LogPort:
         self._link = link
 
     def send_log(self, message: Message) -> None:
-        self._link.send(LOG, json.dumps(message, separators=(",", ":")).encode())
+        text = message.text if isinstance(message, Entry) else _encode(message)
+        self._link.send_part(LOG, text.encode())
 
 
 def serve_log(links: Links, first: First) -> None:
     """Have the first home's log speak with those of the other homes."""
 
     def receive(link: Link, payload: memoryview) -> None:
-        message = json.loads(bytes(payload))
-        if message["do"] == "join":
-            port = _LogPort(link)
-            why = first.join(link.peer, port, message["applied"], message["has"], message["identity"])
-            if why is not None:
-                port.send_log({"do": "unwelcome", "why": why})
-        else:
-            first.receive(link.peer, message)
+        for message in json.loads(bytes(payload)):
+            if message["do"] == "join":
+                port = _LogPort(link)
+                why = first.join(link.peer, port, message["applied"], message["has"], message["identity"])
+                if why is not None:
+                    port.send_log({"do": "unwelcome", "why": why})
+            else:
+                first.receive(link.peer, message)
 
     links.handlers[LOG] = receive
     links.on_down.append(lambda link: first.leave(link.peer))
@@ -153,8 +157,9 @@ class FollowedLog:
         self._follower, self._applied_here = follower, applied
         follower.on_applied = look
         early, self._early = self._early, []
-        for message in early:
-            follower.receive(message)
+        with follower.together():
+            for message in early:
+                follower.receive(message)
         look()
         await caught_up.wait()
 
@@ -186,7 +191,12 @@ class FollowedLog:
                 self._early.clear()
 
     def _receive(self, link: Link, payload: memoryview) -> None:
-        message = json.loads(bytes(payload))
+        messages = json.loads(bytes(payload))
+        with contextlib.nullcontext() if self._follower is None else self._follower.together():
+            for message in messages:
+                self._hear(message)
+
+    def _hear(self, message: Message) -> None:
         match message["do"]:
             case "unwelcome":
                 self._fail(message["why"])

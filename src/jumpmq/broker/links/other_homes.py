@@ -252,6 +252,9 @@ class _Nowhere:
     def put(self, kind: str, key: str, value: Any) -> None:
         pass
 
+    def put_text(self, kind: str, key: str, value: str) -> None:
+        pass
+
     def delete(self, kind: str, key: str) -> None:
         pass
 

@@ -193,7 +193,7 @@ FILE = Shape(
 )
 
 
-AHEAD = 200
+AHEAD = 1000
 """Changes that are proposed before the first of them is decided."""
 
 
