@@ -11,6 +11,7 @@ the fewest steps that fail. The exit status is 1 then.
 
 import argparse
 import gc
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -68,6 +69,7 @@ def run(seed: int, count: int | None = None, seconds: float = float("inf"), only
     simulations = [one for one in SIMULATIONS if only in (None, one.name)]
     until, played, choices, problems = time.monotonic() + seconds, 0, 0, list[str]()
     gc.freeze()  # a tenth of the time would go into looking at what stays
+    logging.disable()  # homes say often that they are cut off
     while played != count and time.monotonic() < until and len(problems) < 3:
         simulation, number = simulations[played % len(simulations)], seed + played
         steps = drawn(simulation.choices, MOST, number)
@@ -76,6 +78,8 @@ def run(seed: int, count: int | None = None, seconds: float = float("inf"), only
             fewest = shortest(lambda steps, of=simulation: bool(of.problem(steps)), steps)  # type: ignore[misc]
             again = f'python -m fuzzing.schedules --only "{simulation.name}" --seed {number} --count 1'
             problems.append(f"{again}\n{problem[:500]}\nafter {fewest!r}")
+    logging.disable(logging.NOTSET)
+    gc.unfreeze()
     return Found(played, choices, problems)
 
 

@@ -8,7 +8,7 @@ import pytest
 from fuzzing.schedules import Simulation, main, run
 from tests.topology.schedules import Step, drawn, shortest
 
-SEEDS = [piece * 1_000_000 for piece in (1, 2, 3, 4, 5, 6, 8, 9)]
+SEEDS = [piece * 1_000_000 for piece in range(1, 9)]
 """Of the first schedule of each piece; the others have the numbers behind it."""
 
 PIECE = 2_500
@@ -22,7 +22,8 @@ def test_nothing_is_wrong_after_any_of_many_schedules(seed: int) -> None:
     found = run(seed, count=PIECE)
     print(f"{found.schedules} schedules, {found.choices} choices of the scheduler")
     assert not found.problems, "\n".join(found.problems)
-    assert (found.schedules, round(found.choices / PIECE)) == (PIECE, 30)
+    assert found.schedules == PIECE
+    assert 29 < found.choices / PIECE < 32
 
 
 def test_a_schedule_is_the_same_for_the_same_seed() -> None:
