@@ -24,6 +24,7 @@ from jumpmq.broker.cluster.etcd import Etcd, EtcdError, delete, end_of, put
 from jumpmq.broker.cluster.joining import Joining, Membership
 from jumpmq.broker.cluster.keys import Keys
 from jumpmq.broker.cluster.member import LOG
+from jumpmq.broker.cluster.settings import EtcdSettings
 from jumpmq.broker.cluster.snapshots import SnapshotHead, write_snapshot
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
@@ -511,6 +512,53 @@ async def test_a_node_is_a_member_though_what_etcd_answered_was_lost(
             for node in nodes:
                 await stopped(node)
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("makes", "done"), [(True, True), (False, False), (False, True)])
+@in_loop
+async def test_a_first_start_that_ends_at_any_question_to_etcd_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, makes: bool, done: bool
+) -> None:
+    """With or without what it has just asked for; it makes the cluster, or joins it."""
+    client = EtcdSettings.client
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        try:
+            await declare(first, "known")
+            for questions in range(12):  # then it is a member
+                name = f"new-{questions}@host"
+                config = replace(config_of(1, tmp_path, members), data_dir=tmp_path / str(questions), node=name)
+                config = replace(config, cluster=f"new-{questions}" if makes else "test")
+                with monkeypatch.context() as patched:
+                    patched.setattr(EtcdSettings, "client", lambda it, left=questions: ending(client(it), left, done))
+                    with pytest.raises(BrokerError, match="ended"):
+                        await started(config)
+                node = await started(config)
+                try:
+                    assert list(node.topology.nodes) == ([name] if makes else [NODES[0], name])
+                    assert ("known" in node.topology.vhosts["/"].declared) is not makes
+                finally:
+                    await stopped(node)
+                if not makes:
+                    await propose(first, ForgetNode(name))
+        finally:
+            await stopped(first)
+
+
+def ending(client: Etcd, left: int, done: bool) -> Etcd:
+    """A client that ends its node with the question behind so many others."""
+    ask = client._ask
+
+    async def ends(*question: Any) -> Any:
+        nonlocal left
+        left -= 1
+        answer = await ask(*question) if left != -1 or done else None
+        if left == -1:
+            raise BrokerError("ended")
+        return answer
+
+    client._ask = ends  # type: ignore[method-assign, assignment]
+    return client
 
 
 @in_loop

@@ -11,7 +11,7 @@ from tests.homes import config_of, homes, in_loop, propose, started, stopped, un
 
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
-from jumpmq.broker.links import enqueue
+from jumpmq.broker.links import enqueue, other_homes
 from jumpmq.broker.links.log_link import LOG
 from jumpmq.queues import Queue
 from jumpmq.topology import Arguments, Bind, Binding, DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
@@ -282,6 +282,44 @@ async def test_dead_letters_wait_for_a_home_that_is_down(tmp_path: Path) -> None
             assert bodies(again, "letters") == [b"letter"]
         finally:
             await stopped(again)
+
+
+@in_loop
+async def test_dead_letters_of_clients_of_other_homes_are_sent_while_a_home_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with homes(2, tmp_path) as brokers:
+        first, second = brokers
+        await declare(first, "letters")
+        await declare(second, "dying", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"})
+
+        def publish(channel: Any) -> None:
+            channel.confirm_delivery()
+            channel.basic_publish("", "dying", b"letter", pika.BasicProperties(delivery_mode=2))
+
+        def reject(channel: Any) -> None:
+            method, _, _ = channel.basic_get("dying")
+            channel.basic_reject(method.delivery_tag, requeue=False)
+
+        await with_channel(first, publish)
+        await stopped(second)
+        joins, decided = asyncio.Event(), other_homes.decided
+
+        async def held(pending: Any) -> None:
+            await joins.wait()
+            await decided(pending)
+
+        monkeypatch.setattr(other_homes, "decided", held)
+        starting = asyncio.ensure_future(started(config_of(2, 2, tmp_path)))
+        try:
+            await until(lambda: len(first.running_homes) == 2)
+            await with_channel(first, reject)
+            await until(lambda: bodies(first, "letters"))
+        finally:
+            joins.set()
+            await stopped(await starting)
+        assert bodies(first, "letters") == [b"letter"]
+        assert "are lost" not in caplog.text
 
 
 @in_loop

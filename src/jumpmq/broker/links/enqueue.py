@@ -206,13 +206,17 @@ class Enqueue:
         links.on_up.append(self._up)
         links.on_down.append(self._down)
 
-    def serve(self, topology: Topology, on_reply: Callable[[Message], object]) -> None:
+    def begin(self, topology: Topology) -> None:
+        """Messages can be sent from now on, as clients of other homes may have them die here; :meth:`serve` follows."""
+        self._topology = topology
+
+    def serve(self, on_reply: Callable[[Message], object]) -> None:
         """The queues are there from now on.
 
         Args:
             on_reply: delivers an answer to the direct reply-to address that is its routing key.
         """
-        self._topology, self._on_reply = topology, on_reply
+        self._on_reply = on_reply
         self._serves = True
         with self._turns.turn():
             for home in self._links.homes:

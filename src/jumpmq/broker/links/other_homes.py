@@ -170,6 +170,7 @@ class OtherHomes:
         Raises:
             BrokerError: the sockets of links cannot be made.
         """
+        self.enqueue.begin(topology)
         topology.listeners.append(lambda change, asker: self._follow(topology, change))
         if self._member is not None:
             await self._listen()
@@ -177,7 +178,7 @@ class OtherHomes:
         elif self._followed is None:
             self._note_homes()
             await self._listen()
-            self.enqueue.serve(topology, on_reply)
+            self.enqueue.serve(on_reply)
             return
         else:
             self._note_homes()
@@ -187,7 +188,7 @@ class OtherHomes:
         pending = topology.propose(changes.AddHome(self._home, node))
         await decided(pending)
         pending.result()
-        self.enqueue.serve(topology, on_reply)
+        self.enqueue.serve(on_reply)
 
     def take_clients(self, topology: Topology, taken: Taken) -> None:
         """Serve clients that others hand over, and hand over others.
