@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import waiting
 from tests.conformance.operator import Operator
 from tests.wire import WireChannel, login
 
@@ -25,6 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.removeprefix("tests/conformance/") in listed:
             item.add_marker(pytest.mark.xfail(reason=f"RabbitMQ does so {reason} 4.0", strict=True))
+
+
+@pytest.fixture(autouse=True)
+def impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What must fail is not waited for as long as what must come."""
+    if request.node.get_closest_marker("xfail") is not None:
+        monkeypatch.setattr(waiting, "PATIENCE", 10.0)
 
 
 @pytest.fixture
