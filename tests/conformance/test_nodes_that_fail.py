@@ -312,15 +312,15 @@ def is_well(node: BrokerProcess, check: str) -> bool:
     return requests.get(url, timeout=10).status_code == 200
 
 
-def is_blocked(node: BrokerProcess, queue: str) -> bool:
-    """Whether who publishes at a node gets no more confirms soon."""
+def is_blocked(node: BrokerProcess, queue: str, seconds: float = 2.0) -> bool:
+    """Whether who publishes at a node gets no more confirms for so long."""
     connection = login(node.port)
     channel = connection.channel()
     channel.confirm_select()
     try:
         for _ in range(3):
             channel.publish("", queue)
-            channel.next(2.0)
+            channel.next(seconds)
             time.sleep(0.1)
     except TimeoutError:
         return True
@@ -342,7 +342,7 @@ def test_two_nodes_whose_link_is_cut(nodes: Nodes, channels: list[Any], cuts: Cu
         if ways == "both ways":
             stack.enter_context(cuts.cut(2, 0))
         if is_other:
-            assert is_blocked(nodes[0], "beyond")
+            assert is_blocked(nodes[0], "beyond", 40.0)
         else:
             assert not confirmed(first, "", "beyond")
             assert refusal(first, "beyond") == (404, down(nodes[2], "beyond"))
