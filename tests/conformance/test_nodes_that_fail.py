@@ -22,7 +22,7 @@ from tests.etcd import etcd, is_installed
 from tests.waiting import until
 from tests.wire import ChannelClosed, login
 
-from jumpmq.testing import BrokerError, BrokerProcess, JumpMQ, RabbitMQ, RabbitMQNode
+from jumpmq.testing import BrokerError, BrokerProcess, JumpMQ, RabbitMQ, RabbitMQNode, accepts_clients
 
 pytestmark = pytest.mark.slow
 
@@ -400,6 +400,36 @@ def test_a_node_that_is_started_with_the_data_directory_of_another(nodes: Nodes,
         nodes[1].start()
     until(lambda: messages_of(channels[0], "mine") == 1)
     channels[0].queue_delete("mine")
+
+
+def test_two_processes_with_copies_of_a_data_directory(nodes: Nodes) -> None:
+    """Of RabbitMQ the second one ends, where both are on one machine; of JumpMQ the first one."""
+    own = data_of(nodes[1])
+    nodes[1].stop()
+    twin: Any
+    if isinstance(nodes[0], OtherNode):
+        twin = OtherNode(nodes[0])
+        twin.node = nodes[1].node
+    else:
+        twin = OwnNode(own.with_name("twin"), nodes[1].node, nodes[1]._arguments)  # type: ignore[attr-defined]
+    twin.number = 1
+    shutil.copytree(own, data_of(twin))
+    nodes[1].start()
+    try:
+        if isinstance(nodes[0], OtherNode):
+            with pytest.raises(BrokerError, match="duplicate_node_name"):
+                twin.start()
+            assert accepts_clients(nodes[1].port)
+            twin.kill()
+        else:
+            twin.start()
+            until(lambda: not accepts_clients(nodes[1].port))
+            assert "another process serves node 'node1@localhost' with a copy" in nodes[1].log.read_text()
+            twin.stop()
+            nodes[1].kill()
+            nodes[1].start()
+    finally:
+        twin.close()
 
 
 def test_a_broker_with_data_of_its_own_joins(nodes: Nodes, tmp_path: Path) -> None:
