@@ -147,14 +147,15 @@ class Joining:
         head = await self._head()
         if applied > head.entry and await self._etcd.get(self._keys.entry(applied)) is None:
             raise BrokerError(set_back(me.cluster, applied))
+        # No definition is put into the store before etcd has answered for the last time: an attempt may be made again.
+        secret = await self._etcd.get(self._keys.secret)
+        assert secret is not None
         if has_none or applied < head.floor - 1:
             found = self._replaced(found, await read_snapshot(self._etcd, self._keys, head), me)
         elif not any(kind == APPLIED for kind, _, _ in found):  # the cluster began with what is here
             self._store.put(APPLIED, "", 0)
             found = [*found, (APPLIED, "", 0)]
         await self._keep(me)
-        secret = await self._etcd.get(self._keys.secret)
-        assert secret is not None
         return Joined(me, secret.value.decode(), found)
 
     def _is_otherwise(self, me: Membership, node: str | None) -> bool:
