@@ -68,12 +68,12 @@ class ClusterLog:
         topology: where entries take effect.
         home: the number of this home.
         boot: tells this run of the process from all others.
-        joined: the homes that are up, without this one.
+        joined: the homes where queues may be, without this one.
         digest: that of all definitions, as they are now.
 
     Attributes:
         entry: the number of the last entry that came, which may not be applied yet.
-        awaited: the homes for which answers wait; those that are up, unless set.
+        awaited: the homes for which answers wait; the same, unless set.
         on_ask: called when there is something to append.
         on_applied: called when an entry has been applied, with its number and the home that has asked for it.
         digests: those after the last :data:`DIGESTS` entries, by number.
@@ -96,7 +96,7 @@ class ClusterLog:
         self._topology = topology  # where entries take effect
         self._home = home  # the number of this one
         self._boot = boot  # makes entries' ids different in each run
-        self._joined = joined  # the other homes that are up
+        self._joined = joined  # the other homes where queues may be
         self._digest = digest  # of all definitions
         self.digests: dict[int, int] = {}
         self._count = 0  # of entries that this run has asked for
@@ -140,7 +140,7 @@ class ClusterLog:
         self.on_ask()
 
     def _with_home(self, change: Change) -> Change:
-        """A queue that may be anywhere is where the fewest are, of the homes that are up: the asker chooses."""
+        """A queue that may be anywhere is where the fewest are: the asker chooses."""
         if not isinstance(change, DeclareQueue) or change.definition.home != ANYWHERE:
             return change
         queues = self._topology.holdings.queues_by_home

@@ -164,6 +164,9 @@ class First:
         homes: the numbers of all other homes.
         identity: of this broker: a home that was another's is refused.
         digest: that of all definitions, as they are now.
+
+    Attributes:
+        is_ready: whether a home whose link is up has its queues, so that others may be there.
     """
 
     def __init__(
@@ -178,6 +181,7 @@ class First:
         identity: str,
         digest: Callable[[], int] = lambda: 0,
     ) -> None:
+        self.is_ready: Callable[[int], bool] = lambda home: True
         self._topology = topology  # where changes take effect
         self._journal = entries  # where entries are recorded
         self._records = records  # lists all records of definitions
@@ -218,12 +222,13 @@ class First:
         ordered.then(decided)
 
     def placed(self, change: Change) -> Change:
-        """See :meth:`CommonLog.placed`. Of those whose links are up, the home with the fewest queues is taken, but none
-        that is left; also for what was declared at a home that is gone since."""
+        """See :meth:`CommonLog.placed`. Of those that are ready, and are not left, the home with the fewest queues is
+        taken; also for what was declared at a home that is gone since."""
         if not isinstance(change, DeclareQueue) or change.definition.home in self._topology.homes:
             return change
         queues = self._topology.holdings.queues_by_home
-        stay = [number for number in (FIRST, *self._homes) if number not in self._topology.left]
+        ready = filter(self.is_ready, self._homes)
+        stay = [number for number in (FIRST, *ready) if number not in self._topology.left]
         home = min(stay or [FIRST], key=lambda number: (queues[number], number))
         return replace(change, definition=replace(change.definition, home=home))
 

@@ -333,6 +333,40 @@ async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_fo
 
 
 @in_loop
+async def test_no_queue_is_placed_at_a_node_that_has_not_ended_what_its_last_process_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that does not outlive the process would end with that."""
+    with etcd(tmp_path) as members:
+        configs = [config_of(number, tmp_path, members, queue_leader_locator="balanced") for number in range(2)]
+        first, second = [await started(config) for config in configs]
+        try:
+            await declare(first, "r")
+            await stopped(second)
+            catch_up = member.Member.catch_up
+            reached, goes_on = asyncio.Event(), asyncio.Event()
+
+            async def waiting(self: member.Member) -> None:
+                await catch_up(self)
+                reached.set()
+                await goes_on.wait()
+
+            monkeypatch.setattr(member.Member, "catch_up", waiting)
+            starting = asyncio.create_task(started(configs[1]))
+            await reached.wait()
+            await until(lambda: 2 in first.running_homes)
+            for name in ("q", "s"):
+                await accepted(first, DeclareQueue(first.topology.define_queue("/", name)))
+            goes_on.set()
+            second = await starting
+            for broker in (first, second):
+                await until(lambda broker=broker: {"q", "r", "s"} <= broker.topology.vhosts["/"].declared.keys())
+        finally:
+            for broker in (first, second):
+                await stopped(broker)
+
+
+@in_loop
 async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -233,6 +234,36 @@ async def test_a_stranger_is_no_home(tmp_path: Path) -> None:
             writer.close()
         await propose(brokers[1], declaration(brokers[1], "q"))
         assert "q" in definitions_of(brokers[0])["/"]
+
+
+@in_loop
+async def test_no_queue_is_placed_at_a_home_that_has_not_ended_what_its_last_process_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that does not outlive the process would end with that."""
+    async with homes(2, tmp_path, queue_leader_locator="balanced") as (first, second):
+        await propose(first, declaration(first, "r"))
+        await stopped(second)
+        follow = log_link.FollowedLog.follow
+        reached, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def waiting(self: log_link.FollowedLog, *arguments: Any) -> None:
+            await follow(self, *arguments)
+            reached.set()
+            await goes_on.wait()
+
+        monkeypatch.setattr(log_link.FollowedLog, "follow", waiting)
+        starting = asyncio.create_task(started(config_of(2, 2, tmp_path, queue_leader_locator="balanced")))
+        await reached.wait()
+        await until(lambda: 2 in first.running_homes)
+        for name in ("q", "s"):
+            await propose(first, DeclareQueue(first.topology.define_queue("/", name)))
+        goes_on.set()
+        again = await starting
+        try:
+            assert all(definitions_of(broker)["/"].keys() == {"q", "r", "s"} for broker in (first, again))
+        finally:
+            await stopped(again)
 
 
 @in_loop

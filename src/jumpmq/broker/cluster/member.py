@@ -128,6 +128,7 @@ class Member:
         log: the log of changes, once it is followed.
         is_connected: whether etcd answers.
         begins: whether this is the node's first worker, and no other of them runs yet.
+        is_ready: whether another home has its queues, so that others may be there.
     """
 
     log: ClusterLog
@@ -148,6 +149,7 @@ class Member:
         self.on_change: list[Callable[[], None]] = []
         self.is_connected = True
         self.begins = False
+        self.is_ready: Callable[[int], bool] = lambda home: True
         self._failed_at = 0.0  # when it last ceased to, by the loop's clock
         self._settings = settings  # where etcd is
         self._etcd = etcd  # a client of it
@@ -244,10 +246,10 @@ class Member:
             topology.records.digest_rings()
             return digest.value
 
-        def up() -> list[int]:
-            return [home for home in links.homes if not self.is_dead(home)]
+        def ready() -> list[int]:
+            return [home for home in links.homes if self.is_ready(home)]
 
-        self.log = ClusterLog(topology, self.me.home, self._boot, up, current)
+        self.log = ClusterLog(topology, self.me.home, self._boot, ready, current)
         self.log.awaited = lambda: {*links.homes, *self._unlinked}
         self.log.on_ask = self._asked.set
         self.log.on_applied = self._applied

@@ -223,6 +223,11 @@ class Enqueue:
                 if (link := self._links.to(home)) is not None:
                     link.send(READY)
 
+    def is_ready(self, home: int) -> bool:
+        """Whether another home has its queues: what did not outlive its last process has ended."""
+        outgoing = self._outgoing.get(home)
+        return outgoing is not None and outgoing.link is not None
+
     # --- sending ---
 
     def send(self, routes: dict[DeclaredQueue, list[Message]], flags: int) -> Sent:
@@ -273,8 +278,7 @@ class Enqueue:
 
     def _has_ended(self, home: int) -> bool:
         """Whether the process of a home has ended, and has not come back."""
-        outgoing = self._outgoing.get(home)
-        return (outgoing is None or outgoing.link is None) and self.is_dead(home)
+        return not self.is_ready(home) and self.is_dead(home)
 
     def _may_refuse(self, queue: DeclaredQueue) -> bool:
         host = self._topology.vhosts.get(queue.vhost)

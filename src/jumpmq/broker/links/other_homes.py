@@ -36,7 +36,13 @@ APPLIED = "applied"
 
 
 class Member(Protocol):
-    """This node in its cluster."""
+    """This node in its cluster.
+
+    Attributes:
+        is_ready: whether another home has its queues, so that others may be there.
+    """
+
+    is_ready: Callable[[int], bool]
 
     async def start(self, topology: Topology, links: Links) -> None:
         """Be seen by the others, and apply what the log of changes has, and what comes."""
@@ -115,6 +121,7 @@ class OtherHomes:
         self._member = member  # this node in its cluster
         if member is not None:
             self.enqueue.is_dead = member.is_dead
+            member.is_ready = self.enqueue.is_ready
             self.relocating.on_removed = member.resign
         self._followed: FollowedLog | None = None  # not at the first home
 
@@ -158,6 +165,7 @@ class OtherHomes:
         first = First(
             topology, entries, kept, let_go, lambda: records_of(topology), self._on_disk, others, identity, digest
         )
+        first.is_ready = self.enqueue.is_ready
         topology.log = first
         serve_log(self.links, first)
 
