@@ -316,6 +316,18 @@ async def test_a_link_that_is_cut_is_noticed_at_both_ends_and_made_again(
 
 
 @in_loop
+async def test_a_call_of_a_home_that_only_starts_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    known = directory()
+    known.put(2, ("127.0.0.1", 1))
+    async with ends((1, known), (2, known)) as (one, two):
+        await until(lambda: one.homes == [2] and two.homes == [1])
+        reader, writer = await two.call(1)
+        assert await reader.read() == b""
+        writer.close()
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@in_loop
 async def test_a_home_that_comes_later_and_one_that_moves_are_found() -> None:
     known = directory()
     async with ends((2, known)) as (two,):

@@ -307,7 +307,9 @@ class Link(asyncio.BufferedProtocol):
     def _hand_over(self) -> None:
         """This is a call: what else comes is for who takes calls."""
         if self._on_call is None:
-            raise Refused("it calls, and this home takes no calls")
+            log.info("home %d calls, and this one takes no calls yet, or any more", self.peer)
+            self._transport.abort()
+            return
         self._call = self._on_call()
         self._transport.set_protocol(self._call)
         self._call.connection_made(self._transport)
