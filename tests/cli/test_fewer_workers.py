@@ -85,6 +85,8 @@ def test_a_start_with_fewer_serves_the_others_until_they_are_empty(tmp_path: Pat
     with jumpmq.running(workers=1, **settings) as broker:
         assert requests.get(f"{broker.http_url}/api/losses", timeout=30).json() == []
         assert contents(broker) == {name: list(range(COUNT)) for name in QUEUES}
+        again = run("jumpmqctl", "set_workers", "1", "--url", broker.http_url)  # it was interrupted, say
+        assert (again.returncode, "The broker has 1 workers" in again.stdout) == (0, True)
     with jumpmq.running(workers=2, **settings) as broker:  # and more again
         run("jumpmqctl", "rebalance", "all", "--url", broker.http_url)
         until(lambda: all(one["queues"] for one in workers(broker)))

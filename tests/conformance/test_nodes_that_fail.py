@@ -350,8 +350,7 @@ def test_two_nodes_whose_link_is_cut(nodes: Nodes, channels: list[Any], cuts: Cu
         for queue in ("here", "both"):
             first.queue_declare(queue, durable=True)
             assert confirmed(first, "", queue)
-        if is_other:
-            until(lambda: consumers[1].look() == "cancelled")
+        if is_other:  # the third one may have lost its consumer, too
             third.queue_declare("both", durable=True)
             assert confirmed(third, "", "both")
         else:

@@ -95,7 +95,7 @@ PUT /api/nodes/{node}/limits              401 401 401 401 204 {}
 GET /api/losses                           401 401 401 200 200
 DELETE /api/losses                        401 401 401 401 204
 GET /api/workers                          401 401 401 200 200
-PUT /api/workers                          401 401 401 401 400 {"count": 1}
+PUT /api/workers                          401 401 401 401 400 {"count": 2}
 POST /api/stop                            401 401 401 401 204
 """
 

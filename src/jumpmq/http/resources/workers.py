@@ -41,9 +41,11 @@ async def resize(request: Request) -> Response:
     end. Or keep those that were to end. Answered before it begins."""
     count: Any = (await requested.shaped_body(request, COUNT))["count"]
     broker = requested.broker(request)
-    if broker.set_workers is None:
-        raise BadRequest("this broker is not one of several workers: start it with --workers")
     there = len(broker.topology.nodes[broker.node])
+    if broker.set_workers is None:
+        if count == there:
+            return changing.deleted()
+        raise BadRequest("this broker is not one of several workers: start it with --workers")
     if not 1 <= count <= there:
         raise BadRequest(f"the broker has {there} workers: to have more, start it with a larger --workers")
     audit.record("set workers", user=requested.user(request).name, to=count)
