@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 
 from jumpmq.testing.processes import ending_with_us
 
@@ -56,6 +57,7 @@ class Cuts:
             yield
 
 
+@cache
 def can_cut() -> bool:
     """Whether this user and this machine may."""
     if shutil.which("iptables") is None or shutil.which("setpriv") is None:

@@ -37,7 +37,7 @@ class OwnNode(JumpMQ):
     number: int
 
     def _launch(self, command: list[str], environment: dict[str, str]) -> None:
-        super()._launch(run_as(self.number, command) if CAN_CUT else command, environment)
+        super()._launch(run_as(self.number, command) if can_cut() else command, environment)
 
 
 class OtherNode(RabbitMQNode):
@@ -51,10 +51,7 @@ class OtherNode(RabbitMQNode):
         return self._dist_port
 
     def _launch(self, command: list[str], environment: dict[str, str]) -> None:
-        super()._launch(run_as(self.number, command) if CAN_CUT else command, environment)
-
-
-CAN_CUT = can_cut()
+        super()._launch(run_as(self.number, command) if can_cut() else command, environment)
 
 
 @pytest.fixture(scope="module", params=["rabbitmq", "jumpmq"])
@@ -81,7 +78,7 @@ def nodes_and_cuts(request: pytest.FixtureRequest) -> Iterator[tuple[Nodes, Cuts
                 options = ("--cluster", "test", "--etcd", member.url, "--cluster-host", address)
                 nodes.append(OwnNode(directory / f"node{number}", f"node{number}@localhost", options))
                 to.append(f"-d {address}")
-        cuts = stack.enter_context(Cuts(to)) if CAN_CUT else None
+        cuts = stack.enter_context(Cuts(to)) if can_cut() else None
         for number, node in enumerate(nodes):
             node.number = number
             if node is not nodes[0] or request.param != "rabbitmq":
