@@ -2,9 +2,10 @@
 
 ``python -m fuzzing.workers --seconds 60 --workers 3``: publishers with confirms and consumers with acknowledgements use
 durable queues of all homes (classic, quorum, and a stream that a consumer group reads), which move from home to home,
-while processes are killed (SIGKILL) and stopped (SIGSTOP) at random: workers, the supervisor, all at once. Some
-messages are rejected, and consumed as dead letters. Nothing that was confirmed may be missing, messages of a queue come
-in the order of publishing, and twice only where ``redelivered`` says so or the publisher has published again.
+while processes are killed (SIGKILL) and stopped (SIGSTOP) at random: workers, the supervisor, all at once, also as they
+start. Some messages are rejected, and consumed as dead letters. Nothing that was confirmed may be missing, messages of
+a queue come in the order of publishing, and twice only where ``redelivered`` says so or the publisher has published
+again.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import pika
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from jumpmq.management import ManagementClient, ManagementError
-from jumpmq.testing import JumpMQ, children, free_ports
+from jumpmq.testing import BrokerError, JumpMQ, children, free_ports
 
 GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError)
 QUEUES = 9
@@ -212,6 +213,9 @@ after its start ends the broker."""
 SUPERVISOR = 0.25
 """Share of blows that are for the supervisor, or for all processes."""
 
+STARTING = 0.2
+"""Share of these that come once more while the broker starts again."""
+
 
 def served(workers: int, data_dir: Path) -> JumpMQ:
     """A broker in so many processes, which keeps its ports."""
@@ -249,12 +253,29 @@ class Striking:
 
     def _strike_supervisor(self) -> str:
         what = self._choose.choice(["supervisor", "supervisor", "everything"])
+        if self._choose.random() < STARTING:
+            return self._kill_while_it_starts(alone=what == "supervisor")
         if self._choose.random() < 0.6:
             self._broker.kill(alone=what == "supervisor")
             self._broker.start()
             return f"SIGKILL of {what}"
         group = [self._broker.pid, *(children(self._broker.pid) if what == "everything" else ())]
         return f"{self._stop(*group)} of {what}"
+
+    def _kill_while_it_starts(self, *, alone: bool) -> str:
+        self._broker.kill(alone=alone)
+
+        def start() -> None:
+            with contextlib.suppress(BrokerError):
+                self._broker.start()
+
+        starting, seconds = threading.Thread(target=start), self._choose.uniform(0.2, 2.0)
+        starting.start()
+        time.sleep(seconds)
+        self._broker.kill(alone=alone)
+        starting.join()
+        self._broker.start()
+        return f"SIGKILL, and again after {seconds:.1f} s"
 
     def _stop(self, *victims: int) -> str:
         seconds = self._choose.choice([0.2, 1.0, 7.0])

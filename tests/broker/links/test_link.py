@@ -1,8 +1,11 @@
 """What one process sends another on the link between them."""
 
+import asyncio
+
+import pytest
 from tests.homes import homes, in_loop, until
 
-from jumpmq.broker.links.link import JOINED
+from jumpmq.broker.links.link import JOINED, Link
 
 
 @in_loop
@@ -28,3 +31,27 @@ async def test_parts_that_follow_each_other_are_one_record_and_nothing_passes_th
         expected = [(200, b"[1,2]"), (202, b"[3]"), (200, b"[4]"), (201, b"xy"), (200, b"[5,%b,%b]" % (large, large))]
         await until(lambda: len(found) == 6)
         assert found == [*expected, (200, b"[6]")]
+
+
+@in_loop
+async def test_a_link_that_proves_itself_after_the_stop_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it were delivered would not be told by the mark of a clean stop."""
+    made, held = Link.connection_made, list[Link]()
+
+    def connection_made(link: Link, transport: asyncio.Transport) -> None:
+        made(link, transport)
+        if not link._connects:
+            transport.pause_reading()
+            held.append(link)
+
+    async with homes(2, durable=False) as (first, _):
+        assert first.other_homes is not None
+        links = first.other_homes.links
+        await until(lambda: links.homes)
+        monkeypatch.setattr(Link, "connection_made", connection_made)
+        links.to(2).close()  # type: ignore[union-attr]
+        await until(lambda: held)
+        await links.stop()
+        held[0]._transport.resume_reading()
+        await asyncio.wait_for(held[0].decided.wait(), 10)
+        assert not links.homes

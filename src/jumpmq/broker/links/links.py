@@ -84,6 +84,7 @@ class Links:
         self._turns = turns  # those of the broker
         self._links: dict[int, Link] = {}  # those that are up, by home
         self._connecting: dict[int, asyncio.Task[None]] = {}  # keep up those to lower numbers
+        self._is_stopped = False
 
     @property
     def homes(self) -> list[int]:
@@ -110,7 +111,8 @@ class Links:
         self._follow_homes()
 
     async def stop(self) -> None:
-        """Break all links."""
+        """Break all links, and take none that is about to come up."""
+        self._is_stopped = True
         if self._follow_homes in self._ways.on_change:
             self._ways.on_change.remove(self._follow_homes)
         for task in self._connecting.values():
@@ -177,6 +179,8 @@ class Links:
             await asyncio.sleep(pause)
 
     def _up(self, link: Link) -> bool:
+        if self._is_stopped:
+            return False
         if link.peer not in self._ways.homes or link.peer == self._home:
             log.info("a link of home %d was refused: it is not known here yet", link.peer)
             return False
