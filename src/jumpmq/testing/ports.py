@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from random import SystemRandom
 
 from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
 
 HOST = "127.0.0.1"
 
 
+LISTENED_ON = range(10_000, 32_000)
+"""Below the ports that systems give to outgoing connections: one stays free until who listens there starts again."""
+
+
 def free_ports(count: int) -> list[int]:
     """Returns `count` different ports of the loopback on which nothing listens."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
+    found: dict[int, None] = {}
+    while len(found) < count:
+        port = SystemRandom().choice(LISTENED_ON)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            found[port] = None
+    return [*found]
 
 
 def listening(port: int) -> bool:
