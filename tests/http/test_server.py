@@ -84,6 +84,27 @@ def test_many_silent_clients_do_not_keep_it_from_being_loaded(monkeypatch):
             client.close()
 
 
+def test_clients_of_amqp_are_served_while_it_is_loaded(monkeypatch):
+    begun, free, ended, load = threading.Event(), threading.Event(), threading.Event(), server.importlib.import_module
+
+    def loaded(name):
+        begun.set()
+        free.wait(30)
+        ended.set()
+        return load(name)
+
+    monkeypatch.setattr(server.importlib, "import_module", loaded)
+    with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        with socket.create_connection(("127.0.0.1", broker.http_port), timeout=60):
+            assert begun.wait(30)
+            channel.basic_publish("", "q", b"confirmed meanwhile", pika.BasicProperties(delivery_mode=2))
+            assert not ended.is_set()
+            free.set()
+
+
 def test_what_cannot_be_loaded_is_logged_and_tried_again(monkeypatch, caplog):
     with jumpmq.running() as broker:
         with monkeypatch.context() as damaged:
