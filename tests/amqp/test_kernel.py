@@ -257,9 +257,17 @@ def test_decode_deliveries(
 
 
 def relayed(twin: ModuleType, octets: bytes, at: int, tag: int, frame_max: int, held: bool) -> tuple[Any, ...]:
-    """What is relayed, as plain values."""
-    frames, messages, *rest = twin.relay_deliveries(octets, at, tag, frame_max, "q", "c", held)
-    return frames, [(one.seq, bool(one.redelivered), one.queue, one.consumer) for one in messages], *rest
+    """What is relayed, as plain values; all else is left as it was."""
+    relayed = bytearray(octets)
+    messages, *rest, end = twin.relay_deliveries(relayed, at, tag, frame_max, "q", "c", held)
+    assert relayed[:at] == octets[:at]
+    assert relayed[end:] == octets[end:]
+    return (
+        bytes(relayed[at:end]),
+        [(one.seq, bool(one.redelivered), one.queue, one.consumer) for one in messages],
+        *rest,
+        end,
+    )
 
 
 @given(

@@ -55,14 +55,14 @@ def encode_deliveries(
 ) -> list[bytes | memoryview]: ...
 def decode_deliveries(octets: bytes | bytearray | memoryview, at: int) -> tuple[bytes, list[Message], int]: ...
 def relay_deliveries(
-    octets: bytes | bytearray | memoryview,
+    octets: bytearray | memoryview,
     at: int,
     first_tag: int,
     frame_max: int,
     queue: Any,
     consumer: Any,
     held: bool,
-) -> tuple[bytes, list[Message], int, int, int]: ...
+) -> tuple[list[Message], int, int, int]: ...
 def encode_rows(
     buffers: list[Any],
     start: int,

@@ -2,7 +2,7 @@
 """The hot path of the wire format in C. ``_reference.py`` says the same in plain Python and documents it."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -1081,17 +1081,16 @@ def relay_deliveries(
     octets, Py_ssize_t at, uint64_t first_tag, Py_ssize_t frame_max, queue, consumer, bint held
 ):
     cdef Py_buffer view
-    cdef const uint8_t* start
-    cdef uint8_t* copy
+    cdef uint8_t* start
     cdef Delivered found
-    cdef Py_ssize_t end = at, place = 0, count = 0, redelivered = 0
-    cdef bytes tag = None, frames
+    cdef Py_ssize_t count = 0, redelivered = 0
+    cdef bytes tag = None
     cdef list messages = []
     cdef Message message
-    PyObject_GetBuffer(octets, &view, PyBUF_SIMPLE)
+    PyObject_GetBuffer(octets, &view, PyBUF_WRITABLE)
     try:
-        start = <const uint8_t*>view.buf
-        while whole_delivery(start, view.len, end, &found):
+        start = <uint8_t*>view.buf
+        while whole_delivery(start, view.len, at, &found):
             if max(found.properties_size + 12, found.body_size) > frame_max - 8:
                 break
             if tag is None:
@@ -1105,18 +1104,13 @@ def relay_deliveries(
                 message.queue = queue
                 message.consumer = consumer
                 messages.append(message)
+            write_longlong(start + found.at_number, first_tag + count)
             redelivered += found.redelivered
             count += 1
-            end = found.end
-        frames = PyBytes_FromStringAndSize(<const char*>start + at, end - at)
+            at = found.end
     finally:
         PyBuffer_Release(&view)
-    copy = <uint8_t*>PyBytes_AS_STRING(frames)
-    while whole_delivery(copy, end - at, place, &found):
-        write_longlong(copy + found.at_number, first_tag)
-        first_tag += 1
-        place = found.end
-    return frames, messages, count, redelivered, end
+    return messages, count, redelivered, at
 
 
 def encode_rows(

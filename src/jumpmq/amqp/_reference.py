@@ -505,16 +505,16 @@ def decode_deliveries(octets: bytes | bytearray | memoryview, at: int) -> tuple[
 
 
 def relay_deliveries(
-    octets: bytes | bytearray | memoryview,
+    octets: bytearray | memoryview,
     at: int,
     first_tag: int,
     frame_max: int,
     queue: Any,
     consumer: Any,
     held: bool,
-) -> tuple[bytes, list[Message], int, int, int]:
-    """The deliveries that :func:`decode_deliveries` finds, as far as their frames are within ``frame_max``, with other
-    delivery tags.
+) -> tuple[list[Message], int, int, int]:
+    """The deliveries that :func:`decode_deliveries` finds, as far as their frames are within ``frame_max``, get other
+    delivery tags, where they lie.
 
     Args:
         first_tag: of the first; the others count up from it.
@@ -522,18 +522,18 @@ def relay_deliveries(
         held: whether the messages are asked for.
 
     Returns:
-        The frames; a message for each if they are ``held``, without content, whose ``seq`` is the former delivery tag;
-        how many deliveries there are; how many of them are redelivered; and where they end.
+        A message for each if they are ``held``, without content, whose ``seq`` is the former delivery tag; how many
+        deliveries there are; how many of them are redelivered; and where they end.
     """
-    octets, tags, pieces = bytes(octets), set[bytes](), list[bytes]()
+    before, tags = bytes(octets), set[bytes]()
     messages: list[Message] = []
-    while (found := _whole_delivery(octets, at)) is not None:
+    while (found := _whole_delivery(before, at)) is not None:
         tag, message, end = found
         tags.add(tag)
         if len(tags) > 1 or max(len(message.properties) + 12, len(message.body)) > frame_max - 8:
             break
         place = at + 12 + len(tag)
-        pieces.append(octets[at:place] + (first_tag + len(pieces)).to_bytes(8) + octets[place + 8 : end])
+        octets[place : place + 8] = (first_tag + len(messages)).to_bytes(8)
         holding = Message("", b"", b"\0\0", b"")
         holding.seq, holding.redelivered, holding.queue, holding.consumer = (
             message.seq, message.redelivered, queue, consumer,
@@ -541,7 +541,7 @@ def relay_deliveries(
         messages.append(holding)
         at = end
     redelivered = sum(message.redelivered for message in messages)
-    return b"".join(pieces), messages if held else [], len(pieces), redelivered, at
+    return messages if held else [], len(messages), redelivered, at
 
 
 def _whole_delivery(octets: bytes, at: int) -> tuple[bytes, Message, int] | None:

@@ -273,6 +273,11 @@ class ServerProtocol:
         """Send whole frames."""
         self._out += buffers
 
+    @property
+    def has_data_to_send(self) -> bool:
+        """Whether there is anything to send."""
+        return bool(self._out)
+
     def data_to_send(self) -> list[bytes | memoryview]:
         """Everything to send since the last call, as buffers to write one after the other."""
         out, self._out = self._out, []

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pika
@@ -15,6 +17,8 @@ from tests.broker.links.test_enqueue import declare, queue_of, with_channel
 from tests.homes import homes, in_loop, stopped, until
 
 from jumpmq.broker import Broker
+from jumpmq.broker.connection import writing
+from jumpmq.broker.connection.writing import WRITE_AT
 from jumpmq.broker.links.served_channels import ServedChannels
 
 
@@ -183,6 +187,40 @@ async def test_large_bodies_and_a_slow_client(tmp_path: Path) -> None:
             return found
 
         assert await with_channel(brokers[0], work) == [body] * 20
+
+
+@pytest.mark.parametrize("taken", [1 << 30, 150_000, 0])
+@in_loop
+async def test_many_large_deliveries_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+    """They are written from where they were read to, as far as the socket takes them."""
+    written = []
+
+    def write(descriptor: int, octets: bytes | memoryview) -> int:
+        if not taken:
+            raise BlockingIOError
+        count = os.write(descriptor, octets[:taken])
+        written.append(count)
+        return count
+
+    monkeypatch.setattr(writing, "os", SimpleNamespace(write=write))
+    bodies = [bytes([number]) * 100_000 for number in range(40)]
+    async with homes(2, tmp_path) as brokers:
+        await declare(brokers[1], "q")
+
+        def work(channel: Any) -> list[tuple[int, bytes]]:
+            for body in bodies:
+                channel.basic_publish("", "q", body)
+            found = []
+            for method, _, body_found in channel.consume("q"):
+                found.append((method.delivery_tag, body_found))
+                channel.basic_ack(method.delivery_tag)
+                if len(found) == len(bodies):
+                    break
+            channel.cancel()
+            return found
+
+        assert await with_channel(brokers[0], work) == list(enumerate(bodies, 1))
+    assert max(written, default=0) >= min(taken, WRITE_AT)
 
 
 @in_loop

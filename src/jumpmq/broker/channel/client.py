@@ -74,5 +74,8 @@ class ChannelClient(Client, Protocol):
     def send_deliveries(self, buffers: list[bytes | memoryview]) -> None:
         """Send deliveries when the current work is done, or already now if they have become many."""
 
+    def relay_deliveries(self, frames: memoryview) -> None:
+        """The same of deliveries that came from another home, in memory that is another's afterwards."""
+
     def defer_answers(self) -> None:
         """What is answered to this read leaves when all that it changed is complete."""

@@ -33,7 +33,7 @@ from jumpmq.broker.connection.handshake import Handshake
 from jumpmq.broker.connection.origin import Encryption, Origin
 from jumpmq.broker.connection.reading import Reading, Wait
 from jumpmq.broker.connection.receiving import READ_SIZE
-from jumpmq.broker.connection.writing import CONGESTED_AT, UNNUMBERED, Writing
+from jumpmq.broker.connection.writing import CONGESTED_AT, UNNUMBERED, WRITE_AT, Writing
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import NO_ONE, Principal
 from jumpmq.broker.security.rate import PublishRate
@@ -529,6 +529,12 @@ class Connection(asyncio.BufferedProtocol):
         """Send deliveries when the current work is done, or already now if they have become many."""
         self.protocol.send_encoded(buffers)
         self._gathered(sum(map(len, buffers)))
+
+    def relay_deliveries(self, frames: memoryview) -> None:
+        """The same of deliveries that came from another home: many are written from where they lie."""
+        sent = self.writing.write_past(frames) if len(frames) > WRITE_AT else 0
+        if sent < len(frames):
+            self.send_deliveries([bytes(frames[sent:])])
 
     def _gathered(self, octets: int) -> None:
         if self.writing.gather(octets):

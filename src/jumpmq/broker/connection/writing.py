@@ -110,15 +110,34 @@ class Writing:
         if self.hanging_up:
             self._transport.close()
 
+    def write_past(self, octets: memoryview) -> int:
+        """Write octets at once if nothing is before them; returns how many: the others are to be gathered."""
+        if self.deferred_until or self.waiting or self._protocol.has_data_to_send or self._transport.is_closing():
+            return 0
+        written = self._written(octets)
+        if written:
+            self.last = time.monotonic()
+            self.octets += written
+            self.writes += 1
+        return written
+
     def _sent_at_once(self, octets: bytes | memoryview) -> bool:
         """Give an answer to the socket now, if nothing is before it, as its client may wait for nothing else; the event
         loop would come to it when all that is under way here is done."""
-        if self._socket < 0 or self._transport.get_write_buffer_size():
+        if self._transport.get_write_buffer_size():
             return False
-        try:
-            sent = os.write(self._socket, octets)
-        except OSError:  # no room, or no client: for the transport to deal with
+        sent = self._written(octets)
+        if not sent:
             return False
         if sent < len(octets):
             self._transport.write(octets[sent:])
         return True
+
+    def _written(self, octets: bytes | memoryview) -> int:
+        """How many octets the socket takes now; with TLS none."""
+        if self._socket < 0:
+            return 0
+        try:
+            return os.write(self._socket, octets)
+        except OSError:  # no room, or no client: for the transport to deal with
+            return 0

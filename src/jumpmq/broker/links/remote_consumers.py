@@ -127,12 +127,14 @@ class RemoteConsumer:
         there, and short enough for the client; returns where they end."""
         channel = self.channel
         first, connection, held = channel.next_delivery_tag, channel.connection, not self.no_ack
-        frames, messages, count, redelivered, end = relay_deliveries(
+        messages, count, redelivered, end = relay_deliveries(
             payload, at, first, connection.frame_max, self.queue, self, held
         )
         if count:
             self._count(count)
-            send_on(channel, [frames], messages, count, redelivered)
+            with payload[at:end] as frames:
+                connection.relay_deliveries(frames)
+            note_sent(channel, messages, count, redelivered)
         return end
 
     def _count(self, deliveries: int) -> None:
@@ -178,13 +180,12 @@ def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: l
             message.body = b""  # its home has it
         set_consumer(messages, consumer)
     redelivered = sum([message.redelivered for message in messages])
-    send_on(channel, frames, [] if consumer.no_ack else messages, len(messages), redelivered)
+    connection.send_deliveries(frames)
+    note_sent(channel, [] if consumer.no_ack else messages, len(messages), redelivered)
 
 
-def send_on(
-    channel: "Channel", frames: list[bytes | memoryview], held: list[Message], count: int, redelivered: int
-) -> None:
-    """Send the client deliveries that came from another home.
+def note_sent(channel: "Channel", held: list[Message], count: int, redelivered: int) -> None:
+    """The client is sent deliveries that came from another home.
 
     Args:
         held: them, until they are acknowledged; empty where that is not to be.
@@ -193,7 +194,6 @@ def send_on(
     """
     first = channel.next_delivery_tag
     channel.next_delivery_tag = first + count
-    channel.connection.send_deliveries(frames)
     tally = channel.tally
     tally.redeliver += redelivered
     if not held:

@@ -189,6 +189,10 @@ class _Served:
         """Send deliveries when the current work is done."""
         self._gather(buffers)
 
+    def relay_deliveries(self, frames: memoryview) -> None:
+        """The same of deliveries that came from another home."""
+        self._gather([bytes(frames)])
+
     def _gather(self, buffers: list[bytes | memoryview]) -> None:
         self._out += buffers
         self._window.send(self, sum(map(len, buffers)))
