@@ -159,6 +159,21 @@ def test_records_of_all_sizes_come_whole(loop: Callable[[], asyncio.AbstractEven
 
 
 @in_loop
+async def test_there_is_room_behind_a_long_record() -> None:
+    """So that those that come together are acted on together."""
+    known, heard = directory(), list[int]()
+    async with ends((1, known), (2, known)) as (one, two):
+        two.handlers[64] = lambda link, payload: heard.append(len(payload))
+        await until(lambda: one.homes == [2] and two.homes == [1])
+        sender, receiver = one.to(2), two.to(1)
+        assert sender is not None and receiver is not None
+        sender.send(64, bytes(KEPT // 2))
+        sender.write()
+        await until(lambda: heard == [KEPT // 2])
+        assert len(receiver.get_buffer(-1)) >= KEPT
+
+
+@in_loop
 @pytest.mark.parametrize("other", [{"secret": "t" * 64}, {"cluster": "d"}], ids=["secret", "cluster"])
 async def test_a_home_of_another_cluster_is_refused(other: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     known, foreign = directory(), directory(**other)  # type: ignore[arg-type]

@@ -30,8 +30,9 @@ PROOF = 3
 
 HEADER = struct.Struct("!IB")
 
-UNIX_BUFFER = 1 << 20
-"""Octets that a Unix socket may hold, where the machine allows it: several large messages at once."""
+UNIX_BUFFER = 2 << 20
+"""Octets that a Unix socket may hold, where the machine allows it: what a read of a client brings, and more behind it,
+so that the other end takes it in one turn."""
 
 ROOM = 1 << 18
 """Octets that a link reads at once; memory is taken as far as something comes."""
@@ -254,7 +255,7 @@ class Link(asyncio.BufferedProtocol):
         self._make_room(needed)
 
     def _make_room(self, needed: int) -> None:
-        """Have room for a whole record.
+        """Have room for a whole record, and as much behind it, unless it is very long: several are taken in one turn.
 
         Args:
             needed: octets of the one that has begun, with its header.
@@ -262,7 +263,7 @@ class Link(asyncio.BufferedProtocol):
         begin, end, size = self._begin, self._end, len(self._buffer)
         begun = end - begin
         if needed > size or (size > KEPT and needed <= ROOM):
-            buffer = bytearray(max(needed, ROOM))
+            buffer = bytearray(max(needed, min(2 * needed, KEPT), ROOM))
             buffer[:begun] = memoryview(self._buffer)[begin:end]
             self._buffer = buffer
         elif begun and (not begin or begin + max(needed, begun + ROOM // 4) <= size):
