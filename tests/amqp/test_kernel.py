@@ -256,6 +256,13 @@ def test_decode_deliveries(
             assert decoded(kernel, damaged_octets, 4) == decoded(reference, damaged_octets, 4)
 
 
+def test_delivery_tags_of_64_bits() -> None:
+    """As the kernel keeps the number of a message: with a sign."""
+    octets = b"".join(kernel.encode_deliveries([kernel.Message("", b"", b"\0\0", b"")], 1, b"t", 1 << 63 | 2, 4096))
+    assert decoded(kernel, octets, 0) == decoded(reference, octets, 0)
+    assert relayed(kernel, octets, 0, 1, 4096, True) == relayed(reference, octets, 0, 1, 4096, True)
+
+
 def relayed(twin: ModuleType, octets: bytes, at: int, tag: int, frame_max: int, held: bool) -> tuple[Any, ...]:
     """What is relayed, as plain values; all else is left as it was."""
     relayed = bytearray(octets)

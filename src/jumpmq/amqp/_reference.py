@@ -566,7 +566,7 @@ def _whole_delivery(octets: bytes, at: int) -> tuple[bytes, Message, int] | None
         at, body = at + size + 8, piece
     exchange = method[tag_end + 10 : key_at].decode(errors="surrogateescape")
     message = Message(exchange, method[key_at + 1 :], header[12:], body)
-    message.seq = int.from_bytes(method[tag_end : tag_end + 8])
+    message.seq = int.from_bytes(method[tag_end : tag_end + 8], signed=True)  # as the kernel keeps it
     message.redelivered = bool(method[tag_end + 8])
     return method[5:tag_end], message, at
 
