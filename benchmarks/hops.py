@@ -13,7 +13,7 @@ import struct
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import cycle, islice
 from multiprocessing.synchronize import Barrier
@@ -61,8 +61,10 @@ class Hops:
         messages, octets = published(size)
         batches = max(1, OCTETS // 4 // len(octets))
 
+        copies = in_memory(octets)
+
         def send(near: socket.socket) -> None:
-            for copy in from_memory(octets, batches):
+            for copy in islice(cycle(copies), batches):
                 encode_deliveries(messages, 1, b"", 1, FRAME_MAX)  # of a publish there is no encoder; it would do this
                 near.sendall(copy)
 
@@ -92,14 +94,14 @@ class Hops:
         messages, _ = published(size)
         octets = b"".join(bytes(part) for part in encode_deliveries(messages, 1, b"consumer", 1, FRAME_MAX))
         batches = max(1, OCTETS // 4 // len(octets))
-        total = len(octets) * batches
+        total, copies = len(octets) * batches, in_memory(octets)
 
         def through() -> Sequence[Role]:
             home, near = socket.socketpair()
             far, client = tcp()
 
             def send(gate: socket.socket) -> None:
-                for copy in from_memory(octets, batches):
+                for copy in islice(cycle(copies), batches):
                     gate.sendall(copy)
                     with suppress(BlockingIOError):
                         gate.recv(READ, socket.MSG_DONTWAIT)  # acknowledgements
@@ -110,10 +112,10 @@ class Hops:
                 def take(buffer: bytearray, filled: int) -> int:
                     nonlocal tag
                     with memoryview(buffer)[:filled] as view:
-                        frames, found, count, _, end = relay_deliveries(view, 0, tag, FRAME_MAX, None, None, True)
-                    held.add(tag, found)
-                    tag += count
-                    far.sendall(frames)
+                        found, count, _, end = relay_deliveries(view, 0, tag, FRAME_MAX, None, None, True)
+                        held.add(tag, found)
+                        tag += count
+                        far.sendall(view[:end])
                     gate.sendall(packed_seqs(held.take_upto(tag - 1).messages()))
                     return end
 
@@ -121,18 +123,18 @@ class Hops:
 
             return [role(home, send), role(near, between), role(client, lambda gate: pass_on(gate, total))]
 
-        return self._more(octets, batches, through) / (batches * len(messages))
+        return self._more(copies, batches, through) / (batches * len(messages))
 
     def octets(self) -> float:
         """An octet goes through a process more, which looks at nothing."""
-        batches = OCTETS // READ
+        batches, copies = OCTETS // READ, in_memory(bytes(READ))
 
         def through() -> Sequence[Role]:
             home, near = socket.socketpair()
             far, client = tcp()
 
             def send(gate: socket.socket) -> None:
-                for copy in from_memory(bytes(READ), batches):
+                for copy in islice(cycle(copies), batches):
                     gate.sendall(copy)
 
             def between(gate: socket.socket) -> None:
@@ -140,7 +142,7 @@ class Hops:
 
             return [role(home, send), role(near, between), role(client, lambda gate: pass_on(gate, OCTETS))]
 
-        return self._more(bytes(READ), batches, through) / OCTETS
+        return self._more(copies, batches, through) / OCTETS
 
     def wake(self) -> float:
         """A few octets are written and read by event loops: the receipt of a batch, say."""
@@ -176,16 +178,16 @@ class Hops:
         """Milliseconds from a change that one worker proposes until all have applied it: the first syncs it."""
         return min(_barrier(workers) for _ in range(self._rounds)) * 1e3
 
-    def _more(self, octets: bytes, batches: int, through: Callable[[], Sequence[Role]]) -> float:
+    def _more(self, copies: list[bytes], batches: int, through: Callable[[], Sequence[Role]]) -> float:
         """What it takes the first two of these processes more to send octets on than it takes to send them to TCP."""
 
         def send(far: socket.socket) -> None:
-            for copy in from_memory(octets, batches):
+            for copy in islice(cycle(copies), batches):
                 far.sendall(copy)
 
         def direct() -> Sequence[Role]:
             far, client = tcp()
-            return [role(far, send), role(client, lambda gate: pass_on(gate, len(octets) * batches))]
+            return [role(far, send), role(client, lambda gate: pass_on(gate, len(copies[0]) * batches))]
 
         home, between, _ = self._cost(through, 1)
         return home + between - self._cost(direct, 1)[0]
@@ -202,9 +204,9 @@ def published(size: int) -> tuple[list[Message], bytes]:
     return [message for event in scan(octets, FRAME_MAX, 0.0)[0] for message in event.messages], octets
 
 
-def from_memory(octets: bytes, count: int) -> Iterator[bytes]:
-    """So many copies, of which no cache holds the next one."""
-    return islice(cycle([bytes(bytearray(octets)) for _ in range(COLD // len(octets) + 1)]), count)
+def in_memory(octets: bytes) -> list[bytes]:
+    """So many copies that no cache holds the next one, if they are taken in turn."""
+    return [bytes(bytearray(octets)) for _ in range(COLD // len(octets) + 1)]
 
 
 def pair(near: Callable[[socket.socket], None], far: Callable[[socket.socket], None]) -> Sequence[Role]:

@@ -26,6 +26,7 @@ from benchmarks.hops import RUN, SMALL, Hops
 from benchmarks.load.client import Address, Connection
 from benchmarks.load.traffic import Messages
 from jumpmq.amqp.protocol import FRAME_MAX
+from jumpmq.broker.connection.receiving import LARGE_READ_SIZE
 from jumpmq.cli.certificates import make_certificates
 from jumpmq.testing import JumpMQ
 
@@ -188,8 +189,8 @@ def away(workers: int) -> float:
 
 def wakes(wake: float, load: str, workers: int = 1) -> float:
     """What it takes for each message to wake who has to act on it, and who hears of that: there are as many together
-    as a read of a busy connection brings for each worker, or as fit into a Unix socket."""
-    return 2 * wake * workers / RUN if load == "small" else 2 * wake / 2
+    as a read of a busy connection brings, small ones for each worker."""
+    return 2 * wake * workers / RUN if load == "small" else 2 * wake / (LARGE_READ_SIZE // LARGE)
 
 
 def placed_at_random(load: str) -> Line:
