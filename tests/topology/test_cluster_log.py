@@ -3,10 +3,10 @@
 What the scheduler may do: ask for a change at a home, have a home send its next entry to etcd, let what was sent take
 effect there (late, twice, never), have a home read some entries, let a record arrive on a link, break links at both
 ends or at one, mend them, let a home say in etcd what it has applied and look what others have, or take etcd for dead,
-have the log compacted, let a disk commit, kill a process with or without a sign of it on its links, let etcd notice
-that, and start it again from its disk. Whatever it does: all homes come to the same state after the same entries, and
-so does the snapshot, nothing takes effect twice, what was answered is known wherever a process serves, with links and
-without, and when all is mended each change was answered.
+have etcd take a home for dead that lives or does not, have the log compacted, let a disk commit, kill a process with or
+without a sign of it on its links, and start it again from its disk. Whatever it does: all homes come to the same state
+after the same entries, and so does the snapshot, nothing takes effect twice, what was answered is known wherever a
+process serves, with links and without, and when all is mended each change was answered.
 """
 
 import json
@@ -46,6 +46,8 @@ from jumpmq.topology.snapshot import digest_of, records_of
 HOMES = 3
 ALL = range(1, HOMES + 1)
 NODES = {1: "one@host", 2: "two@host", 3: "three@host"}
+NEVER = 1 << 60
+"""An entry that does not come."""
 
 
 @cache
@@ -186,9 +188,16 @@ class World:
         self.floor = max(self.floor, log.entry + 1 - kept)
 
     def expire(self, home: int) -> None:
-        """etcd has not heard of a home for long enough."""
-        if home not in self.processes:
-            self.alive.discard(home)
+        """etcd has not heard of a home for long enough, which may live: then it promises nothing till it knows that."""
+        self.alive.discard(home)
+        if process := self.processes.get(home):
+            process.begins_with = NEVER
+
+    def announce(self, home: int) -> None:
+        """A home sees that etcd has taken it for dead."""
+        if (process := self.processes.get(home)) and home not in self.alive:
+            self.alive.add(home)
+            process.begins_with = len(self.entries)
 
     def say(self, home: int) -> None:
         """A home says in etcd what it has applied."""
@@ -304,6 +313,8 @@ class World:
 
     def go_on(self, home: int) -> None:
         """All that is on its way arrives, and what a home asks for is answered, if nothing broken is in the way."""
+        for other in ALL:
+            self.announce(other)
         self.send(home)
         while self.sent:
             self.land(0)
@@ -368,6 +379,7 @@ CHOICES: list[Choice] = [
     ("kill", ALL),
     ("vanish", ALL),
     ("expire", ALL),
+    ("announce", ALL),
     ("start", ALL),
     ("say", ALL),
     ("hear", ALL),
