@@ -33,7 +33,7 @@ def costly_fanout(channel: WireChannel, exchange: str, queue: str) -> bytes:
 def test_others_are_served_while_a_long_run_is_routed(
     broker: RunningBroker, channel: WireChannel, unique: Name, prepare: Callable[[WireChannel, str, str], bytes]
 ) -> None:
-    count = 4000
+    count = 20_000
 
     def is_served() -> bool:
         queue = channel.queue(unique("costly"), exclusive=False, auto_delete=True)
@@ -45,7 +45,7 @@ def test_others_are_served_while_a_long_run_is_routed(
             while counts[-1] < count:
                 counts.append(bystander.ready(queue))
         assert channel.ready(queue) == count
-        return len(set(counts) - {0, count}) >= 2
+        return len(set(counts) - {0, count}) >= 8  # where each read is routed as a whole: five at most
 
     assert any(is_served() for _ in range(TRIALS))  # on a busy machine it is the bystander that comes to ask too late
 
