@@ -5,7 +5,7 @@ The logs are those of workers and of a cluster, under the simulations that sched
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -101,9 +101,14 @@ class Clients:
 
     Attributes:
         on_answer: called with a queue's name when a change of it was answered.
+
+    Args:
+        homes: the processes where clients look.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, homes: Callable[[], Iterable[Home]]) -> None:
+        self._homes = homes  # where clients look
+        self._seen: list[tuple[int, Operation]] = []  # looks at a state that is not everywhere yet, with its number
         self.on_answer: Callable[[str], None] = lambda name: None
         self.history: dict[str, list[Operation]] = defaultdict(list)
         self._now = 0
@@ -139,6 +144,7 @@ class Clients:
             case _:
                 self.look(process, name)
                 return
+        self._end_looks()
         operation = Operation(f"{type(change).__name__} {by} at {process.home}", does, self._time())
         self.history[name].append(operation)
         pending, before = topology.propose(change, limited=len(self.history[name]) % 2 == 0), links()
@@ -147,6 +153,7 @@ class Clients:
             answer = _answer_of(pending)
             if answer == MetadataTimeout.__name__:
                 return  # what becomes of it is not told
+            self._end_looks()
             operation.answer, operation.ended = answer, self._time()
             operation.changes = operation.answer == "ok"
             self._answered_at, now = operation.ended, links()
@@ -158,7 +165,10 @@ class Clients:
         pending.then(answered)
 
     def look(self, process: Reader, name: str) -> None:
-        """A client looks at what its home knows, which has all that was answered before, and more perhaps."""
+        """A client looks at what its home knows, which has all that was answered before, and more perhaps.
+
+        What was not answered yet another home may lack: until all have it, other looks are at the same time.
+        """
         topology = process.topology
         assert topology is not None
         if topology.applied < self._lacks.get(process, 0):
@@ -170,22 +180,40 @@ class Clients:
             assert limit is not None
             bound = BINDINGS[name] in topology.vhosts["/"].exchanges[RING].bindings
             state = Queue(declared.definition.user, limit.value, bound)
-        operation = Operation(f"look at {process.home}", look, self._answered_at, changes=False)
+        self._end_looks()
+        operation, applied = (
+            Operation(f"look at {process.home}", look, self._answered_at, changes=False),
+            topology.applied,
+        )
         self.history[name].append(operation)
 
         def answered() -> None:
-            operation.answer, operation.ended = state, self._time()
+            operation.answer = state
+            self._seen.append((applied, operation))
+            self._end_looks()
 
         if process.disk.is_behind:  # an answer leaves when what it may tell of is on disk
             process.disk.when_done(answered)
         else:
             answered()
 
+    def _end_looks(self, *, all: bool = False) -> None:
+        if not self._seen:
+            return
+        least = min((home.topology.applied for home in self._homes() if home.topology is not None), default=0)
+        seen, self._seen = self._seen, []
+        for applied, operation in seen:
+            if applied <= least or all:
+                operation.ended = self._time()
+            else:
+                self._seen.append((applied, operation))
+
     def _time(self) -> int:
         self._now += 1
         return self._now
 
     def check(self) -> None:
+        self._end_looks(all=True)
         for name, history in self.history.items():
             assert is_linearizable(history, None), "\n".join([f"{name} had no such history", *map(str, history)])
 
@@ -210,7 +238,7 @@ class Nodes(cluster.World):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clients = Clients()
+        self.clients = Clients(lambda: [process for process in self.processes.values() if process.serves])
         self.clients.on_answer = self.look
 
     def look(self, name: str) -> None:
@@ -268,7 +296,7 @@ class Workers(workers.World):
 
     def __init__(self, loop: SimulatedLoop) -> None:
         super().__init__(loop)
-        self.clients = Clients()
+        self.clients = Clients(self.processes.values)
 
     def use(self, home: int, kind: int, name: str) -> None:
         process = self.processes.get(home)

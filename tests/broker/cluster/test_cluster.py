@@ -683,11 +683,13 @@ async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Pat
 
 @in_loop
 async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tmp_path: Path) -> None:
-    """It keeps what its queues hold, but for those that were deleted meanwhile."""
+    """It keeps what its queues hold, but for those that were deleted meanwhile, and the cluster's order of definitions
+    through the next restart."""
     with etcd(tmp_path) as members:
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         asking, keys = Etcd([members[0].url]), Keys("test")
         try:
+            await declare(first, "again")
             await declare(second, "kept")
             await declare(second, "deleted")
             for name in ("kept", "deleted"):
@@ -695,13 +697,18 @@ async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tm
             await stopped(second)
             for number in range(30):
                 await declare(first, f"q{number}")
-            gone = first.topology.vhosts["/"].declared["deleted"]
-            await propose(first, DeleteQueue("/", "deleted", gone.id))
+            for name in ("deleted", "again"):
+                gone = first.topology.vhosts["/"].declared[name]
+                await propose(first, DeleteQueue("/", name, gone.id))
+            await declare(first, "again")
             applied = first.topology.applied >> 10
             head = await compact(asking, keys, kept=5)
             assert (head.entry, head.floor) == (applied, applied - 4)
             assert len((await asking.folder(keys.log)).values) == 5
             assert len((await asking.folder("/jumpmq/test/snapshot/")).values) == head.chunks
+            second = await started(config_of(1, tmp_path, members))
+            assert state_of(first.topology) == state_of(second.topology)
+            await stopped(second)
             second = await started(config_of(1, tmp_path, members))
             assert state_of(first.topology) == state_of(second.topology)
             assert second.topology.vhosts["/"].queues["kept"].message_count == 3

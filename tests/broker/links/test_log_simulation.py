@@ -109,9 +109,8 @@ class Disk:
         return int(self.kept.get(("applied", ""), -1))
 
     def replace(self, records: list[tuple[str, str, Any]]) -> None:
-        """Have these definitions instead of those that are kept."""
-        known = {(kind, key) for kind, key, _ in records}
-        for kind, key in self.kept.keys() - known:
+        """Have these definitions, in their order, instead of those that are kept."""
+        for kind, key in self.kept:
             self.delete(kind, key)
         for record in records:
             self.put(*record)

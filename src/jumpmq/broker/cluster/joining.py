@@ -294,14 +294,13 @@ class Joining:
         home = next((value for kind, key, value in given if (kind, key) == ("home", str(me.home))), None)
         if home is not None and home.get("forgotten"):
             raise BrokerError(_forgotten(me))
-        known = {(kind, key) for kind, key, _ in given}
         there = {value["id"] for kind, _, value in given if kind == "queue"}
         kept = []
         for kind, key, value in found:
             if kind not in SHARED:
                 kept.append((kind, key, value))
-            elif (kind, key) not in known:
-                self._store.delete(kind, key)
+            else:
+                self._store.delete(kind, key)  # also what comes again, which has another place in the order, perhaps
             if kind == "queue" and value["id"] not in there and value.get("home", 1) == me.home:
                 log.warning(
                     "queue '%s' in vhost '%s' was deleted while this node was away", value["name"], value["vhost"]
