@@ -184,6 +184,12 @@ class Store(Staging):
             del batches[queue_id]
         return batches
 
+    def drop_queue(self, queue_id: int) -> None:
+        """Stage the removal of all that a queue has, found at the opening or not. Its id is not used again, its batches
+        may still be settled."""
+        self._batches.pop(queue_id, None)
+        super().drop_queue(queue_id)
+
     # --- what is missing, and what is on disk of streams ---
 
     def keep_losses(self) -> None:

@@ -708,6 +708,7 @@ async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tm
             assert len((await asking.folder("/jumpmq/test/snapshot/")).values) == head.chunks
             second = await started(config_of(1, tmp_path, members))
             assert state_of(first.topology) == state_of(second.topology)
+            assert second.losses == []
             await stopped(second)
             second = await started(config_of(1, tmp_path, members))
             assert state_of(first.topology) == state_of(second.topology)
