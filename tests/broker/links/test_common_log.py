@@ -13,14 +13,18 @@ from tests.topology.state import state_of
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker, BrokerError
 from jumpmq.broker.links import log_link
+from jumpmq.broker.upkeep.slices import decided
+from jumpmq.http.resources.import_definitions import import_definitions
 from jumpmq.topology import (
     Arguments,
+    Asker,
     Bind,
     Binding,
     DeclareExchange,
     DeclareQueue,
     DeleteQueue,
     ExchangeDefinition,
+    Pending,
     SetPolicy,
 )
 from jumpmq.topology.common_log import First
@@ -286,3 +290,24 @@ async def test_queues_are_where_the_fewest_are_unless_their_locator_says_otherwi
         await stopped(brokers[2])
         assert [await declare(f"r{number}", place=0) for number in range(3)] == [2, 1, 2]
         assert state_of(brokers[0].topology) == state_of(brokers[1].topology)
+
+
+@in_loop
+async def test_an_import_lets_others_be_served_between_changes_that_are_decided_together() -> None:
+    async with homes(2, durable=False) as (first, second):
+        entries = [{"vhost": "/", "name": f"q{number}", "durable": True} for number in range(50)]
+        propose, steps, most = first.topology.propose, [0], 0
+
+        def counted(*arguments: Any, **words: Any) -> Pending:
+            steps[-1] += 1
+            return propose(*arguments, **words)
+
+        first.topology.propose = counted  # type: ignore[method-assign]
+        for step in import_definitions(first.topology, Asker("guest"), {"queues": entries}, None):
+            steps.append(0)
+            if step is not None:
+                most = max(most, sum(steps))
+                await decided(step)
+        assert max(steps) == 1
+        assert most == 50  # all before the first was waited for
+        assert len(second.topology.vhosts["/"].declared) == 50

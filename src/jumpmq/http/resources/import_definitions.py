@@ -228,6 +228,7 @@ def import_definitions(
             except AMQPError as error:
                 refusal = refusal or BadRequest(f"{subject}: {error.text}")
                 wanted.clear()
+            yield None
             continue
         subject, pending, inverse = proposed.popleft()
         yield pending
