@@ -25,7 +25,7 @@ from benchmarks.hops import SMALL, Hops
 from benchmarks.load.client import BUFFER_SIZE, Address, Connection
 from benchmarks.load.options import Load
 from benchmarks.load.processes import Role, together
-from benchmarks.load.roles import TICK, consumer, publisher, punctual_publisher
+from benchmarks.load.roles import consumer, publisher
 from benchmarks.load.traffic import Messages
 from benchmarks.workers import LARGE, LOADS, wakes
 from jumpmq.cli.certificates import make_certificates
@@ -33,9 +33,6 @@ from jumpmq.testing import JumpMQ, children
 
 COUNTS = {SMALL: 300_000, LARGE: 3_000}
 """Messages of each size."""
-RATES = {SMALL: 0, LARGE: 6_000}
-"""How many are published a second; 0 is as many as there can be. A consumer that is farther away falls behind then, and
-large messages that wait take new memory, which costs more than the way."""
 
 
 class Placement(NamedTuple):
@@ -89,10 +86,10 @@ def crossing(rounds: int) -> None:
         for size, count in COUNTS.items():
             enqueue, relay, near = hops.enqueue(size), hops.relay(size), 0.0
             for title, where in PLACEMENTS.items():
-                runs = [run(broker, [where], size, count, RATES[size]) for _ in range(rounds + 1)][1:]
+                runs = [run(broker, [where], size, count) for _ in range(rounds + 1)][1:]
                 best = min(runs, key=lambda one: sum(one.cpu))
                 near = near or sum(best.cpu)
-                woken = wakes(wake, "small") if size == SMALL else 2 * wake / (RATES[size] * TICK)
+                woken = wakes(wake, "small" if size == SMALL else "large")
                 model = near
                 if where.publisher != where.queue:
                     model += enqueue + woken
@@ -151,8 +148,8 @@ def speaking_tls(workers: int) -> Iterator[tuple[JumpMQ, int, tuple[str, ...]]]:
             yield broker, int(found[1]), ("--tls-ca", str(made.ca))
 
 
-def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int, rate: int = 0) -> Measured:
-    """One publisher, queue and consumer for each placement, all at once; each publishes so many messages a second."""
+def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int) -> Measured:
+    """One publisher, queue and consumer for each placement, all at once."""
     workers = children(broker.pid) or [broker.pid]
     opened = connections(broker, workers, 3 * len(placements))
     roles: list[Role] = []
@@ -164,9 +161,8 @@ def run(broker: JumpMQ, placements: Sequence[Placement], size: int, count: int, 
         declaring[where.queue].declare_exchange(name, "x-consistent-hash")
         declaring[where.queue].declare_queue(f"{name}.q0")
         declaring[where.queue].bind(f"{name}.q0", name, "1")
-        load = load_of(name, size, count, rate, publishing[where.publisher])
-        roles.append(punctual_publisher(load, count) if rate else publisher(load, 0))
-        roles.append(consumer(load_of(name, size, count, rate, consuming[where.consumer]), count))
+        roles.append(publisher(load_of(name, size, count, publishing[where.publisher]), 0))
+        roles.append(consumer(load_of(name, size, count, consuming[where.consumer]), count))
     before = [seconds_of(worker) for worker in workers]
     figures = together(roles)
     used = [seconds_of(worker) - began for worker, began in zip(workers, before, strict=True)]
@@ -205,11 +201,11 @@ def served_by(connection: Connection, workers: Sequence[int]) -> int:
     raise LookupError(f"no worker has the connection of port {near}")
 
 
-def load_of(name: str, size: int, count: int, rate: int, connection: Connection) -> Load:
+def load_of(name: str, size: int, count: int, connection: Connection) -> Load:
     """Messages that are neither persistent nor confirmed, acknowledged 200 at a time."""
     return PlacedLoad(
         Address(0), Messages(name, size, 1_000_000, False), "x-consistent-hash", 1, 1, count,
-        False, 0, 1, 1000, 200, False, False, rate, 0.0, 0, [connection],
+        False, 0, 1, 1000, 200, False, False, 0.0, 0.0, 0, [connection],
     )  # fmt: skip
 
 
