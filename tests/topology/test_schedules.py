@@ -8,7 +8,7 @@ import pytest
 from fuzzing.schedules import Simulation, main, run
 from tests.topology.schedules import Step, drawn, shortest
 
-SEEDS = [piece * 1_000_000 for piece in range(1, 11)]
+SEEDS = [piece * 1_000_000 for piece in range(1, 17)]
 """Of the first schedule of each piece; the others have the numbers behind it."""
 
 PIECE = 12_500
