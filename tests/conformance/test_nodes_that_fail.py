@@ -367,8 +367,8 @@ def test_two_nodes_whose_link_is_cut(nodes: Nodes, channels: list[Any], cuts: Cu
             for node in nodes[:2]:
                 node.ctl(verb)  # type: ignore[attr-defined]
         until(lambda: queues_of(nodes[0]) == queues_of(nodes[1]) == queues_of(nodes[2]))
-    for queue, count in {"both": 1, "here": None} if is_other else {"both": 2, "here": 1}.items():
-        assert messages_of(third, queue) == count
+    counts = [messages_of(third, queue) for queue in ("both", "here")]
+    assert counts == ([1, None] if is_other else [2, 1])
     for queue in queues_of(nodes[2]):
         third.queue_delete(queue)
 
