@@ -187,6 +187,16 @@ def test_a_home_that_is_down_is_not_waited_for(tmp_path: Path) -> None:
         until(lambda: home() == 2)
 
 
+def is_left(client: WireConnection) -> bool:
+    """Whether a client is not answered within a second and a half."""
+    client.send(b"AMQP\x00\x00\x09\x01")
+    try:
+        client.read_frame(1.5)
+    except TimeoutError:
+        return True
+    return False
+
+
 def test_a_home_that_is_stopped_gets_no_clients(tmp_path: Path) -> None:
     with JumpMQ(tmp_path / "data", arguments=["--workers", "2"]) as broker:
         assert put(broker, "two", home=2).status_code == 201
@@ -194,12 +204,10 @@ def test_a_home_that_is_stopped_gets_no_clients(tmp_path: Path) -> None:
         connections = [login(broker.port)]
         while opened_at(broker, connections[-1:]) != {1: 1}:
             connections.append(login(broker.port))
-        os.kill(process, signal.SIGSTOP)  # which the next one is for
+        os.kill(process, signal.SIGSTOP)
         try:
-            with dial(broker.port) as waiting:  # it was given before anything could be known
-                waiting.send(b"AMQP\x00\x00\x09\x01")
-                with pytest.raises(TimeoutError):
-                    waiting.read_frame(1.5)
+            with contextlib.ExitStack() as stack:  # given before anything could be known
+                assert any(is_left(stack.enter_context(dial(broker.port))) for _ in range(4))
                 others = [login(broker.port) for _ in range(4)]
                 time.sleep(2)  # the link is silent, and not broken yet
                 others += [login(broker.port, vhost="two") for _ in range(4)]

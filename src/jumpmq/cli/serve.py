@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 MAX_FILES = 1 << 20
 """Open files that are asked for where the system sets no limit."""
 
+STOPS = signal.SIGTERM, signal.SIGINT
+"""What ends the broker."""
+
 MEMORY_INTERVAL = 0.1
 """Seconds between two looks at how much of freed memory is to be kept."""
 
@@ -80,8 +83,12 @@ def serve(config: Config) -> None:
         BrokerError: the broker cannot start.
     """
     prepare(config)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve_until_signal(config))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve_until_signal(config))
+    finally:
+        for number in STOPS:  # nothing is left to stop: one more would be what the process ended of
+            signal.signal(number, signal.SIG_IGN)
     gc.freeze()  # all goes with the process: to look through what a hundred thousand queues were takes seconds
 
 
@@ -99,7 +106,7 @@ def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
 
 async def _serve_until_signal(config: Config) -> None:
     stop, started = asyncio.Event(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOPS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await until_stopped(_serve(config, stop, started), stop, started)
 
