@@ -3,9 +3,9 @@
     python -m benchmarks.crossing [--rounds N]
 
 The processor time that each worker takes for a message, where publisher, queue and consumer are at one worker, and
-where they are not; beside it what the model says, from what hops cost in the same run. Then messages a second of one
-process and of two workers, with clients that share the same cores: two virtual hosts apart, TLS, large bodies, and
-1,000 connections that are confirmed singly.
+where they are not; beside it what the model says, from what hops cost in the same run, and what relays take that do
+nothing else. Then messages a second of one process and of two workers, with clients that share the same cores: two
+virtual hosts apart, TLS, large bodies, and 1,000 connections that are confirmed singly.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks.load.options import Load
 from benchmarks.load.processes import Role, together
 from benchmarks.load.roles import consumer, publisher
 from benchmarks.load.traffic import Messages
+from benchmarks.relay import relay_figures
 from benchmarks.workers import LARGE, LOADS, wakes
 from jumpmq.cli.certificates import make_certificates
 from jumpmq.testing import JumpMQ, children
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     crossing(rounds)
+    bare(rounds)
     with_one_and_two(rounds)
 
 
@@ -97,6 +99,13 @@ def crossing(rounds: int) -> None:
                     model += relay + woken
                 cells = [*(f"{one:.2f}" for one in best.cpu), f"{sum(best.cpu):.2f}", f"{model:.2f}"]
                 print(f"| {size:,} octets, {title} | {' | '.join(cells)} | {sum(best.cpu) / model:.2f} |", flush=True)
+
+
+def bare(rounds: int) -> None:
+    """Print what relays in event loops take for large messages, which do nothing but keep and pass on what comes."""
+    for relays in (1, 2, 3):
+        runs = [relay_figures(LARGE, COUNTS[LARGE], relays, in_loop=True)[1] for _ in range(rounds + 1)]
+        print(f"| {LARGE:,} octets through {relays} bare relays | | | {min(runs):.2f} | | |", flush=True)
 
 
 def with_one_and_two(rounds: int) -> None:

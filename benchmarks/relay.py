@@ -9,6 +9,7 @@ copy of its own. The disk is written from end to end, past the system's cache, w
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import mmap
 import multiprocessing
@@ -20,8 +21,11 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import uvloop
 
 from jumpmq.testing import BrokerProcess, installed
 
@@ -29,6 +33,8 @@ RELAY, DISK = "bare relay", "disk"
 SIZES = {100_000: 10_000, 1_000_000: 2_000}
 """Octets of a body, and how many are sent in a run."""
 READ = 1 << 20
+WAITING = 4
+"""Reads at most that wait to be written."""
 WRITE, SYNC_EVERY, WRITTEN = 4 << 20, 32 << 20, 1 << 30
 
 
@@ -43,60 +49,151 @@ def broker_figures(broker: BrokerProcess, size: int, count: int, persistent: boo
     return float(json.loads(finished.stdout)["rate"]), (broker.cpu_seconds() - cpu) / count * 1e6
 
 
-def relay_figures(size: int, count: int) -> tuple[float, float]:
-    """The same through a relay that does nothing else."""
+def relay_figures(size: int, count: int, relays: int = 1, *, in_loop: bool = False) -> tuple[float, float]:
+    """The same through a relay that does nothing else, or some in a row, with Unix sockets between them.
+
+    Args:
+        in_loop: they are in event loops, as JumpMQ is, and the first keeps all that comes: publishers are faster.
+    """
     fork = multiprocessing.get_context("fork")
-    inner, outer = fork.Pipe(duplex=False)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        processes = [
-            fork.Process(target=_relay, args=(listener, outer)),
-            fork.Process(target=_consume, args=(listener.getsockname(),)),
-            fork.Process(target=_publish, args=(listener.getsockname(), size, count)),
-        ]
-        for process in processes:
-            process.start()
-        octets, seconds, cpu = inner.recv()
-        for process in processes:
-            process.join()
-    assert octets == size * count
-    return count / seconds, cpu / count * 1e6
+    pairs = [_connected(), *(_between() for _ in range(relays - 1)), _connected()]
+    pipes = [fork.Pipe(duplex=False) for _ in range(relays)]
+    processes = [fork.Process(target=_publish, args=(pairs, size, count)), fork.Process(target=_consume, args=(pairs,))]
+    relay = _relay_in_loop if in_loop else _relay
+    processes += [fork.Process(target=relay, args=(pairs, place, pipes[place][1])) for place in range(relays)]
+    for process in processes:
+        process.start()
+    for sock in (sock for pair in pairs for sock in pair):
+        sock.close()
+    figures = [inner.recv() for inner, _ in pipes]
+    for process in processes:
+        process.join()
+    assert all(octets == size * count for octets, _, _ in figures)
+    return count / max(seconds for _, seconds, _ in figures), sum(cpu for _, _, cpu in figures) / count * 1e6
 
 
-def _relay(listener: socket.socket, figures: Any) -> None:
-    first, second = (listener.accept()[0] for _ in range(2))
-    hello = first.recv(1)
-    publisher, consumer = (first, second) if hello == b"p" else (second, first)
-    (consumer if publisher is first else publisher).recv(1)
+Pair = tuple[socket.socket, socket.socket]
+"""What writes, and what reads that."""
+
+
+def _relay(pairs: list[Pair], place: int, figures: Any) -> None:
+    source, target = _only(pairs, pairs[place][1], pairs[place + 1][0])
     buffer, total = memoryview(bytearray(READ)), 0
-    received = publisher.recv_into(buffer)
+    received = source.recv_into(buffer)
     began, cpu = time.perf_counter(), time.process_time()
     while received:
         total += received
-        consumer.sendall(buffer[:received])
-        received = publisher.recv_into(buffer)
+        target.sendall(buffer[:received])
+        received = source.recv_into(buffer)
     figures.send((total, time.perf_counter() - began, time.process_time() - cpu))
-    consumer.close()
+    target.close()
 
 
-def _publish(address: tuple[str, int], size: int, count: int) -> None:
-    with _dialled(address, b"p") as sock:
-        body = bytes(size)
-        for _ in range(count):
-            sock.sendall(body)
+class _Source(asyncio.BufferedProtocol):
+    """Reads, and passes it on.
+
+    Args:
+        keeps: in memory of its own, as much as there is.
+    """
+
+    def __init__(self, target: asyncio.WriteTransport, keeps: bool) -> None:
+        self._target = target
+        self._keeps = keeps
+        self.total, self.began, self.cpu = 0, 0.0, 0.0
+        self.ended = asyncio.Event()
+        self._buffers = cycle([memoryview(bytearray(READ)) for _ in range(2 * WAITING)])
+        self._buffer = next(self._buffers)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.ReadTransport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self.total:
+            self.began, self.cpu = time.perf_counter(), time.process_time()
+        self.total += nbytes
+        if self._keeps:
+            self._target.write(bytes(self._buffer[:nbytes]))
+        else:
+            self._target.write(self._buffer[:nbytes])
+            self._buffer = next(self._buffers)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
 
 
-def _consume(address: tuple[str, int]) -> None:
-    with _dialled(address, b"c") as sock:
-        buffer = bytearray(READ)
-        while sock.recv_into(buffer):
-            pass
+class _Target(asyncio.Protocol):
+    """Has its source wait while too much is to be written."""
+
+    source: _Source
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    def pause_writing(self) -> None:
+        self.source.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.source.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
 
 
-def _dialled(address: tuple[str, int], hello: bytes) -> socket.socket:
-    sock = socket.create_connection(address)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.sendall(hello)
-    return sock
+def _relay_in_loop(pairs: list[Pair], place: int, figures: Any) -> None:
+    from_socket, to_socket = _only(pairs, pairs[place][1], pairs[place + 1][0])
+
+    async def relay() -> None:
+        loop = asyncio.get_running_loop()
+        transport, target = await loop.create_connection(_Target, sock=to_socket)
+        transport.set_write_buffer_limits(high=1 << 30 if not place else WAITING * READ)
+        source = target.source = _Source(transport, keeps=not place)
+        await loop.create_connection(lambda: source, sock=from_socket)
+        await source.ended.wait()
+        transport.close()  # once all is written
+        await target.ended.wait()
+        figures.send((source.total, time.perf_counter() - source.began, time.process_time() - source.cpu))
+
+    uvloop.run(relay())
+
+
+def _publish(pairs: list[Pair], size: int, count: int) -> None:
+    (sock,) = _only(pairs, pairs[0][0])
+    body = bytes(size)
+    for _ in range(count):
+        sock.sendall(body)
+    sock.close()
+
+
+def _consume(pairs: list[Pair]) -> None:
+    (sock,) = _only(pairs, pairs[-1][1])
+    buffer = bytearray(READ)
+    while sock.recv_into(buffer):
+        pass
+
+
+def _only(pairs: list[Pair], *own: socket.socket) -> tuple[socket.socket, ...]:
+    """Those of this process; the others are closed in it, so that an end is seen."""
+    for sock in (sock for pair in pairs for sock in pair if sock not in own):
+        sock.close()
+    return own
+
+
+def _connected() -> Pair:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    for sock in (near, far):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return near, far
+
+
+def _between() -> Pair:
+    near, far = socket.socketpair(socket.AF_UNIX)
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ)  # as links have it
+    return near, far
 
 
 def disk_rate() -> float:
