@@ -66,8 +66,9 @@ DISK_BYTES = 400 << 20
 class Definer(Client):
     """Declares a queue at one node, publishes to it at another, and deletes it at a third."""
 
-    def __init__(self, port: Any, ledger: Ledger, stop: threading.Event, unseen: list[str]) -> None:
-        super().__init__(port, ledger, [], stop)
+    def __init__(self, cluster: "Cluster", ledger: Ledger, stop: threading.Event, unseen: list[str]) -> None:
+        super().__init__(cluster.port, ledger, [], stop)
+        self.cluster = cluster
         self.unseen = unseen  # queues that another node did not know
         self.count = 0
 
@@ -75,7 +76,8 @@ class Definer(Client):
         name = f"defined-{self.ident}-{self.count}"
         self.count += 1
         began = time.monotonic()
-        connection.channel().queue_declare(name)
+        durable = self.count % 2 == 0
+        connection.channel().queue_declare(name, durable=durable)
         seconds = time.monotonic() - began
         with contextlib.closing(self.connect()) as other:
             channel = other.channel()
@@ -84,6 +86,8 @@ class Definer(Client):
                 channel.basic_publish("", name, b"", mandatory=True)
             except pika.exceptions.UnroutableError:
                 if seconds > SLOW:  # it was answered without nodes that were slow
+                    return
+                if not durable and self.cluster.killed_at > began:  # it may have ended with its home
                     return
                 self.unseen.append(f"{name} after {time.monotonic() - BEGAN:.1f} s")
             except pika.exceptions.NackError:
@@ -167,6 +171,7 @@ class Cluster:
         for number in range(NODES):
             own = (*options, "--log-level", "warning", "--cluster-host", address_of(number))
             self.nodes.append(JumpMQ(directory / f"node-{number}", f"node{number}@host", own))
+        self.killed_at = 0.0  # when a process of a node was last, by the monotonic clock
         self._hit: dict[object, Future[None]] = {}  # the blow that is under way, by what is hit
 
     def start(self) -> None:
@@ -209,6 +214,8 @@ class Cluster:
             blow.result()
 
     def _strike_node(self, kind: str, node: JumpMQ, seconds: float) -> None:
+        if kind.startswith("kill"):
+            self.killed_at = time.monotonic() + 1  # at most: a worker ends a moment after its supervisor
         match kind:
             case "kill node":
                 node.kill()
@@ -299,7 +306,7 @@ def run(seconds: float, seed: int, *, network: bool = False, workers: int = 1) -
         publishers = [Publisher(cluster.port, ledger, queues[place::3], stop_publishing) for place in range(3)]
         # Each by itself, so that none waits for a node that only another's queue is at.
         consumers = [RejectingConsumer(cluster.port, ledger, [queue], stop) for queue in (DEAD, *queues)]
-        definers = [Definer(cluster.port, ledger, stop_publishing, unseen) for _ in range(2)]
+        definers = [Definer(cluster, ledger, stop_publishing, unseen) for _ in range(2)]
         mover = Mover(cluster.url, queues, seed, stop_publishing)
         for client in (*publishers, *consumers, *definers, mover):
             client.start()
