@@ -1,11 +1,15 @@
 """What one commit changes."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
 from jumpmq.store.ranges import Ranges
+
+json_text = json.JSONEncoder(separators=(",", ":")).encode
+"""The JSON text of definitions, in the store and between homes; ``json.dumps`` would make an encoder each time."""
 
 
 class Definitions:

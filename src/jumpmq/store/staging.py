@@ -1,12 +1,11 @@
 """What is staged: it gathers turn after turn, until a commit takes it."""
 
-import json
 from collections import deque
 from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
-from jumpmq.store.changes import Changes, Definitions
+from jumpmq.store.changes import Changes, Definitions, json_text
 from jumpmq.store.records import GATHER
 from jumpmq.store.upkeep import Moves
 
@@ -33,9 +32,6 @@ COPIED_BYTES = 16 << 20
 
 SPILLED = 1 << 62
 """From here on the numbers of queues are made up, for messages that are here only for want of memory."""
-
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # ``json.dumps`` makes an encoder each time
 
 
 class Staging:
@@ -136,7 +132,7 @@ class Staging:
             TypeError, ValueError: JSON cannot hold the value, or UTF-8 the key.
         """
         key.encode()
-        self._turn.definitions.put[kind, key] = _encode(value)
+        self._turn.definitions.put[kind, key] = json_text(value)
 
     def put_text(self, kind: str, key: str, value: str) -> None:
         """As :meth:`put`, with a value that is JSON text already."""

@@ -291,13 +291,10 @@ class ClusterLog:
     def look(self) -> None:
         """Answer those whose entries have been applied by all homes that are waited for."""
         least = min((self._applied.get(home, 0) for home in self.awaited()), default=self.entry)
-        self._answer_to(least)
+        self.answer_to(least)
 
-    def wait_no_longer(self, number: int) -> None:
-        """Answer those who wait for an entry: slow homes have had their time."""
-        self._answer_to(number)
-
-    def _answer_to(self, number: int) -> None:
+    def answer_to(self, number: int) -> None:
+        """Answer those who wait for these entries, up to a last one."""
         while self._waiting and self._waiting[0][0] <= number:
             for answer in self._waiting.popleft()[1]:
                 answer()

@@ -12,7 +12,6 @@ the first home's definitions instead, before it has any.
 Nothing here knows of sockets, disks or the clock: :class:`Port` and ``on_disk`` are given.
 """
 
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +23,7 @@ from typing import Any, Protocol
 
 from jumpmq.amqp import errors
 from jumpmq.amqp.errors import AMQPError, InternalError, MetadataTimeout
+from jumpmq.store.changes import json_text
 from jumpmq.topology.changes import Change, DeclareQueue, RemoveHome
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
@@ -64,16 +64,13 @@ OnDisk = Callable[[Callable[[], None]], None]
 """Has a function called when everything that was changed up to now is on disk."""
 
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-
-
 class Entry(Message):
     """An entry, as homes tell each other of it."""
 
     @cached_property
     def text(self) -> str:
         """It in JSON, once for all homes and the disk."""
-        return _encode(self)
+        return json_text(self)
 
 
 class Port(Protocol):

@@ -6,13 +6,12 @@ Kinds: ``vhost``, ``vhost_limits``, ``user``, ``user_limits``, ``permissions``, 
 The key only tells one from the other; all that is needed to restore one is in its value.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jumpmq.store.changes import Definitions
+from jumpmq.store.changes import Definitions, json_text
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.digest import Digest
@@ -35,8 +34,6 @@ SHARED = frozenset(
 
 NEXT_QUEUE_ID = "next-queue-id"
 """Key of the counter of home 1; those of others have their number behind it."""
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # ``json.dumps`` makes an encoder each time
 
 COUNTER = (1 << 40) - 1
 """The bits of a queue's id that its home counts."""
@@ -269,10 +266,10 @@ class Records:
 
     def _put(self, kind: str, key: str, value: Any) -> None:
         if self._set_aside is not None:
-            self._set_aside.put[kind, key] = _text(value)
+            self._set_aside.put[kind, key] = json_text(value)
             return
         if self.digest is not None:
-            text = _text(value)
+            text = json_text(value)
             self.digest.put(kind, key, text)
             if self._journal is not None:
                 self._journal.put_text(kind, key, text)
@@ -375,14 +372,10 @@ def _policy_kind(operator: bool) -> str:
 
 def _ring_text(exchange: ConsistentHashExchange) -> str:
     """A ring's record as JSON: a ring of 10,000 queues is recorded with each of its bindings."""
-    where = _text({"vhost": exchange.vhost, "exchange": exchange.name})
+    where = json_text({"vhost": exchange.vhost, "exchange": exchange.name})
     return f'{where[:-1]},"state":{exchange.ring.state_text()}}}'
-
-
-def _text(value: Any) -> str:
-    return _encode(value)
 
 
 def key_of(*parts: Any) -> str:
     """The key of a record, of all that tells it from others of its kind."""
-    return _encode(parts)
+    return json_text(parts)

@@ -393,7 +393,7 @@ class Member:
         log.error("definitions cannot be changed: etcd has not answered for %g s", PATIENCE)
         with self._turns.turn():
             self.log.stand_still()
-            self.log.wait_no_longer(self.log.applied)
+            self.log.answer_to(self.log.applied)
 
     # --- being alive ---
 
@@ -552,11 +552,10 @@ class Member:
                     self._hear(value.value)
                 first = {number: first.get(number, began) for number in numbers}
                 since = {number: since.get(number, began) for number in numbers}
-                for home in self.log.behind:
-                    late = [number for number in numbers if began - since[number] >= REFUSED]
-                    if late and not await self._is_refused(home):
-                        late = [one for one in late if began - since[one] >= SLOW or began - first[one] >= PATIENCE]
-                    if late:
+                untold = [number for number in numbers if began - since[number] >= REFUSED]
+                slow = [one for one in untold if began - since[one] >= SLOW or began - first[one] >= PATIENCE]
+                for home in self.log.behind if untold else ():
+                    if late := untold if await self._is_refused(home) else slow:
                         with self._turns.turn():
                             self.log.others_applied(home, late[-1])
                 await asyncio.sleep(HEARD)

@@ -15,6 +15,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.links.link import Link
 from jumpmq.broker.links.links import Links
+from jumpmq.store.changes import json_text
 from jumpmq.topology.common_log import FIRST, Entry, First, Follower, Message, Record
 
 log = logging.getLogger(__name__)
@@ -62,9 +63,6 @@ class OnDisk:
                 await self._task
 
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-
-
 class _LogPort:
     """The way to another home on a link."""
 
@@ -72,7 +70,7 @@ class _LogPort:
         self._link = link
 
     def send_log(self, message: Message) -> None:
-        text = message.text if isinstance(message, Entry) else _encode(message)
+        text = message.text if isinstance(message, Entry) else json_text(message)
         self._link.send_part(LOG, text.encode())
 
 
