@@ -3,6 +3,8 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.broker.consumer_groups.members import until as soon
 from tests.broker.security.test_tokens import KEY_SET, token
 from tests.http.api import API
 from tests.http.running_homes import RunningHomes, running_homes
+from tests.wire import Basic, WireChannel, login
 
 GROUP = {"x-consumer-group": "billing"}
 SOON = {"x-rebalance-delay": 50}
@@ -85,6 +88,47 @@ def test_shares_are_as_even_as_those_of_one_home(running: RunningHomes) -> None:
     assert (len(group["members"]), len(group["units"]), group["source"]) == (4, 6, "orders")
     for one in members:
         one.close()
+
+
+@pytest.mark.parametrize("at", [(1, 1, 1, 1), (1, 2, 3, 2)])
+def test_members_that_come_together_are_one_group(running: RunningHomes, at: tuple[int, ...]) -> None:
+    """None has answers of the other homes yet when the next one asks; those that come later join the same group."""
+    for home in (1, 2, 3):
+        add_queues(running, home, f"q{home}c", f"q{home}d")
+    consume = Basic.Consume(queue="orders", arguments=GROUP | SOON)
+    with ExitStack() as stack:
+        for expected in ([3] * 4, [1, 1, 1, 1, 2, 2, 2, 2]):
+            channels = [stack.enter_context(login(running.brokers[home - 1].port)).channel() for home in at]
+            for channel in channels:
+                channel.send(consume)
+            for channel in channels:
+                assert isinstance(channel.next(), Basic.ConsumeOk)
+            soon(lambda expected=expected: sorted(shares(running)) == expected)
+    soon(lambda: groups(running) == [])
+
+
+def one_at_most(running: RunningHomes, in_force: set[WireChannel]) -> bool:
+    """Whether one member is in force, or none, after those that were cancelled are taken out."""
+    in_force.difference_update([one for one in in_force if not one.is_silent(0.01)])
+    return len(in_force) < 2 and shares(running) == [6] * len(in_force)
+
+
+def test_members_of_one_name_that_come_together_are_one_member_at_most(running: RunningHomes) -> None:
+    """Who loses its name at another home, while it still joins, is in force first and then cancelled, everywhere."""
+    checker = Checker()
+    for _ in range(2):
+        channels = [login(running.brokers[home - 1].port).channel() for home in (1, 2)]
+        for channel in channels:
+            channel.send(Basic.Consume(queue="orders", arguments=GROUP | SOON | {"x-group-member": "one"}))
+        for channel in channels:
+            assert isinstance(channel.next(), Basic.ConsumeOk)
+        in_force = set(channels)
+        soon(partial(one_at_most, running, in_force))
+        for channel in channels:
+            channel.connection.close()
+        soon(lambda: groups(running) == [])
+    with member(running, 3, "m", checker) as only:
+        soon(lambda: shares(running) == [6], only)
 
 
 def test_queues_with_slots_at_other_homes_are_shared_slot_by_slot(running: RunningHomes) -> None:

@@ -191,7 +191,12 @@ class ConsumerGroups:
         self, live: LiveGroup, host: VirtualHost, consumer: Consumer, member: str, weight: int, grace: float
     ) -> Consumer | None:
         """A member has come that :meth:`require` admits. Returns its consumer until now, if it had one, which is fed no
-        more."""
+        more.
+
+        Args:
+            live: what :meth:`find` has returned in the same turn; until a member joins, others may make such a group.
+        """
+        assert self._groups.get(live.key, live) is live, "a group has two sets of members"
         self._groups[live.key] = live
         if live.kind == "exchange":
             host.exchanges[live.source].ordered = True
@@ -278,7 +283,8 @@ class ConsumerGroups:
         return min(at, now + LOOK_INTERVAL) if live.unbound or live.refused else at
 
     def _end(self, live: LiveGroup) -> None:
-        self._groups.pop(live.key, None)
+        if self._groups.get(live.key) is live:  # else it has ended before, and another of this key has begun
+            del self._groups[live.key]
         for queue in set(live.queues.values()):
             _release(queue, live)
             if queue.auto_delete and not queue.consumers and not queue.deleted:

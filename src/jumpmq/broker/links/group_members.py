@@ -20,9 +20,10 @@ from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel import group_consumer
 from jumpmq.broker.channel.deliveries import Deliveries
-from jumpmq.broker.channel.group_consumer import MEMBER, Membership
+from jumpmq.broker.channel.group_consumer import MEMBER, GroupConsumer, Membership
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.consumer_groups.live import LiveGroup
 from jumpmq.broker.links.remote_consumers import hand_on
 from jumpmq.queues import Outcome
 
@@ -119,13 +120,14 @@ class SpreadMember:
         self._homes = homes
         self._method = method
         self._membership = replace(membership, member=membership.member or group_consumer.own_name(channel))
-        self._live = group_consumer.find(channel, self._membership, method.queue, method.arguments)
-        self._own = group_consumer.take_up(channel, self._live, self._membership, method, self)  # its part here
+        self._find()
+        self._own: GroupConsumer  # its part here, once it has begun
         self._others: dict[int, _Part] = {}  # its parts elsewhere, by home
         self._asked: set[int] = set()  # homes that have not answered
         self._refusal: AMQPError | None = None  # what another home has said
         self._begun = False  # whether the client knows that it is in force
         self._over = False
+        self._cancelled = False  # whether a home has cancelled its part before the client knew of it
         self._pending: deque[tuple[_Part, Message]] = deque()  # what the client has no room for yet
         self._tag_octets = self.tag.encode()
 
@@ -141,23 +143,45 @@ class SpreadMember:
         self._begin()
         return None
 
+    def _find(self) -> LiveGroup:
+        """The group here.
+
+        Raises:
+            AMQPError: the member is refused.
+        """
+        return group_consumer.find(self.channel, self._membership, self._method.queue, self.arguments)
+
     def _begin(self) -> None:
-        if self._refusal is not None:
+        channel = self.channel
+        try:
+            if self._refusal is not None:
+                raise self._refusal
+            live = self._find()  # again: others may have made or ended the group while other homes were asked
+            self._own = group_consumer.take_up(channel, live, self._membership, self._method, self)
+        except AMQPError:
             self._over = True
             self._leave_others()
-            raise self._refusal
-        channel = self.channel
+            for part in set(map(itemgetter(0), self._pending)):
+                self._take_pending(part)  # it goes back with the channel, which is closed
+            raise
         self._begun = True
         channel.add(self)
         self._homes.follow(self)
         if not self._method.no_wait:
             channel.send(m.BasicConsumeOk(self.tag))
+        if self._cancelled:
+            self.cancelled()
+            return
         group_consumer.join(self._own, self._membership)
+        for home in self._homes.up:  # also those that have come up meanwhile
+            self._join(home)
         self.admit()
 
     def _join(self, home: int, waiting: Waiting | None = None) -> None:
         """Join the group at another home."""
-        if self._over or self.channel.closed or home in self._asked or (remote := self._homes.at(home)) is None:
+        if self._over or self.channel.closed or home in self._asked or home in self._others:
+            return
+        if (remote := self._homes.at(home)) is None:
             return
         self._asked.add(home)
         given = [field for field in self.arguments if field.name != MEMBER]
@@ -188,8 +212,7 @@ class SpreadMember:
 
     def home_up(self, home: int) -> None:
         """There is a link to a home again, or for the first time."""
-        if home not in self._others:
-            self._join(home)
+        self._join(home)
 
     def part_over(self, part: _Part) -> None:
         """A part is over: with its home, then the others go on; or it was cancelled there, and so all is."""
@@ -200,8 +223,9 @@ class SpreadMember:
             self.cancelled()
 
     def cancelled(self) -> None:
-        """The broker has cancelled a part: all of it is over, and the client is told."""
-        if not self._over:
+        """The broker has cancelled a part: all of it is over, and the client is told, once it knows of the consumer."""
+        self._cancelled = True
+        if self._begun and not self._over:
             self.leave()
             self._leave_others()
             if self.channel.connection.wants_cancel_notice:
@@ -257,11 +281,11 @@ class SpreadMember:
         channel = self.channel
         tags, messages = channel.unacknowledged.take_of(self._others.values())
         if tags:
-            channel.revoke(tags, self._live.group.counts)
+            channel.revoke(tags, self._own.live.group.counts)
             taken = Deliveries()
             taken.put(tags, messages)
             give_back(channel.upkeep, taken, Outcome.REQUEUED)
-        channel.groups.evict(self._live, self._own)
+        channel.groups.evict(self._own.live, self._own)
 
     # --- what comes, and goes on to the client ---
 
