@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jumpmq.amqp.errors import MethodSyntaxError
 from jumpmq.amqp.fields import Field
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import Properties, persistent_unless_said
 
 WHOLE = (
     b"\xff\xfc"  # fourteen flags, content-type highest
@@ -81,3 +81,21 @@ def test_any_octets_are_properties_or_a_syntax_error(octets: bytes) -> None:
     except MethodSyntaxError:
         return
     assert Properties.parse(properties.encode()).content_type == properties.content_type
+
+
+@given(st.sets(st.sampled_from([field.name for field in fields(Properties)])), st.sampled_from([1, 2, 7]))
+def test_properties_without_a_delivery_mode_become_persistent(names: set[str], mode: int) -> None:
+    whole = Properties.parse(WHOLE)
+    said = Properties(**{name: getattr(whole, name) for name in names - {"delivery_mode"}})
+    persistent = Properties.parse(persistent_unless_said(said.encode()))
+    said.delivery_mode = 2
+    assert persistent == said
+    said.delivery_mode = mode
+    assert persistent_unless_said(said.encode()) == said.encode()
+
+
+@pytest.mark.parametrize(
+    "octets", [b"", b"\x80", b"\x80\x00", b"\x80\x00\x05text", b"\x20\x00\x00\x00\x00\x04\x01", b"\xc0\x00\x01a\x09"]
+)
+def test_malformed_properties_stay_as_they_are(octets: bytes) -> None:
+    assert persistent_unless_said(octets) == octets

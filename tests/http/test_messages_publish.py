@@ -7,6 +7,7 @@ import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pika
 import pyarrow as pa
 import pytest
 from fuzzing import arrow
@@ -63,6 +64,22 @@ def test_messages_are_as_they_were_published(api, channel, queue):
     first, second = (channel.basic_get("q") for _ in range(2))
     assert (first[0].exchange, first[0].routing_key, first[1].message_id, first[2]) == ("x", "a", "m", b"1")
     assert (second[0].routing_key, second[1].delivery_mode, second[2]) == ("b", 2, b"2")
+
+
+@pytest.mark.parametrize(("query", "left"), [({}, [0, 1, 2, 3, 4]), ({"persistent": "false"}, [])])
+def test_rows_without_a_delivery_mode_outlive_a_restart_unless_told_otherwise(tmp_path, query, left):
+    sent = [None, b"", Properties().encode(), Properties(headers=[Field("h", "S", "v")]).encode()]
+    sent += [Properties(content_type="t", message_id="m").encode(), Properties(delivery_mode=1).encode()]
+    octets = stream(body=[b"%d" % number for number in range(len(sent))], properties=sent)
+    with jumpmq.running(data_dir=tmp_path) as broker:
+        api = API(broker.http_url)
+        api.request("PUT", "queues", "/", "q", json={"durable": True})
+        assert publish(api, octets, queue="q", **query).json() == answered(published=len(sent))
+    with (
+        jumpmq.running(data_dir=tmp_path) as broker,
+        pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection,
+    ):
+        assert bodies(connection.channel(), "q") == [b"%d" % number for number in left]
 
 
 def test_rows_may_name_exchange_and_queue(api, channel, queue):

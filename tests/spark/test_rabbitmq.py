@@ -237,6 +237,7 @@ def test_rows_are_published_in_order_and_confirmed(spark: Any, url: str, channel
     assert waiting(channel, "written") == 3000
     _, properties, body = channel.basic_get("written", auto_ack=True)
     assert (body, properties.message_id, properties.headers) == (b"0", "0", {"k": "0"})
+    assert properties.delivery_mode == 2
     assert bodies(channel, "written") == [b"%d" % number for number in range(1, 3000)]
 
 

@@ -1,4 +1,4 @@
-"""What is moved stays the same message: headers keep their types, and nothing is added."""
+"""What is moved stays the same message: headers keep their types, and nothing is added but a delivery mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.spark.sources import table
 
 from jumpmq.amqp.fields import Field
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import Properties, persistent_unless_said
 from jumpmq.spark.pipelines.archive import archive
 from jumpmq.spark.pipelines.publish import replay
 from jumpmq.spark.pipelines.rebalance import rebalance
@@ -73,6 +73,8 @@ def source(broker: Any) -> dict[str, str]:
 @pytest.mark.usefixtures("published")
 def test_an_archive_is_replayed_as_it_was(spark, broker, channel, tmp_path: Path):
     before = octets_of(spark, broker, exchange="h")
+    ((queue, octets),) = before[b"none"]
+    before[b"none"] = {(queue, persistent_unless_said(octets))}
     archived = str(tmp_path / "archive")
     assert archive(spark, source(broker), archived) == 21
     assert replay(spark, archived, {"url": broker.http_url}) == 21

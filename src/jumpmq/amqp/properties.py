@@ -84,6 +84,28 @@ class Properties:
         return flags.to_bytes(2) + b"".join(body)
 
 
+def persistent_unless_said(octets: bytes) -> bytes:
+    """The octets of properties, with delivery mode 2 where they have no delivery mode; malformed ones unchanged.
+
+    Only the three properties before the delivery mode are passed over, so that this takes a fraction of a parse.
+    """
+    flags = octets[0] if len(octets) > 1 else _DELIVERY_MODE
+    if flags & _DELIVERY_MODE:
+        return octets
+    place = 2
+    for before in (_CONTENT_TYPE, _CONTENT_ENCODING):
+        if flags & before:
+            place += 1 + (octets[place] if place < len(octets) else len(octets))
+    if flags & _HEADERS:
+        place += 4 + int.from_bytes(octets[place : place + 4])
+    if place > len(octets):
+        return octets
+    return bytes((flags | _DELIVERY_MODE, octets[1])) + octets[2:place] + b"\x02" + octets[place:]
+
+
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x80, 0x40, 0x20, 0x10
+"""Flags in the first octet of properties."""
+
 _PLACES = {field.name: place for place, field in enumerate(fields(Properties))}
 _BITS = [(1 << (15 - place), field.name) for place, field in enumerate(fields(Properties))]
 _NUMBERS = {"delivery_mode": struct.Struct(">B"), "priority": struct.Struct(">B"), "timestamp": struct.Struct(">Q")}

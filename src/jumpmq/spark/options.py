@@ -325,6 +325,7 @@ NAMES = {
             "startingOffsets",
             "endingOffsets",
             "onUnroutable",
+            "deliveryMode",
             "txnAppId",
             "txnVersion",
             "shareQueues",

@@ -81,7 +81,8 @@ class SinkOptions:
         on_unroutable: ``onUnroutable``, ``fail`` (unless given) or ``drop``: what becomes of rows that reach no queue.
         undelivered_to: ``deadLetterExchange``: the exchange that gets rows that reach no queue, and those that a full
             queue refuses; None where these fail.
-        persistent: whether messages are persistent whose properties do not say; true unless given.
+        persistent: ``deliveryMode``, ``persistent`` (unless given) or ``transient``: whether rows that have no delivery
+            mode are persistent. An earlier name is ``persistent``, ``true`` or ``false``.
         app, version: ``txnAppId`` and ``txnVersion``: a batch of the same two is published once.
     """
 
@@ -114,9 +115,16 @@ class SinkOptions:
             raise JumpMQError("give either option 'exchange' or option 'queue'")
         if ("app" in given) != ("version" in given):
             raise JumpMQError("give both options 'txnAppId' and 'txnVersion', or neither")
+        if {"deliverymode", "persistent"} <= {name.lower() for name in options}:
+            raise JumpMQError("give either option 'deliveryMode' or option 'persistent', which is its earlier name")
         if "on_unroutable" in given and "undelivered_to" in given:
             raise JumpMQError("give either option 'onUnroutable' or option 'deadLetterExchange'")
         return cls(broker=broker_of(given), **given)
+
+
+def _delivery_mode(name: str, value: str) -> bool:
+    """Whether a delivery mode is the persistent one: a word, or AMQP's number."""
+    return one_of("persistent", "transient", "2", "1")(name, value) in ("persistent", "2")
 
 
 _OPTIONS: Reads = BROKER_OPTIONS | {
@@ -124,6 +132,7 @@ _OPTIONS: Reads = BROKER_OPTIONS | {
     "queue": ("queue", text),
     "onunroutable": ("on_unroutable", one_of("fail", "drop")),
     "deadletterexchange": ("undelivered_to", text),
+    "deliverymode": ("persistent", _delivery_mode),
     "persistent": ("persistent", truth),
     "txnappid": ("app", text),
     "txnversion": ("version", whole),

@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import Properties, persistent_unless_said
 from jumpmq.broker.bulk.bulk_publishing import Addressed
 from jumpmq.http.plumbing.arrow_metadata import LITTLE_ENDIAN, batch_header, endianness
 from jumpmq.http.plumbing.errors import BadRequest
@@ -127,7 +127,7 @@ def messages_of(
 
     Args:
         exchange, queue: for rows that name none.
-        persistent: for rows without properties.
+        persistent: whether rows without a delivery mode get delivery mode 2.
 
     Raises:
         BadRequest: a row is no message.
@@ -145,7 +145,11 @@ def messages_of(
         if len(key) > MAX_KEY:
             raise BadRequest(f"a routing key has more than {MAX_KEY} octets")
         named = exchange if exchange_of_row is None else exchange_of_row
-        yield Addressed(target, Message(named, key, properties or plain, body, False, now))
+        if not properties:
+            properties = plain
+        elif persistent:
+            properties = persistent_unless_said(properties)
+        yield Addressed(target, Message(named, key, properties, body, False, now))
 
 
 AT_ONCE = 512

@@ -214,13 +214,13 @@ def number(request: Request, parameter: str, default: int | None = None) -> int:
     return int(text)
 
 
-def flag(request: Request, parameter: str) -> bool:
-    """A truth value from the query, false where it is missing.
+def flag(request: Request, parameter: str, *, missing: bool = False) -> bool:
+    """A truth value from the query, or ``missing`` where it has none.
 
     Raises:
         BadRequest: it is neither ``true`` nor ``false``.
     """
-    text = request.query_params.get(parameter, "false")
+    text = request.query_params.get(parameter, str(missing).lower())
     if text not in ("true", "false"):
         raise BadRequest(f"'{parameter}' must be true or false, not '{text}'")
     return text == "true"

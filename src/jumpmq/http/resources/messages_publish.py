@@ -38,8 +38,9 @@ PAUSE = 0.05
 async def publish(request: Request) -> JSONResponse:
     """``POST /api/messages/{vhost}/publish``: publish the messages of an Arrow stream, answer when they are on disk.
 
-    The query is ``exchange=NAME`` or ``queue=NAME``, for rows that name none; ``persistent=true`` for rows without
-    properties; ``unroutable=drop``, or else a row that reaches no queue is a 400, and none of the rows is published.
+    The query is ``exchange=NAME`` or ``queue=NAME``, for rows that name none; ``persistent=false``, or else rows
+    without a delivery mode get delivery mode 2; ``unroutable=drop``, or else a row that reaches no queue is a 400, and
+    none of the rows is published.
     With ``undelivered-to=NAME`` such rows, and those that a full queue refuses, are published to that exchange.
     With ``writer=NAME&part=NAME&batch=N&first=N&rows=N&digest=TEXT`` a chunk that was published already is passed over:
     ``first`` rows of the batch come before it, ``rows`` are published after it. With ``attempt=TEXT`` that attempt must
@@ -75,7 +76,7 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
                 broker.writers.note(chunk)
         await broker.committed()
         return _answer(Published(), repeated=True)
-    persistent = requested.flag(request, "persistent")
+    persistent = requested.flag(request, "persistent", missing=True)
     batches = await asyncio.to_thread(read_batches, octets)
     found = messages_of(batches, query.get("exchange", ""), query.get("queue"), persistent=persistent)
     # As objects they hold the interpreter's lock: in a thread of their own they would hinder the others more.

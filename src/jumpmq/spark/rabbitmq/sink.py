@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.client import publish_frames
+from jumpmq.amqp.properties import persistent_unless_said
 from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import JumpMQError
@@ -24,8 +25,8 @@ WINDOW = 5_000
 AT_ONCE = 500
 """Messages that are sent in one go."""
 
-PERSISTENT, TRANSIENT = b"\x10\x00\x02", b"\x00\x00"
-"""Property lists: with delivery mode 2 only, and with nothing."""
+NO_PROPERTIES = b"\x00\x00"
+"""A property list with nothing."""
 
 Row = tuple[str, bytes, bytes, bytes]
 """Exchange, routing key, properties and body."""
@@ -106,7 +107,7 @@ class AMQPWriter:
 
     def _rows(self, batch: pa.RecordBatch) -> list[Row]:
         """Rows with what they are published by: their queue, their exchange, or what the options name."""
-        plain, nothing = PERSISTENT if self._options.persistent else TRANSIENT, [None] * len(batch)
+        persistent, nothing = self._options.persistent, [None] * len(batch)
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
         names = ("queue", "exchange", "routing_key", "properties", "body")
         rows = []
@@ -114,7 +115,8 @@ class AMQPWriter:
             target = queue if queue is not None or exchange is not None else self._options.queue
             where = exchange if exchange is not None else self._options.exchange or ""
             address = (where, key or b"") if target is None else ("", target.encode())
-            rows.append((*address, properties or plain, body))
+            said = properties or NO_PROPERTIES
+            rows.append((*address, persistent_unless_said(said) if persistent else said, body))
         return rows
 
 
