@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tests.broker.links import test_log_simulation as workers
-from tests.topology import test_cluster_log as nodes
-from tests.topology import test_linearizability as clients
-from tests.topology.schedules import Choice, Schedule, drawn, shortest
+from tests.nodes.log import test_cluster_log as nodes
+from tests.nodes.log import test_linearizability as clients
+from tests.nodes.log import test_log_simulation as workers
+from tests.nodes.log.schedules import Choice, Schedule, drawn, shortest
 
 MOST = 60
 """Steps of a schedule."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from jumpmq.broker import Broker, Config
-from jumpmq.broker.links.directory import FixedDirectory
+from jumpmq.nodes.transport.directory import FixedDirectory
 from jumpmq.topology import Change
 from jumpmq.topology.json_form import to_json
 

@@ -20,7 +20,7 @@ SPARK = "tests/spark/"
 APART = ("test_agreement.py", "test_amqp_sink.py", "test_connect.py", "test_docs.py", "test_rows.py", "test_routing.py")
 """Files of `SPARK` that start a Spark of their own, or none."""
 
-APIECE = ("tests/topology/test_schedules.py",)
+APIECE = ("tests/nodes/log/test_schedules.py",)
 """Files of which each test is a part."""
 
 LONG = (
@@ -30,7 +30,7 @@ LONG = (
     "tests/spark/test_connect.py",
     "tests/conformance/test_management_figures.py",
     "tests/cli/demo/test_demo.py",
-    "tests/topology/test_schedules.py",
+    "tests/nodes/log/test_schedules.py",
     "tests/http/site/test_views.py",
     "tests/http/site/test_actions.py",
     "tests/http/site/test_trouble.py",

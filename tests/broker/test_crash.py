@@ -10,10 +10,10 @@ from typing import Any
 
 import pika
 import pytest
-from tests.broker.links.test_enqueue import declare as declare_queue
-from tests.broker.links.test_enqueue import queue_of, with_channel
 from tests.broker.traffic import Consumer, Letter, Publisher, contents, key_of, kill_under, letter_of
 from tests.homes import config_of, in_loop, started, stopped
+from tests.nodes.messages.test_enqueue import declare as declare_queue
+from tests.nodes.messages.test_enqueue import queue_of, with_channel
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Content, Exchange, Queue, WireChannel, login
 

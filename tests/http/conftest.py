@@ -7,7 +7,7 @@ import contextlib
 import pika
 import pytest
 from tests.http.api import API
-from tests.http.running_homes import running_homes
+from tests.nodes.management.running_homes import running_homes
 
 import jumpmq
 

@@ -50,7 +50,7 @@ INTERVAL = 0.1
 PAUSE = (2.0, 9.0)
 """Seconds between two blows."""
 
-HOME = b"jumpmq.cli.worker"
+HOME = b"jumpmq.nodes.processes.worker"
 """In the command of one of several processes of a broker."""
 
 EMPTIED = 60.0

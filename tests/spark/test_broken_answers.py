@@ -82,7 +82,9 @@ def test_a_process_of_the_broker_that_is_down_is_waited_for(tmp_path: Path) -> N
                 publish(channel, name, [b"a", b"b"])
         client = Client(Broker(broker.http_url), met=True)
         workers = sorted(
-            pid for pid, parent, command in processes() if parent == os.getpid() and b"jumpmq.cli.worker" in command
+            pid
+            for pid, parent, command in processes()
+            if parent == os.getpid() and b"jumpmq.nodes.processes.worker" in command
         )
         os.kill(workers[-1], signal.SIGKILL)
         slices = [[name, 1, found["last_seq"]] for name, found in client.ranges(None, names).items()]

@@ -18,7 +18,7 @@ QUEUES = [f"q{number}" for number in range(4)]
 ROWS = 60_000
 KILLS = 5
 """The broker ends when a process ends six times soon after its start."""
-WORKER = b"jumpmq.cli.worker"
+WORKER = b"jumpmq.nodes.processes.worker"
 """In the command of a process of the broker."""
 
 

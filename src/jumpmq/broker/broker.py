@@ -60,11 +60,11 @@ from jumpmq.topology import Topology, changes, records
 from jumpmq.topology.definitions import QueueDefinition
 
 if TYPE_CHECKING:
-    from jumpmq.broker.cluster.member import Member
-    from jumpmq.broker.figures.merged import MergedFigures
-    from jumpmq.broker.links.directory import Directory
-    from jumpmq.broker.links.other_homes import OtherHomes
-    from jumpmq.broker.links.outbox import Outbox
+    from jumpmq.nodes.management.merged import MergedFigures
+    from jumpmq.nodes.membership.member import Member
+    from jumpmq.nodes.messages.outbox import Outbox
+    from jumpmq.nodes.other_homes import OtherHomes
+    from jumpmq.nodes.transport.directory import Directory
 
 log = logging.getLogger(__name__)
 
@@ -274,7 +274,7 @@ class Broker:
 
     async def _join_cluster(self, definitions: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
         try:
-            from jumpmq.broker.cluster.starting import enter  # here, so that a node alone does not load it
+            from jumpmq.nodes.membership.starting import enter  # here, so that a node alone does not load it
         except ModuleNotFoundError as error:
             raise BrokerError(f"a cluster needs {error.name}: pip install 'jumpmq[cluster]'") from None
 
@@ -287,7 +287,7 @@ class Broker:
         return definitions
 
     async def _find_other_homes(self, definitions: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
-        from jumpmq.broker.links.other_homes import OtherHomes  # here, so that a process alone does not load it
+        from jumpmq.nodes.other_homes import OtherHomes  # here, so that a process alone does not load it
 
         identity = _kept_identity(definitions)
         self.other_homes = OtherHomes(

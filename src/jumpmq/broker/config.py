@@ -44,7 +44,7 @@ class Config:
         tls_processes: processes beside the broker's own that do TLS for clients of AMQP; 0 has it do so itself.
         tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
         data_dir: where durable things are kept; None keeps everything in memory.
-        workers: processes that serve it, each with a part of the queues; see :mod:`jumpmq.cli.workers`.
+        workers: processes that serve it, each with a part of the queues; see :mod:`jumpmq.nodes.processes.workers`.
         worker: number of this process among those of its node, from 1 on.
         home: number of the home that this process serves, from 1 on; in a cluster it is given when that is joined.
         homes: how many the node has, each with a process and a data directory of its own.

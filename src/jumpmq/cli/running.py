@@ -60,7 +60,7 @@ def running(*, tls: bool = False, process: bool = False, workers: int = 1, **con
 
 
 def _serving_workers(config: Config, count: int) -> AbstractAsyncContextManager[Any]:
-    from jumpmq.cli.workers import serving_workers
+    from jumpmq.nodes.processes.workers import serving_workers
 
     return serving_workers(config, count)
 

@@ -27,7 +27,7 @@ from jumpmq.cli.supervisor import notify
 from jumpmq.queues.memory import MemoryAccount
 
 if TYPE_CHECKING:
-    from jumpmq.cli.workers import SeveralControl
+    from jumpmq.nodes.processes.workers import SeveralControl
 
 MAX_FILES = 1 << 20
 """Open files that are asked for where the system sets no limit."""
@@ -157,7 +157,7 @@ def end_at_once(reason: str) -> None:
 def _serving(config: Config, stop: Callable[[], None]) -> AbstractAsyncContextManager[Control | SeveralControl]:
     if max(config.workers, homes_in(config.data_dir)) == 1:
         return serving(config, stop, end_at_once)
-    from jumpmq.cli.workers import serving_workers  # here, so that a process alone does not load it
+    from jumpmq.nodes.processes.workers import serving_workers  # here, so that a process alone does not load it
 
     return serving_workers(config, config.workers, stop, end_at_once)
 

@@ -102,14 +102,14 @@ async def serving(
 @asynccontextmanager
 async def _managed(broker: Broker, stop: Callable[[], None] | None) -> AsyncIterator[None]:
     if broker.is_clustered:
-        from jumpmq.http.homes.management import managed_node  # here, so that a node alone does not load it
+        from jumpmq.nodes.management.management import managed_node  # here, so that a node alone does not load it
 
         async with managed_node(broker, stop):
             yield
         return
     if broker.config.homes > 1:
-        from jumpmq.http.homes.directory import HomesDirectory  # here, so that a process alone does not load it
-        from jumpmq.http.homes.management import managed
+        from jumpmq.nodes.management.directory import HomesDirectory  # here, so that a process alone does not load it
+        from jumpmq.nodes.management.management import managed
 
         async with managed(broker, HomesDirectory.of(broker.config), stop):
             yield

@@ -69,8 +69,8 @@ from jumpmq.http.site import cli, files, session
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
-    from jumpmq.http.homes.passing import Elsewhere
     from jumpmq.http.observed import Observed
+    from jumpmq.nodes.management.passing import Elsewhere
 
 
 API = (

@@ -14,8 +14,8 @@ from jumpmq.http.arriving import Arriving
 from jumpmq.http.observed import Observed
 
 if TYPE_CHECKING:
-    from jumpmq.http.homes.passing import Elsewhere
     from jumpmq.http.serving import Server
+    from jumpmq.nodes.management.passing import Elsewhere
 
 log = logging.getLogger(__name__)
 

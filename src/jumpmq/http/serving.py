@@ -17,7 +17,7 @@ from jumpmq.http.observed import Observed
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
 
 if TYPE_CHECKING:
-    from jumpmq.http.homes.passing import Elsewhere
+    from jumpmq.nodes.management.passing import Elsewhere
 
 
 def server(

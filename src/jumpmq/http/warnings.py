@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from jumpmq.broker.figures.moves import MoveFigures
 from jumpmq.broker.figures.values import HomeState, NodeFigures, QueueFigures
-from jumpmq.broker.links.figures import MoveFigures
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.incidents import by_cause

@@ -2,7 +2,7 @@
 
 A proposal waits for those before it, some of which may take effect in steps with others served between. The asker
 gets a :class:`Pending`, which is decided at once where nothing is before it and it takes few steps, and else calls back
-once. The order is that in which this process asks; with several processes that of :mod:`~jumpmq.topology.common_log`.
+once. The order is that in which this process asks; with several processes that of :mod:`~jumpmq.topology.log`.
 """
 
 import logging

@@ -22,13 +22,13 @@ from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.common_log import ANYWHERE, CommonLog
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import HOME_BITS, QueueDefinition, home_of
 from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.fences import Fences
 from jumpmq.topology.holdings import Holdings
+from jumpmq.topology.log import ANYWHERE, CommonLog
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.proposals import THE_BROKER, Asker, Later, Pending, Proposals
 from jumpmq.topology.sharding import Sharding

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.broker.links.test_enqueue import bodies, declare
 from tests.homes import homes, in_loop
+from tests.nodes.messages.test_enqueue import bodies, declare
 from tests.wire import login
 
 

@@ -6,11 +6,11 @@ import pika
 import pytest
 from tests.homes import NODES
 from tests.http.api import API, publish
-from tests.http.running_homes import running_nodes
 from tests.http.site.conftest import Site
+from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import PATIENCE, until
 
-from jumpmq.broker.links import stream_moves
+from jumpmq.nodes.moves import stream_moves
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a channel does at the homes of queues that are not here, see :mod:`jumpmq.broker.links.remote_channels`."""
+"""What a channel does at the homes of queues that are not here, see :mod:`jumpmq.nodes.channels.remote_channels`."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

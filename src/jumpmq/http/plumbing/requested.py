@@ -24,8 +24,8 @@ from jumpmq.http.schema.shapes import MAX_NAME, Shape
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
     from jumpmq.broker.figures.home import HomeFigures
-    from jumpmq.broker.figures.merged import MergedFigures
-    from jumpmq.http.homes.passing import Elsewhere
+    from jumpmq.nodes.management.merged import MergedFigures
+    from jumpmq.nodes.management.passing import Elsewhere
     from jumpmq.queues import Queue
     from jumpmq.topology import Exchange, User, VirtualHost
     from jumpmq.topology.definitions import QueueDefinition

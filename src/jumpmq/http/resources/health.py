@@ -27,7 +27,7 @@ from jumpmq.topology import DeclareQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker.figures.home import HomeFigures
-    from jumpmq.broker.figures.merged import MergedFigures
+    from jumpmq.nodes.management.merged import MergedFigures
 
 ALIVENESS_QUEUE = "aliveness-test"
 AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})

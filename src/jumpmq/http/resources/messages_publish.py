@@ -27,7 +27,7 @@ from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
-    from jumpmq.broker.links.outbox import Forwarding
+    from jumpmq.nodes.messages.outbox import Forwarding
 
 MAX_WRITER = 255
 

@@ -19,7 +19,6 @@ from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, S
 from jumpmq.broker.bulk.with_bodies import with_bodies
 from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.routing.bound_queues import bound_queues
-from jumpmq.http.homes import sessions
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import sees_all
 from jumpmq.http.plumbing.arrow import COLUMNS
@@ -28,11 +27,12 @@ from jumpmq.http.plumbing.changing import check_permission, may_read
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Refused
 from jumpmq.http.resources.queue_messages import MAX_QUEUES, slices_of
+from jumpmq.nodes.management import sessions
 from jumpmq.queues.reservations import OWNED, Reservations
 from jumpmq.topology import VirtualHost
 
 if TYPE_CHECKING:
-    from jumpmq.http.homes.passing import Elsewhere
+    from jumpmq.nodes.management.passing import Elsewhere
 
 MAX_LEASE = 86400.0
 

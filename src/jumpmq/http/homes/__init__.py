@@ -1,7 +1,0 @@
-"""The management port over several homes: one of them answers, and asks the others.
-
-Each home has a listener of its own on a Unix socket, for the others alone (:mod:`~jumpmq.http.homes.listener`). The
-one that answers asks them for figures (:mod:`~jumpmq.http.homes.asking`), which
-:class:`~jumpmq.broker.figures.merged.MergedFigures` puts together, and passes them requests for what is in one queue
-(:mod:`~jumpmq.http.homes.passing`). Where there is one home nothing of this is loaded.
-"""

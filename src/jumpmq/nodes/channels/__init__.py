@@ -1,0 +1,1 @@
+"""Channels whose queues are at other homes."""

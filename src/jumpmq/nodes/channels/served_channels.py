@@ -1,0 +1,309 @@
+"""The home's side of remote channels: each is a channel for a client of another home, whose rights are judged there."""
+
+import asyncio
+import json
+import logging
+from collections import deque
+from typing import Any, cast
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import AMQPError, InternalError
+from jumpmq.amqp.frames import encode_content, encode_frame
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel import settling
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.services import ChannelServices
+from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.memory.charges import Charges
+from jumpmq.broker.security.accounts import Principal
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.security.tokens import heard
+from jumpmq.broker.security.user_limits import UserLimits
+from jumpmq.broker.telemetry.churn import Churn
+from jumpmq.nodes.channels.channel_records import (
+    ASKED,
+    CLOSE,
+    CODE,
+    CREDIT,
+    FRAME_REFUSAL,
+    FRAMES,
+    METHOD,
+    NUMBER,
+    OPEN,
+    PREFETCH,
+    SETTLE,
+    SETTLED,
+    TWO,
+)
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.windows import Window
+from jumpmq.queues.memory import MemoryAccount
+from jumpmq.topology import Asker
+from jumpmq.topology.bindings import Kind
+from jumpmq.topology.changes import Change
+from jumpmq.topology.tally import Tally
+from jumpmq.topology.users import Operation
+
+log = logging.getLogger(__name__)
+
+SETTLEMENTS = [settling.acknowledge, settling.reject, settling.requeue]
+"""What becomes of deliveries, in the order of the outcomes of :mod:`remote_channels`."""
+
+UNNUMBERED = 1 << 62
+"""Stands for the commit of this turn, before it has a number."""
+
+
+class _Judged:
+    """Refuses nothing: what a client may do was judged at its own home."""
+
+    def require_change(self, user: Principal, change: Change) -> None:
+        pass
+
+    def require_consumer(self, user: Principal) -> None:
+        pass
+
+
+class _Served:
+    """A remote channel's client. Implements :class:`~jumpmq.broker.channel.client.ChannelClient`."""
+
+    frame_max = 1 << 30
+    wants_cancel_notice = True
+
+    def __init__(
+        self, link: Link, services: ChannelServices, memory: MemoryAccount, opened: Any, window: Window
+    ) -> None:
+        self.name: str = opened["name"]
+        self.user = _principal(opened)
+        self.peer_host, self.peer_port = opened["peer"]
+        self.identity: str = opened["identity"]
+        self.node: str = opened["node"]
+        self.provided_name: str | None = opened["provided_name"]
+        self.vhost = services.topology.vhosts[opened["vhost"]]
+        self.charges = Charges(memory)
+        self.asker = Asker(self.user.name, self.name, self.peer_host)
+        self.channel = Channel(self, opened["channel"], services)
+        self.channel.consumer_max = None
+        self._link = link  # to the client's home
+        self._number = NUMBER.pack(opened["number"])
+        self._turns = services.turns  # those of the broker
+        self._out: list[bytes | memoryview] = []  # frames
+        self._window = window  # of all channels of the client
+        window.enter(self)
+        self._deferred_until = 0  # the commit that they wait for
+        self._waiting: Waiting | None = None  # what the method waits for that is being acted on
+        self._rest: deque[tuple[int, bytes]] = deque()  # records behind it
+
+    # --- what its home asks ---
+
+    def take(self, kind: int, payload: bytes) -> None:
+        """Act on a record, or later."""
+        if self._waiting is not None:
+            self._rest.append((kind, payload))
+        elif kind == METHOD:
+            self._ask(payload)
+        else:
+            self._settle(payload)
+
+    def _ask(self, payload: bytes) -> None:
+        channel = self.channel
+        _, channel.consumer_prefetch, channel.prefetch = ASKED.unpack_from(payload)
+        method = m.decode(payload[ASKED.size :])
+        self._act(lambda: channel.receive(method))
+
+    def _act(self, act: Any) -> None:
+        try:
+            waiting = act()
+        except AMQPError as error:
+            self._refuse(error)
+        except Exception:
+            log.exception("remote channel of %s: unexpected error", self.name)
+            self._refuse(InternalError("unexpected error; see the broker's log"))
+        else:
+            if waiting is not None:
+                self._waiting = waiting
+                waiting.on_end(lambda: asyncio.get_running_loop().call_soon(self._go_on, waiting))
+
+    def _go_on(self, waiting: Waiting) -> None:
+        if self._waiting is not waiting or self.channel.closed:
+            return
+        self._waiting = None
+        with self._turns.turn():
+            self._act(waiting.go_on)
+            while self._rest and self._waiting is None:
+                self.take(*self._rest.popleft())
+
+    def _refuse(self, error: AMQPError) -> None:
+        refusal = CODE.pack(error.code) + error.text.encode("utf-8", "surrogateescape")
+        self._gather([encode_frame(FRAME_REFUSAL, 0, refusal)])
+
+    def _settle(self, payload: bytes) -> None:
+        _, outcome = SETTLED.unpack_from(payload)
+        channel = self.channel
+        SETTLEMENTS[outcome](channel, channel.unacknowledged.claim_packed(payload, SETTLED.size))
+
+    @property
+    def congested(self) -> bool:
+        """Whether the client reads too slowly for more deliveries."""
+        return self._window.congested
+
+    def serve(self) -> None:
+        """There is room for deliveries."""
+        self.channel.serve()
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """The prefetch of the whole channel."""
+        self.channel.prefetch = prefetch
+        self.channel.serve()
+
+    def credit(self, octets: int) -> None:
+        """So many octets of frames have gone on to the client."""
+        self._window.credit(self, octets)
+
+    def close(self) -> bool:
+        """The client's channel is closed, or its home is down; returns whether it was the client's last one."""
+        self.channel.tally = Tally()  # its home counts
+        self.channel.close()
+        self.charges.release()
+        self._out.clear()
+        return self._window.leave(self)
+
+    # --- what the channel asks ---
+
+    def leave_queues(self) -> None:
+        """They are at the client's home."""
+
+    def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
+        """It was judged."""
+
+    def send(self, channel: int, method: m.Method) -> None:
+        """Send a method when the current work is done."""
+        self._gather([method.frame(channel)])
+
+    def send_content(self, channel: int, method: m.Method, message: Message) -> None:
+        """Send a method with a content when the current work is done."""
+        content = encode_content(message, channel, self.frame_max, count_first=True)
+        self._gather([method.frame(channel), *content])
+
+    def send_deliveries(self, buffers: list[bytes | memoryview]) -> None:
+        """Send deliveries when the current work is done."""
+        self._gather(buffers)
+
+    def relay_deliveries(self, frames: memoryview) -> None:
+        """The same of deliveries that came from another home."""
+        self._gather([bytes(frames)])
+
+    def _gather(self, buffers: list[bytes | memoryview]) -> None:
+        self._out += buffers
+        self._window.send(self, sum(map(len, buffers)))
+        self._turns.write_soon(self)
+
+    def defer_answers(self) -> None:
+        """What is answered leaves when all that was changed is on disk."""
+        if self._turns.defer(self):
+            self._deferred_until = UNNUMBERED
+
+    # --- what turns ask ---
+
+    def write(self) -> None:
+        """Send what there is to send."""
+        if self._out and not self._deferred_until:
+            self._link.send(FRAMES, self._number, *self._out)
+            self._window.send(self, len(self._number))
+            self._out.clear()
+
+    def defer_until(self, commit: int) -> None:
+        """Send nothing before this commit is complete."""
+        self._deferred_until = commit
+
+    def send_deferred(self, completed: int) -> bool:
+        """This commit is complete; returns whether everything may be sent now."""
+        if completed < self._deferred_until:
+            return False
+        self._deferred_until = 0
+        return True
+
+    def wait_for_disk(self, behind: bool) -> None:
+        """A link is always read."""
+
+    def wait_for_home(self, behind: bool) -> None:
+        """The same."""
+
+
+def _principal(opened: Any) -> Principal:
+    """The client's user, with what a token allows it."""
+    return heard(opened["user"], opened["scopes"], opened["until"])
+
+
+class ServedChannels:
+    """The channels that this process serves for clients of other homes."""
+
+    def __init__(self, links: Links) -> None:
+        self._services: ChannelServices | None = None  # None before there is something to serve
+        self._memory: MemoryAccount  # what they hold is charged to it
+        self._served: dict[tuple[int, int], _Served] = {}  # by home and number
+        self._windows: dict[tuple[int, str], Window] = {}  # by home and the client's identity
+        self._links = links
+        links.handlers[OPEN] = self._open
+        links.handlers[METHOD] = lambda link, payload: self._take(link, METHOD, payload)
+        links.handlers[SETTLE] = lambda link, payload: self._take(link, SETTLE, payload)
+        links.handlers[PREFETCH] = self._set_prefetch
+        links.handlers[CREDIT] = self._credit
+        links.handlers[CLOSE] = self._close
+        links.on_down.append(self._down)
+
+    def serve(self, services: ChannelServices, memory: MemoryAccount) -> None:
+        """The queues are there from now on."""
+        judged = _Judged()
+        self._services = ChannelServices(
+            config=services.config,
+            topology=services.topology,
+            turns=services.turns,
+            upkeep=services.upkeep,
+            authorization=cast("Authorization", judged),
+            user_limits=cast("UserLimits", judged),
+            churn=Churn(),
+            groups=services.groups,
+            spans=None,
+        )
+        self._memory = memory
+
+    def channels(self) -> list[Channel]:
+        """All of them."""
+        return [served.channel for served in self._served.values()]
+
+    def _open(self, link: Link, payload: memoryview) -> None:
+        opened = json.loads(bytes(payload))
+        if self._services is not None and opened["vhost"] in self._services.topology.vhosts:
+            window = self._windows.setdefault((link.peer, opened["identity"]), Window())
+            served = _Served(link, self._services, self._memory, opened, window)
+            self._served[link.peer, opened["number"]] = served
+
+    def _take(self, link: Link, kind: int, payload: memoryview) -> None:
+        served = self._served.get((link.peer, NUMBER.unpack_from(payload)[0]))
+        if served is not None:
+            served.take(kind, bytes(payload))
+        elif kind == METHOD:
+            text = CODE.pack(InternalError.code) + b"the home of the queue is not ready"
+            link.send(FRAMES, bytes(payload[: NUMBER.size]), encode_frame(FRAME_REFUSAL, 0, text))
+
+    def _set_prefetch(self, link: Link, payload: memoryview) -> None:
+        number, prefetch = TWO.unpack_from(payload)
+        if (served := self._served.get((link.peer, number))) is not None:
+            served.set_prefetch(prefetch)
+
+    def _credit(self, link: Link, payload: memoryview) -> None:
+        number, octets = TWO.unpack_from(payload)
+        if (served := self._served.get((link.peer, number))) is not None:
+            served.credit(octets)
+
+    def _close(self, link: Link, payload: memoryview) -> None:
+        served = self._served.pop((link.peer, NUMBER.unpack_from(payload)[0]), None)
+        if served is not None and served.close():
+            del self._windows[link.peer, served.identity]
+
+    def _down(self, link: Link) -> None:
+        for place in [place for place in self._windows if place[0] == link.peer]:
+            self._windows.pop(place).abandon()
+        for key in [key for key in self._served if key[0] == link.peer]:
+            self._served.pop(key).close()

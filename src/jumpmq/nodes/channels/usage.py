@@ -1,0 +1,80 @@
+"""What limited users and virtual hosts have open, told from home to home: their limits hold for all homes together.
+
+A home tells at the end of the turn in which something limited was opened, and else as it changes, a few times a second;
+so also how many messages its limited users have published, which count at all homes.
+Who opens at two homes within the same millisecond may so have one more than the limit.
+"""
+
+import asyncio
+import json
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.security.user_limits import Usage, UserLimits
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+
+USAGE = 32
+"""The kind of these records."""
+
+INTERVAL = 0.2
+"""Seconds between two looks at what was closed."""
+
+
+class UsageLinks:
+    """Tells all other homes, and hears from them."""
+
+    def __init__(self, links: Links, turns: Turns) -> None:
+        self._links = links  # one to each home
+        self._turns = turns  # those of the broker
+        self._limits: UserLimits | None = None  # counts what is open here
+        self._heard: dict[int, Usage] = {}  # by home
+        self._told: Usage = {}  # what the others know
+        self._soon: asyncio.Handle | None = None  # the next time that is told
+        self._later: asyncio.TimerHandle | None = None  # the next look
+        links.handlers[USAGE] = self._hear
+        links.on_up.append(self._greet)
+        links.on_down.append(self._forget)
+
+    def serve(self, limits: UserLimits) -> None:
+        """Clients may come from now on."""
+        self._limits = limits
+        limits.elsewhere = self._heard
+        limits.on_use = self._tell_soon
+        self._look()
+
+    def stop(self) -> None:
+        """Tell no more."""
+        for handle in (self._soon, self._later):
+            if handle is not None:
+                handle.cancel()
+
+    def _look(self) -> None:
+        self._tell()
+        self._later = asyncio.get_running_loop().call_later(INTERVAL, self._look)
+
+    def _tell_soon(self) -> None:
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._soon = None
+        usage = self._limits.usage() if self._limits is not None else {}
+        if usage != self._told:
+            self._told = usage
+            with self._turns.turn():
+                for home in self._links.homes:
+                    if (link := self._links.to(home)) is not None:
+                        self._greet(link)
+
+    def _greet(self, link: Link) -> None:
+        link.send(USAGE, json.dumps(self._told).encode())
+
+    def _forget(self, link: Link) -> None:
+        self._heard.pop(link.peer, None)
+
+    def _hear(self, link: Link, payload: memoryview) -> None:
+        usage = json.loads(bytes(payload))
+        before = self._heard.get(link.peer, usage)
+        self._heard[link.peer] = usage
+        if self._limits is not None:
+            self._limits.published_elsewhere(before, usage)

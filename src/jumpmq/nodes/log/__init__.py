@@ -1,0 +1,1 @@
+"""The log of definitions, where several homes share one."""

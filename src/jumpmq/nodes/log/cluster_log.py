@@ -1,0 +1,310 @@
+"""The log of changes of a cluster, which no home orders: each appends to it, and all apply what is in it.
+
+The log is kept by a *metadata store* outside. An entry holds the changes that one home has asked for together; it is
+appended where the log ends, or not at all, and a home that was too late appends behind what others have appended. What
+becomes of a change, accepted or refused, is decided when it is applied: the state before it is the same everywhere, and
+so is the outcome. Who has asked is told when all homes whose links are up have applied the entry, or after a while
+without the slow ones.
+
+The last change that a home has applied is recorded in the commit of its effect, as a number: that of the entry before
+it times 1,024, and its place in its own entry from 1 on; the last of an entry has the next multiple. So a home that
+restarts goes on in the middle of an entry.
+
+Nothing here knows of sockets, disks or the clock: the store, and the ways to other homes, are at the callers'.
+"""
+
+import json
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed
+from jumpmq.nodes.log.common_log import DIGESTS, Deciding
+from jumpmq.topology.changes import Change, DeclareQueue, HomeDown
+from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
+from jumpmq.topology.log import ANYWHERE
+from jumpmq.topology.proposals import Asker, Pending
+
+log = logging.getLogger(__name__)
+
+PLACE_BITS = 10
+"""Bits of a change's number that are its place in its entry."""
+
+MOST_CHANGES = (1 << PLACE_BITS) - 1
+"""Changes of an entry at most."""
+
+MOST_OCTETS = 1 << 20
+"""Octets of an entry's changes at most, so of one change: etcd takes requests of 1.5 MiB."""
+
+STANDS_STILL = "the metadata store operation timed out: etcd is down, inaccessible, or has no quorum"
+"""Why a change is refused while no change can be made; RabbitMQ 4's words, and what they mean here."""
+
+Entry = dict[str, Any]
+"""An entry; it has a JSON form. ``id`` tells it from all others, ``home`` has asked for its ``changes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked for here.
+
+    Attributes:
+        pending: is told.
+        text: the change and who asked, in JSON.
+        home: where the queue will be that is to be declared; None where none is.
+        down: the home that is taken for dead; None where none is.
+    """
+
+    pending: Pending
+    text: str
+    home: int | None
+    down: int | None
+
+
+class ClusterLog:
+    """The log, as one home knows it.
+
+    Args:
+        topology: where entries take effect.
+        home: the number of this home.
+        boot: tells this run of the process from all others.
+        joined: the homes where queues may be, without this one.
+        digest: that of all definitions, as they are now.
+
+    Attributes:
+        entry: the number of the last entry that came, which may not be applied yet.
+        awaited: the homes for which answers wait; the same, unless set.
+        on_ask: called when there is something to append.
+        on_applied: called when an entry has been applied, with its number and the home that has asked for it.
+        digests: those after the last :data:`DIGESTS` entries, by number.
+        on_forgotten: called with a sentence when others have forgotten this node; nothing is applied any more.
+    """
+
+    def __init__(
+        self,
+        topology: Deciding,
+        home: int,
+        boot: str,
+        joined: Callable[[], Collection[int]],
+        digest: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.entry = topology.applied >> PLACE_BITS
+        self.awaited = joined
+        self.on_ask: Callable[[], None] = lambda: None
+        self.on_applied: Callable[[int, int], None] = lambda entry, home: None
+        self.on_forgotten: Callable[[str], None] = log.critical
+        self._topology = topology  # where entries take effect
+        self._home = home  # the number of this one
+        self._boot = boot  # makes entries' ids different in each run
+        self._joined = joined  # the other homes where queues may be
+        self._digest = digest  # of all definitions
+        self.digests: dict[int, int] = {}
+        self._count = 0  # of entries that this run has asked for
+        self._unsent: deque[_Asked] = deque()  # what is in no entry yet
+        self._sent: tuple[Entry, list[_Asked]] | None = None  # the entry that is to be appended
+        self._coming: Counter[int] = Counter()  # queues that are asked for and not declared yet, by home
+        self._waiting: deque[tuple[int, list[Callable[[], None]]]] = deque()  # who waits for all homes, by entry
+        self._applied: dict[int, int] = {}  # the last entry that other homes have said they have applied
+        self._stands_still = False  # whether nothing can be appended, for too long already
+        self._is_forgotten = False  # whether others have forgotten this node
+
+    @property
+    def applied(self) -> int:
+        """The last entry that was applied here, as a whole."""
+        return self._topology.applied >> PLACE_BITS
+
+    # --- asking ---
+
+    def propose(self, pending: Pending) -> None:
+        """See :meth:`~jumpmq.topology.log.CommonLog.propose`. It waits for etcd; see :meth:`stand_still`."""
+        if self._stands_still and pending.limited:
+            pending.refuse(MetadataTimeout(STANDS_STILL))
+            return
+        try:
+            self._topology.refuse_own_end(pending.change)
+        except AMQPError as error:
+            pending.refuse(error)
+            return
+        change = self._with_home(pending.change)
+        text = json.dumps([change_to_json(change), to_json(pending.asker)], separators=(",", ":"))
+        if len(text) > MOST_OCTETS:
+            pending.refuse(
+                PreconditionFailed(f"a definition of {len(text)} octets: {MOST_OCTETS} at most in a cluster")
+            )
+            return
+        home = change.definition.home if isinstance(change, DeclareQueue) else None
+        if home is not None:
+            self._coming[home] += 1
+        down = change.home if isinstance(change, HomeDown) else None
+        self._unsent.append(_Asked(pending, text, home, down))
+        self.on_ask()
+
+    def _with_home(self, change: Change) -> Change:
+        """A queue that may be anywhere is where the fewest are: the asker chooses."""
+        if not isinstance(change, DeclareQueue) or change.definition.home != ANYWHERE:
+            return change
+        queues = self._topology.holdings.queues_by_home
+        up = {self._home, *self._joined()}
+        home = min(sorted(up - self._topology.left or up), key=lambda number: queues[number] + self._coming[number])
+        return replace(change, definition=replace(change.definition, home=home))
+
+    def placed(self, change: Change) -> Change:
+        """See :meth:`~jumpmq.topology.log.CommonLog.placed`."""
+        return change
+
+    def note(self, pending: Pending) -> None:
+        """See :meth:`~jumpmq.topology.log.CommonLog.note`."""
+
+    def to_append(self) -> Entry | None:
+        """The entry that is to be appended next: the same until it has come; None where nothing is asked for."""
+        if self._sent is None and self._unsent:
+            asked = self._next_asked()
+            self._count += 1
+            changes = [json.loads(one.text) for one in asked]
+            self._sent = {"id": f"{self._boot}.{self._count}", "home": self._home, "changes": changes}, asked
+        return None if self._sent is None else self._sent[0]
+
+    def _next_asked(self) -> list[_Asked]:
+        """What one entry holds; that a home is dead has an entry of its own, as it may be withdrawn."""
+        asked, octets = [self._unsent.popleft()], 0
+        while self._unsent and len(asked) < MOST_CHANGES:
+            octets += len(asked[-1].text)
+            is_alone = asked[0].down is not None or self._unsent[0].down is not None
+            if is_alone or octets + len(self._unsent[0].text) > MOST_OCTETS:
+                break
+            asked.append(self._unsent.popleft())
+        return asked
+
+    @property
+    def taken_for_dead(self) -> int | None:
+        """The home that the entry of :meth:`to_append` takes for dead, which must not live when it is appended; None
+        where the entry takes none for dead."""
+        return None if self._sent is None else self._sent[1][0].down
+
+    def withdraw(self) -> None:
+        """The home that the entry of :meth:`to_append` takes for dead lives: the entry is not to be appended."""
+        assert self._sent is not None
+        (asked,), self._sent = self._sent[1], None
+        asked.pending.refuse(PreconditionFailed(f"home {asked.down} lives"))
+
+    def stand_still(self) -> None:
+        """Nothing can be appended for too long: refuse those who wait for a limited time, until :meth:`go_on`.
+
+        What they have asked for is appended all the same later, as it may have been already.
+        """
+        self._stands_still = True
+        for asked in [*self._unsent, *(self._sent[1] if self._sent is not None else ())]:
+            if asked.pending.limited:
+                asked.pending.refuse(MetadataTimeout(STANDS_STILL))
+
+    def go_on(self) -> None:
+        """Entries can be appended again."""
+        self._stands_still = False
+
+    # --- applying ---
+
+    def receive(self, number: int, entry: Entry) -> None:
+        """An entry is in the log. Those that were received before are not looked at again.
+
+        Raises:
+            ValueError: it is not the next one.
+            ValueError, LookupError, TypeError: it cannot be read; nothing of it is applied, and it is still the next.
+        """
+        if number <= self.entry or self._is_forgotten:
+            return
+        if number != self.entry + 1:
+            raise ValueError(f"entry {number} of the log came after {self.entry}")
+        begun = self._topology.applied if self._topology.applied >> PLACE_BITS == self.entry else 0
+        skipped = begun & MOST_CHANGES  # applied before a restart
+        changes = [Pending(change_from_json(change), Asker(**asker)) for change, asker in entry["changes"]]
+        asker = int(entry["home"])
+        self.entry = number
+        asked: list[_Asked | None] = [None] * len(changes)
+        if self._sent is not None and self._sent[0]["id"] == entry["id"]:
+            asked, self._sent = list(self._sent[1]), None
+        outcomes: list[Callable[[], None]] = []
+        for place, decided in enumerate(changes, 1):
+            if place <= skipped:
+                continue
+            if not self._is_for_this_node(decided.change):
+                return
+            is_last = place == len(changes)
+            decided.number = number << PLACE_BITS if is_last else (number - 1) << PLACE_BITS | place
+            self._topology.decide(decided)
+            decided.then(self._deciding(decided, asked[place - 1], outcomes))
+            if is_last:
+                decided.then(self._ending(number, asker, outcomes))
+
+    def _is_for_this_node(self, change: Change) -> bool:
+        try:
+            self._topology.refuse_own_end(change)
+        except AMQPError as error:
+            self._is_forgotten = True
+            self.on_forgotten(error.text)
+            return False
+        return True
+
+    def _deciding(
+        self, decided: Pending, asked: _Asked | None, outcomes: list[Callable[[], None]]
+    ) -> Callable[[], None]:
+        def known() -> None:
+            if asked is not None:
+                if asked.home is not None:
+                    self._coming[asked.home] -= 1
+                outcomes.append(lambda: _answer(asked.pending, decided))
+
+        return known
+
+    def _ending(self, number: int, home: int, outcomes: list[Callable[[], None]]) -> Callable[[], None]:
+        def known() -> None:
+            self.digests[number] = self._digest()
+            self.digests.pop(number - DIGESTS, None)
+            if outcomes:
+                self._waiting.append((number, outcomes))
+            self.on_applied(number, home)
+            self.look()
+
+        return known
+
+    # --- other homes ---
+
+    def others_applied(self, home: int, number: int) -> None:
+        """Another home says which entry it has applied last; what comes late does not set it back."""
+        self._applied[home] = max(number, self._applied.get(home, 0))
+        self.look()
+
+    def left(self, home: int) -> None:
+        """The link to another home is down: it is waited for no longer, and may be set back when it comes again."""
+        self._applied.pop(home, None)
+        self.look()
+
+    @property
+    def unanswered(self) -> list[int]:
+        """The entries of this home that have been applied here, and not by all that are waited for."""
+        return [number for number, _ in self._waiting]
+
+    @property
+    def behind(self) -> list[int]:
+        """The homes for which the first of these waits."""
+        return [home for home in self.awaited() if self._waiting and self._applied.get(home, 0) < self._waiting[0][0]]
+
+    def look(self) -> None:
+        """Answer those whose entries have been applied by all homes that are waited for."""
+        least = min((self._applied.get(home, 0) for home in self.awaited()), default=self.entry)
+        self.answer_to(least)
+
+    def answer_to(self, number: int) -> None:
+        """Answer those who wait for these entries, up to a last one."""
+        while self._waiting and self._waiting[0][0] <= number:
+            for answer in self._waiting.popleft()[1]:
+                answer()
+
+
+def _answer(pending: Pending, decided: Pending) -> None:
+    try:
+        decided.result()
+    except Exception as error:
+        pending.refuse(error)
+    else:
+        pending.accept(decided.effects)

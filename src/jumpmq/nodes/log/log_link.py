@@ -1,0 +1,236 @@
+"""The common log over links: at the first home its other end is :class:`First`, at the others :class:`Follower`.
+
+A follower says what it has applied when its link is up. It is sent the definitions, if it has none, and then what came
+after; when it has applied that, it asks for changes.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.errors import BrokerError
+from jumpmq.nodes.log.common_log import FIRST, Entry, First, Follower, Message, Record
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.store.changes import json_text
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 10.0
+"""Seconds without the first home after which clients are told that definitions cannot be changed."""
+
+LOG = 2
+"""Kind of the records about the log: a JSON array of messages."""
+
+
+class OnDisk:
+    """Calls back when what was changed is on disk; many at once where they come together.
+
+    Args:
+        turns: those of the broker.
+    """
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns  # wait for the disk
+        self._waiting: list[Callable[[], None]] = []  # who is called next
+        self._task: asyncio.Task[None] | None = None  # waits for them
+
+    def __call__(self, then: Callable[[], None]) -> None:
+        self._waiting.append(then)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._call())
+
+    async def _call(self) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                await self._turns.committed()
+                with self._turns.turn():
+                    for then in waiting:
+                        then()
+        finally:
+            self._task = None
+
+    async def stop(self) -> None:
+        """Call nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+
+class _LogPort:
+    """The way to another home on a link."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def send_log(self, message: Message) -> None:
+        text = message.text if isinstance(message, Entry) else json_text(message)
+        self._link.send_part(LOG, text.encode())
+
+
+def serve_log(links: Links, first: First) -> None:
+    """Have the first home's log speak with those of the other homes."""
+
+    def receive(link: Link, payload: memoryview) -> None:
+        for message in json.loads(bytes(payload)):
+            if message["do"] == "join":
+                port = _LogPort(link)
+                why = first.join(link.peer, port, message["applied"], message["has"], message["identity"])
+                if why is not None:
+                    port.send_log({"do": "unwelcome", "why": why})
+            else:
+                first.receive(link.peer, message)
+
+    links.handlers[LOG] = receive
+    links.on_down.append(lambda link: first.leave(link.peer))
+
+
+class FollowedLog:
+    """The first home's log, as another home hears of it.
+
+    Args:
+        links: one of them leads to the first home.
+        turns: those of the broker.
+        identity: of the broker, as this home has noted it; None where it has never been part of one.
+        applied: the last entry that this home has on disk; None where it has no definitions.
+        on_failure: called with a sentence when this home can no longer be part of the broker.
+
+    Attributes:
+        identity: of the broker.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        turns: Turns,
+        identity: str | None,
+        applied: int | None,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self.identity = identity
+        self._links = links  # one leads to the first home
+        self._turns = turns  # those of the broker
+        self._applied = applied  # what it has, before it follows
+        self._on_failure = on_failure  # ends the process
+        self._records: list[Record] = []  # the definitions that were sent
+        self._early: list[Message] = []  # entries that came before it followed
+        self._follower: Follower | None = None  # applies entries
+        self._applied_here: Callable[[], int] = lambda: 0  # the last entry that is applied
+        self._target: int | None = None  # what the first home had when the link came up; None until it is known
+        self._welcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # the first such
+        self._patience: asyncio.TimerHandle | None = None  # ends when clients have waited long enough
+        links.handlers[LOG] = self._receive
+        links.on_up.append(self._up)
+        links.on_down.append(self._down)
+
+    async def definitions(self) -> list[Record] | None:
+        """Wait for the first home; returns the definitions that this home begins with, None where it has its own.
+
+        Raises:
+            BrokerError: this home is not part of the first one's broker.
+        """
+        await self._welcome
+        return self._records if self._applied is None else None
+
+    async def follow(self, follower: Follower, applied: Callable[[], int]) -> None:
+        """Apply what has come since, and all that comes; returns when this home has what the first one had at first.
+
+        Args:
+            applied: tells the last entry that is applied here.
+        """
+        caught_up = asyncio.Event()
+        target = self._welcome.result()
+
+        def look() -> None:
+            self._look()
+            if applied() >= target:
+                caught_up.set()
+
+        self._follower, self._applied_here = follower, applied
+        follower.on_applied = look
+        early, self._early = self._early, []
+        with follower.together():
+            for message in early:
+                follower.receive(message)
+        look()
+        await caught_up.wait()
+
+    def stop(self) -> None:
+        """Wait for the first home no longer."""
+        if self._patience is not None:
+            self._patience.cancel()
+
+    def _port(self) -> _LogPort | None:
+        link = self._links.to(FIRST)
+        return None if link is None else _LogPort(link)
+
+    def _up(self, link: Link) -> None:
+        if link.peer == FIRST:
+            applied = self._applied if self._follower is None else self._applied_here()
+            has = self._applied or 0
+            message: dict[str, Any] = {"do": "join", "applied": applied, "has": has, "identity": self.identity}
+            _LogPort(link).send_log(message)
+
+    def _down(self, link: Link) -> None:
+        if link.peer == FIRST:
+            self._target = None
+            if self._follower is not None:
+                self._follower.leave()
+                if self._patience is None:
+                    self._patience = asyncio.get_running_loop().call_later(PATIENCE, self._stand_still)
+            else:
+                self._records.clear()
+                self._early.clear()
+
+    def _receive(self, link: Link, payload: memoryview) -> None:
+        messages = json.loads(bytes(payload))
+        with contextlib.nullcontext() if self._follower is None else self._follower.together():
+            for message in messages:
+                self._hear(message)
+
+    def _hear(self, message: Message) -> None:
+        match message["do"]:
+            case "unwelcome":
+                self._fail(message["why"])
+            case "records":
+                self._records += [(kind, key, value) for kind, key, value in message["records"]]
+            case "welcome":
+                self.identity = message["identity"]
+                self._target = message["number"]
+                if not self._welcome.done():
+                    self._welcome.set_result(message["number"])
+            case _ if self._follower is None:
+                self._early.append(message)
+                return
+            case _:
+                self._follower.receive(message)
+        self._look()
+
+    def _look(self) -> None:
+        """Ask for changes again when this home has what the first one had when the link came up."""
+        if self._target is not None and self._follower is not None and self._applied_here() >= self._target:
+            port = self._port()
+            if port is not None:
+                self._target = None
+                if self._patience is not None:
+                    self._patience.cancel()
+                    self._patience = None
+                self._follower.join(port)
+
+    def _stand_still(self) -> None:
+        assert self._follower is not None
+        log.error("definitions cannot be changed: home %d has been away for %g s", FIRST, PATIENCE)
+        with self._turns.turn():
+            self._follower.stand_still()
+
+    def _fail(self, why: str) -> None:
+        if self._welcome.done():
+            self._on_failure(why)
+        else:
+            self._welcome.set_exception(BrokerError(why))

@@ -1,0 +1,88 @@
+"""What one home has all others do."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from jumpmq.broker.errors import HomeUnreachable
+from jumpmq.broker.figures.plain import dump
+from jumpmq.nodes.management.client import HomeClient
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+
+PATH = "/home/acts"
+
+log = logging.getLogger(__name__)
+
+
+async def close_connections(broker: Broker, identities: list[str], reason: str) -> int:
+    """Close connections; returns how many of them were here."""
+    wanted = set(identities)
+    return broker.close_connections(reason, lambda one: one.identity in wanted)
+
+
+async def acknowledge_losses(broker: Broker) -> None:
+    """Tell of what is missing no longer."""
+    await broker.acknowledge_losses()
+
+
+async def set_limits(broker: Broker, memory: int | None, disk_free: int | None) -> None:
+    """Change this home's limits of memory and free disk, in octets."""
+    broker.set_limits(memory, disk_free)
+
+
+async def set_log_level(broker: Broker, level: int) -> None:
+    """Log from a level of :mod:`logging` on."""
+    logging.getLogger("jumpmq").setLevel(level)
+
+
+async def forget_attempts(broker: Broker) -> None:
+    """Count logins from 0 again."""
+    broker.authenticator.attempts.clear()
+
+
+async def rebalance(broker: Broker) -> None:
+    """Have queues of this home move to homes that have fewer."""
+    await broker.rebalance()
+
+
+async def suspend(broker: Broker, suspended: bool) -> None:
+    """Listen for clients of AMQP no more, or again."""
+    await broker.suspend(suspended)
+
+
+ACTS: dict[str, Callable[..., Awaitable[Any]]] = {
+    one.__name__: one
+    for one in (close_connections, acknowledge_losses, set_limits, set_log_level, forget_attempts, rebalance, suspend)
+}
+
+
+async def ask(client: HomeClient, name: str, *arguments: Any) -> Any:
+    """Have a home do something; returns what it says, None if it is down."""
+    try:
+        async with await client.ask("POST", PATH.encode(), body=dump([name, *arguments])) as answer:
+            body = await answer.whole()
+            if answer.status != 200:
+                raise HomeUnreachable(client.home, f"status {answer.status}")
+            return json.loads(body)
+    except HomeUnreachable as error:
+        log.warning("%s was not done at home %d: %s", name, client.home, error)
+        return None
+
+
+def route(broker: Broker) -> Route:
+    """Where a home is told what to do."""
+
+    async def act(request: Request) -> JSONResponse:
+        name, *arguments = json.loads(await request.body())
+        return JSONResponse(await ACTS[name](broker, *arguments))
+
+    return Route(PATH, act, methods=["POST"])

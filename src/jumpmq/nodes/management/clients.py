@@ -1,0 +1,44 @@
+"""The clients of all other homes, which may come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from jumpmq.nodes.management.client import HomeClient
+
+
+class HomeClients(Mapping[int, HomeClient]):
+    """A client of each other home, by its number.
+
+    Args:
+        homes: the numbers of the others, as they are now.
+        make: makes the client of one.
+    """
+
+    def __init__(self, homes: Callable[[], Collection[int]], make: Callable[[int], HomeClient]) -> None:
+        self._homes = homes
+        self._make = make
+        self._made: dict[int, HomeClient] = {}
+
+    def __getitem__(self, home: int) -> HomeClient:
+        if home not in self._homes():
+            raise KeyError(home)
+        if home not in self._made:
+            self._made[home] = self._make(home)
+        return self._made[home]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._homes()))
+
+    def __len__(self) -> int:
+        return len(self._homes())
+
+    def abandon(self, home: int) -> None:
+        """A home is down: nothing is waited for any more that it was asked."""
+        if home in self._made:
+            self._made[home].abandon()
+
+    def close(self) -> None:
+        """Close all connections that are not in use."""
+        for client in self._made.values():
+            client.close()

@@ -1,0 +1,148 @@
+"""A home's private listener: other homes ask for figures there, and pass requests on.
+
+Between workers it is a Unix socket that only its user may open, and who asks has to know the secret; between nodes its
+connections are calls (:mod:`jumpmq.nodes.transport.calls`), which have proved that. The home that asks has judged who
+the user is; what the user may do is judged here, where it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from jumpmq.broker import Broker
+from jumpmq.http.application import EncodedPaths
+from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
+from jumpmq.http.resources import (
+    browse,
+    fences,
+    group_offsets,
+    login_attempts,
+    node_control,
+    node_limits,
+    queue_contents,
+    queue_messages,
+    queues,
+    readers,
+    slots,
+)
+from jumpmq.http.serving import Server
+from jumpmq.nodes.management import acting, asking, principals
+from jumpmq.nodes.management.passing import ADDRESS, Elsewhere
+
+PASSED = (
+    queues,
+    queue_contents,
+    queue_messages,
+    browse,
+    readers,
+    slots,
+    fences,
+    group_offsets,
+    node_control,
+    node_limits,
+    login_attempts,
+)
+"""The resources of which requests are passed on."""
+
+
+class PrivateListener:
+    """Answers the other homes. Call :meth:`start` before any of them asks.
+
+    Args:
+        secret: what who asks has to know; None where connections have proved it.
+        path: of the socket; None where connections come otherwise.
+        here: the other homes of this node, for which this one answers too; None where it answers for itself.
+    """
+
+    def __init__(
+        self, broker: Broker, secret: str | None, path: Path | None = None, here: Elsewhere | None = None
+    ) -> None:
+        self._path = path  # of the socket
+        self._server = Server(
+            uvicorn.Config(
+                _application(broker, secret, here),
+                http="h11",
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                proxy_headers=False,
+                ws="none",
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None  # serves
+        self._listening: asyncio.Server | None = None  # at the socket
+
+    async def start(self) -> None:
+        """Listen."""
+        self._task = asyncio.create_task(self._server.serve(), name="homes")
+        await self._server.ready.wait()
+        if self._path is None:
+            return
+        self._path.unlink(missing_ok=True)
+        umask = os.umask(0o177)
+        try:
+            self._listening = await asyncio.get_running_loop().create_unix_server(self._server.accept, str(self._path))
+        finally:
+            os.umask(umask)
+
+    def accept(self) -> asyncio.Protocol:
+        """The protocol of a connection that another home has made."""
+        return self._server.accept()
+
+    async def stop(self) -> None:
+        """Listen no more, and close all connections."""
+        if self._listening is not None and self._path is not None:
+            self._listening.close()
+            self._path.unlink(missing_ok=True)
+        if self._task is not None:
+            self._server.exit()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+
+def _application(broker: Broker, secret: str | None, here: Elsewhere | None) -> ASGIApp:
+    routes = [one for resource in PASSED for one in resource.ROUTES]
+    routes += [asking.route(broker.home_figures, broker.slices), acting.route(broker)]
+    app = Starlette(routes=routes, exception_handlers=ANSWERS)
+    app.router.redirect_slashes = False
+    app.state.broker, app.state.elsewhere, app.state.here = broker, None, here
+    return Trusting(EncodedPaths(app), broker, secret)
+
+
+class Trusting:
+    """Lets requests of other homes pass; ``scope["user"]`` says for whom."""
+
+    def __init__(self, app: ASGIApp, broker: Broker, secret: str | None) -> None:
+        self._app = app
+        self._broker = broker
+        self._secret = secret  # what who asks has to know; None where connections have proved it
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if self._secret is not None and not self._knows_secret(headers):
+            await Response(status_code=403)(scope, receive, send)
+            return
+        if (user := headers.get(principals.HEADER.decode())) is not None:
+            principal = principals.read(user)
+            if principal.account(self._broker.topology) is None:
+                await refused(str(Unauthorized("Login failed")))(scope, receive, send)
+                return
+            scope["user"] = principal
+            scope["client"] = (headers.get(ADDRESS.decode(), ""), 0)
+        await self._app(scope, receive, send)
+
+    def _knows_secret(self, headers: Headers) -> bool:
+        assert self._secret is not None
+        return hmac.compare_digest(headers.get("jumpmq-secret", "").encode("latin-1"), self._secret.encode())

@@ -1,0 +1,103 @@
+"""The management of a broker with several homes: each answers the others, and one or all answer clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from jumpmq.broker import Broker
+from jumpmq.http.server import HTTPServer
+from jumpmq.nodes.management.asking import AskedHomes
+from jumpmq.nodes.management.client import HomeClient
+from jumpmq.nodes.management.clients import HomeClients
+from jumpmq.nodes.management.directory import HomesDirectory
+from jumpmq.nodes.management.listener import PrivateListener
+from jumpmq.nodes.management.merged import MergedFigures
+from jumpmq.nodes.management.passing import Elsewhere
+from jumpmq.nodes.transport.link import Link
+
+FRONT = 1
+"""The worker that answers clients."""
+
+Stop = Callable[[], None]
+
+
+@asynccontextmanager
+async def managed(broker: Broker, directory: HomesDirectory, stop_broker: Stop | None = None) -> AsyncIterator[None]:
+    """Serves the management of a started broker that is one home of several on this machine, until the block is left.
+
+    Raises:
+        BrokerError: an address cannot be listened on.
+    """
+    listener = PrivateListener(broker, directory.secret, directory.socket(directory.home))
+    await listener.start()
+    try:
+        if directory.home == FRONT:
+            clients = HomeClients(lambda: directory.others, directory.client)
+            async with _answering(broker, clients, Elsewhere(FRONT, clients), stop_broker):
+                yield
+        else:
+            yield
+    finally:
+        await listener.stop()
+
+
+@asynccontextmanager
+async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> AsyncIterator[None]:
+    """Serves the management of a started broker that is a node of a cluster, until the block is left. Of a node's
+    workers the first one answers clients.
+
+    Raises:
+        BrokerError: an address cannot be listened on.
+    """
+    assert broker.other_homes is not None
+    links, own = broker.other_homes.links, broker.config.home
+    clients = HomeClients(
+        lambda: broker.topology.homes.keys() - {own}, lambda home: HomeClient(home, partial(links.call, home))
+    )
+    of_node = HomeClients(lambda: set(broker.topology.nodes.get(broker.node, ())) - {own}, clients.__getitem__)
+    is_front = broker.config.worker == FRONT
+    here = Elsewhere(own, of_node)
+    listener = PrivateListener(broker, None, here=here if is_front else None)
+    await listener.start()
+    links.on_call = listener.accept
+    try:
+        if is_front:
+            async with _answering(broker, clients, here, stop_broker):
+                yield
+        else:
+            yield
+    finally:
+        links.on_call = None
+        await listener.stop()
+
+
+@asynccontextmanager
+async def _answering(
+    broker: Broker, clients: HomeClients, here: Elsewhere, stop_broker: Stop | None
+) -> AsyncIterator[None]:
+    """Answer clients, with what the other homes tell.
+
+    Args:
+        clients: of all of them.
+        here: those of this node.
+    """
+    assert broker.other_homes is not None
+    broker.figures = figures = MergedFigures(broker.home_figures, AskedHomes(clients))
+    if broker.config.homes > 1:
+        broker.node_figures = figures.of(AskedHomes(here.clients))
+    server = HTTPServer(broker, stop_broker, Elsewhere(broker.config.home, clients), here)
+
+    def abandon(link: Link) -> None:
+        clients.abandon(link.peer)
+
+    # A home that hangs answers nothing, and its link breaks for its silence.
+    broker.other_homes.links.on_down.append(abandon)
+    try:
+        await server.start()
+        yield
+    finally:
+        broker.other_homes.links.on_down.remove(abandon)
+        await server.stop()
+        clients.close()

@@ -1,0 +1,312 @@
+"""Requests passed to the home that they are about, and its answers passed back as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.errors import HomeUnreachable
+from jumpmq.broker.figures.plain import dump
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.arrow import ArrowEncoder
+from jumpmq.http.plumbing.errors import Refused
+from jumpmq.nodes.management import acting, principals
+from jumpmq.nodes.management.client import Answer
+from jumpmq.nodes.management.clients import HomeClients
+from jumpmq.topology import VirtualHost
+from jumpmq.topology.declared import DeclaredQueue
+
+ADDRESS = b"jumpmq-address"
+"""The header with the address of who asks."""
+
+NOT_PASSED = frozenset({b"connection", b"transfer-encoding", b"date", b"server", b"keep-alive"})
+"""Headers of an answer that are of the connection between the homes."""
+
+PASSED = frozenset({b"content-type", b"accept", b"x-reason"})
+"""Headers of a request that its home reads."""
+
+
+Bodies = Mapping[int, tuple[list[str], Any]]
+"""By home, the queues that it is asked about, and the JSON of the body."""
+
+
+class Elsewhere:
+    """The other homes, for requests that are about what is there.
+
+    Attributes:
+        home: the number of this one.
+        clients: of the others.
+    """
+
+    def __init__(self, home: int, clients: HomeClients) -> None:
+        self.home = home
+        self.clients = clients
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The numbers of the others."""
+        return tuple(self.clients)
+
+    def of(self, request: Request) -> DeclaredQueue | None:
+        """The queue that the path names, if its home is another.
+
+        Raises:
+            NotFound, Unauthorized: as :func:`requested.virtual_host`.
+        """
+        found = requested.virtual_host(request).declared.get(requested.name(request, "queue"))
+        return found if found is not None and found.definition.home in self.clients else None
+
+    async def pass_on(self, request: Request, queue: DeclaredQueue) -> Response:
+        """Have the home of a queue answer.
+
+        Raises:
+            NotFound: it is down.
+        """
+        try:
+            return await self._pass(request, queue.definition.home)
+        except HomeUnreachable:
+            raise down(queue) from None
+
+    def home_of_node(self, request: Request) -> int | None:
+        """The home of the node that the path names, if that is another node of the cluster."""
+        node, broker = requested.name(request, "node"), requested.broker(request)
+        homes = () if node == broker.node else broker.topology.nodes.get(node, ())
+        there = [home for home in homes if home in self.clients]
+        return next((home for home in there if home in broker.running_homes), there[0] if there else None)
+
+    async def pass_to_node(self, request: Request, home: int) -> Response:
+        """Have another node answer by its home: 503 if it is down."""
+        try:
+            return await self._pass(request, home)
+        except HomeUnreachable:
+            name = requested.name(request, "node")
+            return JSONResponse({"error": "unavailable", "reason": f"Node {name} could not be contacted"}, 503)
+
+    async def _pass(self, request: Request, home: int) -> Response:
+        scope = request.scope
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        body = await requested.octets(request, requested.MAX_LONG_BODY)
+        headers = [one for one in scope["headers"] if one[0] in PASSED]
+        return Passed(await self._ask(home, request, request.method, target, headers, body))
+
+    async def ask(self, request: Request, home: int, target: bytes, body: object) -> Answer:
+        """Have a home answer a request with another body, which is JSON, for the user who asks.
+
+        Args:
+            body: None where there is none.
+
+        Raises:
+            HomeUnreachable: it does not answer.
+        """
+        if request.scope["query_string"]:
+            target += b"?" + request.scope["query_string"]
+        octets = b"" if body is None else dump(body)
+        return await self._ask(home, request, request.method, target, [(b"content-type", b"application/json")], octets)
+
+    async def _ask(
+        self,
+        home: int,
+        request: Request,
+        method: str,
+        target: bytes,
+        headers: list[tuple[bytes, bytes]],
+        body: bytes,
+    ) -> Answer:
+        address = request.client.host if request.client is not None else ""
+        told = [(principals.HEADER, principals.written(requested.principal(request))), (ADDRESS, address.encode())]
+        return await self.clients[home].ask(method, target, [*headers, *told], body, patience=None)
+
+    async def asked(self, request: Request, host: VirtualHost | None, bodies: Bodies) -> list[Any]:
+        """Have homes answer the same request, each with its own body, at once; returns the JSON of their answers.
+
+        Raises:
+            Refused: one of them refuses.
+            NotFound: one of them is down.
+        """
+        asking = (self._asked(request, host, home, *one) for home, one in bodies.items())
+        return await asyncio.gather(*asking)
+
+    async def asked_of_running(self, request: Request, bodies: Bodies) -> dict[int, Any]:
+        """As :meth:`asked`, of the homes that answer, by number.
+
+        Raises:
+            Refused: one of them refuses.
+        """
+
+        async def ask(home: int, body: Any) -> list[Any]:
+            try:
+                return [await self._json(request, home, body)]
+            except HomeUnreachable:
+                return []
+
+        found = await asyncio.gather(*(ask(home, body) for home, (_, body) in bodies.items()))
+        return {home: told[0] for home, told in zip(bodies, found, strict=True) if told}
+
+    async def everywhere(self, request: Request, body: Any = None) -> dict[int, Any]:
+        """Have all other homes that are up answer the same request; returns the JSON of their answers, by home.
+
+        Raises:
+            Refused: one of them refuses.
+        """
+        return await self.asked_of_running(request, {home: ([], body) for home in self.clients})
+
+    async def _asked(self, request: Request, host: VirtualHost | None, home: int, queues: list[str], body: Any) -> Any:
+        try:
+            return await self._json(request, home, body)
+        except HomeUnreachable:
+            raise _down(host, home, queues) from None
+
+    async def _json(self, request: Request, home: int, body: Any) -> Any:
+        async with await self.ask(request, home, request.scope["raw_path"], body) as answer:
+            told = await answer.whole()
+        if answer.status >= 300:
+            raise Refused(Response(told, answer.status, {"Content-Type": "application/json"}))
+        return json.loads(told) if told else None
+
+    async def streamed(
+        self,
+        request: Request,
+        host: VirtualHost,
+        bodies: Bodies,
+        here: StreamingResponse,
+        columns: tuple[str, ...],
+    ) -> Response:
+        """One Arrow stream: that of this home, and behind it those with which homes answer the same request.
+
+        Headers ``JumpMQ-*`` are numbers, and become sums.
+
+        Raises:
+            Refused, NotFound: as :meth:`asked`.
+        """
+        answers: list[Answer] = []
+        try:
+            for home, (queues, body) in bodies.items():
+                try:
+                    answer = await self.ask(request, home, request.scope["raw_path"], body)
+                except HomeUnreachable:
+                    raise _down(host, home, queues) from None
+                answers.append(answer)
+                if answer.status != 200:
+                    told = await answer.whole()
+                    raise Refused(Response(told, answer.status, {"Content-Type": "application/json"}))
+        except BaseException:
+            for answer in answers:
+                answer.close()
+            raise
+        return Joined(here, answers, len(ArrowEncoder(columns).head()))
+
+    async def act(self, name: str, *arguments: Any) -> list[Any]:
+        """Have all other homes do something (:mod:`~.acting`); returns what those say that answer."""
+        found = await asyncio.gather(*(acting.ask(client, name, *arguments) for client in self.clients.values()))
+        return [one for one in found if one is not None]
+
+
+def down(queue: DeclaredQueue) -> NotFound:
+    """The error of who wants something of a queue whose home is down, in RabbitMQ's words."""
+    durable = "durable " if queue.durable else ""
+    name, vhost = queue.name, queue.vhost
+    return NotFound(
+        f"home node '{queue.definition.node}' of {durable}queue '{name}' in vhost '{vhost}' is down or inaccessible"
+    )
+
+
+def _down(host: VirtualHost | None, home: int, queues: list[str]) -> NotFound:
+    """The error where a home does not answer for some queues, or for what it has of a group."""
+    if host is not None and queues and (declared := host.declared.get(queues[0])) is not None:
+        return down(declared)
+    return NotFound(f"home {home} is down or inaccessible")
+
+
+class Passed(Response):
+    """The answer of another home."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(status_code=answer.status)
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._answer:
+            await self._until_gone(receive, send)
+
+    async def _until_gone(self, receive: Receive, send: Send) -> None:
+        """Answer, but no longer than the client is there."""
+        passing = asyncio.ensure_future(self._pass(send))
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((passing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if passing.done():
+                passing.result()
+        finally:
+            for task in (passing, leaving):
+                task.cancel()
+            await asyncio.gather(passing, leaving, return_exceptions=True)
+
+    async def _pass(self, send: Send) -> None:
+        headers = [one for one in self._answer.headers if one[0] not in NOT_PASSED]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        async for part in self._answer.parts():
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Joined(Passed):
+    """Several Arrow streams as one.
+
+    Args:
+        here: this home's.
+        answers: those of others, with the same columns.
+        head: octets before the first batch.
+    """
+
+    def __init__(self, here: StreamingResponse, answers: list[Answer], head: int) -> None:
+        Response.__init__(self)
+        self._here = here
+        self._answers = answers
+        self._head = head
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._until_gone(receive, send)
+        finally:
+            for answer in self._answers:
+                answer.close()
+
+    async def _pass(self, send: Send) -> None:
+        headers = [(name, self._summed(name, value)) for name, value in self._here.raw_headers]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        streams = [(self._here.body_iterator, 0), *((answer.parts(), self._head) for answer in self._answers)]
+        for stream, head in streams:
+            async for part in _without_ends(stream, head, len(ArrowEncoder.tail())):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": ArrowEncoder.tail(), "more_body": False})
+
+    def _summed(self, name: bytes, value: bytes) -> bytes:
+        if not name.startswith(b"jumpmq-"):
+            return value
+        told = (int(number) for answer in self._answers for key, number in answer.headers if key == name)
+        return str(int(value) + sum(told)).encode()
+
+
+async def _without_ends(stream: AsyncIterable[Any], head: int, tail: int) -> AsyncIterator[bytes]:
+    """A stream without so many octets at its beginning and its end."""
+    kept = b""
+    async for part in stream:
+        kept += bytes(part)
+        cut = min(head, len(kept))
+        kept, head = kept[cut:], head - cut
+        if len(kept) > tail:
+            yield kept[:-tail]
+            kept = kept[-tail:]
+
+
+async def _gone(receive: Receive) -> None:
+    """Wait until the client is."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,108 @@
+"""Compaction of a cluster's log: a new snapshot takes the place of entries, in a process of its own.
+
+``python -m jumpmq.nodes.membership.compacting`` reads the settings from its standard input. It begins with the snapshot
+that there is, applies the entries behind it, as any node does, and puts what comes of that. A node that is behind what
+is kept begins from the snapshot again.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from jumpmq.nodes.log.cluster_log import ClusterLog
+from jumpmq.nodes.membership.etcd import Etcd, EtcdError, delete, end_of, has
+from jumpmq.nodes.membership.keys import Keys, number_of
+from jumpmq.nodes.membership.settings import EtcdSettings
+from jumpmq.nodes.membership.snapshots import SnapshotHead, read_snapshot, write_snapshot
+from jumpmq.topology import Topology
+from jumpmq.topology.snapshot import records_of
+
+KEPT = 1000
+"""Entries that are kept behind the snapshot, for nodes that were away for a while."""
+
+PACKAGES = Path(__file__).parents[3]
+"""Where this package is."""
+
+PART = 500
+"""Entries that are read together."""
+
+
+async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
+    """Make a snapshot of the log as it is now; returns the one that there is then, which may be another's.
+
+    Raises:
+        EtcdError: etcd cannot be asked.
+    """
+    found = await etcd.get(keys.snapshot_head)
+    if found is None:
+        raise EtcdError("there is no snapshot to begin with")
+    before = SnapshotHead.read(found.value)
+    topology = Topology("", home=0, shared=True)
+    topology.restore(await read_snapshot(etcd, keys, before))
+    log = ClusterLog(topology, 0, "", lambda: ())
+    topology.log = log
+    while True:
+        entries = (await etcd.range(keys.entry(log.entry + 1), end_of(keys.log), PART)).values
+        if entries and number_of(entries[0].key) > log.entry + 1:  # another was faster
+            return await compact(etcd, keys, kept)
+        for entry in entries:
+            log.receive(number_of(entry.key), json.loads(entry.value))
+        if len(entries) < PART:
+            break
+    if log.entry == before.entry:
+        return before
+    floor = max(before.floor, log.entry + 1 - kept)
+    head = await write_snapshot(etcd, keys, log.entry, floor, records_of(topology))
+    replace = [
+        head.put(keys),
+        delete(keys.log, keys.entry(floor)),
+        delete(keys.snapshots, keys.snapshot(head.folder)),  # what was left by who was killed before this, too
+    ]
+    done, _ = await etcd.transaction([has(keys.snapshot_head, found.value)], replace)
+    if done:
+        return head
+    folder = keys.snapshot(head.folder)  # another was faster
+    await etcd.transaction([], [delete(folder, end_of(folder))])
+    return await compact(etcd, keys, kept)
+
+
+async def compact_aside(settings: EtcdSettings) -> None:
+    """Compact in another process.
+
+    Raises:
+        EtcdError: it fails.
+    """
+    paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
+    process = await asyncio.create_subprocess_exec(
+        *("nice", sys.executable, "-P", "-m", "jumpmq.nodes.membership.compacting"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+    try:
+        _, errors = await process.communicate(json.dumps(asdict(settings)).encode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        raise EtcdError(f"the log was not compacted: {errors.decode(errors='replace').strip()[-500:]}")
+
+
+async def _main() -> None:
+    settings = EtcdSettings(**json.load(sys.stdin))
+    etcd = settings.client()
+    try:
+        await compact(etcd, Keys(settings.cluster))
+    finally:
+        await etcd.close()
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(_main())
+    except EtcdError as error:
+        sys.exit(str(error))

@@ -1,0 +1,345 @@
+"""How a node becomes, or is again, a member of its cluster: before it has any definitions in memory.
+
+Its data directory keeps who it is (:class:`Membership`), and has it on disk before etcd hears of it, and no earlier: a
+node that is killed anywhere here goes on where it was, and one that is refused can be served alone as before. Nothing
+in a data directory is ever deleted: one that belongs elsewhere is refused.
+"""
+
+import json
+import logging
+import secrets
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, replace
+
+from jumpmq.broker.config import LEFT, MEMBERSHIP
+from jumpmq.broker.errors import BrokerError, HomeLeft
+from jumpmq.nodes.log.cluster_log import PLACE_BITS
+from jumpmq.nodes.log.common_log import Record
+from jumpmq.nodes.membership.etcd import Etcd, absent, delete, has, put
+from jumpmq.nodes.membership.keys import FORMAT, Keys
+from jumpmq.nodes.membership.snapshots import SnapshotHead, read_snapshot, write_snapshot
+from jumpmq.store import Store
+from jumpmq.topology import Topology
+from jumpmq.topology.records import SHARED
+from jumpmq.topology.snapshot import records_of
+
+log = logging.getLogger(__name__)
+
+APPLIED = "applied"
+"""Kind of the record that says which change of the cluster's log a home has applied last."""
+
+AHEAD = 1_000_000
+"""Entries by which the log of a recovered cluster begins behind that of the node: more than others may have had."""
+
+DEFINITIONS = "vhost", "user", "exchange", "queue", "binding", "policy", "home"
+"""Kinds of records of which a data directory that was never used has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who a node is.
+
+    Attributes:
+        cluster: the name of its cluster.
+        id: the cluster's identity.
+        node: its name.
+        member: tells its data directory from all others.
+        home: the number of its home; 0 before it has one.
+        worker: its number among the processes of the node.
+    """
+
+    cluster: str
+    id: str
+    node: str
+    member: str
+    home: int = 0
+    worker: int = 1
+
+    @property
+    def process(self) -> str:
+        """What etcd calls it."""
+        return self.node if self.worker == 1 else f"{self.node}/{self.worker}"
+
+    def __str__(self) -> str:
+        return f"node '{self.node}'" if self.worker == 1 else f"worker {self.worker} of node '{self.node}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a node begins with.
+
+    Attributes:
+        membership: with its home.
+        secret: of links.
+        definitions: all records, its own ones included.
+    """
+
+    membership: Membership
+    secret: str
+    definitions: list[Record]
+
+
+def kept_membership(records: list[Record]) -> Membership | None:
+    """Who a data directory says that its node is; None where it is none of a cluster."""
+    return next((Membership(**value) for kind, key, value in records if (kind, key) == MEMBERSHIP), None)
+
+
+class Joining:
+    """The way in.
+
+    Args:
+        store: the data directory's.
+        on_disk: waits until what was put is on disk.
+        first_definitions: what a new cluster begins with, made from what the data directory has.
+        recovers: whether what the data directory has takes the place of a cluster that etcd has lost.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        keys: Keys,
+        store: Store,
+        on_disk: Callable[[], Awaitable[None]],
+        first_definitions: Callable[[list[Record]], list[Record]],
+        recovers: bool = False,
+    ) -> None:
+        self._etcd = etcd  # the cluster's
+        self._keys = keys  # the cluster's
+        self._store = store  # the data directory's
+        self._on_disk = on_disk  # waits until what was put is on disk
+        self._first_definitions = first_definitions  # of a new cluster
+        self._recovers = recovers  # whether this node's are those of a cluster that is lost
+        self._me: Membership | None = None  # who it is, of which etcd may know though an attempt has failed
+
+    async def join(self, found: list[Record], node: str | None, default_node: str, worker: int = 1) -> Joined:
+        """Be a member.
+
+        Args:
+            found: the records in the data directory.
+            node: the name that was asked for; None is the one that the data directory has, or else ``default_node``.
+            worker: the number of a process that is none yet.
+
+        Raises:
+            BrokerError: this node cannot be a member.
+            HomeLeft: it is none any more, as what it had is at other workers.
+            EtcdError: etcd cannot be asked; to be tried again.
+        """
+        me = self._me or kept_membership(found)
+        if me is not None and any((kind, key) == LEFT for kind, key, _ in found):
+            await resign(self._etcd, self._keys, me)
+            raise HomeLeft(f"{me} was left: what it had is at other workers")
+        if me is None or (self._is_otherwise(me, node) and not await self._is_member(me)):
+            name, other = node or default_node, uuid.uuid4().hex
+            me = Membership(self._keys.cluster, uuid.uuid4().hex, name, other, worker=worker)
+        self._me = me
+        if me.cluster != self._keys.cluster:
+            raise BrokerError(f"the data directory belongs to cluster '{me.cluster}', not '{self._keys.cluster}'")
+        if node is not None and node != me.node:
+            raise BrokerError(f"the data directory is that of node '{me.node}', not of '{node}'")
+        has_none = not any(kind in DEFINITIONS for kind, _, _ in found)
+        applied = next((value >> PLACE_BITS for kind, _, value in found if kind == APPLIED), 0)
+        if self._recovers:
+            await self._recover(me, applied, found)
+        me = self._of_cluster(me, await self._created(me, applied, found), has_none)
+        await self._check_format()
+        me = await self._with_home(me, applied)
+        head = await self._head()
+        if applied > head.entry and await self._etcd.get(self._keys.entry(applied)) is None:
+            raise BrokerError(set_back(me.cluster, applied))
+        # No definition is put into the store before etcd has answered for the last time: an attempt may be made again.
+        secret = await self._etcd.get(self._keys.secret)
+        assert secret is not None
+        if has_none or applied < head.floor - 1:
+            found = self._replaced(found, await read_snapshot(self._etcd, self._keys, head), me)
+        elif not any(kind == APPLIED for kind, _, _ in found):  # the cluster began with what is here
+            self._store.put(APPLIED, "", 0)
+            found = [*found, (APPLIED, "", 0)]
+        await self._keep(me)
+        return Joined(me, secret.value.decode(), found)
+
+    def _is_otherwise(self, me: Membership, node: str | None) -> bool:
+        """Whether another cluster, or another name, was asked for than a start before that got no home."""
+        return not me.home and (me.cluster != self._keys.cluster or node not in (None, me.node))
+
+    async def _is_member(self, me: Membership) -> bool:
+        """Whether etcd knows the node all the same: what it answered did not arrive, or was not kept."""
+        member = await self._etcd.get(Keys(me.cluster).member(me.process))
+        return member is not None and json.loads(member.value)["member"] == me.member
+
+    async def _keep(self, me: Membership) -> None:
+        kept = asdict(me)
+        if me.worker == 1:
+            del kept["worker"]  # earlier releases know none
+        self._store.put(*MEMBERSHIP, kept)
+        await self._on_disk()
+
+    async def _recover(self, me: Membership, applied: int, found: list[Record]) -> None:
+        """Have this node's definitions be those of a cluster that etcd has lost: the log begins again, so far behind
+        what any node has applied that all of them begin from the snapshot.
+
+        Raises:
+            BrokerError: the node was no member.
+        """
+        if await self._etcd.get(self._keys.id) is not None:
+            log.info("etcd has cluster '%s': there is nothing to recover", me.cluster)
+            return
+        if not me.home:
+            raise BrokerError(f"the data directory is not that of a node of cluster '{me.cluster}': nothing to recover")
+        entry = applied + AHEAD
+        topology = Topology("", home=0, shared=True)
+        topology.restore(found)
+        topology.applied = entry << PLACE_BITS
+        homes = max(me.home, *topology.homes, *topology.forgotten)
+        head = await write_snapshot(self._etcd, self._keys, entry, entry, records_of(topology))
+        begins = [
+            put(self._keys.format, FORMAT),
+            put(self._keys.id, me.id),
+            put(self._keys.secret, secrets.token_hex(32)),
+            put(self._keys.homes, str(homes)),
+            put(self._keys.member(me.process), _member(me.home, me)),
+            put(self._keys.recovered, str(entry)),
+            put(self._keys.entry(entry), json.dumps({"id": uuid.uuid4().hex, "home": me.home, "changes": []})),
+            head.put(self._keys),
+        ]
+        if (await self._etcd.transaction([absent(self._keys.id)], begins))[0]:
+            log.warning("cluster '%s' was recovered from what node '%s' had applied, up to entry %d of the log",
+                        me.cluster, me.node, applied)  # fmt: skip
+
+    async def _created(self, me: Membership, applied: int, found: list[Record]) -> str:
+        """The identity of the cluster, which is made unless it is there.
+
+        Raises:
+            BrokerError: it is gone.
+        """
+        while (identity := await self._etcd.get(self._keys.id)) is None:
+            if me.home or me.worker > 1:
+                raise BrokerError(f"{set_back(me.cluster, 0)}; the last entry of the log here is {applied}")
+            records = self._first_definitions(found)
+            head = await write_snapshot(self._etcd, self._keys, 0, 1, records)
+            begins = [
+                put(self._keys.format, FORMAT),
+                put(self._keys.id, me.id),
+                put(self._keys.secret, secrets.token_hex(32)),
+                put(self._keys.homes, "1"),
+                put(self._keys.member(me.process), _member(1, me)),
+                head.put(self._keys),
+            ]
+            await self._keep(me)
+            if (await self._etcd.transaction([absent(self._keys.id)], begins))[0]:
+                log.info("cluster '%s' was made", me.cluster)
+        return identity.value.decode()
+
+    def _of_cluster(self, me: Membership, identity: str, has_none: bool) -> Membership:
+        if me.id == identity:
+            return me
+        if not has_none:
+            raise BrokerError(
+                f"the data directory has definitions that are not those of cluster '{me.cluster}' in etcd: "
+                "a node joins with an empty one"
+            )
+        return replace(me, id=identity, home=0)
+
+    async def _check_format(self) -> None:
+        found = await self._etcd.get(self._keys.format)
+        if found is None or found.value.decode() != FORMAT:
+            said = "none" if found is None else found.value.decode()[:20]
+            raise BrokerError(f"the cluster's log is of format {said}, and this release knows format {FORMAT}")
+
+    async def _with_home(self, me: Membership, applied: int) -> Membership:
+        """This node with its home, whose number is given to it unless it has one.
+
+        Raises:
+            BrokerError: the cluster was recovered from a node that knew less than this one.
+        """
+        recovered = await self._etcd.get(self._keys.recovered)
+        if recovered is not None and me.home and applied < (begin := int(recovered.value)):
+            if applied > begin - AHEAD:
+                raise BrokerError(
+                    f"cluster '{me.cluster}' was recovered from entry {begin - AHEAD} of its log, and this node has "
+                    f"entry {applied}: recover it from this node, or give this node an empty data directory"
+                )
+            name = self._keys.member(me.process)  # etcd had lost who is a member
+            await self._etcd.transaction([absent(name)], [put(name, _member(me.home, me))])
+        while True:
+            member = await self._etcd.get(self._keys.member(me.process))
+            if member is not None:
+                value = json.loads(member.value)
+                if value["member"] != me.member:
+                    raise BrokerError(f"the cluster has a {me} with another data directory: {_advice(me)}")
+                return replace(me, home=int(value["home"]))
+            if me.home:
+                raise BrokerError(_forgotten(me))
+            homes = await self._etcd.get(self._keys.homes)
+            assert homes is not None
+            home = int(homes.value) + 1
+            await self._keep(me)
+            await self._etcd.transaction(
+                [has(self._keys.homes, homes.value), absent(self._keys.member(me.process))],
+                [put(self._keys.homes, str(home)), put(self._keys.member(me.process), _member(home, me))],
+            )
+
+    async def _head(self) -> SnapshotHead:
+        head = await self._etcd.get(self._keys.snapshot_head)
+        assert head is not None
+        return SnapshotHead.read(head.value)
+
+    def _replaced(self, found: list[Record], given: list[Record], me: Membership) -> list[Record]:
+        """The records of this node, with the cluster's definitions instead of its own: it has none, or was away for
+        longer than the log reaches back. What its queues hold stays, unless they were deleted meanwhile.
+
+        Raises:
+            BrokerError: the node was forgotten.
+        """
+        home = next((value for kind, key, value in given if (kind, key) == ("home", str(me.home))), None)
+        if home is not None and home.get("forgotten"):
+            raise BrokerError(_forgotten(me))
+        there = {value["id"] for kind, _, value in given if kind == "queue"}
+        kept = []
+        for kind, key, value in found:
+            if kind not in SHARED:
+                kept.append((kind, key, value))
+            else:
+                self._store.delete(kind, key)  # also what comes again, which has another place in the order, perhaps
+            if kind == "queue" and value["id"] not in there and value.get("home", 1) == me.home:
+                log.warning(
+                    "queue '%s' in vhost '%s' was deleted while this node was away", value["name"], value["vhost"]
+                )
+                self._store.drop_queue(value["id"])
+        for kind, key, value in given:
+            self._store.put(kind, key, value)
+        return [*kept, *given]
+
+
+def set_back(cluster: str, entry: int) -> str:
+    """Why a node ends that has more than etcd."""
+    missing = f"entry {entry} of the log of cluster '{cluster}'" if entry else f"cluster '{cluster}'"
+    return f"etcd lacks {missing}, which this node has: it was set back, or has lost its data"
+
+
+async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:
+    """Have etcd name a process as a member no more, whose home was removed.
+
+    Raises:
+        EtcdError: etcd cannot be asked; to be tried again.
+    """
+    member = await etcd.get(keys.member(me.process))
+    if member is not None and json.loads(member.value)["member"] == me.member:
+        await etcd.transaction([has(keys.member(me.process), member.value)], [delete(keys.member(me.process))])
+
+
+def _advice(me: Membership) -> str:
+    if me.worker == 1:
+        return "name this one with --node"
+    return (
+        "where that is lost, remove this one, start the node with fewer workers, drain it, stop it, and forget it; "
+        "then it joins again with an empty one"
+    )
+
+
+def _forgotten(me: Membership) -> str:
+    return f"{me} was forgotten by its cluster; its data is kept: to join again it needs an empty directory"
+
+
+def _member(home: int, me: Membership) -> str:
+    return json.dumps({"home": home, "member": me.member})

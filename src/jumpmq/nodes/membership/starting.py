@@ -1,0 +1,90 @@
+"""A node enters its cluster, as its settings say."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.config import HOMES, Config, default_node
+from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.security.passwords import hash_password
+from jumpmq.nodes.log.common_log import Record
+from jumpmq.nodes.membership.etcd import EtcdError
+from jumpmq.nodes.membership.joining import Joining, kept_membership
+from jumpmq.nodes.membership.keys import Keys
+from jumpmq.nodes.membership.member import PAUSES, Member
+from jumpmq.nodes.membership.settings import EtcdSettings
+from jumpmq.store import Store
+from jumpmq.topology import Topology, changes
+from jumpmq.topology.records import alone, kept_node
+from jumpmq.topology.snapshot import records_of
+
+log = logging.getLogger(__name__)
+
+
+async def enter(
+    config: Config,
+    boot: str,
+    store: Store | None,
+    turns: Turns,
+    found: list[Record],
+    on_failure: Callable[[str], None],
+) -> tuple[Member, list[Record]]:
+    """Make this node a member; returns it, and the records that it begins with. Waits for etcd.
+
+    Raises:
+        BrokerError: it cannot be one.
+    """
+    if store is None:
+        raise BrokerError("a node of a cluster needs a data directory")
+    if kept_membership(found) is None:
+        homes = next((value for kind, key, value in found if (kind, key) == HOMES), 1)
+        if homes != 1:
+            raise BrokerError(
+                f"the data directory is one of {homes} workers' homes, and only that of one worker joins a cluster: "
+                f"serve it with --workers {homes} and without --cluster, and have `jumpmqctl set_workers 1` make it one"
+            )
+        found = alone(found, store)
+    settings = EtcdSettings.of(config)
+    etcd, keys = settings.client(), Keys(settings.cluster)
+    joining = Joining(
+        etcd,
+        keys,
+        store,
+        turns.committed,
+        lambda records: _first_definitions(records, config),
+        config.recover_cluster,
+    )
+    told, pause = "", PAUSES[0]
+    default = kept_node(found, 1) or default_node()
+    try:
+        while True:
+            try:
+                joined = await joining.join(found, config.node, default, config.worker)
+                break
+            except EtcdError as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("the start waits for etcd: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSES[1])
+    except BaseException:
+        await etcd.close()
+        raise
+    me = joined.membership
+    member = Member(settings, etcd, me, joined.secret, config.cluster_host, boot, turns, on_failure)
+    member.begins = config.begins
+    return member, joined.definitions
+
+
+def _first_definitions(found: list[Record], config: Config) -> list[Record]:
+    """What a new cluster begins with: what the data directory has, or else what a new broker has."""
+    topology = Topology("", home=0, shared=True)
+    topology.restore(found)
+    if not topology.vhosts and not topology.users:
+        topology.apply(changes.AddVirtualHost("/"))
+        user = config.default_user
+        topology.apply(changes.PutUser(user, hash_password(config.default_pass), ("administrator",)))
+        topology.apply(changes.SetPermissions(user, "/", ".*", ".*", ".*"))
+    topology.applied = 0
+    return records_of(topology)

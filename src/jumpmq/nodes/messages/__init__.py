@@ -1,0 +1,1 @@
+"""Messages for queues of other homes."""

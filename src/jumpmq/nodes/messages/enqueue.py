@@ -1,0 +1,384 @@
+"""Messages for queues of other homes: what a turn publishes goes over a link, which answers when it is complete there.
+
+What is sent by one push to one home is a *unit*, which holds each message once and says which queues get it. Units of
+a link are numbered, and the home answers in order: which messages its queues have refused, and up to which unit all is
+complete. A link is so a source of receipts. When it breaks, what is not answered is refused: it may have arrived, and
+a publisher that publishes it again may have it twice, as after any connection that broke.
+
+A link is always read, so a home that is slow holds up no other. It is the clients who publish faster to it than it
+answers that are not read, until it has (:data:`CREDIT`).
+"""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.confirms import Confirms
+from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Part, State
+from jumpmq.broker.commit.turns import Client, Turns
+from jumpmq.broker.memory.alarms import Alarms
+from jumpmq.broker.routing.elsewhere import Sent, may_refuse
+from jumpmq.broker.routing.routing import push_to
+from jumpmq.nodes.messages.units import NotKnownYet, Unit, decoded, destination
+from jumpmq.nodes.transport.link import Handler, Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.queues.base import FIRST_LINK
+from jumpmq.queues.memory import MemoryAccount, held_octets
+from jumpmq.topology import Topology
+from jumpmq.topology.declared import DeclaredQueue
+
+UNIT, ANSWER, READY, REPLY = 64, 65, 66, 67
+"""Kinds of records: messages for queues; what became of units; that the queues are there; a direct reply."""
+
+INDEX_BITS = 24
+"""Bits of a number of receipts behind the unit's: the message's place in the unit, from 1; all of them are set for the
+unit as a whole."""
+
+WHOLE = (1 << INDEX_BITS) - 1
+
+PAUSE = 0.005
+"""Seconds until it is looked again whether a queue is known here, and the ring that all have."""
+
+TOLD = 10.0
+"""Seconds for which a link's messages wait for a queue to be known before the log says so."""
+
+log = logging.getLogger(__name__)
+
+_ANSWER = struct.Struct("!QI")
+"""The last unit that is complete; how many refused messages follow, each unit and place."""
+
+_REFUSED = struct.Struct("!QI")
+
+CREDIT = 32 << 20
+"""Octets that may be on their way to a home without an answer, before who publishes more is not read."""
+
+
+class _Outgoing:
+    """One end of a link, as a source of receipts.
+
+    Attributes:
+        sent: the last unit that was sent, as a number of receipts.
+    """
+
+    def __init__(self, link: Link | None, account: MemoryAccount) -> None:
+        self.link = link
+        self.sent = 0
+        self._completed = 0  # everything up to here is complete, but for what was refused
+        self._lost = 0  # everything up to here that was not complete is refused
+        self._refused: set[int] = set()  # messages that were refused by themselves, and not asked for yet
+        self._on_way: deque[tuple[int, int]] = deque()  # units that are not answered, and octets of each
+        self._octets = 0  # of all of them
+        self._held: set[Client] = set()  # are not read until fewer are on their way
+        self._account = account  # what is on its way is charged to it
+
+    def add(self, octets: int, reader: Client | None) -> int:
+        """One more unit is sent; returns its number.
+
+        Args:
+            reader: who is not to be read while too much is on its way; None where that cannot be.
+        """
+        unit = (self.sent >> INDEX_BITS) + 1
+        self.sent = unit << INDEX_BITS | WHOLE
+        self._on_way.append((unit, octets))
+        self._count(octets)
+        if self._octets > CREDIT and reader is not None and reader not in self._held:
+            self._held.add(reader)
+            reader.wait_for_home(True)
+        return unit
+
+    def _count(self, octets: int) -> None:
+        self._octets += octets
+        self._account.charge("staged", octets)
+        if self._octets <= CREDIT // 2:
+            while self._held:
+                self._held.pop().wait_for_home(False)
+
+    def state(self, number: int) -> State:
+        """See :class:`~jumpmq.broker.commit.receipts.Source`."""
+        if number in self._refused:
+            return REFUSED
+        if number <= self._completed:
+            return DONE
+        return REFUSED if number <= self._lost else PENDING
+
+    def complete(self, unit: int, refused: Iterable[tuple[int, int]]) -> None:
+        """All units up to one are complete, but for what was refused."""
+        for number, place in refused:
+            self._refused.add(number << INDEX_BITS | place)
+        self._completed = max(self._completed, unit << INDEX_BITS | WHOLE)
+        answered = 0
+        while self._on_way and self._on_way[0][0] <= unit:
+            answered += self._on_way.popleft()[1]
+        self._count(-answered)
+
+    def forget_refused(self) -> None:
+        """Those who wait have been told of what is complete."""
+        self._refused = {number for number in self._refused if number > self._completed}
+
+    def lose(self) -> None:
+        """The link is broken."""
+        self.link = None
+        self._lost = self.sent
+        self._on_way.clear()
+        self._count(-self._octets)
+
+
+class _Incoming:
+    """The other end: pushes units to its queues, and answers when that is complete. To turns it is a publisher."""
+
+    def __init__(self, link: Link, turns: Turns) -> None:
+        self._link = link  # where the answers go
+        self._turns = turns  # tell when it is complete
+        self._confirms = Confirms()  # a unit is one publish
+        self._refused: list[tuple[int, int]] = []  # not told yet
+        self._held = False  # whether memory or disk is short: nothing is answered, so that soon no more is sent
+
+    def block(self, reason: str) -> None:
+        """See :class:`~jumpmq.broker.memory.alarms.Publisher`."""
+        self._held = True
+
+    def unblock(self) -> None:
+        """The same."""
+        self._held = False
+        with self._turns.turn():
+            self.send_confirms()
+
+    def add(self, unit: int, sources: int, refused: list[int]) -> None:
+        """A unit was pushed to queues with these sources, and they have refused the messages at these places."""
+        assert unit == self._confirms.published + 1
+        self._confirms.add(1, sources)
+        self._refused += [(unit, place + 1) for place in refused]
+        self._turns.confirm(self)
+
+    def seal_confirms(self, parts: Mapping[int, Part]) -> bool:
+        """See :class:`~jumpmq.broker.commit.turns.Publisher`."""
+        self._confirms.seal(parts)
+        return not self._confirms.due or self.send_confirms()
+
+    def send_confirms(self) -> bool:
+        """The same."""
+        if self._held:
+            return True
+        answers = self._confirms.answers()
+        if answers and self._link.up:
+            assert all(isinstance(answer, m.BasicAck) for answer in answers)
+            last = answers[-1].delivery_tag
+            told = [one for one in self._refused if one[0] <= last]
+            self._refused = [one for one in self._refused if one[0] > last]
+            self._link.send(ANSWER, _ANSWER.pack(last, len(told)), *(_REFUSED.pack(*one) for one in told))
+        return self._confirms.waiting
+
+
+class Enqueue:
+    """Sends to all other homes, and takes what they send: see :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`.
+
+    Attributes:
+        on_ready: called with the link to a home whose queues are there.
+        is_dead: whether the process of a home that has no link is known to have ended.
+        is_ahead: whether a home may route by a ring that is not that of all homes yet: what it sends waits.
+        alarms: while one is in effect here, other homes get no answers, and their clients no confirms.
+        in_order: act on records, by kind, in order with the messages that another home sends.
+    """
+
+    def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
+        self.is_dead: Callable[[int], bool] = lambda home: False
+        self.is_ahead: Callable[[int], bool] = lambda home: False
+        self.alarms: Alarms | None = None
+        self._account = account  # what is on its way is charged to it
+        self._links = links  # one to each home
+        self._turns = turns  # those of the broker
+        self._topology: Topology  # finds the queues
+        self._on_reply: Callable[[Message], object]  # delivers answers
+        self._serves = False  # whether they are there
+        self.on_ready: list[Callable[[Link], None]] = []
+        self._outgoing: dict[int, _Outgoing] = {}  # by home
+        self._incoming: dict[int, _Incoming] = {}  # the same
+        self._early: dict[int, deque[tuple[int, bytes]]] = {}  # by home, what came too early, and what came after it
+        self.in_order: dict[int, Handler] = {REPLY: self._take_reply}
+        links.handlers[UNIT] = lambda link, payload: self.take(link, UNIT, payload)
+        links.handlers[ANSWER] = self._answered
+        links.handlers[REPLY] = lambda link, payload: self.take(link, REPLY, payload)
+        links.handlers[READY] = lambda link, payload: self._ready(link)
+        links.on_up.append(self._up)
+        links.on_down.append(self._down)
+
+    def begin(self, topology: Topology) -> None:
+        """Messages can be sent from now on, as clients of other homes may have them die here; :meth:`serve` follows."""
+        self._topology = topology
+
+    def serve(self, on_reply: Callable[[Message], object]) -> None:
+        """The queues are there from now on.
+
+        Args:
+            on_reply: delivers an answer to the direct reply-to address that is its routing key.
+        """
+        self._on_reply = on_reply
+        self._serves = True
+        with self._turns.turn():
+            for home in self._links.homes:
+                if (link := self._links.to(home)) is not None:
+                    link.send(READY)
+
+    def is_ready(self, home: int) -> bool:
+        """Whether another home has its queues: what did not outlive its last process has ended."""
+        outgoing = self._outgoing.get(home)
+        return outgoing is not None and outgoing.link is not None
+
+    # --- sending ---
+
+    def send(self, routes: dict[DeclaredQueue, list[Message]], flags: int) -> Sent:
+        """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+        by_home: dict[int, list[tuple[DeclaredQueue, list[Message]]]] = {}
+        copies = 0
+        for queue, share in routes.items():
+            if not queue.definition.is_kept and self._has_ended(queue.definition.home):
+                continue  # the queue has ended, too: the message is as one that was in it
+            by_home.setdefault(queue.definition.home, []).append((queue, share))
+            copies += len(share)
+        sent: list[tuple[int, list[Message]]] = []
+        parts: dict[int, tuple[Part, ...]] = {}
+        by_source: dict[int, Part] = {}
+        for home, shares in by_home.items():
+            source = FIRST_LINK << home
+            unit = Unit(shares)
+            sent.append((source, unit.messages))
+            outgoing = self._outgoing.get(home)
+            if outgoing is None or outgoing.link is None:
+                by_source[source] = NOT_TAKEN
+                for message in unit.messages:
+                    parts[id(message)] = (*parts.get(id(message), ()), NOT_TAKEN)
+                continue
+            number = outgoing.add(held_octets(unit.messages), self._turns.reader)
+            outgoing.link.send(UNIT, *unit.encoded(number, flags))
+            by_source[source] = Part(outgoing, outgoing.sent)
+            self._turns.note_sent(source, by_source[source])
+            for queue, share in shares:
+                if self._may_refuse(queue):
+                    for message in share:
+                        part = Part(outgoing, number << INDEX_BITS | unit.places[id(message)] + 1)
+                        parts[id(message)] = (*parts.get(id(message), ()), part)
+        return Sent(len(routes), copies, sent, parts, by_source)
+
+    def send_reply(self, home: int, message: Message) -> bool:
+        """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+        outgoing = self._outgoing.get(home)
+        if outgoing is None or outgoing.link is None:
+            return False
+        number = outgoing.add(held_octets([message]), self._turns.reader)
+        outgoing.link.send(REPLY, *Unit([], [message]).encoded(number, 0))
+        return True
+
+    def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
+        """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+        self._turns.when_known(sent.by_source, then)
+
+    def _has_ended(self, home: int) -> bool:
+        """Whether the process of a home has ended, and has not come back."""
+        return not self.is_ready(home) and self.is_dead(home)
+
+    def _may_refuse(self, queue: DeclaredQueue) -> bool:
+        host = self._topology.vhosts.get(queue.vhost)
+        return host is not None and may_refuse(host, queue)
+
+    def _answered(self, link: Link, payload: memoryview) -> None:
+        outgoing = self._outgoing[link.peer]
+        unit, count = _ANSWER.unpack_from(payload)
+        places = range(_ANSWER.size, _ANSWER.size + count * _REFUSED.size, _REFUSED.size)
+        outgoing.complete(unit, [_REFUSED.unpack_from(payload, place) for place in places])
+        self._turns.look_at_receipts()
+        outgoing.forget_refused()
+
+    # --- taking ---
+
+    def take(self, link: Link, kind: int, payload: memoryview) -> None:
+        """Act on messages, or on a record that comes in order with them."""
+        early = self._early.get(link.peer)
+        if early is not None:
+            early.append((kind, bytes(payload)))
+        elif (act := self.in_order.get(kind)) is not None:
+            act(link, payload)
+        elif self.is_ahead(link.peer) or not self._take_unit(link, payload):
+            self._early[link.peer] = deque([(kind, bytes(payload))])
+            asyncio.get_running_loop().call_later(TOLD, self._look_at_early, link, self._early[link.peer])
+            asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
+
+    def _take_early(self, link: Link) -> None:
+        """Look again whether the queues are known here, and the ring that all have."""
+        early = self._early.get(link.peer)
+        if early is None or self._links.to(link.peer) is not link:
+            return
+        with self._turns.turn():
+            while early:
+                kind, payload = early[0]
+                if (act := self.in_order.get(kind)) is not None:
+                    act(link, memoryview(payload))
+                elif self.is_ahead(link.peer) or not self._take_unit(link, memoryview(payload)):
+                    asyncio.get_running_loop().call_later(PAUSE, self._take_early, link)
+                    return
+                early.popleft()
+            del self._early[link.peer]
+
+    def _look_at_early(self, link: Link, early: deque[tuple[int, bytes]]) -> None:
+        """Say that messages wait for a queue that is not known here, if they still do."""
+        if self._early.get(link.peer) is early:
+            log.error(
+                "messages of home %d wait since %g s for a queue that it knows and this home does not: %d units",
+                link.peer, TOLD, len(early),
+            )  # fmt: skip
+
+    def _take_unit(self, link: Link, payload: memoryview) -> bool:
+        """Push a unit's messages, unless it names a queue that is not known here yet: one that has just moved here."""
+        unit, flags, messages, queues, at = decoded(payload)
+        shares = []
+        try:
+            for _ in range(queues):
+                queue, chosen, at = destination(self._topology, payload, at)
+                if queue is not None:  # else it was deleted meanwhile: they reach no queue
+                    shares.append((queue, chosen))
+        except NotKnownYet:
+            return False
+        refused: set[int] = set()
+        sources = 0
+        for queue, chosen in shares:
+            share = messages[chosen] if isinstance(chosen, slice) else [messages[place] for place in chosen]
+            sources |= queue.source
+            back = push_to(queue, share, flags)
+            if back:
+                places = {id(message): place for place, message in enumerate(messages)}
+                refused.update(places[id(message)] for message in back)
+        incoming = self._incoming[link.peer]
+        incoming.add(unit, sources, sorted(refused))
+        if self.alarms is not None and self.alarms.active:
+            self.alarms.block(incoming)
+        return True
+
+    def _take_reply(self, link: Link, payload: memoryview) -> None:
+        unit, _, messages, _, _ = decoded(payload)
+        for message in messages:
+            self._on_reply(message)
+        self._incoming[link.peer].add(unit, 0, [])
+
+    # --- links ---
+
+    def _up(self, link: Link) -> None:
+        if self.alarms is not None and link.peer in self._incoming:
+            self.alarms.forget(self._incoming[link.peer])
+        self._incoming[link.peer] = _Incoming(link, self._turns)
+        self._early.pop(link.peer, None)
+        if self._serves:
+            link.send(READY)
+
+    def _ready(self, link: Link) -> None:
+        self._outgoing[link.peer] = _Outgoing(link, self._account)
+        for told in self.on_ready:
+            told(link)
+
+    def _down(self, link: Link) -> None:
+        outgoing = self._outgoing.get(link.peer)
+        if outgoing is not None and outgoing.link is link:
+            outgoing.lose()
+            self._turns.look_at_receipts()

@@ -1,0 +1,537 @@
+"""The outbox: messages for queues of other homes that are kept here until those have them on disk, each exactly once.
+
+What is published in batches goes this way. The messages of each queue are kept in the store in a list of their own, in
+one commit with what their publisher is told, such as a writer's place. Once that commit is on disk they are forwarded
+over the link, in order and in slices (:data:`SLICE_OCTETS`). The home notes the number of the last message that it has
+taken, in the commit of the messages themselves (:mod:`~jumpmq.nodes.messages.taking`), and answers when that is on
+disk; only then the messages are forgotten here. After a break or a crash of either process what was not answered is
+forwarded again, and the home passes over what it has.
+
+Numbers grow from message to message of a queue, also over restarts: they begin with the time of the process's start. A
+data directory has a random *source*, so that a new one is not taken for the old one.
+"""
+
+import asyncio
+import contextlib
+import logging
+import struct
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from jumpmq.amqp.messages import Message, check_properties
+from jumpmq.amqp.properties import EXPIRATION
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.messages.units import Unit
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.queues.memory import OVERHEAD, MemoryAccount, held_octets
+from jumpmq.queues.runs import enter_queue, settle_stored
+from jumpmq.store import Batch, Store
+from jumpmq.store.definitions import AHEAD, ON_WAY
+from jumpmq.topology import Asker, Change, DeleteQueue, Topology
+from jumpmq.topology.declared import DeclaredQueue
+from jumpmq.topology.definitions import home_of
+
+FORWARD, TAKEN = 96, 97
+"""Kinds of records: a slice of the outbox; whether it is on disk there."""
+
+HEADER = struct.Struct("!IQQ16sI")
+"""Number of the attempt, of the slice in it, of the last change of definitions that is known here; source; queues,
+whose last messages' numbers follow, and then a unit (:mod:`~jumpmq.nodes.messages.units`)."""
+
+ANSWER = struct.Struct("!IQ?")
+"""Number of the attempt, and of a slice; whether it and all before it are on disk, or else it was not taken, and what
+follows in the attempt will not be either."""
+
+SLICE_OCTETS, SLICE_MESSAGES = 1 << 20, 1024
+"""Of a slice, give or take a message."""
+
+WINDOW = 8 << 20
+"""Octets that are on their way to a home without an answer."""
+
+MOST_OCTETS, MEMORY_SHARE = 64 << 20, 8
+"""Octets that are kept for a home, and the part of the memory limit that they may be, beyond which no more is taken."""
+
+PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""Seconds until a home is asked again that did not take a slice: the first time, and so much more each time, and at
+most."""
+
+READ_AGAIN = 1.0
+"""Seconds until what an earlier run has kept, and could not be read, is read again; what is behind it waits."""
+
+AWAITED = 5.0
+"""Seconds for which who has published waits for other homes that are up."""
+
+TICKS = 30
+"""Bits of a message's number behind the second in which its process started."""
+
+KIND = "outbox"
+"""Kind of the records of the source, and of the number that the last run began with."""
+
+log = logging.getLogger(__name__)
+
+
+class Forwarding:
+    """Some messages on their way: what their publisher waits for.
+
+    Attributes:
+        homes: where they go.
+        over: set when it is not worth while to wait on.
+    """
+
+    def __init__(self) -> None:
+        self.homes: set[int] = set()
+        self.over = asyncio.Event()
+        self._parts = 0  # that are on their way
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all are on the disks of their homes, or their queues are gone."""
+        return not self._parts
+
+    def begin(self, home: int) -> None:
+        """More messages go to a home."""
+        self.homes.add(home)
+        self._parts += 1
+        self.over.clear()
+
+    def end(self) -> None:
+        """One of the parts is there."""
+        self._parts -= 1
+        if not self._parts:
+            self.over.set()
+
+
+class _Line:
+    """Messages on their way to one queue. They are sent in this order: those that were sent before, or that an earlier
+    run has kept; batches of such that are not read yet; new ones.
+
+    Attributes:
+        queue: where to.
+        number: under which the store keeps them.
+        next: the number of the next message.
+        gone: whether the queue is deleted.
+        is_due: whether it waits to be sent from.
+        is_reading: whether a batch is being read, or is to be read again.
+        is_late: whether the log says that one cannot be read.
+        count, octets: messages, and octets that they have, sent ones included.
+        held: of these, octets in memory.
+        earlier, unread, new: what is to be sent.
+        waiters: who waits for which number.
+    """
+
+    def __init__(self, queue: DeclaredQueue, first: int) -> None:
+        self.queue = queue
+        self.next = first
+        self.number = queue.id | ON_WAY
+        self.gone = self.is_due = self.is_reading = self.is_late = False
+        self.count = self.octets = self.held = 0
+        self.earlier: deque[Message] = deque()
+        self.unread: deque[Batch] = deque()
+        self.new: deque[Message] = deque()
+        self.waiters: deque[tuple[int, Forwarding]] = deque()
+
+    @property
+    def is_sendable(self) -> bool:
+        """Whether there is something to send that is in memory."""
+        return bool(self.earlier or (self.new and not self.unread))
+
+    def take(self, count: int, octets: int) -> list[Message]:
+        """Take messages with consecutive numbers that are next to be sent, at least one."""
+        source = self.earlier or self.new
+        taken = [source.popleft()]
+        octets -= len(taken[0].body)
+        while source and len(taken) < count and octets > 0 and source[0].seq == taken[-1].seq + 1:
+            taken.append(source.popleft())
+            octets -= len(taken[-1].body) + OVERHEAD
+        return taken
+
+
+class _Way:
+    """The way to one home.
+
+    Attributes:
+        link: None while the home is down.
+        attempt: grows with each time that what was sent is to be sent again.
+        sent: the last slice of the attempt.
+        refusals: how often the home did not take a slice since it last took one; one is sent at a time meanwhile.
+        pausing: whether it is left alone for that.
+        due: the queues for which there is something to send.
+        on_way: slices without an answer: number, octets, messages by queue.
+        on_way_octets: of all of them.
+        count, octets: of all that is kept for the home.
+    """
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.attempt = 1
+        self.sent = self.refusals = 0
+        self.pausing = False
+        self.due: deque[_Line] = deque()
+        self.on_way: deque[tuple[int, int, list[tuple[_Line, list[Message]]]]] = deque()
+        self.on_way_octets = self.count = self.octets = 0
+
+
+class Outbox:
+    """The outbox of this home.
+
+    Args:
+        links: one to each other home.
+        account: charged with what is in memory.
+        store: where it is kept; None where everything is in memory.
+    """
+
+    def __init__(self, links: Links, turns: Turns, account: MemoryAccount, store: Store | None) -> None:
+        self._turns = turns  # those of the broker
+        self._account = account  # charged with what is in memory
+        self._store = store  # keeps the messages
+        self._topology: Topology  # knows the queues
+        self._source = uuid.uuid4()  # tells this data directory from others
+        self._next = int(time.time()) << TICKS  # the first number for a queue that has no line
+        self._is_noted = store is None  # whether source and first number are in the store
+        self._lines: dict[int, _Line] = {}  # by id of the queue
+        self._ways: dict[int, _Way] = {}  # by home
+        self._staged: list[tuple[_Line, list[Message]]] = []  # whose commit is not on disk, as far as is known
+        self._awaited: set[Forwarding] = set()  # what is waited for
+        self._committing: asyncio.Task[None] | None = None  # waits for that
+        self._is_stopped = False
+        links.handlers[TAKEN] = self._answered
+        links.on_down.append(self._down)
+
+    def restore(
+        self, topology: Topology, definitions: Iterable[tuple[str, str, Any]], batches: dict[int, list[Batch]]
+    ) -> None:
+        """Continue with what the store has.
+
+        Args:
+            batches: by the number under which they are kept, of all queues; those of the outbox are taken out.
+        """
+        self._topology = topology
+        topology.listeners.append(self._follow)
+        kept = {key: value for kind, key, value in definitions if kind == KIND}
+        if kept:
+            self._source = uuid.UUID(kept["source"])
+            self._next = max(self._next, kept["first"] + (1 << TICKS))
+        queues = {one.id: one for host in topology.vhosts.values() for one in host.declared.values()}
+        for one in [one for one in queues.values() if one.definition.before]:
+            before = one.definition.before
+            queues[before] = DeclaredQueue(replace(one.definition, id=before, home=home_of(before)), None)
+            queues[one.id | AHEAD] = ahead_of(one)
+        for number in [number for number in batches if number & ON_WAY]:
+            found = batches.pop(number)
+            queue = queues.get(number ^ ON_WAY)
+            if queue is None:
+                if self._store is not None:
+                    self._store.drop_queue(number)
+                continue
+            line = self._line(queue)
+            line.unread.extend(found)
+            for batch in found:
+                line.next = max(line.next, batch.last_seq + 1)
+                self._count(line, batch.remaining, _estimate(batch))
+            self._make_due(line)
+        with self._turns.turn():
+            self._send_all()  # other homes may have said before that their queues are there
+
+    def stop(self) -> None:
+        """Wait for nothing more."""
+        self._is_stopped = True
+        if self._committing is not None:
+            self._committing.cancel()
+
+    def figures(self) -> list[tuple[int, int, int]]:
+        """Of each home that something was kept for: its number, messages, and octets."""
+        return [(home, way.count, way.octets) for home, way in sorted(self._ways.items())]
+
+    # --- what is published ---
+
+    def full_home(self, homes: Iterable[int]) -> int | None:
+        """One of these homes for which so much is kept that no more is taken; None where there is none."""
+        most = min(MOST_OCTETS, self._account.limit // MEMORY_SHARE)
+        return next((home for home in homes if (way := self._ways.get(home)) is not None and way.octets > most), None)
+
+    def forwarding(self) -> Forwarding:
+        """What :meth:`add` is given, and :meth:`forwarded` waits for."""
+        return Forwarding()
+
+    def add(self, forwarding: Forwarding, queue: DeclaredQueue, messages: list[Message]) -> None:
+        """Keep messages for a queue, behind those that are there; in a turn, in whose commit they are."""
+        line = self._line(queue)
+        messages = enter_queue(messages, line, line.next)
+        line.next += len(messages)
+        if self._store is not None:
+            if not self._is_noted:
+                self._note_source(self._store, messages[0].seq)
+            self._store.append(line.number, messages)
+        octets = held_octets(messages)
+        self._count(line, len(messages), octets)
+        self._hold(line, octets)
+        line.waiters.append((messages[-1].seq, forwarding))
+        forwarding.begin(queue.definition.home)
+        self._staged.append((line, messages))
+        if self._committing is None:
+            self._committing = asyncio.get_running_loop().create_task(self._commit())
+
+    async def forwarded(self, forwarding: Forwarding) -> bool:
+        """Wait until messages are on the disks of their homes, but not long, and not for one that is down; returns
+        whether they are. To be called when their commit is on disk."""
+        if not forwarding.is_done and all(self._ways[home].link is not None for home in forwarding.homes):
+            self._awaited.add(forwarding)
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AWAITED):
+                        await forwarding.over.wait()
+            finally:
+                self._awaited.discard(forwarding)
+        return forwarding.is_done
+
+    def _note_source(self, store: Store, first: int) -> None:
+        store.put(KIND, "source", self._source.hex)
+        store.put(KIND, "first", first)
+        self._is_noted = True
+
+    async def _commit(self) -> None:
+        """Have what is kept sent once it is on disk: what is published again after a crash would else be there twice,
+        by another number."""
+        while self._staged:
+            staged, self._staged = self._staged, []
+            await self._turns.committed()
+            with self._turns.turn():
+                for line, messages in staged:
+                    if not line.gone:
+                        line.new.extend(messages)
+                        self._make_due(line)
+                self._send_all()
+        self._committing = None
+
+    # --- accounts ---
+
+    def _line(self, queue: DeclaredQueue) -> _Line:
+        if (line := self._lines.get(queue.id)) is None:
+            line = self._lines[queue.id] = _Line(queue, self._next)
+        return line
+
+    def has_for(self, queue: int) -> bool:
+        """Whether messages are on their way to the queue with this id."""
+        return queue in self._lines
+
+    def count_for(self, queue: int) -> int:
+        """How many messages are on their way to the queue with this id."""
+        line = self._lines.get(queue)
+        return 0 if line is None else line.count
+
+    def _way(self, home: int) -> _Way:
+        return self._ways.setdefault(home, _Way())
+
+    def _count(self, line: _Line, messages: int, octets: int) -> None:
+        way = self._way(line.queue.definition.home)
+        line.count += messages
+        line.octets += octets
+        way.count += messages
+        way.octets += octets
+
+    def _hold(self, line: _Line, octets: int) -> None:
+        line.held += octets
+        self._account.charge("staged", octets)
+
+    def _follow(self, change: Change, asker: Asker) -> None:
+        """What is for a queue that is deleted is gone, as if it had been in it."""
+        if isinstance(change, DeleteQueue):
+            for queue in change.id, change.id | AHEAD:
+                if (line := self._lines.pop(queue, None)) is not None:
+                    self._drop(line)
+
+    def _drop(self, line: _Line) -> None:
+        line.gone = True
+        self._count(line, -line.count, -line.octets)
+        self._hold(line, -line.held)
+        if self._store is not None:
+            self._store.drop_queue(line.number)
+        for _, forwarding in line.waiters:
+            forwarding.end()
+
+    # --- sending ---
+
+    def ready(self, link: Link) -> None:
+        """The queues of a home are there."""
+        self._way(link.peer).link = link
+        self._send(link.peer)
+
+    def _down(self, link: Link) -> None:
+        way = self._ways.get(link.peer)
+        if way is not None and way.link is link:
+            way.link = None
+            _mark(way, way.sent)
+            self._take_back(way)
+            for forwarding in self._awaited:
+                if link.peer in forwarding.homes:
+                    forwarding.over.set()
+
+    def _make_due(self, line: _Line) -> None:
+        if not line.is_due and not line.gone:
+            line.is_due = True
+            self._way(line.queue.definition.home).due.append(line)
+
+    def _send_all(self) -> None:
+        for home in self._ways:
+            self._send(home)
+
+    def _send(self, home: int) -> None:
+        """Send as much as may be on its way."""
+        way = self._ways[home]
+        most = 1 if way.refusals else WINDOW
+        while way.link is not None and not way.pausing and way.on_way_octets < most:
+            shares = self._slice(way)
+            if not shares:
+                return
+            messages = [message for _, share in shares for message in share]
+            octets = held_octets(messages)
+            flags = EXPIRATION if any(message.expires_at for message in messages) else 0
+            way.sent += 1
+            way.on_way.append((way.sent, octets, shares))
+            way.on_way_octets += octets
+            head = HEADER.pack(way.attempt, way.sent, self._topology.applied, self._source.bytes, len(shares))
+            last = struct.pack(f"!{len(shares)}Q", *(share[-1].seq for _, share in shares))
+            unit = Unit([(line.queue, share) for line, share in shares], messages)
+            way.link.send(FORWARD, head, last, *unit.encoded(way.sent, flags))
+
+    def _slice(self, way: _Way) -> list[tuple[_Line, list[Message]]]:
+        """Take what is sent next: of each queue in turn what there is."""
+        shares: list[tuple[_Line, list[Message]]] = []
+        count, octets = SLICE_MESSAGES, SLICE_OCTETS
+        while way.due and count > 0 and octets > 0:
+            line = way.due[0]
+            if line.is_sendable and not line.gone:
+                share = line.take(count, octets)
+                shares.append((line, share))
+                count, octets = count - len(share), octets - held_octets(share)
+            if line.gone or not line.is_sendable:
+                way.due.popleft()
+                line.is_due = False
+                self._read_on(line)
+            else:
+                way.due.rotate(-1)
+        return shares
+
+    def _read_on(self, line: _Line) -> None:
+        """Read the next batch that an earlier run has kept."""
+        if not line.unread or line.is_reading or line.gone or self._store is None:
+            return
+        batch, line.is_reading = line.unread[0], True
+        self._store.read_soon(
+            [(batch, batch.first_seq, batch.last_seq)], lambda found: self._on_read(line, batch, found)
+        )
+
+    def _on_read(self, line: _Line, batch: Batch, found: list[list[Message]] | None) -> None:
+        if line.gone or self._store is None or self._is_stopped:
+            return
+        if found is None or (len(found[0]) < batch.remaining and self._store.is_unread(batch)):
+            if not line.is_late:
+                log.error("what is kept for %r cannot be read; it waits until it can", line.queue)
+            line.is_late = True
+            asyncio.get_running_loop().call_later(READ_AGAIN, self._read_again, line)
+            return
+        messages = found[0]
+        with self._turns.turn():
+            self._count(line, -batch.remaining, -_estimate(batch))
+            if len(messages) != batch.remaining:  # the log of the store says what is damaged
+                log.error("%d messages for %r are lost", batch.remaining - len(messages), line.queue)
+            for message in messages:
+                message.persistent = check_properties(message.properties) == 2
+                message.redelivered = True  # it may have been, where it was, or at its home if that was killed, too
+            line.is_reading = line.is_late = False
+            line.unread.popleft()
+            line.earlier.extend(messages)
+            octets = held_octets(messages)
+            self._count(line, len(messages), octets)
+            self._hold(line, octets)
+            if line.count:
+                self._make_due(line)
+                self._send(line.queue.definition.home)
+            else:  # nothing is left of it
+                self._end(line)
+
+    def _read_again(self, line: _Line) -> None:
+        line.is_reading = False
+        if not self._is_stopped:
+            self._read_on(line)
+
+    # --- answers ---
+
+    def _answered(self, link: Link, payload: memoryview) -> None:
+        way = self._ways[link.peer]
+        attempt, number, taken = ANSWER.unpack(payload)
+        if attempt != way.attempt or way.link is not link:
+            return
+        if not taken:
+            way.pausing, way.refusals = True, way.refusals + 1
+            _mark(way, number - 1)
+            self._take_back(way)
+            asyncio.get_running_loop().call_later(min(PAUSE * way.refusals, LONGEST_PAUSE), self._go_on, link)
+            return
+        way.refusals = 0
+        while way.on_way and way.on_way[0][0] <= number:
+            _, octets, shares = way.on_way.popleft()
+            way.on_way_octets -= octets
+            for line, share in shares:
+                if not line.gone:
+                    self._forget(line, share)
+        self._send(link.peer)
+
+    def _go_on(self, link: Link) -> None:
+        self._ways[link.peer].pausing = False
+        if self._ways[link.peer].link is not None:
+            with self._turns.turn():
+                self._send(link.peer)
+
+    def _forget(self, line: _Line, messages: list[Message]) -> None:
+        """Messages are on the disk of their home."""
+        octets = held_octets(messages)
+        self._count(line, -len(messages), -octets)
+        self._hold(line, -octets)
+        settle_stored(messages)
+        while line.waiters and line.waiters[0][0] <= messages[-1].seq:
+            line.waiters.popleft()[1].end()
+        if not line.count:
+            self._end(line)
+
+    def _end(self, line: _Line) -> None:
+        """Nothing is on its way to a queue any more."""
+        del self._lines[line.queue.id]
+        self._next = max(self._next, line.next)
+
+    def _take_back(self, way: _Way) -> None:
+        """What is on its way is to be sent again, in the same order."""
+        way.attempt += 1
+        while way.on_way:
+            for line, share in reversed(way.on_way.pop()[2]):
+                line.earlier.extendleft(reversed(share))
+                self._make_due(line)
+        way.on_way_octets = 0
+
+
+def _mark(way: _Way, upto: int) -> None:
+    """What a home has taken, and not on disk yet as far as is known, it may have delivered before it is killed.
+
+    Args:
+        upto: the last slice that it may have taken.
+    """
+    for number, _, shares in way.on_way:
+        if number <= upto:
+            for _, share in shares:
+                for message in share:
+                    message.redelivered = True
+
+
+def ahead_of(queue: DeclaredQueue) -> DeclaredQueue:
+    """A queue that moves, as what was in it before is sent to it: with an id with :data:`AHEAD`."""
+    return DeclaredQueue(replace(queue.definition, id=queue.id | AHEAD), None)
+
+
+def _estimate(batch: Batch) -> int:
+    """Octets of what is left of a batch that was not read."""
+    return batch.bytes * batch.remaining // batch.count + OVERHEAD * batch.remaining

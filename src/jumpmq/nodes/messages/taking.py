@@ -1,0 +1,186 @@
+"""Taking what other homes forward from their outboxes (:mod:`~jumpmq.nodes.messages.outbox`), each message once.
+
+The number of the last message that was taken for a queue from a home is recorded in the commit of the messages. What
+comes again, as its answer was lost, is passed over, and answered when that commit is on disk.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.confirms import Confirms
+from jumpmq.broker.commit.receipts import Part
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.routing.routing import push_to
+from jumpmq.nodes.messages.outbox import ANSWER, FORWARD, HEADER, TAKEN
+from jumpmq.nodes.messages.units import Ahead, NotKnownYet, decoded, destination
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.queues import Queue
+from jumpmq.queues.base import STORE
+from jumpmq.store import Store
+from jumpmq.store.definitions import AHEAD
+from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, Topology
+
+KIND = "taken"
+"""Kind of the record of the last message that was taken, by home and queue."""
+
+
+class _Last(NamedTuple):
+    """The last message that was taken for a queue from a home: of which source, and its number."""
+
+    source: str
+    number: int
+
+
+class _Answers:
+    """Answers one home when what it sent is complete. To turns it is a publisher, whose publishes are slices."""
+
+    def __init__(self, link: Link, turns: Turns) -> None:
+        self._link = link  # where the answers go
+        self._turns = turns  # tell when it is complete
+        self._confirms = Confirms()  # a slice is one publish
+        self._slices: deque[tuple[int, int, int]] = deque()  # tag, attempt and number of those without an answer
+        self._refused = 0  # the last attempt of which a slice was not taken
+
+    def is_refused(self, attempt: int) -> bool:
+        """Whether nothing more is taken of an attempt."""
+        return attempt <= self._refused
+
+    def refuse(self, attempt: int, number: int) -> None:
+        """A slice is not taken, nor what follows in the attempt."""
+        self._refused = attempt
+        self._link.send(TAKEN, ANSWER.pack(attempt, number, False))
+
+    def add(self, attempt: int, number: int, sources: int) -> None:
+        """A slice was pushed to queues with these sources."""
+        self._confirms.add(1, sources)
+        self._slices.append((self._confirms.published, attempt, number))
+        self._turns.confirm(self)
+
+    def seal_confirms(self, parts: Mapping[int, Part]) -> bool:
+        """See :class:`~jumpmq.broker.commit.turns.Publisher`."""
+        self._confirms.seal(parts)
+        return not self._confirms.due or self.send_confirms()
+
+    def send_confirms(self) -> bool:
+        """The same."""
+        answers = self._confirms.answers()
+        if answers:
+            assert all(isinstance(answer, m.BasicAck) for answer in answers)
+            last = None
+            while self._slices and self._slices[0][0] <= answers[-1].delivery_tag:
+                _, *last = self._slices.popleft()
+            if last is not None:
+                self._link.send(TAKEN, ANSWER.pack(*last, True))
+        return self._confirms.waiting
+
+
+class Taking:
+    """Takes what other homes forward to queues here.
+
+    Args:
+        store: where it is recorded what was taken; None where everything is in memory.
+
+    Attributes:
+        is_short: tells whether memory or disk is: then nothing is taken.
+        is_ahead: tells the same of a home that may route by a ring that is not that of all homes yet.
+    """
+
+    def __init__(self, links: Links, turns: Turns, store: Store | None) -> None:
+        self.is_short: Callable[[], bool] = lambda: False
+        self.is_ahead: Callable[[int], bool] = lambda home: False
+        self._turns = turns  # those of the broker
+        self._store = store  # records what was taken
+        self._topology: Topology  # finds the queues
+        self._last: dict[int, dict[int, _Last]] = {}  # by id of the queue, and home
+        self._answers: dict[int, _Answers] = {}  # by home
+        links.handlers[FORWARD] = self._take
+        links.on_up.append(self._up)
+
+    def restore(self, topology: Topology, definitions: Iterable[tuple[str, str, Any]]) -> None:
+        """Continue with what was recorded."""
+        self._topology = topology
+        topology.listeners.append(self._follow)
+        here = {queue.id for host in topology.vhosts.values() for queue in host.queues.values()}
+        here |= {queue | AHEAD for queue in here}
+        here |= {queue.id for host in topology.vhosts.values() for queue in host.departed.values()}
+        for key, value in [(key, value) for kind, key, value in definitions if kind == KIND]:
+            home, queue = map(int, key.split())
+            if queue in here:
+                self._last.setdefault(queue, {})[home] = _Last(*value)
+            elif self._store is not None:
+                self._store.delete(KIND, key)
+
+    def _follow(self, change: Change, asker: Asker) -> None:
+        if isinstance(change, DeleteQueue):
+            self._forget(change.id)
+        if isinstance(change, DeleteQueue | EndMove):
+            self._forget(change.id | AHEAD)
+
+    def _forget(self, queue: int) -> None:
+        for home in self._last.pop(queue, ()):
+            if self._store is not None:
+                self._store.delete(KIND, f"{home} {queue}")
+
+    def _up(self, link: Link) -> None:
+        self._answers[link.peer] = _Answers(link, self._turns)
+
+    def _take(self, link: Link, payload: memoryview) -> None:
+        attempt, number, applied, source, queues = HEADER.unpack_from(payload)
+        answers = self._answers[link.peer]
+        if answers.is_refused(attempt):
+            return
+        if self.is_short() or self.is_ahead(link.peer):
+            answers.refuse(attempt, number)
+            return
+        last = struct.unpack_from(f"!{queues}Q", payload, HEADER.size)
+        try:
+            with payload[HEADER.size + 8 * queues :] as unit:
+                flags, shares = self._shares(unit)
+        except NotKnownYet:
+            answers.refuse(attempt, number)
+            return
+        if any(queue is None for queue, _ in shares) and self._topology.applied < applied:
+            answers.refuse(attempt, number)  # it may be that its declaration is still to come
+            return
+        sources = STORE
+        with self._turns.together():
+            for (queue, share), upto in zip(shares, last, strict=True):
+                if queue is not None and (new := self._new(link.peer, queue.id, source.hex(), share, upto)):
+                    sources |= queue.source
+                    push_to(queue, new, flags, fitting=True)
+                    if isinstance(queue, Queue) and any(message.redelivered for message in new):
+                        queue.note_redelivered()
+        answers.add(attempt, number, sources)
+
+    def _shares(self, unit: memoryview) -> tuple[int, list[tuple[Queue | Ahead | None, list[Message]]]]:
+        """The flags of a unit's messages, and which queue gets which; None is one that is not here."""
+        _, flags, messages, queues, at = decoded(unit)
+        shares: list[tuple[Queue | Ahead | None, list[Message]]] = []
+        for _ in range(queues):
+            queue, chosen, at = destination(self._topology, unit, at)
+            share = messages[chosen] if isinstance(chosen, slice) else [messages[place] for place in chosen]
+            shares.append((queue, share))
+        return flags, shares
+
+    def _new(self, home: int, queue: int, source: str, messages: list[Message], upto: int) -> list[Message]:
+        """Those of some messages that were not taken before; they are recorded as taken.
+
+        Args:
+            upto: the number of the last; they are consecutive.
+        """
+        by_home = self._last.setdefault(queue, {})
+        before = by_home.get(home)
+        if before is not None and before.source == source:
+            had = before.number - (upto - len(messages))
+            if had >= len(messages):
+                return []
+            messages = messages[max(0, had) :]
+        by_home[home] = taken = _Last(source, upto)
+        if self._store is not None:
+            self._store.put(KIND, f"{home} {queue}", list(taken))
+        return messages

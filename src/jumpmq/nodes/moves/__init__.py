@@ -1,0 +1,1 @@
+"""Queues that move from home to home."""

@@ -1,0 +1,94 @@
+"""Tasks that have queues move from home to home, and what each waits for: what stands still is said."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from jumpmq.broker.figures.moves import MoveFigures
+from jumpmq.queues import Queue
+from jumpmq.topology.declared import DeclaredQueue
+
+TOLD = 30.0
+"""Seconds without a step forward after which a queue on its way stands still: the log says what it waits for, and again
+each time, and so do warnings and the health check."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Wait:
+    """What a queue on its way waits for, since when by the monotonic clock; ``step`` differs after a step forward."""
+
+    queue: DeclaredQueue | Queue
+    what: str
+    step: int
+    since: float
+
+    def figures(self, seconds: float) -> MoveFigures:
+        """What is shown of it, so long after the last step forward."""
+        queue, leaves = self.queue, isinstance(self.queue, DeclaredQueue)
+        return MoveFigures(queue.vhost, queue.name, leaves, self.what, seconds, seconds >= TOLD)
+
+
+class MoveTasks:
+    """The tasks of one home, by the ids of queues."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._waiting: dict[int, _Wait] = {}  # what they wait for
+
+    def run(self, queue: DeclaredQueue | Queue, steps: Coroutine[Any, Any, None]) -> None:
+        """Have a queue move by these steps."""
+
+        async def run() -> None:
+            watching = asyncio.get_running_loop().create_task(self._watch(queue))
+            try:
+                await steps
+            except Exception:
+                log.exception("%r stands still on its way from home to home, until this process starts again", queue)
+                self.wait(queue, "its home to start again, after an error that is in the log")
+            else:
+                self._waiting.pop(queue.id, None)
+            finally:
+                watching.cancel()
+            if self._tasks.get(queue.id) is asyncio.current_task():
+                del self._tasks[queue.id]
+
+        self.wait(queue, "a change of definitions")
+        self._tasks[queue.id] = asyncio.get_running_loop().create_task(run())
+
+    def end(self, number: int) -> None:
+        """The queue with this id does not move any more, if it did."""
+        self._waiting.pop(number, None)
+        if (task := self._tasks.pop(number, None)) is not None:
+            task.cancel()
+
+    def stop(self) -> None:
+        """Go on in the next run."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def wait(self, queue: DeclaredQueue | Queue, what: str, step: int = 0) -> None:
+        """Note what a queue waits for; what was noted before holds on if it is the same."""
+        found = self._waiting.get(queue.id)
+        if found is None or (found.what, found.step) != (what, step):
+            self._waiting[queue.id] = _Wait(queue, what, step, time.monotonic())
+
+    async def _watch(self, queue: DeclaredQueue | Queue) -> None:
+        """Say in the log when there is no step forward."""
+        while True:
+            await asyncio.sleep(TOLD)
+            wait = self._waiting.get(queue.id)
+            seconds = 0.0 if wait is None else time.monotonic() - wait.since
+            if wait is not None and seconds >= TOLD:
+                log.warning(
+                    "%r is on its way from home to home, and waits for %s since %d s", queue, wait.what, seconds
+                )
+
+    def figures(self) -> list[MoveFigures]:
+        """The queues on their way from this home, and to it."""
+        now = time.monotonic()
+        return [one.figures(now - one.since) for one in self._waiting.values()]

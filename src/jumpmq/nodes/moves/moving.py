@@ -1,0 +1,387 @@
+"""Queues on their way to another home: what they hold follows them, in order, and nothing of it twice.
+
+A change says where the queue is from now on (:class:`~jumpmq.topology.changes.MoveQueue`). What is published after that
+goes to the new home, and waits there (:attr:`~jumpmq.queues.Queue.behind`). When all homes know of it, the queue's
+consumers at the old home are cancelled, and what they do not settle soon is taken back. What is there then goes to the
+new home through the :mod:`~jumpmq.nodes.messages.outbox`, and enters the queue, where consumers get it at once. When
+the old home has nothing more, and no other home can send it any, another change says so
+(:class:`~jumpmq.topology.changes.EndMove`), and what waits enters, too.
+
+A stream's files are not copied where both homes are on one machine, but handed over: when nothing more can come to the
+old home, the new one takes their directory (:data:`HAND`). To another machine they are copied, nearly all before the
+change (:mod:`jumpmq.nodes.moves.stream_moves`), the rest when nothing more can come.
+
+All of that is in the definitions and in the stores of both homes: whichever process is killed, it goes on.
+"""
+
+import asyncio
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.channel.returning import give_back
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.consumer_groups.group import Counts
+from jumpmq.broker.figures.moves import MoveFigures
+from jumpmq.broker.upkeep.slices import decided
+from jumpmq.nodes.messages.outbox import Outbox, ahead_of
+from jumpmq.nodes.moves.move_tasks import MoveTasks
+from jumpmq.nodes.moves.stream_copies import StreamCopies
+from jumpmq.nodes.moves.stream_moves import Readers, StreamMoves
+from jumpmq.nodes.moves.stream_offers import CopyRefused, StreamOffers
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.queues import Outcome, Queue
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.stream import Stream
+from jumpmq.store import Store, StoreError
+from jumpmq.store.stream_files import StreamFiles
+from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, MoveQueue, Topology
+from jumpmq.topology.declared import DeclaredQueue
+from jumpmq.topology.definitions import home_of
+
+ASK, ANSWER, HAND = 112, 113, 114
+"""Kinds of records: a question whether a home knows that a queue has moved, and that it does; the files of a stream, to
+be taken, which is answered, too."""
+
+FILES = struct.Struct("!QQ")
+"""The id that the stream had, and that which it has; the path of its files follows."""
+
+QUESTION = struct.Struct("!QQ?")
+"""The id that the queue had; the change of definitions since which it has another; whether what is asked is also that
+the home's outbox has nothing more for it where it was."""
+
+GRACE = 5.0
+"""Seconds that consumers have to settle what they hold of a queue that moves, before it goes along, and they have it
+again."""
+
+SLICE = 1000
+"""Messages that go together at most."""
+
+PAUSE, ASKED_AGAIN = 0.02, 2.0
+"""Seconds until what is waited for is looked at again, and until a home that has not answered is asked again."""
+
+log = logging.getLogger(__name__)
+
+
+class Moves:
+    """The moves that this home takes part in.
+
+    Args:
+        store: records which streams are to move to another machine; None where everything is in memory.
+
+    Attributes:
+        streams: these.
+    """
+
+    def __init__(self, links: Links, turns: Turns, outbox: Outbox, store: Store | None) -> None:
+        self._links = links  # one to each other home
+        self._turns = turns  # those of the broker
+        self._outbox = outbox  # keeps what is on its way
+        self._topology: Topology  # knows the queues
+        self._channels: Callable[[], Iterable[Channel]]  # all that may hold deliveries
+        self._on_moved: Callable[[Queue], object]  # told of a queue that has moved
+        self._serves = False  # whether the queues are there
+        self._tasks = MoveTasks()  # by the ids that queues have
+        self._offers = StreamOffers(links, turns)  # has streams be copied to other machines
+        self._copies = StreamCopies(links, turns, self._awaiting)  # copies those of others
+        self.streams = StreamMoves(self._offers, self._tasks, turns, store)
+        self._leaving: dict[int, Queue] = {}  # what is here of queues that leave, by the ids that they have
+        self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
+        links.handlers[ASK] = self._asked
+        links.handlers[ANSWER] = self._answer
+        links.handlers[HAND] = self._handed
+        self._taking: dict[int, asyncio.Task[None]] = {}  # by the ids of streams, take their files
+
+    def serve(
+        self,
+        topology: Topology,
+        channels: Callable[[], Iterable[Channel]],
+        on_moved: Callable[[Queue], object],
+        files: StreamFiles,
+        disk_limit: Callable[[], int],
+        readers: Readers,
+    ) -> None:
+        """Go on with the moves that are under way, and begin others.
+
+        Args:
+            channels: lists all that may hold deliveries of queues here.
+            on_moved: told of a queue that is at another home, before its consumers are cancelled.
+            files: where streams are.
+            disk_limit: tells the octets of disk that are to stay free.
+            readers: know which queues they have messages of.
+        """
+        self._topology, self._channels, self._on_moved, self._serves = topology, channels, on_moved, True
+        topology.listeners.append(self._follow)
+        declared = [one.definition for host in topology.vhosts.values() for one in host.declared.values()]
+        self._copies.serve(files, disk_limit, {number for one in declared for number in (one.id, one.before)})
+        for one in declared:
+            if one.home == topology.home and one.before:
+                self._copies.expect(one.id, one.before)
+        for host in topology.vhosts.values():
+            for name, departed in host.departed.items():
+                self._leave(host.declared[name])
+                self._follow_up(departed)
+            for name, queue in host.queues.items():
+                if not host.declared[name].definition.before:
+                    self._follow_up(queue)
+                    if isinstance(queue, Stream) and queue.behind is None:
+                        queue.forget_move()
+        self.streams.serve(topology, readers)
+
+    def stop(self) -> None:
+        """Go on in the next run."""
+        self._tasks.stop()
+        self._offers.stop()
+        self._copies.stop()
+        for task in self._taking.values():
+            task.cancel()
+
+    def _follow(self, change: Change, asker: Asker) -> None:
+        self.streams.follow(change)
+        if isinstance(change, MoveQueue):
+            self._expect(change)
+        match change:
+            case MoveQueue(vhost, name) if name in self._topology.vhosts[vhost].departed:
+                if (queue := self._topology.vhosts[vhost].declared[name]).id not in self._leaving:
+                    self._leave(queue)
+            case EndMove(vhost, name, number):
+                self._leaving.pop(number, None)
+                declared = self._topology.vhosts[vhost].declared.get(name)
+                if declared is not None and declared.id == number and declared.contents is not None:
+                    self._follow_up(declared.contents)
+            case DeleteQueue(id=number):
+                self._tasks.end(number)
+                self._copies.forget(number)
+                if (contents := self._leaving.pop(number, None)) is not None:
+                    if (host := self._topology.vhosts.get(contents.vhost)) is not None:
+                        host.departed.pop(contents.name, None)
+                    contents.delete()
+
+    def figures(self) -> list[MoveFigures]:
+        """The queues on their way from this home, and to it."""
+        return self._tasks.figures()
+
+    def _expect(self, change: MoveQueue) -> None:
+        """A queue may have moved here, whose files are to come."""
+        declared = self._topology.vhosts[change.vhost].declared.get(change.name)
+        if declared is not None and isinstance(declared.contents, Stream) and declared.contents.awaits:
+            self._copies.expect(declared.id, declared.definition.before)
+
+    # --- at the old home ---
+
+    def _leave(self, queue: DeclaredQueue) -> None:
+        contents = self._topology.vhosts[queue.vhost].departed[queue.name]
+        self._leaving[queue.id] = contents
+        self._tasks.run(queue, self._send(queue, contents, self._topology.applied))
+
+    async def _send(self, queue: DeclaredQueue, contents: Queue, applied: int) -> None:
+        await self._ask(queue, QUESTION.pack(queue.definition.before, applied, False))
+        with self._turns.turn():
+            contents.moved = True
+            contents.tell_gone()
+            self._on_moved(contents)
+            contents.leave_consumers()
+        if isinstance(contents, Stream):
+            await self._hand_over(queue, contents, applied)
+        else:
+            assert isinstance(contents, ClassicQueue)
+            await self._send_messages(queue, contents, applied)
+        self._tasks.wait(queue, "a change of definitions")
+        pending = self._topology.propose(EndMove(queue.vhost, queue.name, queue.id))
+        await decided(pending)
+        pending.result()
+
+    async def _hand_over(self, queue: DeclaredQueue, contents: Stream, applied: int) -> None:
+        """Have the new home take a stream's files."""
+        before, home = queue.definition.before, queue.definition.home
+        if any(position.unacknowledged for position in contents.offsets):
+            await self._take_back(queue, contents)
+        await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
+        while contents.behind is not None:  # what came here while it moved here
+            self._tasks.wait(queue, "what came meanwhile to enter", contents.next_seq)
+            await asyncio.sleep(PAUSE)
+        await self._turns.committed()
+        with self._turns.turn():
+            directory = contents.hand_over()
+        await self._turns.committed()
+        if self._topology.node_of(home) != self._topology.node_of(self._topology.home):
+            await self._copy_rest(queue, contents)
+            return
+        path = os.fsencode(directory.absolute())
+        await self._ask(queue, FILES.pack(before, queue.id) + path, [home], HAND)
+
+    async def _copy_rest(self, queue: DeclaredQueue, contents: Stream) -> None:
+        """Have the new home have all of a stream's files."""
+        home, octets = queue.definition.home, sum(extent.size for extent in contents.extents)
+        problem = ""
+
+        def tell(sent: int) -> None:
+            self._tasks.wait(queue, f"home {home} to have a copy of its {octets} octets{problem}", sent)
+
+        while True:
+            try:
+                await self._offers.copied(contents, home, queue.id, tell)
+                return
+            except CopyRefused as error:
+                log.error("the files of %r cannot be copied to home %d: %s; it is tried again", queue, home, error)
+                problem = f", which it could not take: {error}"
+                await asyncio.sleep(ASKED_AGAIN)
+
+    async def _send_messages(self, queue: DeclaredQueue, contents: ClassicQueue, applied: int) -> None:
+        before, ahead = queue.definition.before, ahead_of(queue)
+        await self._take_back(queue, contents)
+        while True:
+            await self._send_all(queue, contents, ahead)
+            # What others had sent is here when they have answered, as links keep the order.
+            await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
+            if not contents.message_count and not contents.dead_count:
+                break
+
+    async def _send_all(self, queue: DeclaredQueue, contents: ClassicQueue, ahead: DeclaredQueue) -> None:
+        """Send what there is; returns when it is on the disk of the new home."""
+        home = ahead.definition.home
+        while contents.message_count or contents.dead_count or self._outbox.has_for(ahead.id):
+            left = contents.message_count + self._outbox.count_for(ahead.id)
+            dead = f"{contents.dead_count} dead letters to be where they go"
+            self._tasks.wait(queue, f"home {home} to have {left} messages on disk" if left else dead)
+            is_full = self._outbox.full_home([ahead.definition.home]) is not None
+            if is_full or not self._send_some(contents, ahead):
+                await asyncio.sleep(PAUSE)
+            await self._turns.committed()
+
+    async def _take_back(self, queue: DeclaredQueue, contents: Queue) -> None:
+        """Have what consumers hold back: what they settle soon is done with, the rest goes along."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + GRACE
+        while count := contents.unacknowledged_count:
+            self._tasks.wait(queue, f"consumers to settle {count} messages, or to commit that they have")
+            if loop.time() >= until:
+                self._claim(contents)
+                until = loop.time() + GRACE
+            await asyncio.sleep(PAUSE)
+
+    def _claim(self, contents: Queue) -> None:
+        """Take back what consumers hold, but for what they have settled in a transaction that is not committed."""
+        for channel in list(self._channels()):
+            with self._turns.turn():
+                tags = [tag for tag, message in channel.unacknowledged.items() if message.queue is contents]
+                if tags:
+                    taken = Deliveries()
+                    taken.put(tags, channel.unacknowledged.claim(tags))
+                    channel.revoke(tags, Counts())
+                    give_back(channel.upkeep, taken, Outcome.CONSUMER_GONE)
+
+    def _send_some(self, contents: ClassicQueue, ahead: DeclaredQueue) -> bool:
+        """Put some messages into the outbox; returns whether there were any."""
+        with self._turns.turn(), self._turns.together():
+            messages = contents.take_for_delivery(SLICE)
+            if messages:
+                self._outbox.add(self._outbox.forwarding(), ahead, contents.departing(messages))
+                contents.settle(messages, Outcome.ACKNOWLEDGED)
+                contents.delivered -= len(messages)
+                contents.acknowledged -= len(messages)
+        return bool(messages)
+
+    async def _ask(
+        self, queue: DeclaredQueue, question: bytes, homes: Iterable[int] | None = None, kind: int = ASK
+    ) -> None:
+        """Ask other homes until they have answered: these, or unless given those whose links are up."""
+        answered, again = self._answered.setdefault(question, set()), 0.0
+        try:
+            while True:
+                missing = {*(self._links.homes if homes is None else homes)} - answered - {self._topology.home}
+                if not missing:
+                    return
+                self._tasks.wait(queue, f"home {', '.join(map(str, sorted(missing)))} to answer")
+                now = asyncio.get_running_loop().time()
+                if now >= again:
+                    again = now + ASKED_AGAIN
+                    with self._turns.turn():
+                        for link in filter(None, map(self._links.to, missing)):
+                            link.send(kind, question)
+                await asyncio.sleep(PAUSE)
+        finally:
+            del self._answered[question]
+
+    def _answer(self, link: Link, payload: memoryview) -> None:
+        if (answered := self._answered.get(bytes(payload))) is not None:
+            answered.add(link.peer)
+
+    # --- at other homes ---
+
+    def _asked(self, link: Link, payload: memoryview) -> None:
+        question = bytes(payload)
+        before, applied, is_empty = QUESTION.unpack(question)
+
+        def look() -> None:
+            if not (link.up and self._serves):  # it is asked again
+                return
+            if self._topology.applied < applied or (is_empty and self._outbox.has_for(before)):
+                asyncio.get_running_loop().call_later(PAUSE, look)
+                return
+            with self._turns.turn():
+                link.send(ANSWER, question)
+
+        look()
+
+    # --- at the new home ---
+
+    def _awaiting(self, number: int) -> Stream | None:
+        """The stream here that waits for the files of one with this number at another home, or in a directory of this
+        number."""
+        for host in self._topology.vhosts.values():
+            for queue in host.queues.values():
+                numbers = host.declared[queue.name].definition.before, queue.id
+                if isinstance(queue, Stream) and queue.awaits and number in numbers:
+                    return queue
+        return None
+
+    def _handed(self, link: Link, payload: memoryview) -> None:
+        question = bytes(payload)
+        _, number = FILES.unpack_from(question)
+        if self._serves and number not in self._taking:  # else it is asked again
+            directory = Path(os.fsdecode(question[FILES.size :]))
+            taking = asyncio.get_running_loop().create_task(self._take_files(link, question, number, directory))
+            self._taking[number] = taking
+            taking.add_done_callback(lambda task: self._taking.pop(number))
+
+    async def _take_files(self, link: Link, question: bytes, number: int, directory: Path) -> None:
+        """Take the files of a stream, unless that is done; answers once they are on the disk of this home."""
+        found = [one for host in self._topology.vhosts.values() for one in host.queues.values() if one.id == number]
+        stream = found[0] if found else None
+        try:
+            if isinstance(stream, Stream) and stream.awaits:
+                brought = await asyncio.to_thread(stream.brought, directory)
+                if not stream.deleted:
+                    with self._turns.turn():
+                        stream.take_over(brought)
+        except (OSError, StoreError) as error:
+            log.error("the files of %r cannot be taken from %s: %s; it is tried again", stream, directory, error)
+            return
+        if link.up:
+            with self._turns.turn():
+                link.send(ANSWER, question)
+
+    def _follow_up(self, contents: Queue) -> None:
+        if contents.behind is not None:
+            self._tasks.run(contents, self._enter(contents))
+
+    async def _enter(self, contents: Queue) -> None:
+        """Have what waits enter the queue."""
+        while contents.behind is not None and not contents.deleted:
+            before = self._topology.vhosts[contents.vhost].declared[contents.name].definition.before
+            what = f"home {home_of(before)} to send what is left there" if before else "what came meanwhile to enter"
+            self._tasks.wait(contents, what, contents.next_seq)
+            with self._turns.turn(), self._turns.together():
+                some = contents.follow_up(SLICE)
+            await self._turns.committed()
+            if not some:
+                await asyncio.sleep(PAUSE)
+        if isinstance(contents, Stream) and not contents.deleted and not contents.moved:
+            with self._turns.turn():
+                contents.forget_move()

@@ -1,0 +1,198 @@
+"""Queues of this home move to others: all where it is left, or some where it has more than its share.
+
+From a home that is left its clients are sent away, too, and then it is removed. That it is left is in the definitions
+(:class:`~jumpmq.topology.changes.LeaveHome`), so that no queue is placed there, and which queues are still there is,
+too: whatever is killed meanwhile, the next start goes on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.broker.upkeep.slices import decided
+from jumpmq.nodes.messages.outbox import Outbox
+from jumpmq.nodes.transport.links import Links
+from jumpmq.queues.stream import Stream
+from jumpmq.topology import Change, LeaveHome, MoveQueue, RemoveHome, Topology
+from jumpmq.topology.declared import DeclaredQueue
+from jumpmq.topology.definitions import QueueDefinition, home_of
+
+AT_ONCE = 20
+"""Queues that are on their way at a time."""
+
+PAUSE = 0.1
+"""Seconds between two looks at what is left to do."""
+
+TOLD = 30.0
+"""Seconds without a step forward after which the log says what is waited for, and again each time."""
+
+log = logging.getLogger(__name__)
+
+
+class Clients(Protocol):
+    """What uses this home."""
+
+    def reader_of(self, queue: str, vhost: str) -> str | None:
+        """The reader group that has messages of a queue here reserved."""
+
+    def begin_move(self, definition: QueueDefinition, home: int) -> bool:
+        """Have a stream here that is to move to another machine be copied there, after which it moves; returns whether
+        it is one.
+
+        Raises:
+            PreconditionFailed: it cannot.
+        """
+
+    def is_copied(self, definition: QueueDefinition) -> bool:
+        """Whether it is a stream that is being copied so."""
+
+    def close_all(self, reason: str) -> int:
+        """Close all connections; returns how many there were."""
+
+
+class Relocating:
+    """Has queues of this home move.
+
+    Attributes:
+        on_removed: does what is to be done when the home is removed.
+        on_left: called when all that was here is at other homes of the node, and the home is removed.
+    """
+
+    def __init__(self, links: Links, outbox: Outbox) -> None:
+        self.on_removed: Callable[[], Awaitable[None]] | None = None
+        self.on_left: Callable[[], None] = lambda: None
+        self._links = links  # one to each other home
+        self._outbox = outbox  # keeps what is on its way
+        self._topology: Topology  # knows the queues
+        self._clients: Clients  # what uses this home
+        self._task: asyncio.Task[None] | None = None  # has the home be left, or not any more
+        self._balancing: asyncio.Task[None] | None = None  # has some queues move
+        self._waits_for = ""  # what the log has not said yet
+        self._since = 0.0  # by the clock of the event loop
+
+    def serve(self, topology: Topology, clients: Clients) -> None:
+        """Know what is here."""
+        self._topology, self._clients = topology, clients
+
+    def decide(self, leaves: bool) -> None:
+        """Leave this home, or do not any more."""
+        self.stop()
+        if leaves or self._topology.home in self._topology.left:
+            self._task = asyncio.get_running_loop().create_task(
+                self._leave() if leaves else self._stay(), name="leaving"
+            )
+
+    def stop(self) -> None:
+        """Go on in the next run."""
+        for task in self._task, self._balancing:
+            if task is not None:
+                task.cancel()
+        self._task = self._balancing = None
+
+    def rebalance(self) -> None:
+        """Have queues move to homes that have fewer, until none of those that are up has two fewer than this one; goes
+        on by itself, some at a time. What cannot move stays."""
+        if self._balancing is None or self._balancing.done():
+            self._balancing = asyncio.get_running_loop().create_task(self._rebalance(), name="rebalancing")
+
+    async def _rebalance(self) -> None:
+        own, counts = self._topology.home, self._topology.holdings.queues_by_home
+        for queue in [one for one in self._queues() if one.definition.home == own]:
+            others = self._others()
+            if not others or counts[own] < min(counts[home] for home in others) + 2:
+                return
+            if not queue.definition.before and self._topology.vhosts[queue.vhost].declared.get(queue.name) is queue:
+                await self._move(queue, others)
+            while self._clients.is_copied(queue.definition):  # noqa: ASYNC110
+                await asyncio.sleep(PAUSE)
+            while sum(1 for one in self._queues() if home_of(one.definition.before) == own) >= AT_ONCE:  # noqa: ASYNC110
+                await asyncio.sleep(PAUSE)
+
+    def _others(self) -> list[int]:
+        """The homes that queues may move to now."""
+        return [home for home in self._links.homes if home in self._topology.homes.keys() - self._topology.left]
+
+    def _others_here(self) -> list[int]:
+        """Those of them that are of this node: a worker leaves to the others what it has."""
+        node = self._topology.node_of(self._topology.home)
+        return [home for home in self._others() if self._topology.node_of(home) == node]
+
+    async def _stay(self) -> None:
+        await self._propose(LeaveHome(self._topology.home, False))
+
+    async def _leave(self) -> None:
+        own = self._topology.home
+        await self._propose(LeaveHome(own))
+        log.warning("home %d is left: its queues move to others", own)
+        while True:
+            if await self._is_empty():
+                self._clients.close_all("home is left")
+                if await self._propose(RemoveHome(own)):
+                    break
+            await asyncio.sleep(PAUSE)
+        log.warning("home %d is empty, and no part of the broker any more", own)
+        if self.on_removed is not None:
+            await self.on_removed()
+        self.on_left()
+
+    async def _is_empty(self) -> bool:
+        """Whether no queue, and nothing that is for others, is here any more; else more of it is sent on its way."""
+        own, declared = self._topology.home, self._queues()
+        here = [one for one in declared if one.definition.home == own]
+        on_way = sum(1 for one in declared if home_of(one.definition.before) == own)
+        kept = sum(count for _, count, _ in self._outbox.figures())
+        if not (here or on_way or kept):
+            return True
+        waits_for = f"{len(here)} queues, {on_way} on their way, and {kept} messages for other homes"
+        for one in [one for one in here if not one.definition.before][: max(0, AT_ONCE - on_way)]:
+            if (reason := await self._move(one, self._others_here())) is not None:
+                waits_for = f"{waits_for}: {reason}"
+        self._tell(waits_for)
+        return False
+
+    async def _move(self, queue: DeclaredQueue, others: list[int]) -> str | None:
+        """Have a queue move to one of others; returns why it does not."""
+        subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        if (group := self._clients.reader_of(queue.name, queue.vhost)) is not None:
+            return f"reader group '{group}' has messages of {subject}"
+        counts = self._topology.holdings.queues_by_home
+        if not others:
+            return "no other home is up"
+        if isinstance(queue.contents, Stream):  # its files go along, to another machine as a copy
+            own = queue.definition.node
+            others = [home for home in others if self._topology.node_of(home) == own] or others
+        home = min(others, key=lambda number: (counts[number], number))
+        if queue.shard is not None and self._topology.node_of(home) != queue.definition.node:
+            return f"{subject} is a shard of its node"
+        try:
+            if not self._clients.begin_move(queue.definition, home):
+                await self._propose(MoveQueue(queue.vhost, queue.name, queue.id, home))
+        except AMQPError as error:
+            return error.text
+        return None
+
+    def _queues(self) -> list[DeclaredQueue]:
+        hosts = self._topology.vhosts.values()
+        return [one for host in hosts for one in host.declared.values() if one.definition.is_kept]
+
+    async def _propose(self, change: Change) -> bool:
+        """Ask for a change, and wait until it is decided; returns whether it is accepted."""
+        pending = self._topology.propose(change)
+        await decided(pending)
+        try:
+            pending.result()
+        except AMQPError as error:
+            self._tell(error.text)
+            return False
+        return True
+
+    def _tell(self, waits_for: str) -> None:
+        """Say in the log what is waited for, where that has not changed for long."""
+        now = asyncio.get_running_loop().time()
+        if waits_for != self._waits_for:
+            self._waits_for, self._since = waits_for, now
+        elif now - self._since >= TOLD:
+            self._since = now
+            log.warning("home %d is left, and waits for %s", self._topology.home, waits_for)

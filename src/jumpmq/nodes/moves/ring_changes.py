@@ -1,0 +1,179 @@
+"""Changes of rings, where several homes route by their own: see :mod:`jumpmq.topology.fences`.
+
+Each home tells the others of each change of a hash exchange's bindings that it has made (:data:`MADE`). As links keep
+the order, what a home has sent by the ring as it was has come before that. Where keys have to stay in order, a home
+acts on nothing that clients send from its change on until all others have told it of theirs; and units of a home that
+has told of its change, which may be routed by the new ring, wait here until all others have. So all that was routed by
+the old ring is in its queues when the change is noted, and nothing that was routed by the new one.
+
+A home that tells nothing is waited for no longer than :data:`PATIENCE`: then its messages of these keys may overtake
+others.
+
+How much is left at a mark is asked of its home, once a second; that nothing is left is told once it is on disk.
+"""
+
+import asyncio
+import json
+import logging
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.log.log_link import OnDisk
+from jumpmq.nodes.messages.enqueue import Enqueue
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.topology import Topology
+from jumpmq.topology.fences import MarkName
+
+MADE, ASK, LEFT = 120, 121, 122
+"""Kinds of records: the number of the change of definitions by which a home has changed a ring last; marks of which it
+is asked how much is left; and how much is."""
+
+REASON = "the ring of an exchange changes"
+"""Why clients wait meanwhile."""
+
+PATIENCE = 2.0
+"""Seconds that the others have to make a change."""
+
+_NUMBER = struct.Struct("!Q")
+
+log = logging.getLogger(__name__)
+
+
+class Pause(Protocol):
+    """Has clients wait."""
+
+    def begin(self, reason: str) -> None:
+        """Nothing that they send is acted on from now on."""
+
+    def end(self, reason: str) -> None:
+        """This is no reason any more."""
+
+
+class RingChanges:
+    """What this home knows of the others' rings; see :class:`~jumpmq.topology.fences.Others`."""
+
+    def __init__(self, links: Links, turns: Turns, enqueue: Enqueue, on_disk: OnDisk) -> None:
+        self._links = links  # one to each other home
+        self._turns = turns  # those of the broker
+        self._on_disk = on_disk  # calls back when what was settled is on disk
+        self._topology: Topology  # its fences note changes
+        self._pause: Pause  # has clients wait
+        self._serves = False  # whether its queues are there
+        self._made: dict[int, int] = {}  # what the homes whose links are up have told last
+        self._waits: dict[int, asyncio.TimerHandle] = {}  # changes that others have not made, with what ends the wait
+        links.handlers[MADE] = lambda link, payload: enqueue.take(link, MADE, payload)
+        enqueue.in_order[MADE] = self._on_made
+        enqueue.is_ahead = self.is_ahead
+        links.handlers[ASK] = self._on_ask
+        links.handlers[LEFT] = self._on_left
+        links.on_up.append(self._up)
+        links.on_down.append(self._down)
+
+    def serve(self, topology: Topology, pause: Pause) -> None:
+        """The queues are there; changes up to now are made."""
+        self._topology, self._pause, self._serves = topology, pause, True
+        topology.fences.others = self
+        with self._turns.turn():
+            self.changed(topology.applied)
+
+    def is_ahead(self, home: int) -> bool:
+        """Whether a home may route by a ring that is not that of all homes yet."""
+        return bool(self._waits) and self._made.get(home, 0) >= min(self._waits)
+
+    def _all(self) -> Iterator[Link]:
+        return filter(None, map(self._links.to, self._links.homes))
+
+    def _up(self, link: Link) -> None:
+        if self._serves:
+            link.send(MADE, _NUMBER.pack(self._topology.applied))
+
+    def _down(self, link: Link) -> None:
+        self._made.pop(link.peer, None)
+        self._look()
+
+    # --- changes ---
+
+    def changed(self, number: int) -> None:
+        """See :class:`~jumpmq.topology.fences.Others`."""
+        for link in self._all():
+            link.send(MADE, _NUMBER.pack(number))
+
+    def wait(self, number: int) -> None:
+        """The same."""
+        if number not in self._waits:
+            self._pause.begin(REASON)
+            self._waits[number] = asyncio.get_running_loop().call_later(PATIENCE, self._give_up, number)
+            asyncio.get_running_loop().call_soon(self._look_in_turn)  # there may be no other home
+
+    def _missing(self, number: int) -> list[int]:
+        """The homes that have not made a change."""
+        return [home for home, made in self._made.items() if made < number]
+
+    def _on_made(self, link: Link, payload: memoryview) -> None:
+        (number,) = _NUMBER.unpack(payload)
+        self._made[link.peer] = max(number, self._made.get(link.peer, 0))
+        self._look()
+
+    def _look_in_turn(self) -> None:
+        with self._turns.turn():
+            self._look()
+
+    def _look(self) -> None:
+        for number in sorted(self._waits):
+            if self._missing(number):
+                break
+            self._end(number)
+
+    def _give_up(self, number: int) -> None:
+        log.warning(
+            "home %s has not made change %d of definitions in %g s: what it publishes until then may be out of order",
+            ", ".join(map(str, self._missing(number))), number, PATIENCE,
+        )  # fmt: skip
+        with self._turns.turn():
+            for passed in sorted(one for one in self._waits if one <= number):
+                self._end(passed)
+
+    def _end(self, number: int) -> None:
+        self._waits.pop(number).cancel()
+        self._topology.fences.note(number)
+        if not self._waits:
+            self._pause.end(REASON)
+
+    # --- marks ---
+
+    def ask(self, home: int, marks: list[MarkName]) -> None:
+        """See :class:`~jumpmq.topology.fences.Others`."""
+        if (link := self._links.to(home)) is not None:
+            with self._turns.turn():
+                link.send(ASK, json.dumps(marks).encode())
+
+    def ended(self, mark: MarkName) -> None:
+        """The same."""
+        for link in self._all():
+            self._tell(link, [(mark, 0)])
+
+    def _tell(self, link: Link, left: Iterable[tuple[MarkName, int]]) -> None:
+        """Tell it once it is on disk: what is settled in memory alone comes again after a kill."""
+        told = json.dumps([[*mark, count] for mark, count in left]).encode()
+        self._on_disk(lambda: link.send(LEFT, told))
+
+    def _on_ask(self, link: Link, payload: memoryview) -> None:
+        if not self._serves:
+            return
+        marks = [MarkName(*one) for one in json.loads(bytes(payload))]
+        found = [(mark, self._topology.fences.left_at(mark)) for mark in marks]
+        self._tell(link, [(mark, left) for mark, left in found if left is not None])
+
+    def _on_left(self, link: Link, payload: memoryview) -> None:
+        if self._serves:
+            for *mark, left in json.loads(bytes(payload)):
+                self._topology.fences.tell(MarkName(*mark), left)
+
+    def stop(self) -> None:
+        """Wait for nobody any more."""
+        for timer in self._waits.values():
+            timer.cancel()
+        self._waits.clear()

@@ -1,0 +1,326 @@
+"""Files of streams of other homes that are copied here: a stream that moves to another machine takes them along.
+
+Pieces of segments are asked for, a few at a time, checked, written and synced. When a segment is there its chunks are
+held against their checksums. What has come stays when the link breaks or either process is killed, and the next attempt
+goes on behind what of it is whole; it is deleted where the stream stays, or nobody has asked for the rest for long.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.memory import resources
+from jumpmq.nodes.moves.copy_records import COPIED, COPY, FORGET, FORGOTTEN, GIVEN, PIECE, WANT, WANTED, Copied, Copy
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.queues.stream import Stream
+from jumpmq.store.stream_copy import Extent, SegmentCopy
+from jumpmq.store.stream_files import StreamFiles
+
+PIECE_OCTETS = 256 << 10
+"""Octets of a piece at most."""
+
+WINDOW = 4
+"""Pieces that are on their way at a time."""
+
+LOOKING = 0.002
+"""Seconds for which chunks are checked at a time."""
+
+LOOKED_AT_ROOM = 8 << 20
+"""Octets after which it is looked again whether the disk has room."""
+
+SILENCE = 10.0
+"""Seconds without a piece after which it is given up until it is asked for again."""
+
+KEPT, LOOK = 600.0, 60.0
+"""Seconds for which what was copied is kept while nobody asks for the rest, and until that is looked at."""
+
+log = logging.getLogger(__name__)
+
+
+class _Interrupted(Exception):
+    """It is asked for again, if it is still wanted."""
+
+
+class _Refused(Exception):
+    """It cannot be copied, as this says."""
+
+
+class _Gone(_Refused):
+    """It cannot, as a file is not there any more."""
+
+
+class _Piece(NamedTuple):
+    """As it came."""
+
+    first: int
+    position: int
+    is_there: bool
+    octets: bytes
+
+
+@dataclass
+class _Copying:
+    """A copy under way.
+
+    Attributes:
+        link: where pieces come from.
+        copy: what was asked for.
+        pieces: have come, and are not written yet.
+        came: set when there is one.
+        is_over: whether nobody wants it any more.
+    """
+
+    link: Link
+    copy: Copy
+    pieces: deque[_Piece] = field(default_factory=deque)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
+
+
+class StreamCopies:
+    """The copies that are made here.
+
+    Args:
+        awaiting: the stream here that waits for the files of one with an id at another home, or for a directory of its
+            own number; None where none does.
+    """
+
+    def __init__(self, links: Links, turns: Turns, awaiting: Callable[[int], Stream | None]) -> None:
+        self._awaiting = awaiting  # the stream that files are for
+        self._turns = turns  # those of the broker
+        self._files: StreamFiles | None = None  # where streams are; None before they are
+        self._limit: Callable[[], int] = lambda: 0  # octets of disk that are to stay free
+        self._segments: dict[int, dict[int, SegmentCopy]] = {}  # by the stream's id there, and first offset
+        self._copying: dict[int, _Copying] = {}  # by the stream's id there
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # the same
+        self._deleting: set[int] = set()  # the same, whose files are being deleted
+        self._numbers: dict[int, int] = {}  # by the ids of streams here, those that they had
+        self._deletions: set[asyncio.Task[None]] = set()  # do that
+        self._asked: dict[int, float] = {}  # when it was asked for last, by the clock of the event loop
+        self._sweeping: asyncio.Task[None] | None = None  # deletes what nobody has asked for
+        links.handlers[COPY] = self._copy
+        links.handlers[PIECE] = self._piece
+        links.handlers[FORGET] = lambda link, payload: self.forget(FORGOTTEN.unpack(payload)[0])
+        links.on_down.append(self._down)
+
+    def serve(self, files: StreamFiles, limit: Callable[[], int], queues: set[int]) -> None:
+        """Take copies from now on. What was copied of streams that are deleted is deleted, too.
+
+        Args:
+            limit: tells the octets of disk that are to stay free.
+            queues: the numbers that all queues have, and have had before they moved.
+        """
+        self._files, self._limit = files, limit
+        self._asked = dict.fromkeys(files.all_coming(), asyncio.get_running_loop().time())
+        for number in self._asked.keys() - queues:
+            self.forget(number)
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep(files))
+
+    def stop(self) -> None:
+        """Go on in the next run."""
+        for task in (*self._tasks.values(), self._sweeping):
+            if task is not None:
+                task.cancel()
+
+    def expect(self, to: int, number: int) -> None:
+        """A queue has moved here, where it has another id than it had; it may be a stream whose files are copied."""
+        self._numbers[to] = number
+
+    def forget(self, number: int) -> None:
+        """Delete what was copied of a stream, which has this id, or had it before it moved here; nothing happens where
+        nothing was."""
+        number = self._numbers.pop(number, number)
+        if (copying := self._copying.get(number)) is not None:
+            copying.is_over = True
+            copying.came.set()
+        if self._files is not None and number in self._asked:
+            deleting = asyncio.get_running_loop().create_task(self._delete(self._files, number))
+            self._deletions.add(deleting)
+            deleting.add_done_callback(self._deletions.discard)
+
+    async def _delete(self, files: StreamFiles, number: int) -> None:
+        if (task := self._tasks.get(number)) is not None and task is not asyncio.current_task():
+            await asyncio.wait([task])
+        self._segments.pop(number, None)
+        self._asked.pop(number, None)
+        self._deleting.add(number)
+        try:
+            await asyncio.to_thread(files.forget_coming, number)
+        finally:
+            self._deleting.discard(number)
+
+    async def _sweep(self, files: StreamFiles) -> None:
+        while True:
+            now = asyncio.get_running_loop().time()
+            for number in [number for number, asked in self._asked.items() if now - asked >= KEPT]:
+                if number not in self._tasks and self._awaiting(number) is None:
+                    log.warning("what was copied of stream %d is deleted: its home does not go on", number)
+                    await self._delete(files, number)
+            await asyncio.sleep(LOOK)
+
+    # --- records ---
+
+    def _copy(self, link: Link, payload: memoryview) -> None:
+        copy = Copy.decode(payload)
+        if self._files is None or copy.number in self._deleting:  # it is asked again
+            return
+        self._asked[copy.number] = asyncio.get_running_loop().time()
+        if (copying := self._copying.get(copy.number)) is not None:
+            if copying.copy.attempt != copy.attempt:
+                copying.is_over = True
+                copying.came.set()
+            return
+        copying = self._copying[copy.number] = _Copying(link, copy)
+        self._tasks[copy.number] = asyncio.get_running_loop().create_task(self._run(self._files, copying))
+
+    def _piece(self, link: Link, payload: memoryview) -> None:
+        number, first, position, crc, is_there = GIVEN.unpack_from(payload)
+        copying = self._copying.get(number)
+        if copying is None or copying.link is not link:
+            return
+        octets = bytes(payload[GIVEN.size :])
+        if zlib.crc32(octets) != crc:
+            copying.is_over = True
+        copying.pieces.append(_Piece(first, position, is_there, octets))
+        copying.came.set()
+
+    def _down(self, link: Link) -> None:
+        for copying in self._copying.values():
+            if copying.link is link:
+                copying.is_over = True
+                copying.came.set()
+
+    # --- copying ---
+
+    async def _run(self, files: StreamFiles, copying: _Copying) -> None:
+        number, attempt = copying.copy.number, copying.copy.attempt
+        answer = Copied(number, attempt)
+        try:
+            if not copying.copy.to:
+                await self._fetch_all(files, copying)
+            else:
+                await self._take_over(files, copying)
+        except _Interrupted:
+            return
+        except _Refused as refusal:
+            answer = Copied(number, attempt, str(refusal), isinstance(refusal, _Gone))
+        except Exception as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            answer = Copied(number, attempt, reason)
+            if not isinstance(error, OSError):
+                log.exception("files of stream %d of home %d cannot be copied", number, copying.link.peer)
+        finally:
+            del self._copying[number], self._tasks[number]
+        if answer.problem and not answer.is_gone and not copying.copy.to:
+            await self._delete(files, number)
+        if copying.link.up:
+            with self._turns.turn():
+                copying.link.send(COPIED, answer.encode())
+
+    async def _take_over(self, files: StreamFiles, copying: _Copying) -> None:
+        """Copy what is missing, and have the stream be served from the copy, unless it is or was deleted."""
+        number = copying.copy.number
+        if self._awaiting(number) is not None:
+            directory = await self._fetch_all(files, copying)
+            if (stream := self._awaiting(number)) is not None:
+                with self._turns.turn():
+                    stream.take_over(directory)
+        self._segments.pop(number, None)
+        self._asked.pop(number, None)
+        self._numbers.pop(copying.copy.to, None)
+
+    async def _fetch_all(self, files: StreamFiles, copying: _Copying) -> Path:
+        copy = copying.copy
+        directory = await asyncio.to_thread(files.coming, copy.number)
+        segments = self._segments.setdefault(copy.number, {})
+        wanted = {extent.first: extent for extent in copy.extents}
+        for segment in [files.segment_copy(copy.number, extent.first) for extent in copy.extents]:
+            segments.setdefault(int(segment.path.stem), segment)
+        await asyncio.to_thread(_drop_others, directory, {segments[first].path for first in wanted})
+        for first in segments.keys() - wanted:
+            del segments[first]
+        there = await asyncio.to_thread(lambda: sum(path.stat().st_size for path in directory.iterdir()))
+        await self._require_room(directory, copy, copy.octets - there)
+        for extent in copy.extents:
+            if (segment := segments[extent.first]).size != extent.size:
+                try:
+                    await self._fetch(copying, segment, extent)
+                except _Gone:
+                    if not copy.to:
+                        raise
+                    segment.path.unlink()  # what it held is lost, which is told when the stream is opened
+        return await asyncio.to_thread(files.finish_coming, copy.number, copy.handed)
+
+    async def _require_room(self, directory: Path, copy: Copy, octets: int) -> None:
+        """Refuse to copy what leaves less of the disk free than is to stay so; not where the stream has to come."""
+        if not copy.to:
+            room = max(0, await asyncio.to_thread(resources.disk_free, directory) - self._limit())
+            if octets > room:
+                raise _Refused(f"{octets} octets are to be copied, and its disk has room for {room}")
+
+    async def _fetch(self, copying: _Copying, segment: SegmentCopy, extent: Extent) -> None:
+        """Copy what there is of a segment beyond what has come already."""
+        await self._look(copying, segment)
+        if segment.end > extent.end or segment.position > extent.size:
+            segment.begin_again()
+        await asyncio.to_thread(segment.cut)
+        await self._fetch_pieces(copying, segment, extent)
+        await self._look(copying, segment)
+        if segment.end == extent.end:
+            segment.size = extent.size
+        elif not copying.copy.to:
+            raise _Refused(
+                f"{segment.path.name} is damaged {segment.position} octets from its start: "
+                f"offset {segment.end} and others cannot be read"
+            )
+
+    async def _fetch_pieces(self, copying: _Copying, segment: SegmentCopy, extent: Extent) -> None:
+        asked = written = segment.position
+        while written < extent.size:
+            with self._turns.turn():
+                while asked < extent.size and asked - written < WINDOW * PIECE_OCTETS:
+                    length = min(PIECE_OCTETS, extent.size - asked)
+                    copying.link.send(WANT, WANTED.pack(copying.copy.number, extent.first, asked, length))
+                    asked += length
+            piece = await self._next_piece(copying)
+            if not piece.is_there:
+                problem = bytes(piece.octets).decode(errors="replace")
+                raise _Refused(problem) if problem else _Gone(f"{segment.path.name} is not there any more")
+            if (piece.first, piece.position) != (extent.first, written):
+                raise _Interrupted
+            written += len(piece.octets)
+            await asyncio.to_thread(segment.write, piece.octets, last=written == extent.size)
+            if written // LOOKED_AT_ROOM != (written - len(piece.octets)) // LOOKED_AT_ROOM:
+                await self._require_room(segment.path.parent, copying.copy, extent.size - written)
+
+    async def _next_piece(self, copying: _Copying) -> _Piece:
+        if not copying.pieces and not copying.is_over:
+            copying.came.clear()
+            try:
+                async with asyncio.timeout(SILENCE):
+                    await copying.came.wait()
+            except TimeoutError:
+                raise _Interrupted from None
+        if copying.is_over:
+            raise _Interrupted
+        return copying.pieces.popleft()
+
+    async def _look(self, copying: _Copying, segment: SegmentCopy) -> None:
+        """Check chunks that are not, a few at a time."""
+        while await asyncio.to_thread(segment.look, LOOKING):
+            if copying.is_over:
+                raise _Interrupted
+
+
+def _drop_others(directory: Path, wanted: set[Path]) -> None:
+    """Delete segments that retention has let go of meanwhile."""
+    for path in directory.iterdir():
+        if path not in wanted:
+            path.unlink()

@@ -1,0 +1,185 @@
+"""Streams that move to another machine: their files are copied before, and they serve where they are meanwhile.
+
+Where a stream is to go is recorded here, by its home, until it goes: a start goes on. When the other home has nearly
+all of the files, the stream moves as other queues do (:mod:`jumpmq.nodes.moves.moving`), and the little that has come
+since follows. What keeps the files from being copied ends that, and the stream stays where it is.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Protocol
+
+from jumpmq.amqp.errors import AMQPError, PreconditionFailed
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.upkeep.slices import decided
+from jumpmq.nodes.moves.move_tasks import MoveTasks
+from jumpmq.nodes.moves.stream_offers import CopyRefused, StreamOffers
+from jumpmq.queues.stream import Stream
+from jumpmq.store import Store
+from jumpmq.store.stream_copy import Extent
+from jumpmq.topology import Change, DeleteQueue, MoveQueue, Topology, rules
+from jumpmq.topology.declared import DeclaredQueue
+from jumpmq.topology.definitions import QueueDefinition
+
+KIND = "stream move"
+"""Kind of the record of the home that a stream is to move to, by its number."""
+
+NEAR = 16 << 20
+"""Octets that may be left to copy when the stream moves."""
+
+ROUNDS = 20
+"""After so many it moves though more is left: it is written to faster than it is copied."""
+
+AT_ONCE = 2
+"""Streams that are copied to one home at a time; others wait."""
+
+PAUSE = 0.1
+"""Seconds until a stream that waits looks again."""
+
+log = logging.getLogger(__name__)
+
+
+class Readers(Protocol):
+    """Who has messages of queues here."""
+
+    def reader_of(self, queue: str, vhost: str) -> str | None:
+        """The reader group that has messages of a queue here reserved."""
+
+
+class StreamMoves:
+    """The streams of this home that are to move to another machine.
+
+    Args:
+        store: where that is recorded; None where everything is in memory.
+        tasks: of queues that move.
+    """
+
+    def __init__(self, offers: StreamOffers, tasks: MoveTasks, turns: Turns, store: Store | None) -> None:
+        self._offers = offers  # has files be copied
+        self._tasks = tasks  # those of all moves
+        self._turns = turns  # those of the broker
+        self._store = store  # has the records
+        self._topology: Topology  # knows the streams
+        self._readers: Readers  # know who reads
+        self._homes: dict[int, int] = {}  # where streams are to be, by their ids
+        self._copying: Counter[int] = Counter()  # how many are being copied, by home
+
+    def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
+        """Continue with what was recorded."""
+        self._homes = {int(key): value for kind, key, value in definitions if kind == KIND}
+
+    def serve(self, topology: Topology, readers: Readers) -> None:
+        """Go on with the streams that are under way, and take others."""
+        self._topology, self._readers = topology, readers
+        here = {queue.id: queue for host in topology.vhosts.values() for queue in host.declared.values()}
+        with self._turns.turn():
+            for number, home in list(self._homes.items()):
+                queue = here.get(number)
+                if queue is None or queue.contents is None or home not in topology.homes:
+                    self._forget(number)
+                else:
+                    self._run(queue, home)
+
+    def is_for(self, queue: DeclaredQueue, home: int) -> bool:
+        """Whether a queue is a stream here that has to be copied to get to a home."""
+        own = self._topology.node_of(self._topology.home)
+        return isinstance(queue.contents, Stream) and self._topology.node_of(home) != own
+
+    def is_under_way(self, queue: QueueDefinition) -> bool:
+        """Whether a stream is being copied."""
+        return queue.id in self._homes
+
+    def begin(self, queue: DeclaredQueue, home: int) -> None:
+        """Have a stream move to another machine, after its files.
+
+        Raises:
+            PreconditionFailed: it cannot.
+        """
+        rules.refuse_move(self._topology, queue.definition, home)
+        subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        if queue.id in self._homes or (queue.contents is not None and queue.contents.behind is not None):
+            raise PreconditionFailed(f"{subject} is on its way already")
+        self._homes[queue.id] = home
+        if self._store is not None:
+            self._store.put(KIND, str(queue.id), home)
+        self._run(queue, home)
+
+    def end(self, queue: DeclaredQueue) -> None:
+        """Have a stream stay here, if it is under way; why it could not be moved is not shown any more."""
+        if (home := self._homes.get(queue.id)) is not None:
+            self._tasks.end(queue.id)
+            self._stay(queue, home, "")
+        elif isinstance(queue.contents, Stream):
+            queue.contents.shown = {}
+
+    def follow(self, change: Change) -> None:
+        """A change has taken effect."""
+        if isinstance(change, MoveQueue | DeleteQueue) and change.id in self._homes:
+            self._tasks.end(change.id)
+            self._forget(change.id)
+
+    def _run(self, queue: DeclaredQueue, home: int) -> None:
+        assert isinstance(queue.contents, Stream)
+        queue.contents.shown = {"moving_to": self._topology.node_of(home)}
+        self._tasks.run(queue, self._move(queue, queue.contents, home))
+
+    async def _move(self, queue: DeclaredQueue, stream: Stream, home: int) -> None:
+        try:
+            await self._copy(queue, stream, home)
+            if (group := self._readers.reader_of(queue.name, queue.vhost)) is not None:
+                raise CopyRefused(f"reader group '{group}' has messages of it")
+            self._tasks.wait(queue, "a change of definitions")
+            pending = self._topology.propose(MoveQueue(queue.vhost, queue.name, queue.id, home))
+            await decided(pending)
+            pending.result()
+        except (CopyRefused, AMQPError) as error:
+            self._stay(queue, home, error.text if isinstance(error, AMQPError) else str(error))
+
+    async def _copy(self, queue: DeclaredQueue, stream: Stream, home: int) -> None:
+        """Have nearly all of its files at the other home."""
+        while self._copying[home] >= AT_ONCE:
+            self._tasks.wait(queue, "other streams to be copied before", self._offers.octets)
+            await asyncio.sleep(PAUSE)
+        self._copying[home] += 1
+        try:
+            for _ in range(ROUNDS):
+                before = stream.extents
+                octets = sum(extent.size for extent in before)
+                await self._offers.copied(stream, home, 0, partial(self._tell, queue, home, octets))
+                if _added(before, stream.extents) <= NEAR:
+                    return
+        finally:
+            self._copying[home] -= 1
+
+    def _tell(self, queue: DeclaredQueue, home: int, octets: int, sent: int) -> None:
+        if home not in self._topology.homes:
+            raise CopyRefused("it is not in the cluster any more")
+        what = f"node '{self._topology.node_of(home)}' to have a copy of its {octets} octets"
+        self._tasks.wait(queue, what, sent)
+
+    def _stay(self, queue: DeclaredQueue, home: int, reason: str) -> None:
+        """It does not move."""
+        if queue.id not in self._homes:
+            return
+        node = self._topology.node_of(home) or f"of home {home}"
+        if reason:
+            log.error("%r stays here, as it cannot be moved to node '%s': %s", queue, node, reason)
+        if isinstance(queue.contents, Stream):
+            queue.contents.shown = {"move_failed": f"to node '{node}': {reason}"} if reason else {}
+        with self._turns.turn():
+            self._forget(queue.id)
+        self._offers.forget(queue.id, home)
+
+    def _forget(self, number: int) -> None:
+        del self._homes[number]
+        if self._store is not None:
+            self._store.delete(KIND, str(number))
+
+
+def _added(before: list[Extent], now: list[Extent]) -> int:
+    """Octets that have come since."""
+    sizes = {extent.first: extent.size for extent in before}
+    return sum(extent.size - sizes.get(extent.first, 0) for extent in now)

@@ -1,0 +1,153 @@
+"""Streams whose files other homes copy from here: pieces of files are read and sent as they are asked for.
+
+What is on its way is bounded by who asks, and by what waits to be sent on the link, which is little: other records find
+their way between the pieces.
+"""
+
+import asyncio
+import os
+import zlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.moves.copy_records import COPIED, COPY, FORGET, FORGOTTEN, GIVEN, PIECE, WANT, WANTED, Copied, Copy
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.queues.stream import Stream
+from jumpmq.store.file_octets import FileOctets
+
+UNSENT = 256 << 10
+"""Octets that wait to be sent on a link, beyond which no piece is added."""
+
+PAUSE, LONG_PAUSE, ASKED_AGAIN = 0.002, 0.02, 2.0
+"""Seconds until it is looked again whether there is room on a link, and whether there is an answer; and until a home
+that has not answered is asked again."""
+
+
+class CopyRefused(Exception):
+    """The other home cannot copy the files, as this says."""
+
+
+@dataclass
+class _Offer:
+    """What a home is asked to copy; ``octets`` are those that were sent, in this run."""
+
+    stream: Stream
+    attempt: str = ""
+    answer: Copied | None = None
+    octets: int = field(default=0)
+
+
+class StreamOffers:
+    """The files of streams here that other homes copy.
+
+    Attributes:
+        octets: how many were sent, in this run.
+    """
+
+    def __init__(self, links: Links, turns: Turns) -> None:
+        self.octets = 0
+        self._links = links  # one to each other home
+        self._turns = turns  # those of the broker
+        self._is_stopped = False  # whether the next run goes on
+        self._offers: dict[int, _Offer] = {}  # by the id that the stream has here
+        self._wanted: dict[Link, deque[tuple[int, int, int, int]]] = {}  # pieces that are to be sent, in order
+        self._sending: dict[Link, asyncio.Task[None]] = {}  # sends them
+        links.handlers[WANT] = self._want
+        links.handlers[COPIED] = self._copied
+
+    def stop(self) -> None:
+        """Send no more, until the next run."""
+        self._is_stopped = True
+        for task in self._sending.values():
+            task.cancel()
+
+    async def copied(self, stream: Stream, home: int, to: int, tell: Callable[[int], object]) -> None:
+        """Have a home copy what there is of a stream; returns when it is on its disk.
+
+        Args:
+            to: the id that the stream has there; 0 while it serves here.
+            tell: called again and again with the octets that were sent.
+
+        Raises:
+            CopyRefused: it cannot.
+        """
+        offer = self._offers[stream.id] = _Offer(stream)
+        try:
+            while True:
+                before = stream.extents
+                answer = await self._ask(offer, home, to, tell)
+                if not answer.problem:
+                    return
+                if not answer.is_gone or before[:1] == stream.extents[:1]:  # else retention was faster
+                    raise CopyRefused(answer.problem)
+        except asyncio.CancelledError:
+            if not self._is_stopped:  # it is deleted, or is to stay; this comes behind what was asked
+                self.forget(stream.id, home)
+            raise
+        finally:
+            self._offers.pop(stream.id, None)
+
+    async def _ask(self, offer: _Offer, home: int, to: int, tell: Callable[[int], object]) -> Copied:
+        offer.attempt, offer.answer = os.urandom(8).hex(), None
+        stream, loop, again = offer.stream, asyncio.get_running_loop(), 0.0
+        question = Copy(stream.id, offer.attempt, to, stream.extents, stream.handed if to else None).encode()
+        while offer.answer is None:
+            tell(offer.octets)
+            if loop.time() >= again and (link := self._links.to(home)) is not None:
+                again = loop.time() + ASKED_AGAIN
+                with self._turns.turn():
+                    link.send(COPY, question)
+            await asyncio.sleep(LONG_PAUSE)
+        return offer.answer
+
+    def forget(self, number: int, home: int) -> None:
+        """Have a home delete what it has copied of a stream."""
+        if (link := self._links.to(home)) is not None:
+            with self._turns.turn():
+                link.send(FORGET, FORGOTTEN.pack(number))
+
+    def _copied(self, link: Link, payload: memoryview) -> None:
+        answer = Copied.decode(payload)
+        offer = self._offers.get(answer.number)
+        if offer is not None and offer.attempt == answer.attempt:
+            offer.answer = answer
+
+    def _want(self, link: Link, payload: memoryview) -> None:
+        wanted = self._wanted.setdefault(link, deque())
+        wanted.append(WANTED.unpack(payload))
+        if link not in self._sending:
+            self._sending[link] = asyncio.get_running_loop().create_task(self._send(link, wanted))
+
+    async def _send(self, link: Link, wanted: deque[tuple[int, int, int, int]]) -> None:
+        try:
+            while wanted and link.up:
+                if link.unsent_octets > UNSENT:
+                    await asyncio.sleep(PAUSE)
+                    continue
+                number, first, position, length = wanted.popleft()
+                if (offer := self._offers.get(number)) is not None:
+                    path = offer.stream.path_of(first)
+                    is_there, octets, crc = await asyncio.to_thread(_piece, path, position, length)
+                    offer.octets += len(octets)
+                    self.octets += len(octets)
+                    with self._turns.turn():
+                        link.send(PIECE, GIVEN.pack(number, first, position, crc, is_there), octets)
+        finally:
+            del self._wanted[link], self._sending[link]
+
+
+def _piece(path: Path, position: int, length: int) -> tuple[bool, bytes, int]:
+    """Whether a piece is there, its octets or why not, and their CRC-32."""
+    try:
+        octets = FileOctets(path).read(position, length)
+        problem = None if len(octets) == length else f"{path} has no {length} octets at {position}"
+    except FileNotFoundError:
+        octets, problem = b"", ""
+    except OSError as error:
+        octets, problem = b"", f"{path} cannot be read: {error.strerror or error}"
+    octets = octets if problem is None else problem.encode()
+    return problem is None, octets, zlib.crc32(octets)

@@ -1,0 +1,272 @@
+"""The other homes of this broker, as one of its processes knows them: links to them, and the log that all share."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.config import HOMES, LEFT, Config
+from jumpmq.broker.errors import BrokerError, HomeLeft
+from jumpmq.broker.upkeep.slices import decided
+from jumpmq.nodes.channels.remote_channels import ChannelLinks
+from jumpmq.nodes.channels.served_channels import ServedChannels
+from jumpmq.nodes.channels.usage import UsageLinks
+from jumpmq.nodes.log.common_log import ENTRY, FIRST, LET_GO, First, Follower, Record
+from jumpmq.nodes.log.log_link import FollowedLog, OnDisk, serve_log
+from jumpmq.nodes.messages.enqueue import Enqueue
+from jumpmq.nodes.messages.outbox import Outbox
+from jumpmq.nodes.messages.taking import Taking
+from jumpmq.nodes.moves.moving import Moves
+from jumpmq.nodes.moves.relocating import Relocating
+from jumpmq.nodes.moves.ring_changes import RingChanges
+from jumpmq.nodes.processes.hand_over import HandOver, Taken
+from jumpmq.nodes.transport.directory import Directory
+from jumpmq.nodes.transport.links import Links, Ways
+from jumpmq.nodes.transport.unix import UnixSockets
+from jumpmq.queues.memory import MemoryAccount
+from jumpmq.store import Store
+from jumpmq.topology import Topology, changes
+from jumpmq.topology.snapshot import followed_digest, records_of
+
+log = logging.getLogger(__name__)
+
+APPLIED = "applied"
+"""Kind of the record that says which entry of the log a home has."""
+
+
+class Member(Protocol):
+    """This node in its cluster.
+
+    Attributes:
+        is_ready: whether another home has its queues, so that others may be there.
+    """
+
+    is_ready: Callable[[int], bool]
+
+    async def start(self, topology: Topology, links: Links) -> None:
+        """Be seen by the others, and apply what the log of changes has, and what comes."""
+
+    def is_dead(self, home: int) -> bool:
+        """Whether a home's process has ended, as far as is known."""
+
+    async def resign(self) -> None:
+        """Be no member any more."""
+
+    async def stop(self) -> None:
+        """Be seen no more."""
+
+
+class OtherHomes:
+    """The other homes.
+
+    Args:
+        boot: tells this run of the process from all others.
+        store: where this home keeps what it has; None where everything is in memory.
+        identity: of the broker that this home was part of; None where it has never been here.
+        on_failure: called with a sentence when this home can no longer be part of the broker; the process has to end.
+        directory: where the homes of other machines are; None where all are on this one.
+        member: this node in its cluster; None where the first home orders the log.
+
+    Attributes:
+        links: one to each.
+        enqueue: sends messages to their queues.
+        outbox: keeps messages until they are there.
+        taking: takes what the others have kept so.
+        moves: has queues move from home to home.
+        relocating: has queues of this home move to others, all of them where it is left.
+        ring_changes: has messages of keys that move wait for those before them; to be served once queues are there.
+        usage: tells what limited users have open; to be served once clients may come.
+        channels: what clients' channels ask there.
+        served_channels: what clients of other homes ask here.
+        identity: of the broker.
+        hand_over: gives clients to the homes of their virtual hosts; None where no other is on this machine.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        boot: str,
+        turns: Turns,
+        account: MemoryAccount,
+        store: Store | None,
+        identity: str | None,
+        on_failure: Callable[[str], None],
+        directory: Directory | None = None,
+        member: Member | None = None,
+    ) -> None:
+        self.identity = identity
+        self._ways = _ways(config, directory)  # the sockets under the links
+        self.links = Links(self._ways, config.home, boot, turns)
+        sockets = config.links if directory is None or member is not None else None
+        self.hand_over = None if sockets is None else HandOver(sockets, config.home, self.links)
+        self.enqueue = Enqueue(self.links, turns, account)
+        self.outbox = Outbox(self.links, turns, account, store)
+        self.taking = Taking(self.links, turns, store)
+        self.enqueue.on_ready.append(self.outbox.ready)
+        self.moves = Moves(self.links, turns, self.outbox, store)
+        self.relocating = Relocating(self.links, self.outbox)
+        self.usage = UsageLinks(self.links, turns)
+        self.channels = ChannelLinks(self.links)
+        self.served_channels = ServedChannels(self.links)
+        self._home = config.home  # the number of this one
+        self._homes = config.homes  # how many there are
+        self._boot = boot  # tells this run from all others
+        self._store = store  # where this home keeps what it has
+        self._on_failure = on_failure  # ends the process
+        self._turns = turns  # those of the broker
+        self._on_disk = OnDisk(turns)  # calls back when what was changed is on disk
+        self.ring_changes = RingChanges(self.links, turns, self.enqueue, self._on_disk)
+        self.taking.is_ahead = self.ring_changes.is_ahead
+        self._member = member  # this node in its cluster
+        if member is not None:
+            self.enqueue.is_dead = member.is_dead
+            member.is_ready = self.enqueue.is_ready
+            self.relocating.on_removed = member.resign
+        self._followed: FollowedLog | None = None  # not at the first home
+
+    async def definitions(self, found: list[Record]) -> list[Record]:
+        """The definitions that this home begins with: those that it has, or else the first home's.
+
+        Raises:
+            BrokerError: this home is not part of the first one's broker, there were more homes, or the sockets of links
+                cannot be made.
+            HomeLeft: this one was left.
+        """
+        if self._member is not None:
+            return found
+        kept = next((value for kind, key, value in found if (kind, key) == HOMES), self._homes)
+        if kept > self._homes:
+            raise BrokerError(
+                f"the data directory is one of {kept} homes: serve it with --workers {kept} or more, not {self._homes}"
+            )
+        if any((kind, key) == LEFT for kind, key, _ in found):
+            raise HomeLeft(f"home {self._home} was left: what it had is at other homes")
+        if self._home == FIRST:
+            return found
+        applied = next((value for kind, _, value in found if kind == APPLIED), None)
+        self._followed = FollowedLog(self.links, self._turns, self.identity, applied, self._on_failure)
+        await self._listen()
+        given = await self._followed.definitions()
+        self.identity = self._followed.identity
+        if given is None:
+            return found
+        for kind, key, value in given if self._store is not None else ():
+            self._store.put(kind, key, value)  # type: ignore[union-attr]
+        return given
+
+    def order(self, topology: Topology, found: list[Record], identity: str) -> None:
+        """Have the first home's topology, which is restored, order the log."""
+        others = range(2, self._homes + 1)
+        entries: Any = _NOWHERE if self._store is None else self._store
+        kept = [value for kind, _, value in found if kind == ENTRY]
+        let_go = next((value for kind, _, value in found if kind == LET_GO), 0)
+        digest = followed_digest(topology)
+        first = First(
+            topology, entries, kept, let_go, lambda: records_of(topology), self._on_disk, others, identity, digest
+        )
+        first.is_ready = self.enqueue.is_ready
+        topology.log = first
+        serve_log(self.links, first)
+
+    async def join(self, topology: Topology, node: str, on_reply: Callable[[Message], object]) -> None:
+        """Be part of the broker: what is there is restored here.
+
+        Args:
+            on_reply: delivers an answer to the direct reply-to address that is its routing key.
+
+        Raises:
+            BrokerError: the sockets of links cannot be made.
+        """
+        self.enqueue.begin(topology)
+        topology.listeners.append(lambda change, asker: self._follow(topology, change))
+        if self._member is not None:
+            await self._listen()
+            await self._member.start(topology, self.links)
+        elif self._followed is None:
+            self._note_homes()
+            await self._listen()
+            self.enqueue.serve(on_reply)
+            return
+        else:
+            self._note_homes()
+            follower = Follower(topology, self._boot, self._on_disk, self._on_failure, followed_digest(topology))
+            topology.log = follower
+            await self._followed.follow(follower, lambda: topology.applied)
+        pending = topology.propose(changes.AddHome(self._home, node))
+        await decided(pending)
+        pending.result()
+        self.enqueue.serve(on_reply)
+
+    def take_clients(self, topology: Topology, taken: Taken) -> None:
+        """Serve clients that others hand over, and hand over others.
+
+        Raises:
+            OSError: the socket for that cannot be made.
+        """
+        if self.hand_over is not None:
+            self.hand_over.listen(topology, self._ways.secret, taken)
+
+    def _follow(self, topology: Topology, change: changes.Change) -> None:
+        """Note that a home is removed, in the commit of that."""
+        if isinstance(change, changes.RemoveHome) and self._store is not None:
+            if change.home == self._home:
+                self._store.put(*LEFT, True)
+            elif self._member is None:
+                self._store.put(*HOMES, max(topology.homes))
+
+    def _note_homes(self) -> None:
+        if self._store is not None:
+            self._store.put(*HOMES, self._homes)
+
+    async def _listen(self) -> None:
+        try:
+            await self.links.start()
+        except OSError as error:
+            raise BrokerError(f"links to other homes cannot be made: {error}") from None
+
+    async def stop(self) -> None:
+        """Break the links."""
+        if self._member is not None:
+            await self._member.stop()
+        if self.hand_over is not None:
+            self.hand_over.stop()
+        self.usage.stop()
+        self.ring_changes.stop()
+        self.relocating.stop()
+        self.moves.stop()
+        self.outbox.stop()
+        await self._on_disk.stop()
+        await self.links.stop()
+        if self._followed is not None:
+            self._followed.stop()
+
+
+def _ways(config: Config, directory: Directory | None) -> Ways:
+    """The sockets under this home's links.
+
+    Raises:
+        BrokerError: there is no place for them.
+    """
+    if directory is not None:
+        from jumpmq.nodes.transport.tls import TLSSockets  # here, so that processes of one machine do not load it
+
+        return TLSSockets(directory, config.home, config.cluster_host)
+    if config.links is None:
+        raise BrokerError("several homes need a directory for the links between them")
+    return UnixSockets(config.links, config.home, config.homes)
+
+
+class _Nowhere:
+    def put(self, kind: str, key: str, value: Any) -> None:
+        pass
+
+    def put_text(self, kind: str, key: str, value: str) -> None:
+        pass
+
+    def delete(self, kind: str, key: str) -> None:
+        pass
+
+
+_NOWHERE = _Nowhere()
+"""Where entries are recorded in memory: the log keeps them itself."""

@@ -1,0 +1,1 @@
+"""The processes of a broker with several workers."""

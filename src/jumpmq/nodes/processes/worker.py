@@ -1,0 +1,235 @@
+"""A process that serves one home of a broker: ``python -m jumpmq.nodes.processes.worker DESCRIPTOR``.
+
+`DESCRIPTOR` is a socket that the supervisor (:mod:`jumpmq.nodes.processes.workers`) has the other end of. On it come
+the settings, pickled, with their length in front; then an octet at a time: a client without TLS or with, each with its
+socket; that certificates are to be read again; that its home is to be left, or is not; that it is to end. Back go lines
+of JSON: ``ready`` with the ports of HTTP, or the ``error`` that keeps it from starting; how many clients it was given
+in all (``taken``) and has (``open``), at least once a second; whether the broker is to ``listen``; that it is to
+``stop``, or to be served by so many ``workers``; and that its home has been ``left``, and whether nothing else is in
+its data directory.
+
+It ends, as a broker does that is told to stop, when the supervisor says so or is gone: there is no half of a broker.
+Signals but SIGKILL do not end it: those of a terminal or of systemd go to all processes, also to the supervisor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import shutil
+import signal
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from jumpmq.broker import Broker, BrokerError, Config
+from jumpmq.broker.connection.given_clients import GivenClients
+from jumpmq.broker.errors import HomeLeft
+from jumpmq.cli.serve import calm_garbage_collection, end_at_once, keep_memory, prepare, until_stopped
+from jumpmq.cli.server import Control, serving
+from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
+
+CLIENT, TLS_CLIENT, RELOAD, LEAVE, STAY, END = b"c", b"t", b"r", b"l", b"s", b"e"
+
+LENGTH = 4
+"""Octets in front of the settings."""
+
+AT_ONCE = 64
+"""Messages of the supervisor that are read together."""
+
+LOOK_INTERVAL = 0.1
+"""Seconds between looks at how many clients there are."""
+
+PREDECESSOR_TIMEOUT = 15.0
+"""Seconds that a process of a supervisor that was killed has to end, before its data directory is said to be in use."""
+
+SPEAK_INTERVAL = 1.0
+"""Seconds after which the supervisor is told, though it is the same number."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker is started with.
+
+    Attributes:
+        config: the settings of its home.
+        port, tls_port: where the supervisor listens for clients of AMQP; None where it does not.
+        addresses: the addresses of that.
+    """
+
+    config: Config
+    port: int | None
+    tls_port: int | None
+    addresses: list[str]
+
+
+class Worker:
+    """The process.
+
+    Args:
+        supervisor: the socket to it.
+    """
+
+    def __init__(self, supervisor: socket.socket, assignment: Assignment) -> None:
+        self._supervisor = supervisor  # the socket to it
+        self._assignment = assignment  # the settings
+        self._ended = asyncio.Event()  # set when it is to end
+        self._was_told = False  # whether the supervisor said so
+        self._listeners: dict[int, GivenClients] = {}  # by the octet that comes with their clients
+        self._taken = 0  # clients that came
+        self._control: Control | None = None  # what can be asked of the broker; None while it starts
+        self._started = asyncio.Event()  # set once it serves
+        self._reloading: asyncio.Future[None] | None = None  # of certificates, under way
+
+    async def serve(self) -> None:
+        """Serve until told to end, or the supervisor is gone.
+
+        Raises:
+            BrokerError: the broker cannot start.
+        """
+        self._supervisor.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._supervisor.fileno(), self._take)
+        links = self._assignment.config.links
+        try:
+            await until_stopped(self._serve_home(), self._ended, self._started)
+        finally:
+            if not self._was_told and links is not None:
+                shutil.rmtree(links, ignore_errors=True)
+
+    async def _serve_home(self) -> None:
+        await _until_free(self._assignment.config.data_dir)
+        try:
+            async with serving(self._assignment.config, lambda: self._say(stop=True), end_at_once) as control:
+                self._control = control
+                self._started.set()
+                await self._serve(control)
+        except HomeLeft:  # the supervisor was killed before it knew
+            self._say(left=False)
+            await self._ended.wait()
+        except BrokerError as error:
+            self._say(error=str(error))
+            raise
+
+    async def _serve(self, control: Control) -> None:
+        await self._listen(control)
+        calm_garbage_collection()
+        keeping = asyncio.create_task(keep_memory(control.memory), name="memory")
+        speaking = asyncio.create_task(self._tell_of_clients(control), name="clients")
+        self._follow_leaving(control.broker)
+        where = control.endpoints
+        self._say(ready={"node": where.node, "http_port": where.http_port, "https_port": where.https_port})
+        await self._ended.wait()
+        for task in (keeping, speaking):
+            task.cancel()
+        for listener in self._listeners.values():
+            listener.ask = lambda listening: None  # what ends here is this process
+
+    def _decide(self, leaves: bool) -> None:
+        """Have the home be left, or not."""
+        if self._control is not None and (others := self._control.broker.other_homes) is not None:
+            others.relocating.decide(leaves)
+
+    def _follow_leaving(self, broker: Broker) -> None:
+        if broker.other_homes is None:  # the others were left before this one started again
+            return
+        broker.other_homes.relocating.on_left = lambda: self._say(left=not broker.losses)
+        broker.set_workers = lambda count: self._say(workers=count)
+
+    async def _listen(self, control: Control) -> None:
+        broker, given = control.broker, self._assignment
+        config = given.config
+        if given.port is not None:
+            self._listeners[CLIENT[0]] = GivenClients("amqp", config.host, given.port, broker.accept)
+        if given.tls_port is not None:
+            where = config.host, given.tls_port
+            self._listeners[TLS_CLIENT[0]] = GivenClients("amqp/ssl", *where, broker.accept, config.tls)
+        for listener in self._listeners.values():
+            listener.given_addresses = given.addresses
+            await broker.listen(listener)
+            listener.ask = lambda listening: self._say(listen=listening)
+
+    def _say(self, **message: Any) -> None:
+        with suppress(OSError):  # a supervisor that is gone, or stopped
+            self._supervisor.send(json.dumps(message).encode() + b"\n")
+
+    async def _tell_of_clients(self, control: Control) -> None:
+        told, silent = (-1, -1), 0.0
+        while True:
+            joining = sum(listener.joining for listener in self._listeners.values())
+            now = self._taken, len(control.broker.connections) + joining
+            if now != told or silent >= SPEAK_INTERVAL:
+                self._say(taken=now[0], open=now[1])
+                told, silent = now, 0.0
+            await asyncio.sleep(LOOK_INTERVAL)
+            silent += LOOK_INTERVAL
+
+    def _take(self) -> None:
+        """Read what the supervisor has sent."""
+        try:
+            octets, descriptors, _, _ = socket.recv_fds(self._supervisor, AT_ONCE, AT_ONCE)
+        except BlockingIOError:
+            return
+        except OSError:
+            octets, descriptors = b"", []
+        if END in octets or not octets:
+            self._was_told = END in octets
+            asyncio.get_running_loop().remove_reader(self._supervisor.fileno())
+            self._ended.set()
+        if RELOAD in octets and self._control is not None:
+            self._reloading = asyncio.ensure_future(self._control.reload_certificates())
+        for octet in octets:
+            if octet in (LEAVE[0], STAY[0]):
+                self._decide(octet == LEAVE[0])
+        kinds = [octet for octet in octets if octet in (CLIENT[0], TLS_CLIENT[0])]
+        for kind, descriptor in zip(kinds, descriptors, strict=True):
+            self._taken += 1
+            self._listeners[kind].take(socket.socket(fileno=descriptor))
+
+
+async def _until_free(directory: Path | None) -> None:
+    """Wait until no other process has a data directory; for so long only as one that is ending may take."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + PREDECESSOR_TIMEOUT
+    while directory is not None and loop.time() < end:
+        try:
+            DirectoryLock(directory).release()
+        except DirectoryInUse:
+            await asyncio.sleep(LOOK_INTERVAL)
+        except StoreError:
+            return  # who opens it says why
+        else:
+            return
+
+
+def main() -> None:
+    """Serves."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as supervisor, supervisor.makefile("rb", buffering=0) as file:
+        octets = file.read(LENGTH) or b""
+        length, pickled = int.from_bytes(octets), b""
+        while len(pickled) < length and (piece := file.read(length - len(pickled))):
+            pickled += piece
+        if len(octets) < LENGTH or len(pickled) < length:
+            return  # the supervisor is gone
+        assignment: Assignment = pickle.loads(pickled)
+        prepare(assignment.config, (assignment.config.process, assignment.config.worker))
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_serve(supervisor, assignment))
+        except BrokerError:
+            sys.exit(1)
+
+
+async def _serve(supervisor: socket.socket, assignment: Assignment) -> None:
+    await Worker(supervisor, assignment).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,521 @@
+"""A broker in several processes, each of which serves one home, and the supervisor that starts them.
+
+The supervisor listens for clients of AMQP and gives each to the process that has the fewest; the first process serves
+HTTP. They find each other by links of their own or, as a node of a cluster, by those that nodes have. One that dies is
+started again; the others go on meanwhile. The supervisor keeps nothing: where it dies, all of them stop as if they were
+told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import itertools
+import json
+import logging
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jumpmq.broker import BrokerError, Config
+from jumpmq.broker.config import OTHER_HOMES, default_node, homes_in
+from jumpmq.broker.connection.listeners import bind
+from jumpmq.broker.connection.tls_processes import FULL_PAUSE, LONGEST_PAUSE, PACKAGES, SHORT_LIFE
+from jumpmq.cli.server import RunningBroker
+from jumpmq.nodes.processes.worker import CLIENT, END, LEAVE, LENGTH, RELOAD, STAY, TLS_CLIENT, Assignment
+
+log = logging.getLogger(__name__)
+
+SILENCE = 3.0
+"""Seconds without a word after which a process is given no clients: it may be stopped."""
+
+UNTAKEN = 1.0
+"""Seconds after which the same holds of one that has not taken a client: it says at once when it does."""
+
+SHORT_LIVES = 6
+"""Lives of a process in a row that were too short, after which the broker gives up."""
+
+END_TIMEOUT = 30.0
+"""Seconds that a process has to end, before it is killed."""
+
+LEFT = "left"
+"""Behind the number of a home: directory of one that was left, and has something that could not be moved."""
+
+READ = 1 << 16
+
+
+def config_of(config: Config, home: int, homes: int, links: Path) -> Config:
+    """The settings of a home's process. The first one's data is where that of a broker with one home is."""
+    data_dir = config.data_dir
+    if data_dir is not None and home > 1:
+        data_dir = data_dir / OTHER_HOMES / str(home)
+    if home > 1:
+        config = replace(config, http_port=None, https_port=None)
+    return replace(
+        config,
+        port=None,
+        tls_port=None,
+        tls_processes=0,
+        data_dir=data_dir,
+        worker=home,
+        home=home,
+        homes=homes,
+        links=links,
+    )
+
+
+class Workers:
+    """The supervisor.
+
+    Args:
+        config: settings of the broker.
+        count: how many processes, and homes. Where the data directory has more, those beyond are left: they have
+            processes until their queues are at others.
+        stop: called when an administrator asks over HTTP for the broker's end.
+        fail: called with a sentence when the broker cannot go on.
+
+    Attributes:
+        endpoints: where the broker listens, once it does.
+        pids: the number of each home's process, 0 between two.
+    """
+
+    endpoints: RunningBroker
+
+    def __init__(self, config: Config, count: int, stop: Callable[[], None], fail: Callable[[str], None]) -> None:
+        self.config = config
+        self.count = count
+        self.stop_broker = stop
+        self.fail = fail
+        self.links = Path(tempfile.mkdtemp(prefix="jumpmq-"))
+        self._lock = os.open(self.links, os.O_RDONLY)  # keeps systemd-tmpfiles, which clears up old files, away
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._sockets: dict[bytes, list[socket.socket]] = {}  # that are listened on, by what their clients are
+        self._listens = False  # whether the event loop looks at them
+        self._suspended = False  # whether an operator wants no clients
+        self._full = False  # whether there are too many files to accept clients
+        self._workers = [_Worker(self, home) for home in range(1, max(count, homes_in(config.data_dir)) + 1)]
+        self._removing: set[asyncio.Task[None]] = set()  # of homes that were left, under way
+
+    @property
+    def pids(self) -> list[int]:
+        """The process of each home; 0 where it is ending."""
+        return [worker.pid for worker in self._workers]
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether all processes serve."""
+        return all(worker.is_ready for worker in self._workers)
+
+    async def start(self) -> None:
+        """Start all processes, and listen when all are ready.
+
+        Raises:
+            BrokerError: a port cannot be listened on, or a process cannot start.
+        """
+        config = self.config
+        if config.port is not None:
+            self._sockets[CLIENT] = _bound(config.host, config.port)
+        if config.tls is not None and config.tls_port is not None:
+            self._sockets[TLS_CLIENT] = _bound(config.host, config.tls_port)
+        starting = [asyncio.ensure_future(worker.first_start()) for worker in self._workers]
+        try:
+            ready = await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            raise
+        first = ready[0]
+        self.config = replace(
+            self.config,
+            http_port=first["http_port"] or config.http_port,
+            https_port=first["https_port"] or config.https_port,
+        )
+        self.endpoints = RunningBroker(
+            first["node"],
+            "127.0.0.1" if config.host == "localhost" else config.host,
+            self.port(CLIENT) or 0,
+            first["http_port"],
+            config.data_dir,
+            self.port(TLS_CLIENT) or 0,
+            first["https_port"],
+            config.tls_ca,
+        )
+        self.look()
+
+    async def may_join(self, home: int) -> None:
+        """Wait until the process before a home's serves, if this is a node of a cluster: the first one makes or joins
+        that and keeps the node's name, and each gets a higher number there than the one before."""
+        if self.config.cluster is not None:
+            for worker in self._workers[:]:
+                if worker.home < home:
+                    await worker.begun.wait()
+
+    def begin(self, worker: _Worker, said: dict[str, Any]) -> None:
+        """A process serves for the first time."""
+        if self.config.cluster is not None and worker.home == 1:
+            self.config = replace(self.config, node=said["node"], recover_cluster=False)
+        worker.begun.set()
+
+    def port(self, kind: bytes) -> int | None:
+        """Where clients of a kind are accepted; None where they are not."""
+        sockets = self._sockets.get(kind)
+        return None if sockets is None else int(sockets[0].getsockname()[1])
+
+    def assignment(self, home: int) -> Assignment:
+        """What the process of a home is started with."""
+        addresses = [str(one.getsockname()[0]) for one in self._sockets.get(CLIENT, [])]
+        config = config_of(self.config, home, len(self._workers), self.links)
+        begins = self.config.cluster is not None and not self._workers[0].begun.is_set()
+        return Assignment(replace(config, begins=begins), self.port(CLIENT), self.port(TLS_CLIENT), addresses)
+
+    async def reload_certificates(self) -> None:
+        """Have all processes read certificates again."""
+        for worker in self._workers:
+            worker.send(RELOAD)
+
+    def resize(self, count: int) -> None:
+        """Be served by so many processes, no more than there are: the homes beyond are left, the others not."""
+        self.count = count
+        for worker in self._workers:
+            worker.send(LEAVE if worker.leaves else STAY)
+        self.look()
+
+    def remove(self, worker: _Worker, whole: bool) -> None:
+        """A home was left: its process ends, and its data goes, unless that holds something that could not be moved."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+            removing = asyncio.get_running_loop().create_task(self._remove(worker, whole), name="home that was left")
+            self._removing.add(removing)
+            removing.add_done_callback(self._removing.discard)
+
+    async def _remove(self, worker: _Worker, whole: bool) -> None:
+        await worker.stop()
+        directory = config_of(self.config, worker.home, worker.home, self.links).data_dir
+        if directory is None or not directory.is_dir():
+            return
+        aside = next(path for number in itertools.count(1) if not (path := _aside(directory, number)).exists())
+        directory.rename(aside)
+        if whole:
+            await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+        else:
+            log.warning("%s was left; what it had and could not move, if anything, is in %s", worker, aside)
+        if len(self._workers) == 1:
+            with suppress(OSError):  # one is there that was set aside
+                directory.parent.rmdir()
+
+    def suspend(self, suspended: bool) -> None:
+        """Accept no clients, or again."""
+        self._suspended = suspended
+        self.look()
+
+    def look(self) -> None:
+        """Accept clients if there is a process to give them to, else let them wait."""
+        ready = any(worker.is_ready and not worker.leaves for worker in self._workers)
+        able = not self._full and not self._suspended and ready
+        if able is self._listens:
+            return
+        self._listens = able
+        loop = asyncio.get_running_loop()
+        for kind, sockets in self._sockets.items():
+            for listening in sockets:
+                if able:
+                    loop.add_reader(listening, self._take, kind, listening)
+                else:
+                    loop.remove_reader(listening)
+
+    def _take(self, kind: bytes, listening: socket.socket) -> None:
+        """Accept a client, and give it to the process that has the fewest."""
+        try:
+            client, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # it is gone
+            return
+        except OSError as error:
+            log.error("clients of port %d must wait: %s", listening.getsockname()[1], error.strerror)
+            self._full = True
+            asyncio.get_running_loop().call_later(FULL_PAUSE, self._go_on)
+            self.look()
+            return
+        with client:
+            for worker in sorted(self._workers, key=lambda one: (one.is_silent, one.clients)):
+                if worker.is_ready and not worker.leaves and worker.give(kind, client):
+                    return
+
+    def _go_on(self) -> None:
+        self._full = False
+        self.look()
+
+    async def stop(self) -> None:
+        """Accept no more clients, and end all processes: the first one last, as the others ask it."""
+        self._suspended = True
+        self.look()
+        for sockets in self._sockets.values():
+            for listening in sockets:
+                listening.close()
+        await asyncio.gather(*self._removing)
+        await asyncio.gather(*(worker.stop() for worker in self._workers[1:]))
+        await self._workers[0].stop()
+        shutil.rmtree(self.links, ignore_errors=True)
+        os.close(self._lock)
+
+
+class _Worker:
+    """One of the processes.
+
+    Attributes:
+        home: its number.
+        clients: how many it has, or was just given.
+        is_ready: whether it can be given clients.
+        begun: set once it has served for the first time.
+    """
+
+    def __init__(self, workers: Workers, home: int) -> None:
+        self._workers = workers  # those it belongs to
+        self.home = home
+        self._socket: socket.socket | None = None  # this end
+        self._child: subprocess.Popen[bytes] | None = None  # the process
+        self._unread = b""  # the beginning of a line
+        self._started_at = self._heard_at = 0.0  # by the monotonic clock
+        self._given = self._taken = 0  # clients, since its start
+        self._untaken_since = 0.0  # when the first was given that is not taken, at the earliest
+        self._short_lives = 0  # in a row
+        self._restart: asyncio.Task[None] | None = None  # under way after its end
+        self._ready: asyncio.Future[Any] | None = None  # what it says first
+        self.clients = 0
+        self.is_ready = False
+        self.begun = asyncio.Event()
+
+    def __str__(self) -> str:
+        return f"{self._workers.config.process} {self.home}"
+
+    @property
+    def pid(self) -> int:
+        """The process's number; 0 where it is ending."""
+        return 0 if self._child is None or self._socket is None else self._child.pid
+
+    @property
+    def leaves(self) -> bool:
+        """Whether its home is left."""
+        return self.home > self._workers.count
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing has been heard of it for a while, or of a client that it was given."""
+        now = time.monotonic()
+        return now - self._heard_at > SILENCE or (self._given > self._taken and now - self._untaken_since > UNTAKEN)
+
+    async def first_start(self) -> dict[str, Any]:
+        """Start it, and wait until it serves; returns what it says of itself.
+
+        Raises:
+            BrokerError: it cannot.
+        """
+        self._ready = asyncio.get_running_loop().create_future()
+        try:
+            await self._start()
+        except OSError as error:
+            raise BrokerError(f"the process of {self} cannot be started: {error.strerror}") from None
+        said: dict[str, Any] = await self._ready
+        self._workers.begin(self, said)
+        return said
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
+        try:
+            self._child = await asyncio.to_thread(
+                subprocess.Popen,
+                [sys.executable, "-P", "-m", "jumpmq.nodes.processes.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            )
+            await self._workers.may_join(self.home)
+            pickled = pickle.dumps(self._workers.assignment(self.home))
+            with suppress(OSError):  # it has died already
+                ours.sendall(len(pickled).to_bytes(LENGTH) + pickled)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._socket, self._started_at = ours, time.monotonic()
+        self._unread, self._given, self._taken, self.clients = b"", 0, 0, 0
+        asyncio.get_running_loop().add_reader(ours, self._take)
+
+    def send(self, octets: bytes) -> None:
+        """Tell it something; one that is ending is not told."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.send(octets)
+
+    def give(self, kind: bytes, client: socket.socket) -> bool:
+        """Give it a client, unless it does not take any."""
+        assert self._socket is not None
+        try:
+            socket.send_fds(self._socket, [kind], [client.fileno()])
+        except OSError:
+            return False
+        if self._given == self._taken:
+            self._untaken_since = time.monotonic()
+        self._given += 1
+        self.clients += 1
+        return True
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._restart is not None:
+            self._restart.cancel()
+        self.send(END)
+        self._disconnect()
+        if self._child is not None:
+            await asyncio.to_thread(_ended, self._child)
+
+    def _take(self) -> None:
+        """Read what it has said."""
+        assert self._socket is not None
+        try:
+            octets = self._socket.recv(READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            octets = b""
+        self._heard_at = time.monotonic()
+        if not octets:
+            self._end()
+            return
+        *lines, self._unread = (self._unread + octets).split(b"\n")
+        for line in lines:
+            self._hear(json.loads(line))
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        match said:
+            case {"taken": int(taken), "open": int(clients)}:
+                self.clients = clients + self._given - taken
+                if taken != self._taken:
+                    self._taken, self._untaken_since = taken, time.monotonic()
+            case {"ready": ready}:
+                self.is_ready = True
+                if self._ready is not None and not self._ready.done():
+                    self._ready.set_result(ready)
+                self.send(LEAVE if self.leaves else STAY)  # it may have changed since it was started
+                self._workers.look()
+            case {"workers": int(count)}:
+                self._workers.resize(count)
+            case {"left": bool(whole)}:
+                if self._ready is not None and not self._ready.done():
+                    self._ready.set_result({})
+                self._workers.remove(self, whole)
+            case {"error": str(text)}:
+                if self._ready is not None and not self._ready.done():
+                    self._ready.set_exception(BrokerError(text))
+                else:
+                    log.error("%s cannot start: %s", self, text)
+            case {"listen": bool(listen)}:
+                self._workers.suspend(not listen)
+            case {"stop": True}:
+                self._workers.stop_broker()
+
+    def _end(self) -> None:
+        """It has ended, or will at once."""
+        self._disconnect()
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(BrokerError(f"the process of {self} ended while it started"))
+        elif self._ready is not None and self._ready.exception() is None:
+            self._restart = asyncio.get_running_loop().create_task(self._start_again(), name=str(self))
+
+    def _disconnect(self) -> None:
+        self.is_ready = False
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+            self._workers.look()
+
+    async def _start_again(self) -> None:
+        assert self._child is not None
+        status = await asyncio.to_thread(_ended, self._child)
+        is_short = time.monotonic() - self._started_at < SHORT_LIFE
+        self._short_lives = self._short_lives + 1 if is_short else 0
+        if self._short_lives >= SHORT_LIVES:
+            reason = f"the process of {self} has ended {SHORT_LIVES} times soon after its start"
+            log.critical("%s; the broker stops", reason)
+            self._workers.fail(reason)
+            return
+        pause = min(LONGEST_PAUSE, 0.1 * 2 ** (self._short_lives - 1)) if self._short_lives else 0.0
+        log.error("%s: its process has ended with status %d; started again in %g s", self, status, pause)
+        await asyncio.sleep(pause)
+        while True:
+            try:
+                await self._start()
+                return
+            except OSError as error:
+                log.error("%s cannot be started: %s; again in %g s", self, error.strerror, FULL_PAUSE)
+                await asyncio.sleep(FULL_PAUSE)
+
+
+@dataclass(frozen=True)
+class SeveralControl:
+    """What can be asked of a broker in several processes."""
+
+    endpoints: RunningBroker
+    workers: Workers
+
+    async def reload_certificates(self) -> None:
+        """Have all processes read certificates again."""
+        await self.workers.reload_certificates()
+
+
+@asynccontextmanager
+async def serving_workers(
+    config: Config,
+    count: int,
+    stop: Callable[[], None] = lambda: None,
+    fail: Callable[[str], None] = lambda reason: None,
+) -> AsyncIterator[SeveralControl]:
+    """Serves with so many processes until the block is left; see :func:`jumpmq.cli.server.serving`.
+
+    Raises:
+        BrokerError: one of them cannot start, with its sentence.
+    """
+    config = replace(config, node=config.node or (default_node() if config.data_dir is None else None))
+    workers = Workers(config, count, stop, fail)
+    try:
+        await workers.start()
+        yield SeveralControl(workers.endpoints, workers)
+    finally:
+        await workers.stop()
+
+
+def _aside(directory: Path, number: int) -> Path:
+    return directory.with_name(f"{directory.name}.{LEFT}" + (f"-{number}" if number > 1 else ""))
+
+
+def _bound(host: str, port: int) -> list[socket.socket]:
+    try:
+        sockets = bind(host, port)
+    except (OSError, OverflowError) as error:
+        reason = "there is no such port" if isinstance(error, OverflowError) else error.strerror or str(error)
+        raise BrokerError(f"cannot listen for amqp on {host}:{port}: {reason}") from None
+    for listening in sockets:
+        listening.setblocking(False)
+    return sockets
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """The status of a process, which has its time to end."""
+    try:
+        return child.wait(END_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait()

@@ -1,0 +1,1 @@
+"""The transport between homes: links, calls beside them, and the sockets under both."""

@@ -1,0 +1,90 @@
+"""Calls: connections between homes beside their link, with the same handshake, for requests of HTTP."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from jumpmq.nodes.transport.handshake import Handshake, Refused
+from jumpmq.nodes.transport.link import HEADER, HELLO, HELLO_TIMEOUT, LONGEST_HELLO, PROOF
+
+READ = 256 << 10
+"""Octets that wait to be read before the other end is not read any more."""
+
+
+class Caller(asyncio.Protocol):
+    """The end of a call that connects: it shakes hands, and then leaves the connection to streams.
+
+    Args:
+        handshake: asked for when there is a connection.
+        home: the number that the other end has to have.
+    """
+
+    def __init__(self, handshake: Callable[[asyncio.Transport], Handshake], home: int) -> None:
+        self._make_handshake = handshake  # what is said first
+        self._home = home  # who is called
+        self._handshake: Handshake
+        self._transport: asyncio.Transport  # the socket, as the event loop has it
+        self._unread = bytearray()  # the beginning of a record, and then of what streams read
+        self._proved: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # by the other end
+
+    async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Wait for the other end's proof; returns the two ways of the connection.
+
+        Raises:
+            OSError: the other end is another, or silent.
+        """
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT):
+                await self._proved
+        except BaseException as error:
+            self._transport.abort()
+            if isinstance(error, TimeoutError):
+                raise OSError(f"home {self._home} does not shake hands") from None
+            raise
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(READ, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        reader.feed_data(bytes(self._unread))
+        return reader, asyncio.StreamWriter(self._transport, protocol, reader, loop)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._handshake = self._make_handshake(self._transport)
+        self._write(HELLO, self._handshake.hello)
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += data
+        try:
+            while not self._proved.done() and len(self._unread) >= HEADER.size:
+                length, kind = HEADER.unpack_from(self._unread)
+                if length > LONGEST_HELLO:
+                    raise Refused(f"it sends a record of {length} octets")
+                if len(self._unread) < HEADER.size + length:
+                    break
+                payload = bytes(self._unread[HEADER.size : HEADER.size + length])
+                del self._unread[: HEADER.size + length]
+                self._take(kind, payload)
+        except Exception as error:
+            if not self._proved.done():
+                self._proved.set_exception(OSError(f"home {self._home} is refused: {error}"))
+            self._transport.abort()
+
+    def _take(self, kind: int, payload: bytes) -> None:
+        if kind == HELLO:
+            if self._handshake.hear(payload).home != self._home:
+                raise Refused("another home answers")
+            self._write(PROOF, self._handshake.proof())
+        elif kind == PROOF:
+            self._handshake.require(payload)
+            self._proved.set_result(None)
+        else:
+            raise Refused(f"it sends a record of kind {kind} before it has proved who it is")
+
+    def _write(self, kind: int, payload: bytes) -> None:
+        self._transport.write(HEADER.pack(len(payload), kind) + payload)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._proved.done():
+            self._proved.set_exception(ConnectionResetError(f"home {self._home} has broken the connection"))

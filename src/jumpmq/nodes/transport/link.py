@@ -1,0 +1,350 @@
+"""A link: one connection between two processes of a broker, on which records go both ways in order.
+
+A record is four octets of length, one of kind, and its payload. The first one each way says who sends it, the second
+proves it (:mod:`~jumpmq.nodes.transport.handshake`); before these nothing else is taken. What is sent leaves at the end
+of the turn. Nothing is sent again after a break: what a record asked for is then refused, or asked for again, by
+who sent it.
+"""
+
+import asyncio
+import logging
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import cast
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.transport.handshake import CALL, Handshake, Peer, Refused
+
+log = logging.getLogger(__name__)
+
+HELLO = 0
+"""Kind of the first record: who sends it."""
+
+ALIVE = 1
+"""Kind of a record that says nothing else."""
+
+PROOF = 3
+"""Kind of the second record: it proves that who sends it knows the secret."""
+
+HEADER = struct.Struct("!IB")
+
+UNIX_BUFFER = 2 << 20
+"""Octets that a Unix socket may hold, where the machine allows it: what a read of a client brings, and more behind it,
+so that the other end takes it in one turn."""
+
+ROOM = 1 << 18
+"""Octets that a link reads at once; memory is taken as far as something comes."""
+
+KEPT = 2 << 20
+"""Octets of a buffer at most that is kept when a long record has been read."""
+
+JOINED = 1 << 16
+"""Octets from which on a record of joined parts gets no more."""
+
+LONGEST = 1 << 30
+"""Octets of a record at most."""
+
+LONGEST_HELLO = 4096
+"""The same before the proof."""
+
+HELLO_TIMEOUT = 5.0
+"""Seconds that the other end has for its hello and its proof."""
+
+INTERVAL = 1.0
+"""Seconds after which something is sent, if only :data:`ALIVE`."""
+
+SILENCE = 5.0
+"""Seconds without a sign of life after which a link is broken: its process may be stopped."""
+
+
+class Refusals:
+    """Logs what is refused: one line a second, with how many others there were, so that it does not fill a disk."""
+
+    def __init__(self) -> None:
+        self._next = 0.0  # when a line may be logged
+        self._others = 0  # which were not
+
+    def add(self, text: str) -> None:
+        """Note one."""
+        now = time.monotonic()
+        if now < self._next:
+            self._others += 1
+            return
+        others = f" ({self._others} others were refused meanwhile)" if self._others else ""
+        log.error("%s%s", text, others)
+        self._next, self._others = now + 1, 0
+
+
+refusals = Refusals()
+"""Of this process."""
+
+Handler = Callable[["Link", memoryview], None]
+"""Acts on a record's payload, which is gone when it returns."""
+
+
+class Link(asyncio.BufferedProtocol):
+    """One end.
+
+    Args:
+        turns: those of the broker: what a read brings is acted on in one.
+        handshake: what this end says, and is to be told, first; it is asked for when there is a connection.
+        connects: whether this end has connected to the other.
+        handlers: act on records, by kind.
+        on_up: called when the other end has proved who it is; returns whether it is welcome.
+        on_down: called when the link is broken, if it was up.
+        on_call: makes the protocol of a connection that turns out to be a call; None takes none.
+
+    Attributes:
+        peer: the number of the other end's home; 0 before its proof.
+        boot: tells the run of the other process from all others.
+        up: whether records can be sent.
+        wanted: the number that the other end has to have; None where it may be any.
+        decided: set when the other end is welcome, or refused.
+        ended: set when the socket is closed.
+    """
+
+    def __init__(
+        self,
+        turns: Turns,
+        handshake: Callable[[asyncio.Transport], Handshake],
+        connects: bool,
+        handlers: dict[int, Handler],
+        on_up: Callable[["Link"], bool],
+        on_down: Callable[["Link"], None],
+        on_call: Callable[[], asyncio.Protocol] | None = None,
+    ) -> None:
+        self.peer = 0
+        self.boot = ""
+        self.up = False
+        self.wanted: int | None = None
+        self.decided = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._turns = turns  # what a read brings is acted on in one
+        self._make_handshake = handshake  # what is said first
+        self._connects = connects  # whether this end has connected to the other
+        self._handshake: Handshake
+        self._said: Peer | None = None  # what the other end says of itself
+        self._handlers = handlers  # by kind
+        self._on_up = on_up  # told of the other end's proof
+        self._on_down = on_down  # told of the end
+        self._on_call = on_call  # takes over where this is a call
+        self._call: asyncio.Protocol | None = None  # has taken over
+        self._transport: asyncio.Transport  # the socket, as the event loop has it
+        self._buffer = bytearray(ROOM)  # what is read: records, the last one perhaps in part
+        self._begin = self._end = 0  # where they begin and end in it
+        self._unsent: list[bytes | memoryview] = []  # what leaves at the end of the turn
+        self._parts: list[bytes] = []  # the last record of that, where it may get more parts
+        self._parts_kind = self._parts_octets = 0  # its kind, and octets
+        self._heard = self._spoke = time.monotonic()  # when something came, and was sent
+        self._timer: asyncio.TimerHandle | None = None  # for the next look at the clock
+
+    # --- sending ---
+
+    def send(self, kind: int, *payload: bytes | memoryview) -> None:
+        """Send a record at the end of the turn; it is lost where the link is down."""
+        if self.up:
+            self._end_parts()
+            self._unsent.append(HEADER.pack(sum(map(len, payload)), kind))
+            self._unsent += payload
+            self._turns.write_soon(self)
+
+    def send_part(self, kind: int, text: bytes) -> None:
+        """Send a value in JSON at the end of the turn. Those of a kind that follow each other there are one record, an
+        array of them, which takes less to read than one for each."""
+        if self.up:
+            if self._parts_kind != kind or self._parts_octets >= JOINED:
+                self._end_parts()
+            self._parts.append(text)
+            self._parts_kind, self._parts_octets = kind, self._parts_octets + len(text) + 1
+            self._turns.write_soon(self)
+
+    def _end_parts(self) -> None:
+        if self._parts:
+            payload = b"[%b]" % b",".join(self._parts)
+            self._unsent += (HEADER.pack(len(payload), self._parts_kind), payload)
+            self._parts, self._parts_octets = [], 0
+
+    @property
+    def unsent_octets(self) -> int:
+        """What waits for the other end to read it."""
+        return sum(map(len, self._unsent)) + self._parts_octets + self._transport.get_write_buffer_size()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since something came."""
+        return time.monotonic() - self._heard
+
+    def write(self) -> None:
+        """Write what there is to send."""
+        self._end_parts()
+        if self._unsent and not self._transport.is_closing():
+            self._transport.writelines(self._unsent)
+            self._spoke = time.monotonic()
+        self._unsent.clear()
+
+    def defer_until(self, commit: int) -> None:
+        """Nothing on a link is deferred."""
+
+    def send_deferred(self, completed: int) -> bool:
+        """Nothing on a link is deferred."""
+        return True
+
+    def wait_for_disk(self, behind: bool) -> None:
+        """A link is always read: what it brings includes what ends the wait."""
+
+    def wait_for_home(self, behind: bool) -> None:
+        """The same."""
+
+    def close(self) -> None:
+        """Break the link."""
+        self._transport.abort()
+
+    # --- asyncio's side ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        found = transport.get_extra_info("socket")
+        if found.family == socket.AF_UNIX:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_BUFFER)
+        self._handshake = self._make_handshake(self._transport)
+        self._write_at_once(HELLO, self._handshake.hello)
+        self._timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT, self._give_up)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard = time.monotonic()
+        self._end += nbytes
+        with self._turns.turn():
+            try:
+                self._take_records()
+            except Refused as error:
+                refusals.add(f"a link of {self._origin()} was refused: {error}")
+                self._break()
+            except Exception as error:
+                if self.up:
+                    log.exception("the link to home %d is broken by what it brought", self.peer)
+                else:
+                    refusals.add(f"a link of {self._origin()} was refused by what it brought: {error!r:.200}")
+                self._break()
+
+    def _break(self) -> None:
+        self._begin = self._end = 0
+        self._transport.abort()
+
+    def _take_records(self) -> None:
+        needed = HEADER.size
+        with memoryview(self._buffer) as octets:
+            while self._end - self._begin >= HEADER.size and not self._transport.is_closing() and self._call is None:
+                length, kind = HEADER.unpack_from(octets, self._begin)
+                if length > (LONGEST if self.up else LONGEST_HELLO):
+                    raise ValueError(f"a record of {length} octets")
+                needed = HEADER.size + length
+                if self._end - self._begin < needed:
+                    break
+                with octets[self._begin + HEADER.size : self._begin + needed] as payload:
+                    self._act(kind, payload)
+                self._begin += needed
+                needed = HEADER.size
+            if self._call is not None and self._begin < self._end:
+                self._call.data_received(bytes(octets[self._begin : self._end]))
+                self._begin = self._end
+        self._make_room(needed)
+
+    def _make_room(self, needed: int) -> None:
+        """Have room for a whole record, and as much behind it, unless it is very long: several are taken in one turn.
+
+        Args:
+            needed: octets of the one that has begun, with its header.
+        """
+        begin, end, size = self._begin, self._end, len(self._buffer)
+        begun = end - begin
+        if needed > size or (size > KEPT and needed <= ROOM):
+            buffer = bytearray(max(needed, min(2 * needed, KEPT), ROOM))
+            buffer[:begun] = memoryview(self._buffer)[begin:end]
+            self._buffer = buffer
+        elif begun and (not begin or begin + max(needed, begun + ROOM // 4) <= size):
+            return  # the rest comes behind what has begun
+        else:
+            self._buffer[:begun] = self._buffer[begin:end]
+        self._begin, self._end = 0, begun
+
+    def _act(self, kind: int, payload: memoryview) -> None:
+        if self.up:
+            if kind != ALIVE:
+                self._handlers[kind](self, payload)
+        elif kind == HELLO and self._said is None:
+            self._said = self._handshake.hear(bytes(payload))
+            if self.wanted not in (None, self._said.home):
+                raise Refused(f"home {self.wanted} was expected there")
+            if self._connects:
+                self._write_at_once(PROOF, self._handshake.proof())
+        elif kind == PROOF and self._said is not None:
+            self._handshake.require(bytes(payload))
+            self._welcome(self._said)
+        else:
+            raise Refused(f"it sends a record of kind {kind} before it has proved who it is")
+
+    def _welcome(self, peer: Peer) -> None:
+        self.peer, self.boot = peer.home, peer.boot
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._connects:
+            self._write_at_once(PROOF, self._handshake.proof())
+            if peer.purpose == CALL:
+                self._hand_over()
+                return
+        self.up = True
+        self.decided.set()
+        if self._on_up(self):
+            self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._look_at_clock)
+        else:
+            self.up = False
+            self._transport.abort()
+
+    def _hand_over(self) -> None:
+        """This is a call: what else comes is for who takes calls."""
+        if self._on_call is None:
+            log.info("home %d calls, and this one takes no calls yet, or any more", self.peer)
+            self._transport.abort()
+            return
+        self._call = self._on_call()
+        self._transport.set_protocol(self._call)
+        self._call.connection_made(self._transport)
+        self.decided.set()
+
+    def _write_at_once(self, kind: int, payload: bytes) -> None:
+        self._transport.write(HEADER.pack(len(payload), kind) + payload)
+
+    def _origin(self) -> str:
+        """Where the other end is, and who it says it is, for the log."""
+        peername = self._transport.get_extra_info("peername")
+        where = f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "this machine"
+        return where if self._said is None else f"{where} as home {self._said.home}"
+
+    def _give_up(self) -> None:
+        refusals.add(f"a link of {self._origin()} was refused: no proof in {HELLO_TIMEOUT:g} seconds")
+        self._transport.abort()
+
+    def _look_at_clock(self) -> None:
+        now = time.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._look_at_clock)
+        if now - self._heard > SILENCE:
+            log.warning("home %d is silent: its link is broken", self.peer)
+            self._transport.abort()
+        elif now - self._spoke >= INTERVAL / 2:
+            self._transport.write(HEADER.pack(0, ALIVE))
+            self._spoke = now
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.decided.set()
+        self.ended.set()
+        if self.up:
+            self.up = False
+            with self._turns.turn():
+                self._on_down(self)

@@ -1,0 +1,200 @@
+"""All links of a process: one to each other home. The process of the higher number connects to that of the lower."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.transport.calls import Caller
+from jumpmq.nodes.transport.handshake import CALL, Handshake
+from jumpmq.nodes.transport.link import Handler, Link
+
+log = logging.getLogger(__name__)
+
+PAUSES = 0.02, 0.1
+"""Seconds between two attempts to connect, at first and at most."""
+
+Told = Callable[[Link], None]
+"""Is told of a link that is up, or down."""
+
+Factory = Callable[[], asyncio.BaseProtocol]
+
+
+class Ways(Protocol):
+    """The sockets under links.
+
+    Attributes:
+        cluster: what both ends have to name; empty where the place of the sockets says it.
+        secret: what both ends have to know; there once links are listened for.
+        on_change: called when ``homes`` or their addresses have changed.
+    """
+
+    cluster: str
+    secret: str
+    on_change: list[Callable[[], None]]
+
+    @property
+    def homes(self) -> Collection[int]:
+        """The numbers of all homes that are known, this one included."""
+
+    async def listen(self, factory: Factory) -> None:
+        """Take links of others.
+
+        Raises:
+            OSError: the socket cannot be made.
+        """
+
+    async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
+        """Connect to another home, where it is now.
+
+        Raises:
+            OSError: that is not possible.
+        """
+
+    def certificate(self, transport: asyncio.Transport, connects: bool) -> bytes:
+        """The certificate of the accepting end of a connection, in DER; empty where there is no TLS."""
+
+    def close(self) -> None:
+        """Take no more links."""
+
+
+class Links:
+    """The links of one process.
+
+    Args:
+        ways: the sockets under them.
+        home: the number of this process's home.
+        boot: tells this run of the process from all others.
+
+    Attributes:
+        handlers: act on records, by kind; kinds below 64 are the log's.
+        on_up, on_down: told of each link that is up, or down, in turn.
+        on_call: makes the protocol of a call of another home; None while none is taken.
+    """
+
+    def __init__(self, ways: Ways, home: int, boot: str, turns: Turns) -> None:
+        self.handlers: dict[int, Handler] = {}
+        self.on_up: list[Told] = []
+        self.on_down: list[Told] = []
+        self.on_call: Callable[[], asyncio.Protocol] | None = None
+        self._ways = ways  # the sockets under them
+        self._home = home  # the number of this one
+        self._boot = boot  # tells this run from all others
+        self._turns = turns  # those of the broker
+        self._links: dict[int, Link] = {}  # those that are up, by home
+        self._connecting: dict[int, asyncio.Task[None]] = {}  # keep up those to lower numbers
+        self._is_stopped = False
+
+    @property
+    def homes(self) -> list[int]:
+        """The numbers of the homes whose links are up."""
+        return sorted(self._links)
+
+    @property
+    def waiting(self) -> list[tuple[int, int]]:
+        """The homes whose links are up, each with the octets that wait to be sent there."""
+        return [(home, self._links[home].unsent_octets) for home in self.homes]
+
+    def to(self, home: int) -> Link | None:
+        """The link to a home; None where it is down."""
+        return self._links.get(home)
+
+    async def start(self) -> None:
+        """Listen for links, and connect until stopped.
+
+        Raises:
+            OSError: the socket cannot be made.
+        """
+        await self._ways.listen(lambda: self._link(connects=False))
+        self._ways.on_change.append(self._follow_homes)
+        self._follow_homes()
+
+    async def stop(self) -> None:
+        """Break all links, and take none that is about to come up."""
+        self._is_stopped = True
+        if self._follow_homes in self._ways.on_change:
+            self._ways.on_change.remove(self._follow_homes)
+        for task in self._connecting.values():
+            task.cancel()
+        self._ways.close()
+        for link in list(self._links.values()):
+            link.close()
+        await asyncio.sleep(0)
+
+    def _follow_homes(self) -> None:
+        """Connect to those that are there now, and to others no more."""
+        homes = self._ways.homes
+        for home in homes:
+            if home < self._home and home not in self._connecting:
+                self._connecting[home] = asyncio.get_running_loop().create_task(self._connect(home))
+        for home in self._connecting.keys() - homes:
+            self._connecting.pop(home).cancel()
+        for home in self._links.keys() - homes:
+            self._links[home].close()
+
+    def _link(self, connects: bool) -> Link:
+        def handshake(transport: asyncio.Transport) -> Handshake:
+            certificate = self._ways.certificate(transport, connects)
+            return Handshake(connects, self._home, self._boot, self._ways.cluster, self._ways.secret, certificate)
+
+        return Link(self._turns, handshake, connects, self.handlers, self._up, self._down, self.on_call)
+
+    async def call(self, home: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to another home for a request, beside the link; see :attr:`on_call`.
+
+        Raises:
+            OSError: the link is down, or there can be no connection.
+        """
+        if home not in self._links:
+            raise ConnectionRefusedError(f"the link to home {home} is down")
+
+        def handshake(transport: asyncio.Transport) -> Handshake:
+            certificate = self._ways.certificate(transport, True)
+            return Handshake(True, self._home, self._boot, self._ways.cluster, self._ways.secret, certificate, CALL)
+
+        caller = Caller(handshake, home)
+        await self._ways.connect(home, lambda: caller)
+        return await caller.streams()
+
+    async def _connect(self, home: int) -> None:
+        """Keep up the link to a lower number."""
+        pause, told = PAUSES[0], ""
+        while True:
+            link = self._link(connects=True)
+            link.wanted = home
+            try:
+                await self._ways.connect(home, lambda link=link: link)  # type: ignore[misc]
+            except OSError as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.info("no link to home %d yet: %s", home, error)
+                pause = min(2 * pause, PAUSES[1])
+            else:
+                try:
+                    await link.ended.wait()
+                finally:
+                    link.close()
+                pause = PAUSES[0] if link.peer else min(2 * pause, PAUSES[1])
+            await asyncio.sleep(pause)
+
+    def _up(self, link: Link) -> bool:
+        if self._is_stopped:
+            return False
+        if link.peer not in self._ways.homes or link.peer == self._home:
+            log.info("a link of home %d was refused: it is not known here yet", link.peer)
+            return False
+        before = self._links.get(link.peer)
+        if before is not None:  # its process has started again, and the end of the old one is not known yet
+            before.close()
+            self._down(before)
+        self._links[link.peer] = link
+        for told in self.on_up:
+            told(link)
+        return True
+
+    def _down(self, link: Link) -> None:
+        if self._links.get(link.peer) is link:
+            del self._links[link.peer]
+            for told in self.on_down:
+                told(link)

@@ -1,0 +1,178 @@
+"""Links between machines: TCP with TLS 1.3.
+
+Each process makes itself a certificate that no authority has signed. It is not what is trusted: the handshake of the
+link proves that both ends know the secret, and have this connection's certificate before them.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import cast
+
+import trustme
+
+from jumpmq.nodes.transport.directory import Directory
+from jumpmq.nodes.transport.link import HELLO_TIMEOUT, Link, refusals
+
+HANDSHAKES = 64
+"""Links of others at most that have not proved yet who they are. One more takes the place of the oldest one from the
+address that has most, so that who fills them all keeps no home of another address out."""
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds until an attempt to connect is given up."""
+
+PAUSE = 1.0
+"""Seconds before connections are taken again, where none could be: there are no files left, say."""
+
+Factory = Callable[[], asyncio.BaseProtocol]
+
+
+class TLSSockets:
+    """See :class:`~jumpmq.nodes.transport.links.Ways`.
+
+    Args:
+        directory: where the others are; is told where this one is.
+        home: the number of this process's home.
+        host: the address to listen on.
+        port: the same; 0 picks a free one.
+    """
+
+    def __init__(self, directory: Directory, home: int, host: str, port: int = 0) -> None:
+        self.cluster = directory.cluster
+        self.secret = directory.secret
+        self.on_change = directory.on_change
+        self._directory = directory
+        self._home = home  # the number of this one
+        self._where = host, port  # to listen on
+        self._listening: socket.socket | None = None  # where others connect to
+        self._accepting: asyncio.Task[None] | None = None  # takes what comes there
+        self._pending: dict[asyncio.Task[None], str] = {}  # handshakes of others, the oldest first, and their addresses
+        self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._client.check_hostname, self._client.verify_mode = (
+            False,
+            ssl.CERT_NONE,
+        )  # the proof is over the certificate
+        self._own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._client.minimum_version = self._own.minimum_version = ssl.TLSVersion.TLSv1_3
+        issued = trustme.CA(organization_name="JumpMQ").issue_cert(f"home-{home}")
+        issued.configure_cert(self._own)
+        self._certificate = ssl.PEM_cert_to_DER_cert(issued.cert_chain_pems[0].bytes().decode())
+
+    @property
+    def homes(self) -> Collection[int]:
+        """The numbers of all homes that are known."""
+        return {self._home, *self._directory.addresses}
+
+    async def listen(self, factory: Factory) -> None:
+        """Take links of others, and tell the directory where."""
+        host, port = self._where
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        self._listening = socket.create_server(address[:2], family=family, backlog=HANDSHAKES)
+        self._listening.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(self._listening, factory), name="links")
+        self._directory.announce(self._home, self._listening.getsockname()[1])
+
+    async def _accept(self, listening: socket.socket, factory: Factory) -> None:
+        """Take connections, of which it is not known whose they are.
+
+        TLS begins with the socket: loops differ in whether a transport can be kept from reading before its TLS begins.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                refusals.add(f"no link can be taken: {error}")
+                await asyncio.sleep(PAUSE)
+                continue
+            if len(self._pending) >= HANDSHAKES:
+                self._make_place()
+            task = asyncio.create_task(self._shake_hands(accepted, factory))
+            self._pending[task] = _address(accepted)
+            task.add_done_callback(lambda task: self._pending.pop(task, None))
+
+    def _make_place(self) -> None:
+        """End the oldest handshake from the address that has most."""
+        (address, count), *_ = Counter(self._pending.values()).most_common(1)
+        refusals.add(f"a link of {address} was refused: {count} from there have not proved yet who they are")
+        oldest = next(task for task, of in self._pending.items() if of == address)
+        del self._pending[oldest]
+        oldest.cancel()
+
+    async def _shake_hands(self, accepted: socket.socket, factory: Factory) -> None:
+        """Do what comes before a link is up."""
+        origin, link = _origin(accepted), factory()
+        try:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: link, accepted, ssl=self._own, ssl_handshake_timeout=HELLO_TIMEOUT
+            )
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+        except (OSError, ssl.SSLError) as error:  # a timeout is an OSError, too
+            refusals.add(f"a link of {origin} was refused: no TLS ({error or type(error).__name__})")
+            accepted.close()
+            return
+        _send_at_once(transport)
+        try:
+            await cast("Link", link).decided.wait()
+        except asyncio.CancelledError:
+            transport.abort()
+            raise
+
+    async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
+        """Connect to another home, where it is now."""
+        address = self._directory.addresses.get(home)
+        if address is None:
+            raise OSError(f"home {home} has no address")
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                transport, protocol = await asyncio.get_running_loop().create_connection(
+                    factory, *address, ssl=self._client, ssl_handshake_timeout=HELLO_TIMEOUT
+                )
+        except ssl.SSLError as error:
+            raise OSError(f"home {home} does not speak TLS: {error}") from None
+        except TimeoutError:
+            raise OSError(f"home {home} does not answer") from None
+        _send_at_once(transport)
+        return protocol
+
+    def certificate(self, transport: asyncio.Transport, connects: bool) -> bytes:
+        """The certificate of the accepting end, in DER."""
+        if not connects:
+            return self._certificate
+        found = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return cast("bytes", found)
+
+    def close(self) -> None:
+        """Take no more links."""
+        if self._accepting is not None and self._listening is not None:
+            self._accepting.cancel()
+            self._listening.close()
+        for pending in list(self._pending):
+            pending.cancel()
+
+
+def _address(accepted: socket.socket) -> str:
+    """The address that a connection comes from; empty if its client is gone."""
+    try:
+        return str(accepted.getpeername()[0])
+    except OSError:
+        return ""
+
+
+def _origin(accepted: socket.socket) -> str:
+    """Where a connection comes from, for the log."""
+    try:
+        return str(accepted.getpeername())
+    except OSError:
+        return "a client that is gone"
+
+
+def _send_at_once(transport: asyncio.BaseTransport) -> None:
+    found = transport.get_extra_info("socket")
+    if found is not None:
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,85 @@
+"""Links between processes of one machine: Unix sockets in a directory that only their user can read."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+SECRET = "secret"
+"""File beside the sockets with what all processes of the broker know, and no other user of the machine."""
+
+Factory = Callable[[], asyncio.BaseProtocol]
+
+
+class UnixSockets:
+    """See :class:`~jumpmq.nodes.transport.links.Ways`.
+
+    Args:
+        directory: where the sockets are; made with mode 0700 if it is not there.
+        home: the number of this process's home.
+        homes: how many there are.
+    """
+
+    cluster = ""
+
+    def __init__(self, directory: Path, home: int, homes: int) -> None:
+        self.secret = ""
+        self.homes: Collection[int] = range(1, homes + 1)
+        self.on_change: list[Callable[[], None]] = []  # never called: the number of homes is fixed
+        self._directory = directory  # where the sockets are
+        self._home = home  # the number of this one
+        self._server: asyncio.Server | None = None  # where those of higher numbers connect
+
+    async def listen(self, factory: Factory) -> None:
+        """Take links of others.
+
+        Raises:
+            OSError: other users of the machine may enter the directory.
+        """
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = self._directory.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{self._directory} is not a directory that only this user may enter")
+        self.secret = _shared_secret(self._directory / SECRET)
+        if self._home == max(self.homes):
+            return
+        path = self._socket(self._home)
+        path.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            self._server = await asyncio.get_running_loop().create_unix_server(factory, path)
+        finally:
+            os.umask(before)
+
+    async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
+        """Connect to another home."""
+        path = str(self._socket(home))
+        _, protocol = await asyncio.get_running_loop().create_unix_connection(factory, path)
+        return protocol
+
+    def certificate(self, transport: asyncio.Transport, connects: bool) -> bytes:
+        """There is no TLS."""
+        return b""
+
+    def close(self) -> None:
+        """Take no more links."""
+        if self._server is not None:
+            self._server.close()
+            self._socket(self._home).unlink(missing_ok=True)
+
+    def _socket(self, home: int) -> Path:
+        return self._directory / f"home-{home}.sock"
+
+
+def _shared_secret(path: Path) -> str:
+    """What a file says; the first process to come makes it."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    with contextlib.suppress(FileExistsError):
+        os.link(temporary, path)
+    temporary.unlink()
+    return path.read_text()

@@ -1,0 +1,346 @@
+"""The management ports of a cluster's nodes: each tells of all nodes, and is measured by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import ssl
+from contextlib import ExitStack, suppress
+
+import pika
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.cli.commands import run
+from tests.homes import NODES
+from tests.http.api import API, publish
+from tests.nodes.management.running_homes import running_nodes
+from tests.waiting import until
+
+from jumpmq.nodes.transport.calls import Caller
+from jumpmq.nodes.transport.handshake import CALL, Handshake
+from jumpmq.testing.etcd import etcd, is_installed
+from jumpmq.testing.own import JumpMQ
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    with running_nodes(3, tmp_path) as running:
+        yield running
+
+
+def api_of(running, home):
+    return API(f"http://guest:guest@127.0.0.1:{running.brokers[home - 1].port_of('http')}")
+
+
+@pytest.fixture
+def connections(nodes):
+    found = [pika.BlockingConnection(pika.URLParameters(nodes.url(home))) for home in (1, 2, 3)]
+    yield found
+    for connection in found:
+        with suppress(pika.exceptions.AMQPError):
+            connection.close()
+
+
+def declare(connections):
+    """A durable queue at each node, with a message."""
+    for home, connection in enumerate(connections, 1):
+        channel = connection.channel()
+        channel.queue_declare(f"q{home}", durable=True)
+        publish(channel, f"q{home}", [b"message"])
+
+
+def test_every_node_tells_the_same(nodes, connections):
+    declare(connections)
+    for home in (1, 2, 3):
+        api = api_of(nodes, home)
+        assert {one["name"]: (one["node"], one["messages"]) for one in api.get("queues")} == {
+            f"q{number}": (NODES[number - 1], 1) for number in (1, 2, 3)
+        }
+        found = {one["name"]: one for one in api.get("nodes")}
+        assert [found[node]["running"] for node in NODES] == [True] * 3
+        assert [found[node]["sockets_used"] for node in NODES] == [1, 1, 1]
+        assert {one["node"] for one in api.get("connections")} == set(NODES)
+        assert {one["node"] for one in api.get("channels")} == set(NODES)
+
+
+def test_what_a_node_that_is_down_has_is_shown_as_down(nodes, connections):
+    declare(connections)
+    nodes.run(nodes.leave(3))
+    api = api_of(nodes, 1)
+    until(lambda: not api.get("nodes", NODES[2])["running"])
+    assert {one["name"]: one["state"] for one in api.get("queues")} == {"q1": "running", "q2": "running", "q3": "down"}
+    refused = api.request("POST", "queues", "/", "q3", "get", json={"count": 1, "ackmode": "ack_requeue_true"})
+    assert refused.status_code == 404
+    assert "home node 'three@host' of durable queue 'q3' in vhost '/' is down or inaccessible" in refused.text
+    assert api.request("GET", "health", "checks", "local-alarms").status_code == 200
+    assert api.request("GET", "health", "checks", "node-is-mirror-sync-critical").status_code == 200
+
+
+def test_metrics_and_local_checks_are_those_of_the_node(nodes, connections):
+    declare(connections)
+    for home in (1, 2, 3):
+        api = api_of(nodes, home)
+        text = api.session.get(f"{api.address}/metrics/per-object").text
+        messages = [line for line in text.splitlines() if line.startswith("rabbitmq_queue_messages{")]
+        assert len(messages) == 1
+        assert f'queue="q{home}"' in messages[0]
+        assert "rabbitmq_connections 1.0" in text
+    nodes.brokers[1].set_limits(memory=1)
+    until(lambda: api_of(nodes, 2).request("GET", "health", "checks", "local-alarms").status_code == 503)
+    assert api_of(nodes, 1).request("GET", "health", "checks", "local-alarms").status_code == 200
+    everywhere = api_of(nodes, 1).request("GET", "health", "checks", "alarms")
+    assert (everywhere.status_code, everywhere.json()["alarms"][0]["node"]) == (503, NODES[1])
+
+
+def test_an_operators_word_to_a_node_is_for_that_node(nodes, connections):
+    api = api_of(nodes, 2)
+    assert api.request("PUT", "nodes", NODES[1], "listeners", json={"suspended": True}).status_code == 204
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(pika.URLParameters(nodes.url(2)))
+    pika.BlockingConnection(pika.URLParameters(nodes.url(3))).close()
+    assert api.request("PUT", "nodes", NODES[2], "limits", json={"memory_limit": "1GB"}).status_code == 204
+    assert [api.get("nodes", node)["mem_limit"] == 10**9 for node in NODES] == [False, False, True]
+    assert api.get("nodes", NODES[2], "environment")["node"] == NODES[2]
+    assert api.request("PUT", "nodes", "four@host", "limits", json={}).status_code == 404
+    nodes.run(nodes.leave(3))
+    until(lambda: not api.get("nodes", NODES[2])["running"])
+    refused = api.request("GET", "nodes", NODES[2], "memory")
+    assert (refused.status_code, refused.json()["reason"]) == (503, "Node three@host could not be contacted")
+
+
+def test_what_another_node_is_asked_needs_the_rights_for_it(nodes):
+    api_of(nodes, 1).request("PUT", "users", "watcher", json={"password": "watcher", "tags": "monitoring"})
+    watcher = API(f"http://watcher:watcher@127.0.0.1:{nodes.brokers[0].port_of('http')}")
+    assert watcher.request("GET", "nodes", NODES[1], "memory").status_code == 200
+    assert watcher.request("PUT", "nodes", NODES[1], "listeners", json={"suspended": True}).status_code == 401
+
+
+@pytest.mark.slow
+def test_jumpmqctl_names_nodes(nodes, connections):
+    declare(connections)
+    api = api_of(nodes, 1)
+
+    def ctl(*arguments):
+        return run("jumpmqctl", "-q", *arguments, JUMPMQ_URL=api.address.replace("//", "//guest:guest@"))
+
+    assert ctl("-n", NODES[1], "set_vm_memory_high_watermark", "absolute", "1GB").returncode == 0
+    assert [api.get("nodes", node)["mem_limit"] == 10**9 for node in NODES] == [False, True, False]
+    status = json.loads(ctl("-n", NODES[1], "status", "--formatter", "json").stdout)
+    assert status["node"] == NODES[1]
+    assert nodes.brokers[1].port in [one["port"] for one in status["listeners"]]
+    assert nodes.brokers[0].port not in [one["port"] for one in status["listeners"]]
+    cluster = json.loads(ctl("cluster_status", "--formatter", "json").stdout)
+    assert set(cluster["listeners"]) == set(cluster["running_nodes"]) == set(NODES)
+    refused = ctl("-n", NODES[1], "stop")
+    assert (refused.returncode, "is node one@host, not two@host" in refused.stderr) == (69, True)
+    assert "not four@host" in ctl("-n", "four@host", "ping").stderr
+    assert ctl("await_online_nodes", "3").returncode == 0
+    late = ctl("await_online_nodes", "4", "-t", "1")
+    assert (late.returncode, "Not enough nodes joined one@host's cluster" in late.stderr) == (70, True)
+
+    name = same_name(nodes, (2, 3))
+    assert ctl("close_connection", name, "enough").returncode != 0
+    assert ctl("-n", NODES[1], "close_connection", name, "enough").returncode == 0
+    assert is_closed(connections[1])
+
+    nodes.run(nodes.leave(3))
+    until(lambda: not api.get("nodes", NODES[2])["running"])
+    assert ctl("-n", NODES[1], "check_running").returncode == 0
+    assert ctl("-n", NODES[2], "check_running").returncode == 69
+    assert "node three@host does not run" in ctl("-n", NODES[2], "status").stderr
+    assert ctl("-s", "list_queues", "name", "node", "--offline").stdout == "q3\tthree@host\n"
+    assert ctl("-s", "list_queues", "name", "--online").stdout.split() == ["q1", "q2"]
+    assert ctl("-s", "-n", NODES[1], "list_queues", "name", "--local").stdout == "q2\n"
+
+
+def test_what_a_node_is_needed_for(nodes, connections):
+    """Its quorum queues and streams have no copies; classic queues are not counted, as with RabbitMQ."""
+    declare(connections)
+    check = ("GET", "health", "checks", "node-is-quorum-critical")
+    assert api_of(nodes, 2).request(*check).json() == {"status": "ok"}
+    channel = connections[1].channel()
+    channel.queue_declare("replicated", durable=True, arguments={"x-queue-type": "quorum"})
+    failed = api_of(nodes, 2).request(*check)
+    assert (failed.status_code, [one["name"] for one in failed.json()["queues"]]) == (503, ["replicated"])
+    assert "would lose their quorum" in failed.json()["reason"]
+    assert api_of(nodes, 1).request(*check).status_code == 200
+
+    api = api_of(nodes, 1)
+    api.request("PUT", "policies", "/", "p", json={"pattern": "^x$", "definition": {"shards-per-node": 2}})
+    channel.exchange_declare("x", "x-modulus-hash", durable=True)
+    shards = [{"vhost": "/", "exchange": "x", "shards": 2, "messages": 0}]
+    until(lambda: api.get("nodes", NODES[2], "contents") == {"queues": 3, "messages": 1, "shards": shards})
+    assert {one["name"] for one in api.get("queues", node=NODES[1])} >= {"q2", "replicated"}
+    assert {one["node"] for one in api.get("queues", node=NODES[1])} == {NODES[1]}
+    assert api.request("GET", "nodes", "four@host", "contents").status_code == 404
+    assert [one["name"] for one in api.get("nodes", NODES[1])["cluster_links"]] == [NODES[0], NODES[2]]
+
+
+def test_who_does_not_know_the_secret_cannot_call(nodes):
+    """It gets as far as TLS."""
+    directory = nodes.brokers[0].other_homes.links._ways._directory
+    host, port = directory.addresses[1]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    async def call(secret):
+        def handshake(transport):
+            certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            return Handshake(True, 2, "boot", "cluster", secret, certificate, CALL)
+
+        _, caller = await asyncio.get_running_loop().create_connection(
+            lambda: Caller(handshake, 1), host, port, ssl=context
+        )
+        reader, writer = await caller.streams()
+        writer.write(b'POST /home/figures HTTP/1.1\r\nHost: home\r\nContent-Length: 15\r\n\r\n["connections"]')
+        answer = await reader.readline()
+        writer.close()
+        return answer
+
+    assert b"200 OK" in asyncio.run(call("s" * 64))
+    with pytest.raises(OSError, match="home 1"):
+        asyncio.run(call("t" * 64))
+    with socket.create_connection((host, port)) as plain:  # without TLS
+        plain.sendall(b"POST /home/figures HTTP/1.1\r\nHost: home\r\nContent-Length: 15\r\n\r\n[]")
+        assert b"HTTP" not in plain.recv(1000)
+
+
+def same_name(running, homes):
+    """Have the connections of nodes seem to come from one client, as behind a translation of addresses."""
+    for home in homes:
+        for connection in running.brokers[home - 1].connections:
+            connection.name = "10.0.0.1:40000 -> 10.0.0.2:5672"
+    return "10.0.0.1:40000 -> 10.0.0.2:5672"
+
+
+def test_of_two_connections_of_one_name_the_one_that_is_meant_is_closed(nodes, connections):
+    name, api = same_name(nodes, (2, 3)), api_of(nodes, 1)
+    for connection in connections:
+        connection.channel()
+    refused = api.request("DELETE", "connections", name)
+    assert refused.status_code == 400
+    assert refused.json()["reason"].endswith("is there on several nodes (three@host, two@host): add ?node=NODE")
+    assert api.request("GET", "channels", f"{name} (1)").status_code == 400
+    assert api.get("channels", f"{name} (1)", node=NODES[2])["node"] == NODES[2]
+    assert api.request("GET", "connections", name, params={"node": NODES[0]}).status_code == 404
+    assert api.request("DELETE", "connections", name, params={"node": NODES[2]}).status_code == 204
+    assert is_closed(connections[2])
+    until(lambda: {one["node"] for one in api.get("connections")} == set(NODES[:2]))
+    assert api.request("DELETE", "connections", name).status_code == 204
+    assert is_closed(connections[1])
+    connections[0].process_data_events(0)
+
+
+def test_a_user_closes_the_own_connection_where_another_has_the_same_name(nodes, connections):
+    api = api_of(nodes, 1)
+    api.request("PUT", "users", "other", json={"password": "other", "tags": "management"})
+    api.request("PUT", "permissions", "/", "other", json={"configure": "", "write": "", "read": ""})
+    credentials = pika.PlainCredentials("other", "other")
+    port = nodes.brokers[0].port
+    own = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, credentials=credentials))
+    name = same_name(nodes, (1, 3))
+    of_other = API(f"http://other:other@127.0.0.1:{nodes.brokers[2].port_of('http')}")
+    assert of_other.request("DELETE", "connections", name, params={"node": NODES[2]}).status_code == 401
+    assert of_other.request("DELETE", "connections", name).status_code == 204
+    assert is_closed(own)
+    until(lambda: [one["user"] for one in api.get("connections")] == ["guest"] * 3)
+
+
+def is_closed(connection):
+    """Whether the broker closes it."""
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+        connection.process_data_events(10)
+    return True
+
+
+@pytest.mark.slow
+def test_a_node_that_hangs_or_is_killed_delays_answers_but_not_for_long(tmp_path):
+    """Its queues and itself are shown as down, and what it is asked for has an error."""
+    if not is_installed():
+        pytest.skip("etcd is not installed")
+    with ExitStack() as stack:
+        (member,) = stack.enter_context(etcd(tmp_path))
+        options = ("--cluster", "test", "--etcd", member.url)
+        processes = [stack.enter_context(JumpMQ(tmp_path / node, node, options)) for node in NODES]
+        for process in processes:
+            connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", process.port))
+            connection.channel().queue_declare(f"of-{process.node}", durable=True)
+            connection.close()
+        api = API(f"http://127.0.0.1:{processes[0].http_port}")
+        until(lambda: running(api) == set(NODES))
+        hanging = processes[2]
+        os.kill(hanging.pid, signal.SIGSTOP)
+        try:
+            # Passed on to the node that hangs, before anybody knows that it does.
+            refused = api.request("DELETE", "queues", "/", f"of-{NODES[2]}", "contents")
+            assert "is down or inaccessible" in refused.json()["reason"]
+            assert states(api) == {NODES[0]: "running", NODES[1]: "running", NODES[2]: "down"}
+            assert running(api) == {NODES[0], NODES[1]}
+            processes[1].kill()
+            until(lambda: running(api) == {NODES[0]})
+            assert states(api) == {NODES[0]: "running", NODES[1]: "down", NODES[2]: "down"}
+        finally:
+            os.kill(hanging.pid, signal.SIGCONT)
+        until(lambda: running(api) == {NODES[0], NODES[2]})
+        until(lambda: states(api)[NODES[2]] == "running")
+
+
+@pytest.mark.slow
+def test_metrics_of_all_nodes_name_the_cluster_by_its_identity(tmp_path):
+    if not is_installed():
+        pytest.skip("etcd is not installed")
+    with ExitStack() as stack:
+        (member,) = stack.enter_context(etcd(tmp_path))
+        options = ("--cluster", "test", "--etcd", member.url)
+        processes = [stack.enter_context(JumpMQ(tmp_path / node, node, options)) for node in NODES[:2]]
+        found = [identity_of(process) for process in processes]
+        assert [one["rabbitmq_node"] for one in found] == list(NODES[:2])
+        identity = API(f"http://127.0.0.1:{processes[0].http_port}").get("overview")["identity"]
+        assert [one["rabbitmq_cluster_permanent_id"] for one in found] == [identity, identity]
+
+
+def identity_of(process):
+    """What a node's metrics say who it is."""
+    answer = API(f"http://127.0.0.1:{process.http_port}").session.get(f"http://127.0.0.1:{process.http_port}/metrics")
+    families = text_string_to_metric_families(answer.text)
+    return next(one.samples[0].labels for one in families if one.name == "rabbitmq_identity_info")
+
+
+def states(api):
+    """Of queues, by the node that they are named after."""
+    return {one["name"].removeprefix("of-"): one["state"] for one in api.get("queues")}
+
+
+def running(api):
+    return {one["name"] for one in api.get("nodes") if one["running"]}
+
+
+def test_readers_go_on_without_a_node_that_is_down(nodes, connections):
+    """Its queues stay where they are, unless a reader is to be complete; it is asked again when it is back."""
+    declare(connections)
+    group, queues = ("readers", "/", "group"), ["q1", "q2", "q3"]
+    api = api_of(nodes, 1)
+    session = api.post(*group, "open", body={"query": "one"})["session"]
+    first = api.post(*group, "reserve", body={"queues": dict.fromkeys(queues), "session": session})["queues"]
+    done = {queue: first[queue]["offset"] for queue in queues}
+    nodes.run(nodes.leave(3))
+    until(lambda: not api.get("nodes", NODES[2])["running"])
+    publish(connections[0].channel(), "q1", [b"more"])
+    wanted = {"queues": done, "session": session}
+    then = api.post(*group, "reserve", body=wanted)["queues"]
+    assert (then["q1"]["messages"], then["q2"]["messages"]) == (1, 0)
+    assert then["q3"] == {"offset": done["q3"], "messages": 0, "ready": 0, "oldest": None, "down": True}
+    assert api.request("POST", *group, "reserve", json=wanted | {"last_seq": {"q3": 9}}).status_code == 404
+    again = api.post(*group, "open", body={"query": "one"})["session"]
+    api.post(*group, "renew", body={"session": again})
+    assert api.post(*group, "reserve", body={"queues": done, "session": again})["queues"]["q1"]["messages"] == 1
+    assert set(api.get(*group)["queues"]) == {"q1", "q2"}
+
+
+def test_every_node_is_alive(nodes):
+    for _ in range(2):
+        for home in (1, 2, 3):
+            assert api_of(nodes, home).get("aliveness-test", "/") == {"status": "ok"}

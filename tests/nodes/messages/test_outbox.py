@@ -1,0 +1,390 @@
+"""What is published in batches for queues of other homes: kept until it is there, and there exactly once."""
+
+import asyncio
+import errno
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
+from tests.nodes.messages.test_enqueue import bodies, declare, queue_of
+
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.broker import Broker
+from jumpmq.nodes.log.log_link import LOG
+from jumpmq.nodes.messages import outbox
+from jumpmq.nodes.messages.outbox import ANSWER, TAKEN, Forwarding
+from jumpmq.nodes.transport.link import Link
+from jumpmq.store.log import Log
+from jumpmq.topology import DeclareQueue, DeleteQueue
+
+PERSISTENT, TRANSIENT = (Properties(delivery_mode=mode).encode() for mode in (2, 1))
+
+
+async def keep(broker: Broker, queue: str, *texts: bytes, properties: bytes = PERSISTENT) -> Forwarding:
+    """Publish to a queue of another home; returns when what is kept of it is on disk here."""
+    assert broker.outbox is not None
+    forwarding = broker.outbox.forwarding()
+    messages = [Message("", queue.encode(), properties, text, properties is PERSISTENT, 0.0) for text in texts]
+    with broker.turns.turn():
+        broker.outbox.add(forwarding, broker.topology.vhosts["/"].declared[queue], messages)
+    await broker.committed()
+    return forwarding
+
+
+def kept(broker: Broker) -> list[tuple[int, int, int]]:
+    assert broker.outbox is not None
+    return broker.outbox.figures()
+
+
+async def is_forwarded(broker: Broker, forwarding: Forwarding) -> bool:
+    assert broker.outbox is not None
+    return await broker.outbox.forwarded(forwarding)
+
+
+@in_loop
+async def test_what_is_forwarded_is_on_the_home_s_disk_in_order(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        for start in range(0, 3000, 100):
+            forwarding = await keep(first, "q", *(b"%d" % number for number in range(start, start + 100)))
+        assert await is_forwarded(first, forwarding)
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert first.memory.by_kind["staged"] == 0
+        await stopped(second)
+        again = await started(config_of(2, 2, tmp_path))
+        assert bodies(again, "q") == [b"%d" % number for number in range(3000)]
+        await stopped(again)
+
+
+@in_loop
+async def test_what_is_for_a_home_that_is_down_waits_also_over_restarts(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        await keep(first, "q", b"before")
+        await until(lambda: bodies(second, "q") == [b"before"])
+        await stopped(second)
+        await until(lambda: not first.other_homes.links.homes)  # type: ignore[union-attr]
+        assert not await is_forwarded(first, await keep(first, "q", *(b"%d" % number for number in range(5000))))
+        await keep(first, "q", b"transient", properties=TRANSIENT)
+        await stopped(first)
+        first = await started(config_of(1, 2, tmp_path))
+        ((home, count, octets),) = kept(first)
+        assert (home, count) == (2, 5001)
+        assert octets > 5001 * 100
+        await keep(first, "q", b"after")
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        expected = [b"before", *(b"%d" % number for number in range(5000)), b"transient", b"after"]
+        assert bodies(second, "q") == expected
+        queue = queue_of(second, "q")
+        assert [one.body for one in queue.peek(1, queue.next_seq) if not one.persistent] == [b"transient"]
+        assert first.memory.by_kind["staged"] == 0
+        await stopped(second)
+        await stopped(first)
+
+
+@in_loop
+async def test_links_that_break_double_nothing(tmp_path: Path) -> None:
+    random = Random(5)
+    async with homes(2, tmp_path) as (first, second):
+        for name in ("a", "b", "c"):
+            await declare(second, name)
+        await declare(second, "s", **{"x-queue-type": "stream"})
+        expected: dict[str, list[bytes]] = {name: [] for name in ("a", "b", "c", "s")}
+        for number in range(300):
+            name = random.choice("abcs")
+            texts = [b"%d-%d" % (number, place) + bytes(random.choice((1, 5000))) for place in range(20)]
+            expected[name] += texts
+            await keep(first, name, *texts)
+            if random.random() < 0.1 and (link := first.other_homes.links.to(2)) is not None:  # type: ignore[union-attr]
+                link.close()
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert {name: bodies(second, name) for name in "abc"} == {name: expected[name] for name in "abc"}
+        stream = queue_of(second, "s")
+        await second.committed()
+        assert [one.body for one in stream.peek(0, stream.next_seq)] == expected["s"]
+
+
+@in_loop
+async def test_an_answer_that_is_lost_has_nothing_published_twice(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        assert first.other_homes is not None
+        links = first.other_homes.links
+        answered = links.handlers[TAKEN]
+        links.handlers[TAKEN] = lambda link, payload: link.close()
+        await keep(first, "q", b"1", b"2")
+        await until(lambda: bodies(second, "q") == [b"1", b"2"])
+        await keep(first, "q", b"3")
+        await stopped(second)
+        links.handlers[TAKEN] = answered
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert bodies(second, "q") == [b"1", b"2", b"3"]
+        await stopped(second)
+
+
+@in_loop
+async def test_what_a_home_may_have_delivered_before_it_was_killed_is_marked_when_it_is_sent_again(
+    tmp_path: Path,
+) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        await second.committed()
+        killed, passing = tmp_path / "killed", shutil.ignore_patterns("*.new")
+        shutil.copytree(tmp_path / "home-2", killed, ignore=passing)  # before its commit with the message is on disk
+        assert first.other_homes is not None
+        answered = first.other_homes.links.handlers[TAKEN]
+        first.other_homes.links.handlers[TAKEN] = lambda link, payload: None
+        await keep(first, "q", b"1")
+        await until(lambda: bodies(second, "q") == [b"1"])
+        await stopped(second)
+        shutil.rmtree(tmp_path / "home-2")
+        killed.rename(tmp_path / "home-2")
+        first.other_homes.links.handlers[TAKEN] = answered
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        queue = queue_of(second, "q")
+        assert [(one.body, one.redelivered) for one in queue.peek(1, queue.next_seq)] == [(b"1", True)]
+        await stopped(second)
+        second = await started(config_of(2, 2, tmp_path))  # a restart in order
+        queue = queue_of(second, "q")
+        assert [(one.body, one.redelivered) for one in queue.take(1)] == [(b"1", True)]
+        await stopped(second)
+
+
+@in_loop
+async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "PAUSE", 1.0)
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        await second.committed()
+        killed, passing = tmp_path / "killed", shutil.ignore_patterns("*.new")
+        shutil.copytree(tmp_path / "home-2", killed, ignore=passing)  # before its commit with the message is on disk
+        assert first.other_homes is not None
+        assert second.other_homes is not None
+        answered, refusals = first.other_homes.links.handlers[TAKEN], []
+
+        def refused(link: Link, payload: memoryview) -> None:
+            if not ANSWER.unpack(payload)[2]:
+                refusals.append(ANSWER.unpack(payload))
+                answered(link, payload)
+
+        first.other_homes.links.handlers[TAKEN] = refused
+        await keep(first, "q", b"1")
+        await until(lambda: bodies(second, "q") == [b"1"])
+        second.other_homes.taking.is_short = lambda: True
+        await keep(first, "q", b"2")
+        await until(lambda: refusals)
+        await stopped(second)
+        shutil.rmtree(tmp_path / "home-2")
+        killed.rename(tmp_path / "home-2")
+        first.other_homes.links.handlers[TAKEN] = answered
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        queue = queue_of(second, "q")
+        assert [(one.body, one.redelivered) for one in queue.peek(1, queue.next_seq)] == [(b"1", True), (b"2", False)]
+        await stopped(second)
+
+
+@in_loop
+async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(tmp_path: Path) -> None:
+    """A crash forgets which messages were answered."""
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        assert first.other_homes is not None
+        first.other_homes.links.handlers[TAKEN] = lambda link, payload: None
+        await keep(first, "q", b"1", b"2")
+        await until(lambda: bodies(second, "q") == [b"1", b"2"])
+        await second.committed()
+        shutil.copytree(tmp_path / "home-1", tmp_path / "copy")  # as a kill leaves it
+        await stopped(first)
+        shutil.rmtree(tmp_path / "home-1")
+        (tmp_path / "copy").rename(tmp_path / "home-1")
+        second.set_limits(memory=0)
+        first = await started(config_of(1, 2, tmp_path))
+        assert kept(first)[0][1] == 2
+        await keep(first, "q", b"3")
+        second.set_limits(memory=1 << 30)
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert bodies(second, "q") == [b"1", b"2", b"3"]
+        await stopped(first)
+
+
+@in_loop
+async def test_what_is_kept_at_another_home_than_the_first_is_sent_when_it_starts_again(tmp_path: Path) -> None:
+    """The other homes say that their queues are there before this one knows what it has kept for them."""
+    async with homes(2, tmp_path) as (first, second):
+        await declare(first, "q")
+        first.set_limits(memory=0)
+        await keep(second, "q", b"1", b"2")
+        await stopped(second)
+        first.set_limits(memory=1 << 30)
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: bodies(first, "q") == [b"1", b"2"])
+        await until(lambda: kept(second) == [(1, 0, 0)])
+        await stopped(second)
+
+
+@in_loop
+async def test_what_is_damaged_on_its_way_is_named_and_waited_for_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        second.set_limits(memory=0)
+        await keep(first, "q", b"that is damaged")
+        queue = first.topology.vhosts["/"].declared["q"].id
+        await stopped(first)
+        for path in (tmp_path / "home-1").rglob("*.log"):
+            path.write_bytes(path.read_bytes().replace(b"that is damaged", b"that is DAMAGED"))
+        first = await started(config_of(1, 2, tmp_path))
+        second.set_limits(memory=1 << 30)
+        assert first.outbox is not None
+        await until(lambda: not first.outbox.has_for(queue))  # type: ignore[union-attr]
+        assert kept(first) == [(2, 0, 0)]
+        assert "1 messages for" in caplog.text
+        await keep(first, "q", b"2")
+        await until(lambda: bodies(second, "q") == [b"2"])
+        await stopped(first)
+
+
+@in_loop
+async def test_what_cannot_be_read_for_a_while_is_sent_later_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        second.set_limits(memory=0)
+        await keep(first, "q", b"1", b"2")
+        await stopped(first)
+        fails = True
+
+        def read(log: Log, position: int, length: int) -> bytes:
+            if fails:
+                raise OSError(errno.EIO, "Input/output error")
+            return reads(log, position, length)
+
+        reads = Log.read
+        monkeypatch.setattr(Log, "read", read)
+        first = await started(config_of(1, 2, tmp_path))
+        second.set_limits(memory=1 << 30)
+        await keep(first, "q", b"3")
+        await asyncio.sleep(0.3)
+        assert bodies(second, "q") == []
+        fails = False
+        await until(lambda: bodies(second, "q") == [b"1", b"2", b"3"])
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        await stopped(first)
+
+
+@in_loop
+async def test_any_home_crashes_at_any_time(tmp_path: Path) -> None:
+    """A crash is a start from a copy of what is in the files while the home goes on."""
+    random = Random(3)
+    queues = "abc"
+    expected: dict[str, list[bytes]] = {name: [] for name in queues}
+    async with AsyncExitStack() as stack:
+        brokers = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
+        stack.push_async_callback(lambda: asyncio.gather(*map(stopped, brokers)))
+        for name in queues:
+            await declare(brokers[1], name)
+        for crash in range(8):
+            for number in range(random.randrange(1, 30)):
+                name = random.choice(queues)
+                texts = [b"%d-%d-%d" % (crash, number, place) for place in range(random.randrange(1, 200))]
+                await keep(brokers[0], name, *texts)
+                expected[name] += texts
+            await asyncio.sleep(random.random() / 50)
+            place = random.randrange(2)
+            await crashed(brokers, place, tmp_path)
+        await until(lambda: kept(brokers[0]) == [(2, 0, 0)] or not kept(brokers[0]))
+        assert {name: bodies(brokers[1], name) for name in queues} == expected
+
+
+async def crashed(brokers: list[Broker], place: int, directory: Path) -> None:
+    """A home starts again from its files as they are now."""
+    here, copy = directory / f"home-{place + 1}", directory / "copy"
+    await brokers[place].other_homes.stop()  # type: ignore[union-attr]
+    shutil.copytree(here, copy)
+    await stopped(brokers[place])
+    shutil.rmtree(here)
+    copy.rename(here)
+    brokers[place] = await started(config_of(place + 1, 2, directory))
+
+
+@in_loop
+async def test_a_queue_that_is_deleted_takes_what_is_on_its_way(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "q")
+        await declare(second, "other")
+        second.set_limits(memory=0)
+        forwarding = await keep(first, "q", b"1")
+        await keep(first, "other", b"2")
+        await propose(first, DeleteQueue("/", "q", first.topology.vhosts["/"].declared["q"].id))
+        assert forwarding.is_done
+        assert [one[:2] for one in kept(first)] == [(2, 1)]
+        second.set_limits(memory=1 << 30)
+        await until(lambda: bodies(second, "other") == [b"2"])
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        await declare(second, "q")
+        await keep(first, "q", b"3")
+        await until(lambda: bodies(second, "q") == [b"3"])
+
+
+@in_loop
+async def test_a_home_that_is_short_of_memory_takes_nothing_until_it_has_room(tmp_path: Path) -> None:
+    async with homes(2, tmp_path, durable=False) as (first, second):
+        await declare(second, "q")
+        second.set_limits(memory=0)
+        await keep(first, "q", b"1")
+        await keep(first, "q", b"2")
+        await asyncio.sleep(0.3)
+        assert bodies(second, "q") == []
+        assert [one[:2] for one in kept(first)] == [(2, 2)]
+        second.set_limits(memory=1 << 30)
+        await until(lambda: bodies(second, "q") == [b"1", b"2"])
+
+
+@in_loop
+async def test_large_messages_and_many_queues_go_in_slices(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        names = [f"q{number}" for number in range(50)]
+        for name in names:
+            await declare(second, name)
+        for text in (b"small", bytes(1 << 19), b"end"):
+            for name in names:
+                await keep(first, name, text)
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        for name in names:
+            assert [len(body) for body in bodies(second, name)] == [5, 1 << 19, 3]
+
+
+@in_loop
+async def test_a_queue_whose_home_does_not_know_of_it_yet_is_waited_for(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        assert second.other_homes is not None
+        links = second.other_homes.links
+        hear, held = links.handlers[LOG], list[bytes]()
+        links.handlers[LOG] = lambda link, payload: held.append(bytes(payload))
+        with first.turns.turn():
+            first.topology.propose(DeclareQueue(second.topology.define_queue("/", "q", True)))
+        await until(lambda: "q" in first.topology.vhosts["/"].declared)
+        await keep(first, "q", b"1")
+        await keep(first, "q", b"2")
+        await asyncio.sleep(0.3)
+        assert [one[:2] for one in kept(first)] == [(2, 2)]
+        links.handlers[LOG] = hear
+        link = links.to(1)
+        assert link is not None
+        with second.turns.turn():
+            for payload in held:
+                hear(link, memoryview(payload))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert bodies(second, "q") == [b"1", b"2"]
