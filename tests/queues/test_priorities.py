@@ -1,5 +1,9 @@
 """The order of priorities while messages are paged, returned, reserved, and after a restart."""
 
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
 import pytest
 from tests.store.opened import Opened
 
@@ -9,6 +13,7 @@ from jumpmq.queues import ready as ready_messages
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
+from jumpmq.queues.parked import Parked
 from jumpmq.queues.priorities import PRIORITIES
 from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.queues.ready import ReadyMessages
@@ -139,3 +144,48 @@ def test_a_quorum_queue_reads_nothing_at_a_start_once_higher_priorities_are_gone
     assert isinstance(again._ready, ReadyMessages)
     again.push(messages(5, 7))
     assert [int(one.body) for one in quorum_queue(opened.restart()).take(7)] == [5, 6, 0, 1, 2, 3, 4]
+
+
+def bodies(found: Iterable[Message]) -> list[int]:
+    return [int(one.body) for one in found]
+
+
+def held(reader: Reservations) -> list[int]:
+    """What is reserved, by its numbers from 0; while memory is tight, it is on disk."""
+    pieces = [one.messages() if isinstance(one, Parked) else one for one in reader.held(None, 1)]
+    return [one.seq - 1 for one in chain.from_iterable(pieces)]
+
+
+@pytest.mark.parametrize("make", [make_queue, quorum_queue])
+def test_the_range_is_that_of_all_and_a_look_has_the_order_of_delivery(opened: Opened, make: Any) -> None:
+    queue = make(opened)
+    queue.push(messages(0, COUNT))
+    queue.settle(queue.take(5), Outcome.ACKNOWLEDGED)
+    queue.settle(queue.take(7)[2:4], Outcome.CONSUMER_GONE)
+    assert queue.by_priority
+    looked_at = bodies(queue.peek(1, COUNT))
+    assert queue.ready_range() == (min(looked_at) + 1, COUNT)
+    assert queue.lowest_takeable(COUNT) == min(looked_at) + 1
+    assert len(looked_at) == queue.ready_count == COUNT - 10
+    assert sorted(bodies(queue.peek(50, 60))) == sorted(one for one in looked_at if 49 <= one <= 59)
+    assert bodies(queue.take(1000)) == looked_at
+
+
+@pytest.mark.parametrize("make", [make_queue, quorum_queue])
+@pytest.mark.parametrize("upto", [COUNT, 30, 3])
+def test_a_reservation_has_all_up_to_a_number_in_the_order_of_delivery(opened: Opened, make: Any, upto: int) -> None:
+    queue = make(opened)
+    queue.push(messages(0, COUNT))
+    reader = Reservations(queue, "group")
+    assert reader.available(upto) >= upto
+    expected = bodies(queue.peek(1, upto))
+    exhaust(reader.reserve(COUNT, upto))
+    assert held(reader) == expected
+    assert sorted(expected) == list(range(upto))
+    opened.commit()
+    opened = opened.restart()
+    again = Reservations.restore(make(opened), reader.record())
+    assert held(again) == expected
+    exhaust(again.lapse())
+    exhaust(again.reinstate())
+    assert held(again) == expected

@@ -408,8 +408,8 @@ class Queue(ABC):
 
     @abstractmethod
     def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """Ready messages numbered ``first_seq`` to ``last_seq``, in order, some thousands at a time; they stay in the
-        queue, which may go on.
+        """Ready messages numbered ``first_seq`` to ``last_seq``, in the order of delivery, some thousands at a time;
+        they stay in the queue, which may go on.
         """
 
     def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
@@ -430,11 +430,23 @@ class Queue(ABC):
         """
         return None
 
+    @property
+    def by_priority(self) -> bool:
+        """Whether messages with higher numbers may be delivered before others."""
+        return False
+
     def ready_range(self) -> tuple[int, int]:
-        """The number of the first ready message, and that of the youngest message that the queue was given."""
+        """The lowest number of a ready message, and that of the youngest message that the queue was given."""
         last = self.next_seq - 1
-        first = self.peek(1, last, 1)
-        return (first[0].seq if first else last + 1, last)
+        first = next(chain.from_iterable(self.in_sequence(1, last)), None)
+        return (last + 1 if first is None else first.seq, last)
+
+    def lowest_takeable(self, last_seq: int) -> int | None:
+        """The lowest number of a ready message up to ``last_seq`` that waits for no other queue; None if there is
+        none.
+        """
+        first = next(chain.from_iterable(self.in_sequence(1, last_seq)), None)
+        return None if first is None else first.seq
 
     def seq_at(self, timestamp: float) -> int | None:
         """The number of the first message published at ``timestamp`` (seconds since the epoch) or later, else that of

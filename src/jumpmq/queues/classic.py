@@ -5,6 +5,7 @@ others when the queue is looked after. Meanwhile it tells what is so: its length
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, ClassVar
 
 from jumpmq.amqp.messages import Message
@@ -370,6 +371,16 @@ class ClassicQueue(Queue):
         ready = self._ready
         in_sequence = ready.in_sequence if isinstance(ready, PrioritizedMessages) else ready.between
         return in_sequence(first_seq, last_seq)
+
+    @property
+    def by_priority(self) -> bool:
+        return isinstance(self._ready, PrioritizedMessages)
+
+    def lowest_takeable(self, last_seq: int) -> int | None:
+        if self._fences is None:
+            return super().lowest_takeable(last_seq)
+        first = next(chain.from_iterable(self.browse_takeable(1, last_seq)), None)
+        return None if first is None else first.seq
 
     def browse_takeable(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         ready = self._ready if self._fences is None else self._fences.inner

@@ -232,6 +232,41 @@ class WeightedMessages(PrioritizedMessages):
             taken += more if level is self._back else self._turned(more)
         return taken
 
+    def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
+        taken = self._back.take_range(first_seq, last_seq, count)
+        while len(taken) < count and (next_ones := self._next(count - len(taken))) is not None:
+            level, most = next_ones
+            more = level.take_range(first_seq, last_seq, most)
+            if not more:  # what is left is of the other one alone
+                other = self.normal if level is self.high else self.high
+                return taken + self._turned(other.take_range(first_seq, last_seq, count - len(taken)))
+            taken += self._turned(more)
+        return taken
+
+    def between(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
+        yield from self._back.between(first_seq, last_seq)
+        woven = self._woven(
+            *(chain.from_iterable(one.between(first_seq, last_seq)) for one in (self.high, self.normal))
+        )
+        yield from iter(lambda: list(islice(woven, RUN)), [])
+
+    def _woven(self, high: Iterator[Message], normal: Iterator[Message]) -> Iterator[Message]:
+        """Messages of both priorities in the order in which :meth:`take` takes them."""
+        turn, higher, lower = self._turn, next(high, None), next(normal, None)
+        while higher is not None and lower is not None:
+            if turn < _OF_HIGH or higher.seq < lower.seq:
+                yield higher
+                higher = next(high, None)
+            else:
+                yield lower
+                lower = next(normal, None)
+            turn = (turn + 1) % (_OF_HIGH + 1)
+        if higher is not None:
+            yield higher
+        elif lower is not None:
+            yield lower
+        yield from chain(high, normal)
+
     def _next(self, count: int) -> tuple[ReadyMessages, int] | None:
         """Where the next message is taken from, and up to how many follow it there; None if there are none."""
         normal, high = self.normal, self.high

@@ -20,6 +20,7 @@ serve others between two steps. Nothing else may operate on the same reservation
 
 from collections.abc import Generator, Iterator
 from itertools import chain, pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from jumpmq.amqp.messages import Message
@@ -245,8 +246,8 @@ class Reservations:
         ready = self.queue.ready_count - self.queue.fenced_count
         if last_seq is None:
             return ready
-        first = next((found[0] for found in self.queue.browse_takeable(1, last_seq) if found), None)
-        return min(ready, last_seq - first.seq + 1) if first is not None else 0
+        first = self.queue.lowest_takeable(last_seq)
+        return min(ready, last_seq - first + 1) if first is not None else 0
 
     # -- what a group does
 
@@ -380,10 +381,16 @@ class Reservations:
     def _take(self, runs: list[Run]) -> Iterator[list[Message]]:
         """Take what is ready of these runs, marked as when it was reserved: who reads again must see the same rows."""
         for run in runs:
-            while messages := self.queue.take_range(run.first, run.last, STEP):
+            for first in range(run.first, run.last + 1, STEP):
+                messages, last = list[Message](), min(run.last, first + STEP - 1)
+                while more := self.queue.take_range(first, last, STEP):
+                    messages += more
+                if self.queue.by_priority:
+                    messages.sort(key=attrgetter("seq"))  # as they are in a run, whatever would be delivered first
                 for message in messages:
                     message.redelivered = run.redelivered
-                yield messages
+                if messages:
+                    yield messages
 
     def _let_go(self, pieces: list[Piece]) -> Iterator[None]:
         """Settle for good what is held, a piece at a time; what of it is in memory is left to :meth:`free`."""

@@ -7,7 +7,7 @@ messages is one partition. Long queues are cut, so that one deep shard does not 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass
 from heapq import heapify, heapreplace
 from itertools import pairwise
@@ -91,18 +91,29 @@ class Cut:
             raise JumpMQError(f"the query's checkpoint has an unknown cut: {offset['cut']!r}") from None
 
 
-def pieces(counts: Mapping[str, int], cut: Cut) -> list[list[Piece]]:
+def pieces(counts: Mapping[str, int], cut: Cut, whole: Container[str] = ()) -> list[list[Piece]]:
     """Divide the messages of some queues into partitions.
 
     Args:
         counts: how many messages there are, by queue.
+        whole: queues whose messages are not divided.
     """
     total = sum(counts.values())
     wanted = _wanted(total, cut)
     limit = max(1, ceil(total / wanted))
     if cut.longest is not None:
         limit = min(limit, cut.longest)
-    return _packed([piece for queue in sorted(counts) for piece in _parts(queue, counts[queue], limit, cut)], wanted)
+    parts = [
+        piece
+        for queue in sorted(counts)
+        for piece in _parts(queue, counts[queue], limit, whole=cut.whole or queue in whole)
+    ]
+    return _packed(parts, wanted)
+
+
+def in_order(groups: list[list[Piece]]) -> list[list[Piece]]:
+    """Partitions by what they begin with: those of one queue follow one another as its messages do."""
+    return sorted(groups, key=lambda group: (group[0].queue, group[0].first))
 
 
 def _wanted(total: int, cut: Cut) -> int:
@@ -113,8 +124,8 @@ def _wanted(total: int, cut: Cut) -> int:
     return wanted if cut.longest is None else max(wanted, ceil(total / cut.longest))
 
 
-def _parts(queue: str, count: int, limit: int, cut: Cut) -> list[Piece]:
-    parts = 1 if cut.whole else max(1, ceil(count / limit))
+def _parts(queue: str, count: int, limit: int, *, whole: bool) -> list[Piece]:
+    parts = 1 if whole else max(1, ceil(count / limit))
     bounds = [count * part // parts for part in range(parts + 1)]
     return [Piece(queue, first, last - first) for first, last in pairwise(bounds) if last > first]
 

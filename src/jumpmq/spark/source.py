@@ -21,7 +21,7 @@ from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import Gone, JumpMQError
 from jumpmq.spark.options import RESERVED, TRIGGERED, SourceOptions
 from jumpmq.spark.origin import Origin
-from jumpmq.spark.partitions import Cut, Piece, Slices, pieces
+from jumpmq.spark.partitions import Cut, Piece, Slices, in_order, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
 from jumpmq.spark.streams import batch
@@ -105,7 +105,7 @@ class QueueReader(DataSourceReader):
     """Reads what is ready, and leaves it there; of streams, what is between two offsets.
 
     In other queues, messages that arrive after planning are not read; those that are consumed between planning and
-    reading are missed.
+    reading are missed. A partition has them in the order of delivery, and a queue with priorities is one partition.
 
     It takes no filters: Spark shares one plan between all scans of a DataFrame, so that a filter that one query pushed
     down would take rows from all others.
@@ -132,7 +132,8 @@ class QueueReader(DataSourceReader):
         counts = {name: at["messages"] for name, at in ranges.items()}
         whole = options.keep_order or options.broker.speaks_amqp  # AMQP reads from the front
         cut = Cut.of(replace(options, keep_order=whole), self._parallelism)
-        groups = pieces(counts, cut) if ranges else []
+        by_priority = {name for name, at in ranges.items() if at.get("by_priority")}
+        groups = in_order(pieces(counts, cut, by_priority)) if ranges else []
         origin = Origin.of(client.identity, ranges)
         ready = [
             ReadySlices(

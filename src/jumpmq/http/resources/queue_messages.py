@@ -89,12 +89,13 @@ async def ranges(request: Request) -> Response:
     The body is ``{"exchange": NAME}``, for all queues bound to it, directly or through other exchanges, or ``{"queues":
     [NAME, ...]}``, or both, the answer ``{NAME: {"first_seq": SEQ, "last_seq": SEQ, "messages": COUNT, "type": KIND,
     "id": ID}, ...}``, where ``last_seq`` is that of the youngest message that the queue was given, and a queue that is
-    deleted and declared again, or has moved, has another ``id``; a stream that moves keeps it. With ``"timestamp":
-    SECONDS`` a stream has ``"seq_at": SEQ`` too, the first message published then or later, else the next one; with
-    ``"marks": {NAME: SEQ, ...}`` it has a ``"mark"``, a number that tells that message from any other that had its
-    offset before the data directory was restored from a backup, null where the message is not there. With ``"missing":
-    true`` null stands for a queue that is not there. The answer is 503 while a queue is on its way from
-    home to home. The header ``JumpMQ-Identity`` tells the broker from others, if it keeps anything.
+    deleted and declared again, or has moved, has another ``id``; a stream that moves keeps it. Where messages with
+    higher numbers may be delivered before others, there is ``"by_priority": true``. With ``"timestamp": SECONDS`` a
+    stream has ``"seq_at": SEQ`` too, the first message published then or later, else the next one; with ``"marks":
+    {NAME: SEQ, ...}`` it has a ``"mark"``, a number that tells that message from any other that had its offset before
+    the data directory was restored from a backup, null where the message is not there. With ``"missing": true`` null
+    stands for a queue that is not there. The answer is 503 while a queue is on its way from home to home. The header
+    ``JumpMQ-Identity`` tells the broker from others, if it keeps anything.
     """
     host, body = requested.virtual_host(request), await requested.body(request)
     names = body.get("queues", [])
@@ -171,6 +172,8 @@ def _range(host: VirtualHost, queue: Queue, timestamp: float | None) -> dict[str
         raise ResourceError(f"queue '{queue.name}' in vhost '{queue.vhost}' is on its way from home to home")
     first, last, id = *queue.ready_range(), definition.identity
     shown = {"first_seq": first, "last_seq": last, "messages": queue.ready_count, "type": queue.type, "id": id}
+    if queue.by_priority:
+        shown["by_priority"] = True
     seq_at = None if timestamp is None else queue.seq_at(timestamp)
     return shown if seq_at is None else shown | {"seq_at": seq_at}
 

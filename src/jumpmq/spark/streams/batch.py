@@ -34,7 +34,9 @@ def plan(
     for name, found in streams.items():
         first = starting(name, start.offset_in(name, found), found, options)
         ranges[name] = first, min(end.offset_in(name, at_end[name]), found["last_seq"] + 1)
-    return partitions_of(ranges, Cut.of(options, parallelism), Origin.of(client.identity, streams))
+    partitions = partitions_of(ranges, Cut.of(options, parallelism), Origin.of(client.identity, streams))
+    partitions.sort(key=lambda one: (one.ranges[0].stream, one.ranges[0].first))
+    return [*partitions]
 
 
 def starting(name: str, offset: int, found: dict[str, Any], options: SourceOptions) -> int:

@@ -37,7 +37,7 @@ class OffsetRanges(InputPartition):
     origin: Origin
 
 
-def partitions_of(ranges: dict[str, tuple[int, int]], cut: Cut, origin: Origin) -> list[InputPartition]:
+def partitions_of(ranges: dict[str, tuple[int, int]], cut: Cut, origin: Origin) -> list[OffsetRanges]:
     """Divide ranges, ``(first, end)`` by stream, into partitions; long ones are cut."""
     counts = {name: end - first for name, (first, end) in ranges.items() if end > first}
     if not counts:

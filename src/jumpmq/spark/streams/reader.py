@@ -123,7 +123,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ranges[name] = starting(name, one["from"], found[name], self._options), one["offset"]
             elif self._options.fail_on_data_loss:
                 raise JumpMQError(why)
-        return partitions_of(ranges, Cut.noted_in(end) or self._cut, Origin.of(self._client.identity, batch))
+        return [*partitions_of(ranges, Cut.noted_in(end) or self._cut, Origin.of(self._client.identity, batch))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, OffsetRanges)
