@@ -146,7 +146,8 @@ class Track:
         times, *columns = (self._fine if fine else self._coarse).last(age // interval + 1)
         wanted = [column for name, column in zip(self.names, columns, strict=True) if name in names]
         step = max(1, increment // interval)
-        return [(times[at], sum(column[at] for column in wanted)) for at in range(len(times) - 1, -1, -step)]
+        found = ((times[at], sum(column[at] for column in wanted)) for at in range(len(times) - 1, -1, -step))
+        return [(at, value) for at, value in found if value == value]
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,11 @@ class History:
             return figures.exchange(*place) if place[1] in host.exchanges else None
         definition = host.queue_definition(place[1])
         queue = None if definition is None else await figures.queue(definition)
-        return None if queue is None else (*queue.counts, queue.consumers)
+        if queue is None:
+            return None
+        if queue.state == "down":
+            return [float("nan")] * len(COLUMNS["queue"])
+        return (*queue.counts, queue.consumers)
 
 
 def _of_channel(channel: ChannelFigures) -> Sequence[float]:
@@ -303,10 +308,11 @@ def _of_channel(channel: ChannelFigures) -> Sequence[float]:
     return (*channel.counts, sent, channel.unacknowledged, channel.unconfirmed)
 
 
-def _rates(times: list[float], counts: list[float]) -> list[float]:
-    """A second, between neighbouring samples; a queue that is declared again counts from 0."""
+def _rates(times: list[float], counts: list[float]) -> list[float | None]:
+    """A second, between neighbouring samples, None where one is unknown; a queue that is declared again counts from
+    0."""
     return [
-        round(max(0.0, after - before) / max(till - since, 0.001), 2)
+        None if before != before or after != after else round(max(0.0, after - before) / max(till - since, 0.001), 2)
         for (since, till), (before, after) in zip(pairwise(times), pairwise(counts), strict=True)
     ]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jumpmq.http.warnings import Warning
+    from jumpmq.http.warning import Warning
 
 Told = tuple["Warning", float]
 """A warning, and since when it holds (seconds since the epoch)."""

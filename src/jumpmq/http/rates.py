@@ -169,6 +169,11 @@ class Rates:
         sample = self.latest.queues.get(queue)
         return sample.counts if sample is not None else NO_COUNTS
 
+    def last_known(self, queue: int) -> int:
+        """How many messages a queue had at the last of the kept readings that knew it; 0 where none did."""
+        found = (look.queues[queue].counts for look in reversed(self._looks) if queue in look.queues)
+        return sum(next(found, NO_COUNTS)[-2:])
+
     def last_growth(self, queue: int) -> float:
         """How fast a queue's backlog grew, in messages a second, at the last reading."""
         now = self.latest.queues.get(queue)

@@ -12,10 +12,21 @@ if TYPE_CHECKING:
 
 
 class Shard(NamedTuple):
-    """One shard, at a glance: as :class:`jumpmq.topology.Shard`, wherever its home is."""
+    """One shard, at a glance: as :class:`jumpmq.topology.Shard`, wherever its home is.
+
+    Attributes:
+        of: the node that it was made for, whose number it has.
+        node: where it is.
+        down: whether its home does not answer: messages and consumers are then unknown, and 0.
+        messages: ready and unacknowledged.
+        share: of the messages of all shards; ``skew`` is that in relation to an even share.
+    """
 
     queue: QueueDefinition
+    of: str
     number: int
+    node: str
+    down: bool
     messages: int
     consumers: int
     share: float
@@ -23,14 +34,18 @@ class Shard(NamedTuple):
 
 
 async def shards_of(broker: Broker, host: VirtualHost, exchange: str) -> list[Shard]:
-    """The shards of an exchange on this node in order, also those left from when there were more."""
-    declared = host.declared_shards_of(exchange, broker.node)
-    figures = await broker.figures.queues([one.definition for _, one in declared])
-    found = [(number, one, told) for (number, one), told in zip(declared, figures, strict=True) if told is not None]
-    total = sum(told.ready + told.unacknowledged for _, _, told in found)
+    """The shards of an exchange on all nodes, in the order of nodes and numbers, also those left from when there were
+    more."""
+    declared = host.all_declared_shards_of(exchange)
+    figures = await broker.figures.queues([one.definition for _, _, one in declared])
+    found = [(*one, told) for one, told in zip(declared, figures, strict=True) if told is not None]
+    total = sum(told.ready + told.unacknowledged for *_, told in found)
     shards = []
-    for number, one, told in found:
+    for node, number, one, told in found:
         messages = told.ready + told.unacknowledged
         share = messages / total if total else 0.0
-        shards.append(Shard(one.definition, number, messages, told.consumers, share, share * len(found)))
+        where, down = broker.topology.node_of(one.definition.home), told.state == "down"
+        shards.append(
+            Shard(one.definition, node, number, where, down, messages, told.consumers, share, share * len(found))
+        )
     return shards

@@ -8,17 +8,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.broker.figures.moves import MoveFigures
-from jumpmq.broker.figures.values import HomeState, NodeFigures, QueueFigures
+from jumpmq.broker.figures.values import HomeState, QueueFigures
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared
+from jumpmq.http.absences import Absences
 from jumpmq.http.incidents import by_cause
+from jumpmq.http.node_warnings import of_nodes
 from jumpmq.http.rates import PAUSE, Rates
-from jumpmq.http.shards import shards_of
+from jumpmq.http.shards import Shard, shards_of
 from jumpmq.http.spread import keys_of, spread_of_keys, spread_of_messages
+from jumpmq.http.warning import Warning
 from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges.traffic import Counted
@@ -57,43 +60,6 @@ KEYS_A_DESTINATION = 20
 """Below so many different keys a destination, their number alone makes shares uneven."""
 
 
-@dataclass(frozen=True)
-class Warning:
-    """One finding.
-
-    Attributes:
-        kind: what it is, in a word.
-        severity: ``alarm`` where something is refused or blocked, else ``warning``.
-        object: ``node``, ``exchange`` or ``queue``, of that ``vhost`` and ``name``.
-        text: what is so.
-        advice: what to do.
-        queue: the queue in which it shows, in the same virtual host; "" where it is no single one.
-        messages: that wait there.
-        growth: messages a second by which that grows; negative where it shrinks.
-        full_in: seconds until ``max-length`` is reached at that rate; None where it is not.
-    """
-
-    kind: str
-    severity: str
-    object: str
-    vhost: str
-    name: str
-    text: str
-    advice: str
-    queue: str = ""
-    messages: int = 0
-    growth: float = 0.0
-    full_in: float | None = None
-
-    @property
-    def identity(self) -> tuple[str, str, str, str]:
-        """What it is about; its text may change."""
-        return self.kind, self.object, self.vhost, self.name
-
-    def shown(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 @dataclass
 class _Known:
     """A warning that was found: how it reads now, when it was first and last found (seconds since the epoch)."""
@@ -107,7 +73,10 @@ class Watch:
     """The warnings with when each was first found, in an order that stays: alarms first, then the oldest first.
 
     A warning is told until it was not found for :data:`HELD` seconds, so that one near a bound does not come and go.
-    It is looked for after some of the readings of :class:`~jumpmq.http.rates.Rates`, and when it is asked for.
+    A warning is looked for after some of the readings of :class:`~jumpmq.http.rates.Rates`, and when it is asked for.
+
+    Attributes:
+        absences: the homes that do not answer.
     """
 
     def __init__(self, broker: Broker, rates: Rates) -> None:
@@ -115,6 +84,7 @@ class Watch:
         self._rates = rates
         self._known: dict[tuple[str, str, str, str], _Known] = {}
         self._next = 0.0  # when to look unasked, by the monotonic clock
+        self.absences = Absences(broker, rates)
         rates.on_look.append(self._look)
 
     async def shown(self) -> list[dict[str, Any]]:
@@ -127,13 +97,14 @@ class Watch:
 
     async def _look(self) -> None:
         began = time.monotonic()
+        await self.absences.note()
         if began >= self._next:
             await self._told()
             now = time.monotonic()
             self._next = now + max(LOOK_EVERY, PAUSE * (now - began))
 
     async def _told(self) -> list[tuple[Warning, float]]:
-        found = await find(self._broker, self._rates)
+        found = await find(self._broker, self._rates, self.absences)
         now = time.time()
         for one in found:
             known = self._known.setdefault(one.identity, _Known(one, now, now))
@@ -143,9 +114,9 @@ class Watch:
         return [(one.warning, one.since) for _, one in ordered]
 
 
-async def find(broker: Broker, rates: Rates) -> list[Warning]:
+async def find(broker: Broker, rates: Rates, absences: Absences) -> list[Warning]:
     """All warnings, alarms first."""
-    found, slices = list(_alarms(broker.figures.node())), broker.slices
+    found, slices = list(of_nodes(broker, absences)), broker.slices
     found += map(_move_stands_still, standing_still(broker.figures.states()))
     rings = [one for one in broker.ring_traffic.exchanges() if one.traffic is not None][:RINGS]
     async for exchange in slices.through(rings):
@@ -171,49 +142,6 @@ async def _fullest(broker: Broker, rates: Rates) -> list[tuple[QueueDefinition, 
             found.append(definition)
     pairs = zip(found, await broker.figures.queues(found), strict=True)
     return [(definition, figures) for definition, figures in pairs if figures is not None]
-
-
-def _alarms(node: NodeFigures) -> Iterator[Warning]:
-    held = f"{_octets(node.memory)} of {_octets(node.memory_limit)} are held for messages"
-    if node.memory_alarm:
-        yield _node(
-            node,
-            "memory-alarm",
-            "alarm",
-            f"Memory is short: {held}. Publishers are blocked ({node.blocked} connections).",
-            "Drain the fullest queues: add consumers, or purge what is not needed. The limit is --memory-limit.",
-        )
-    elif node.memory > 0.8 * node.memory_limit:
-        yield _node(
-            node,
-            "memory",
-            "warning",
-            f"Memory is getting short: {held}.",
-            "Look at the fullest queues below before publishers are blocked.",
-        )
-    if node.losses:
-        yield _node(
-            node,
-            "losses",
-            "alarm",
-            f"Messages or definitions are missing from the data directory: {node.losses} losses were found.",
-            "`jumpmqctl list_losses` names them, `jumpmqctl acknowledge_losses` ends this alarm. What is missing is "
-            "only in a backup.",
-        )
-    if node.disk_free is None:
-        return
-    free = f"{_octets(node.disk_free)} of disk are free, the limit is {_octets(node.disk_free_limit)}"
-    if node.disk_alarm:
-        text = f"The disk is short: {free}. Publishers are blocked ({node.blocked} connections)."
-        advice = "Free disk space, or drain durable queues: their files go once they are empty."
-        yield _node(node, "disk-alarm", "alarm", text, advice)
-    elif node.disk_free < 3 * node.disk_free_limit:
-        advice = "Free disk space before publishers are blocked. The limit is set with --disk-free-limit."
-        yield _node(node, "disk", "warning", f"The disk is getting short: {free}.", advice)
-
-
-def _node(node: NodeFigures, kind: str, severity: str, text: str, advice: str) -> Warning:
-    return Warning(kind, severity, "node", "", node.name, text, advice)
 
 
 # --- queues on their way from home to home ---
@@ -341,26 +269,53 @@ def _sharded(broker: Broker) -> list[tuple[VirtualHost, str]]:
 
 async def _shards(broker: Broker, rates: Rates, host: VirtualHost, name: str) -> AsyncIterator[Warning]:
     """A sharded exchange of which some shards have consumers and others have none."""
-    found = await shards_of(broker, host, name)
+    found = [one for one in await shards_of(broker, host, name) if not one.down]
     idle = [shard for shard in found if not shard.consumers and not _is_read(broker, shard.queue)]
     waiting = sum(shard.messages for shard in idle)
     growth = sum(rates.last_growth(shard.queue.id) for shard in idle)
     if not idle or (len(idle) == len(found) and not waiting):
         return
-    numbers = ", ".join(str(shard.number) for shard in idle[:8]) + (", ..." if len(idle) > 8 else "")
-    have, times = ("has", "once more") if len(idle) == 1 else ("have", f"{len(idle)} more times")
+    have, several = "has" if len(idle) == 1 else "have", len(_by_node(found)) > 1
     yield Warning(
         "shard-without-consumer",
         "warning",
         "shards",
         host.name,
         name,
-        f"{len(idle)} of {len(found)} shards of '{name}' {have} no consumer (number {numbers}): {waiting:,} "
-        "messages wait there.",
-        f"Consume from '{name}' {times}, on connections or channels of their own: each goes to the shard with the "
-        "fewest consumers.",
+        f"{len(idle)} of {len(found)} shards of '{name}' {have} no consumer ({_numbers(idle, several)}): "
+        f"{waiting:,} messages wait there.",
+        _consume_more(name, idle, several),
         messages=waiting,
         growth=round(growth, 1),
+    )
+
+
+def _by_node(shards: list[Shard]) -> dict[str, list[Shard]]:
+    found: dict[str, list[Shard]] = {}
+    for one in shards:
+        found.setdefault(one.of, []).append(one)
+    return found
+
+
+def _numbers(shards: list[Shard], several: bool) -> str:
+    """The numbers of shards, with their nodes where there are several."""
+    numbers = {
+        node: ", ".join(str(one.number) for one in of[:8]) + (", ..." if len(of) > 8 else "")
+        for node, of in _by_node(shards).items()
+    }
+    return "; ".join(f"number {those} of {node}" if several else f"number {those}" for node, those in numbers.items())
+
+
+def _consume_more(name: str, idle: list[Shard], several: bool) -> str:
+    """The advice: a consumer of the exchange's name gets a shard of the node that its client is at."""
+    where = [
+        ("once more" if len(of) == 1 else f"{len(of)} more times") + (f" at {node}" if several else "")
+        for node, of in _by_node(idle).items()
+    ]
+    of_node = " of its node" if several else ""
+    return (
+        f"Consume from '{name}' {', '.join(where)}, on connections or channels of their own: each goes to the shard"
+        f"{of_node} with the fewest consumers."
     )
 
 
@@ -561,10 +516,3 @@ def percent(share: float) -> str:
     """A share as the page writes it, so that both say the same: 13 % for 0.125, 7.1 % for 0.071."""
     value = 100 * share
     return f"{value:.1f} %" if 0 < value < 10 else f"{math.floor(value + 0.5)} %"
-
-
-def _octets(count: int) -> str:
-    size, unit = float(count), 0
-    while size >= 1000 and unit < 4:
-        size, unit = size / 1000, unit + 1
-    return f"{size:,.1f} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}" if unit else f"{count} B"

@@ -187,6 +187,11 @@ class VirtualHost:
         found = self._shards.get(exchange, {})
         return [(number, found[named, number]) for named, number in sorted(found) if named == node]
 
+    def all_declared_shards_of(self, exchange: str) -> list[tuple[str, int, DeclaredQueue]]:
+        """The shards of an exchange on all nodes, by node and number."""
+        found = self._shards.get(exchange, {})
+        return [(*place, found[place]) for place in sorted(found)]
+
     def moved_shards(self, exchange: str, node: str) -> list[DeclaredQueue]:
         """The shards of other nodes that are here by now, on this node."""
         found = self._shards.get(exchange, {})

@@ -94,7 +94,7 @@ def test_all_that_is_shown_is_of_the_virtual_host_that_was_chosen(api, broker, c
     try:
         site.page.get_by_label("Virtual host that is shown").select_option("second")
         until(lambda: ready.inner_text().split() == ["Ready", "0"])
-        site.see("Nothing needs your attention").see("No message waits in a queue")
+        site.see("No problems").see("All queues are empty")
         assert site.page.get_by_role("img", name="with an alarm").count() == 0
         assert site.page.locator(".chart").count() == 2, "memory and disk are the node's"
         assert connections.locator(".of").inner_text() == "0"

@@ -172,4 +172,4 @@ def test_keys_that_wait_for_a_slow_queue(channel, looks):
 
 
 def test_nothing_is_wrong(open_page):
-    open_page().see("Nothing needs your attention")
+    open_page().see("No problems")

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -19,6 +19,10 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Blocked, Unauthorized
 from jumpmq.http.schema.shapes import ARGUMENTS, NAME, OBJECT, TEXT, Shape, one_of, whole
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+    from jumpmq.topology import VirtualHost
 
 ANSWER_TIMEOUT = 10.0
 """Seconds that other homes have to answer."""
@@ -77,8 +81,19 @@ async def publish(request: Request) -> JSONResponse:
     refused_elsewhere = None if pushed.sent is None else broker.refused(pushed.sent)
     await broker.committed()
     if pushed.refused or (refused_elsewhere is not None and await _known(refused_elsewhere)):
-        raise BadRequest("rejected Unable to publish message. Check queue limits.")
+        raise BadRequest(_refusal(broker, host, exchange, body["routing_key"]))
     return JSONResponse({"routed": bool(pushed.queues)})
+
+
+def _refusal(broker: Broker, host: VirtualHost, exchange: str, key: str) -> str:
+    """Why a message was not taken: the node of a queue is down, or, in RabbitMQ's words, a queue refused it."""
+    names = [key] if not exchange else [one.destination for one in host.exchanges[exchange].bindings]
+    bound = [host.declared[name].definition for name in names if name in host.declared]
+    down = next((one for one in bound if one.home not in broker.running_homes), None)
+    if down is None:
+        return "rejected Unable to publish message. Check queue limits."
+    node = broker.topology.node_of(down.home)
+    return f"Not published: node {node}, which holds queue '{down.name}', is down."
 
 
 async def _known(refused_elsewhere: asyncio.Future[bool]) -> bool:

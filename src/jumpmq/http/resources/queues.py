@@ -21,7 +21,7 @@ from jumpmq.http.resources import connections, consumers
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, INTEGER, TEXT, Shape, one_of
-from jumpmq.http.warnings import NEAR_FULL
+from jumpmq.http.warnings import NEAR_FULL, Watch
 from jumpmq.topology import DeclareQueue, MoveQueue, Topology, rules
 from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.names import stripped
@@ -269,12 +269,23 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
             "idle_since": rates.idle_since(figures),
             "last_seq": figures.last_seq,
         }
+        | _down_since(request, definition, figures)
         | _move_under_way(requested.broker(request).topology, declared.definition)
         | _message_figures(figures)
         | _attendance(rates, figures)
         | dict(figures.status)
         | in_force(host, declared.destination)
     )
+
+
+def _down_since(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any]:
+    """Since when (seconds since the epoch) the queue's home does not answer: all else of such a queue
+    is unknown, and shown as 0."""
+    watch: Watch = request.app.state.watch
+    absence = watch.absences.of.get(definition.home)
+    if figures.state != "down" or absence is None:
+        return {}
+    return {"down_since": round(absence.since, 3)}
 
 
 def _move_under_way(topology: Topology, definition: QueueDefinition) -> dict[str, Any]:

@@ -15,15 +15,16 @@ from jumpmq.http.shards import Shard, shards_of
 
 
 async def shards(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}/{exchange}/shards``: messages, consumers and skew of each shard.
+    """``GET /api/exchanges/{vhost}/{exchange}/shards``: node, messages, consumers and skew of each shard.
 
-    Shards that are left of an exchange that is gone are shown too.
+    ``of`` is the node that a shard was made for, ``node`` where it is, ``state`` is ``down`` where that does not
+    answer. Shards that are left of an exchange that is gone are shown too.
     """
     host, name = requested.virtual_host(request), requested.exchange_name(request)
     found = await shards_of(requested.broker(request), host, name)
     if not found:
         requested.exchange(request)
-    return await answer_list(request, found, shown, ("number",))
+    return await answer_list(request, found, shown, ("of", "number"))
 
 
 def shown(shard: Shard) -> dict[str, Any]:
@@ -31,7 +32,10 @@ def shown(shard: Shard) -> dict[str, Any]:
     return {
         "vhost": shard.queue.vhost,
         "name": shard.queue.name,
+        "of": shard.of,
         "number": shard.number,
+        "node": shard.node,
+        "state": "down" if shard.down else "running",
         "messages": shard.messages,
         "consumers": shard.consumers,
         "share": round(shard.share, 4),

@@ -79,13 +79,13 @@ export function Chart({ title, at, lines, show, events = [], height = 150 }) {
   }, [at, zoom, few]);
 
   const then = pointed != null && at?.[pointed] != null;
-  const last = (line) => show((then ? line.values?.[pointed] : line.values?.at(-1)) ?? 0);
+  const last = (line) => show((then ? line.values?.[pointed] : line.values?.at(-1)) ?? null);
   return html`<figure class="chart">
     <figcaption><h3>${then ? html`<span class="hidden">${title}, </span>${format.clock(at[pointed])}` : title}</h3>
       <ul>${lines.map((line) => html`<li><i style=${`background:var(--${line.colour})`}></i>${line.label} <b>${last(line)}</b></li>`)}</ul>
     </figcaption>
     ${few
-      ? html`<p key="few" class="few note" style=${`height:${height}px`}>It is followed from now on: a line in a few seconds.</p>`
+      ? html`<p key="few" class="few note" style=${`height:${height}px`}>No history yet. Recording started now; first points in 5 s.</p>`
       : html`<div key="plot" ref=${place} aria-hidden="true" style=${`height:${height}px`}></div>`}
   </figure>`;
 }

@@ -4,7 +4,7 @@ import { useCallback, useEffect, useState } from "../vendor/htm-preact.js";
 
 /**
  * The latest answer of `ask`, which is given an AbortSignal, asked every `seconds` while the page is seen.
- * Returns `{data, error, again}`; after an error the last data stays.
+ * Returns `{data, at, error, again}`, `at` being when the data came, in milliseconds; after an error the last data stays.
  */
 export function useLive(ask, seconds, keys) {
   const [state, setState] = useState({ data: undefined, error: null });
@@ -18,7 +18,7 @@ export function useLive(ask, seconds, keys) {
       if (!document.hidden) {
         try {
           const data = await ask(aborting.signal);
-          if (!aborting.signal.aborted) setState({ data, error: null });
+          if (!aborting.signal.aborted) setState({ data, at: Date.now(), error: null });
         } catch (error) {
           if (!aborting.signal.aborted) setState((before) => ({ ...before, error }));
         }

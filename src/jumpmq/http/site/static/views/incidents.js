@@ -4,7 +4,7 @@ import { get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { useHost } from "../lib/host.js";
 import { link, useLive } from "../lib/live.js";
-import { Failure, html, Mark, Spark, useState } from "../lib/ui.js";
+import { Failure, html, Mark, Spark, useEffect, useState } from "../lib/ui.js";
 
 const MUTED = "jumpmq muted";
 const HOUR = 3600;
@@ -36,7 +36,7 @@ const useIncidents = () => useLive((signal) => get("/api/incidents", {}, signal)
 
 /** All of them, for the first page. */
 export function Incidents() {
-  const { data, error, again } = useIncidents();
+  const { data, error, again, at } = useIncidents();
   const host = useHost();
   if (!data) return html`<${Failure} error=${error} />`;
   const muted = mutedNow();
@@ -46,10 +46,25 @@ export function Incidents() {
   const change = (one, seconds) => { mute(keyOf(one), seconds); again(); };
   const unmute = () => { localStorage.removeItem(MUTED); again(); };
   const hidden = silent > 0 && html`<p class="note">${format.plural(silent, "cause")} muted. <button type="button" class="quiet" onClick=${unmute}>Show again</button></p>`;
-  if (!shown.length) return html`${!silent && html`<p class="well"><span aria-hidden="true">✓</span> Nothing needs your attention.</p>`}${hidden}`;
+  if (!shown.length) return html`${!silent && html`<${Well} at=${at} />`}${hidden}`;
   return html`<section aria-label="Warnings"><ul class="incidents" tabindex=${shown.length < FEW ? undefined : "0"}>
-    ${shown.slice(0, MOST).map((one, number) => html`<${Incident} key=${keyOf(one)} one=${one} drawn=${number < DRAWN} open=${shown.length < FEW} onMute=${() => change(one, HOUR)} />`)}
+    ${shown.slice(0, MOST).map((one, number) => html`<${Incident} key=${keyOf(one)} one=${one} drawn=${number < DRAWN} open=${shown.length < FEW || one.kind === "node-down"} onMute=${() => change(one, HOUR)} />`)}
   </ul>${shown.length > MOST && html`<p class="note">and ${format.count(shown.length - MOST)} more</p>`}${hidden}</section>`;
+}
+
+/** That there is no problem: said of as many nodes as answer, and in green only if all of them do. */
+function Well({ at }) {
+  const { data } = useLive((signal) => get("/api/nodes", { columns: "name,running" }, signal), 3, []);
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  if (!data) return null;
+  const down = data.filter((one) => !one.running);
+  if (down.length) return html`<p class="unwell" role="alert">${down.map((one) => one.name).join(", ")} ${down.length === 1 ? "does" : "do"} not answer: ${data.length - down.length} of ${format.plural(data.length, "node")} ${data.length - down.length === 1 ? "does" : "do"}.</p>`;
+  const where = data.length > 1 ? ` on ${data.length} of ${data.length} nodes` : "";
+  return html`<p class="well"><span aria-hidden="true">✓</span> No problems${where} <span class="checked">· checked ${Math.max(0, Math.round((now - at) / 1000))} s ago</span></p>`;
 }
 
 /** Those about one queue, ring, shard or exchange, at the head of its page, or `elsewhere`. */

@@ -32,12 +32,12 @@ export function Node({ name }) {
   return html`<${Page} title=${name} kind="Node">
     <${Failure} error=${error} />
     <${Tiles}>
-      <${Tile} label="State" value=${node.running ? "runs" : "down"} state=${node.running ? "" : "critical"} />
+      <${Tile} label="State" value=${node.running ? "runs" : "down"} state=${node.running ? "" : "alarm"} />
       <${Tile} label="Queues" value=${format.count(contents.queues)} />
       <${Tile} label="Messages" value=${node.running ? format.count(contents.messages) : "–"} />
       <${Tile} label="Connections" value=${told(node.sockets_used, format.count)} />
     <//>
-    <p class="note">${node.running ? "While this node is down its queues are, too; their messages stay on its disk." : "Its queues are down; their messages are on its disk."}</p>
+    <p class="note">${node.running ? `If this node fails, its ${format.plural(contents.queues, "queue")} ${contents.queues === 1 ? "is" : "are"} unavailable until it returns.` : "Its queues are down; their messages are on its disk."}</p>
     <div class="columns">
       <${Panel} title="Shards here"><${Table} caption="Shards here" rows=${contents.shards} empty="No shards are here." rowKey=${(one) => one.vhost + "\n" + one.exchange} columns=${[
         { label: "Exchange", class: "name", render: (one) => html`<a href=${link("exchanges", one.vhost, one.exchange)}>${one.exchange}</a>` },
@@ -53,9 +53,9 @@ export function Node({ name }) {
         { label: "Queue", class: "name", render: (one) => html`<a href=${link("queues", one.vhost, one.name)}>${one.name}</a>` },
         { label: "Virtual host", key: "vhost", minor: true },
         { label: "Type", key: "type" },
-        { label: "State", key: "state" },
-        { label: "Messages", num: true, render: (one) => format.count(one.messages) },
-        { label: "Consumers", num: true, render: (one) => format.count(one.consumers) },
+        { label: "State", render: (one) => one.state === "down" ? html`<${Mark} state="alarm">down<//>` : one.state },
+        { label: "Messages", num: true, render: (one) => (one.state === "down" ? "–" : format.count(one.messages)) },
+        { label: "Consumers", num: true, render: (one) => (one.state === "down" ? "–" : format.count(one.consumers)) },
       ]} />`}
     <//>
   <//>`;
@@ -65,8 +65,8 @@ export function Node({ name }) {
 const told = (value, show) => (value == null ? "–" : show(value));
 
 function State({ node }) {
-  if (!node.running) return html`<${Mark} state="critical">down<//>`;
-  if (node.mem_alarm || node.disk_free_alarm) return html`<${Mark} state="warning">${node.mem_alarm ? "memory" : "disk"} alarm<//>`;
+  if (!node.running) return html`<${Mark} state="alarm">down<//>`;
+  if (node.mem_alarm || node.disk_free_alarm) return html`<${Mark} state="alarm">${node.mem_alarm ? "memory" : "disk"} alarm<//>`;
   return "runs";
 }
 

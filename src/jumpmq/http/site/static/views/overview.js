@@ -47,7 +47,7 @@ function FullestQueues() {
   const most = rows?.[0]?.messages ?? 1;
   return html`<${Panel} title="Fullest queues">
     <${Failure} error=${error} />
-    ${rows && !rows.length ? html`<${Empty}>No message waits in a queue; streams keep theirs.<//>` : html`<${Table} caption="Fullest queues" rows=${rows} rowKey=${(queue) => queue.vhost + "\n" + queue.name} columns=${[
+    ${rows && !rows.length ? html`<${Empty}>All queues are empty.<//>` : html`<${Table} caption="Fullest queues" rows=${rows} rowKey=${(queue) => queue.vhost + "\n" + queue.name} columns=${[
       { label: "Queue", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${format.name(queue.name)}</a>${queue.vhost !== "/" && html` <span class="note">${queue.vhost}</span>`}` },
       { label: "Messages", num: true, render: (queue) => format.count(queue.messages) },
       { label: "", class: "wide-cell", render: (queue) => html`<${Bar} share=${queue.messages / most} label=${`${format.percent(queue.messages / most)} of the fullest`} />` },

@@ -15,7 +15,10 @@ import { samplesOf, useHosts } from "./hosts.js";
 
 const KINDS = ["classic", "quorum", "stream"];
 
-export const limitsOf = (queue) => html`${queue.durable && html`<${Mark}>durable<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//> `}${(queue.moving_from || queue.moving_to) && html`<${Mark} state="accent">moving<//>`}${queue.move_failed && html`<${Mark} state="warning">not moved<//>`}`;
+/** A figure of a queue, which is unknown while its node is down. */
+const known = (queue, shown) => (queue.state === "down" ? html`<span class="note">–</span>` : shown);
+
+export const limitsOf = (queue) => html`${queue.state === "down" && html`<${Mark} state="alarm">down<//> `}${queue.durable && html`<${Mark}>durable<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//> `}${(queue.moving_from || queue.moving_to) && html`<${Mark} state="accent">moving<//>`}${queue.move_failed && html`<${Mark} state="warning">not moved<//>`}`;
 
 /** Where a queue is on its way to, or from, and why it could not go. */
 function moveOf({ moving_from: from, moving_to: to, move_failed: failed }) {
@@ -28,15 +31,16 @@ const COLUMNS = [
   { label: "Name", sort: "name", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${format.name(queue.name)}</a>` },
   { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "Kind", sort: "type", key: "type", minor: true },
-  { label: "", render: limitsOf, minor: true },
-  { label: "Ready", sort: "messages_ready", num: true, render: (queue) => format.count(queue.messages_ready) },
-  { label: "Unacked", sort: "messages_unacknowledged", num: true, render: (queue) => format.count(queue.messages_unacknowledged) },
-  { label: "Total", sort: "messages", num: true, render: (queue) => format.count(queue.messages) },
+  { label: "State", class: "name", render: limitsOf },
+  { label: "Node", minor: true, class: "time", render: (queue) => queue.node },
+  { label: "Ready", sort: "messages_ready", num: true, render: (queue) => known(queue, format.count(queue.messages_ready)) },
+  { label: "Unacked", sort: "messages_unacknowledged", num: true, render: (queue) => known(queue, format.count(queue.messages_unacknowledged)) },
+  { label: "Total", sort: "messages", num: true, render: (queue) => known(queue, format.count(queue.messages)) },
   { label: "Over time", minor: true, render: (queue) => html`<${Spark} values=${samplesOf(queue)} label=${`Messages in ${queue.name} over the last minutes`} />` },
-  { label: "In /s", sort: "message_stats.publish_details.rate", num: true, render: (queue) => format.rate(queue.message_stats.publish_details.rate) },
-  { label: "Out /s", sort: "message_stats.deliver_get_details.rate", num: true, render: (queue) => format.rate(queue.message_stats.deliver_get_details.rate) },
-  { label: "Acked /s", sort: "message_stats.ack_details.rate", num: true, render: (queue) => format.rate(queue.message_stats.ack_details.rate) },
-  { label: "Consumers", sort: "consumers", num: true, render: (queue) => format.count(queue.consumers) },
+  { label: "In /s", sort: "message_stats.publish_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.publish_details.rate)) },
+  { label: "Out /s", sort: "message_stats.deliver_get_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.deliver_get_details.rate)) },
+  { label: "Acked /s", sort: "message_stats.ack_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.ack_details.rate)) },
+  { label: "Consumers", sort: "consumers", num: true, render: (queue) => known(queue, format.count(queue.consumers)) },
 ];
 
 /** What the broker tells the queues by that want a look. */
@@ -69,7 +73,9 @@ export function Queue({ vhost, name }) {
   if (!queue) return html`<${Page} title=${name} kind="Queue"><${Failure} error=${error} /><//>`;
   const gone = error?.status === 404;
   const stats = queue.message_stats;
-  return html`<${Page} title=${name} kind="Queue" actions=${!gone && html`
+  const down = queue.state === "down";
+  const tile = (label, value, rest = {}) => html`<${Tile} label=${label} value=${down ? "–" : value} unit=${down ? "unknown" : rest.unit} state=${down ? "" : rest.state} />`;
+  return html`<${Page} title=${name} kind=${down ? html`Queue <${Mark} state="alarm">down<//>` : "Queue"} actions=${!gone && !down && html`
       <${FormButton} label="Publish" ...${publishing(vhost, "amq.default", name)} />
       <a class="button" href=${link("messages", vhost, name)}>Browse messages</a>
       ${queue.type !== "stream" && html`<${Move} vhost=${vhost} name=${name} label="Move messages" ready=${queue.messages_ready} done=${again} />`}
@@ -77,15 +83,16 @@ export function Queue({ vhost, name }) {
       ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("The queue is empty."); }} />`}
       <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("The queue is deleted."); }} />`}>
     <${Failure} error=${error} />
+    ${down && html`<p class="unwell" role="alert">Node <a href=${link("nodes", queue.node)}>${queue.node}</a>, which holds this queue, does not answer${queue.down_since ? ` since ${format.clock(queue.down_since)}` : ""}: its messages and consumers are unknown until it returns. Publishes to it are refused.</p>`}
     ${person.may("monitoring") && html`<${IncidentsOf} vhost=${vhost} name=${name} queue />`}
     <${Tiles}>
-      <${Tile} label="Ready" value=${format.count(queue.messages_ready)} />
-      <${Tile} label="Unacknowledged" value=${format.count(queue.messages_unacknowledged)} />
-      <${Tile} label="In" value=${format.rate(stats.publish_details.rate)} unit="/s" />
-      <${Tile} label="Delivered" value=${format.rate(stats.deliver_get_details.rate)} unit="/s" />
-      <${Tile} label="Acknowledged" value=${format.rate(stats.ack_details.rate)} unit="/s" />
-      <${Tile} label="Consumers" value=${format.count(queue.consumers)} state=${queue.messages && !queue.consumers ? "warning" : ""} />
-      <${Tile} label="Memory" value=${format.octets(queue.memory)} />
+      ${tile("Ready", format.count(queue.messages_ready))}
+      ${tile("Unacknowledged", format.count(queue.messages_unacknowledged))}
+      ${tile("Published", format.rate(stats.publish_details.rate), { unit: "/s" })}
+      ${tile("Delivered", format.rate(stats.deliver_get_details.rate), { unit: "/s" })}
+      ${tile("Acknowledged", format.rate(stats.ack_details.rate), { unit: "/s" })}
+      ${tile("Consumers", format.count(queue.consumers), { state: queue.messages && !queue.consumers ? "warning" : "" })}
+      ${tile("Memory", format.octets(queue.memory))}
     <//>
     <${LiveCharts} url=${path("history", "queues", vhost, name)} which=${["rates", "backlog"]} />
     <div class="columns">
@@ -98,7 +105,7 @@ export function Queue({ vhost, name }) {
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>
     <${FencesOf} vhost=${vhost} names=${[name]} />
-    <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this queue" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${consumerColumns.slice(2)} rows=${queue.consumer_details} empty="This queue has no consumers." /><//>
+    <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this queue" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${consumerColumns.slice(2)} rows=${queue.consumer_details} empty=${down ? "Unknown while the node is down." : "This queue has no consumers."} /><//>
   <//>`;
 }
 

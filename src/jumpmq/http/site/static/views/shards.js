@@ -34,24 +34,28 @@ export function ShardsOf({ vhost, name }) {
   const total = shards.reduce((sum, one) => sum + one.messages, 0);
   const most = Math.max(...shards.map((one) => one.messages), 1);
   const busiest = Math.max(...shards.map((one) => one.consumers), 1);
-  const idle = shards.filter((one) => !one.consumers).length;
+  const down = shards.filter((one) => one.state === "down").length;
+  const idle = shards.filter((one) => !one.consumers && one.state !== "down").length;
+  const several = new Set(shards.map((one) => one.of)).size > 1;
   return html`<${Page} title=${name} kind="Shards" actions=${html`${person.may("monitoring") && html`<a class="button" href=${link("flow", vhost, name)}>Flow</a>`}<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a>`}>
     <${Failure} error=${error} />
     ${person.may("monitoring") && html`<${IncidentsOf} vhost=${vhost} name=${name} />`}
     <${Tiles}>
       <${Tile} label="Shards" value=${format.count(shards.length)} />
+      ${down > 0 && html`<${Tile} label="Down" value=${format.count(down)} state="alarm" />`}
       <${Tile} label="Messages" value=${format.count(total)} />
       <${Tile} label="Consumers" value=${format.count(shards.reduce((sum, one) => sum + one.consumers, 0))} />
       <${Tile} label="Without a consumer" value=${format.count(idle)} state=${idle && total ? "warning" : ""} />
     <//>
     <${Panel} title="Shards" note="the line is an even share">
-      <${Table} caption="Shards" rows=${shards} empty="There are no shards." rowKey=${(one) => one.number} columns=${[
+      <${Table} caption="Shards" rows=${shards} empty="There are no shards." rowKey=${(one) => one.name} columns=${[
+        ...(several ? [{ label: "Node", class: "name", render: (one) => html`<a href=${link("nodes", one.node)}>${one.node}</a>` }] : []),
         { label: "Shard", num: true, key: "number" },
         { label: "Queue", class: "name", render: (one) => html`<a href=${link("queues", vhost, one.name)}>${one.name}</a>` },
-        { label: "Messages", num: true, render: (one) => format.count(one.messages) },
-        { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${one.messages / most} mark=${total ? total / shards.length / most : null} state=${one.skew > 2 && total > 100 ? "warning" : ""} label=${`${format.percent(one.share)} of the messages`} />` },
-        { label: "Skew", num: true, render: (one) => (total ? one.skew.toFixed(2) : "–") },
-        { label: "Consumers", num: true, render: (one) => one.consumers ? format.count(one.consumers) : html`<${Mark} state="warning">none<//>` },
+        { label: "Messages", num: true, render: (one) => one.state === "down" ? html`<${Mark} state="alarm">down<//>` : format.count(one.messages) },
+        { label: "", class: "wide-cell", render: (one) => one.state !== "down" && html`<${Bar} share=${one.messages / most} mark=${total ? total / shards.length / most : null} state=${one.skew > 2 && total > 100 ? "warning" : ""} label=${`${format.percent(one.share)} of the messages`} />` },
+        { label: "Skew", num: true, render: (one) => (total && one.state !== "down" ? one.skew.toFixed(2) : "–") },
+        { label: "Consumers", num: true, render: (one) => one.state === "down" ? "–" : one.consumers ? format.count(one.consumers) : html`<${Mark} state="warning">none<//>` },
         { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${one.consumers / busiest} state="keys" label=${format.plural(one.consumers, "consumer")} />` },
       ]} />
     <//>
@@ -73,7 +77,7 @@ function MoreShards({ vhost, name, exchange, settings, mayChange, done }) {
     const { pattern, priority, definition, "apply-to": applyTo } = await get(path("policies", vhost, exchange.policy));
     await put(path("policies", vhost, exchange.policy), { pattern, priority, "apply-to": applyTo, definition: { ...definition, "shards-per-node": wanted.shards } });
   };
-  return html`<${Panel} title="What would N shards do?" note="nothing happens yet">
+  return html`<${Panel} title="Preview another number of shards">
     <${Form} fields=${[{ name: "shards", label: "Shards a node", type: "number", min: 1, value: settings["shards-per-node"] + 1, required: true }]} label="Show" submit=${ask} />
     ${wanted && (wanted.found ? html`<${Outcome} found=${wanted.found} />` : html`<${Empty}>An exchange of type ${exchange.type} does not spread keys.<//>`)}
     ${wanted && wanted.shards < settings["shards-per-node"] && html`<p class="note">Fewer shards: those that are there stay, for they may hold messages.</p>`}

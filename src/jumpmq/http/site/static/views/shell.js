@@ -98,7 +98,7 @@ function useCounts() {
 /** The worst of the causes that belong to each view, of the virtual host that the page is about. */
 function useCauses(may) {
   const host = useHost();
-  const { data } = useLive((signal) => (may ? get("/api/incidents", {}, signal) : []), 10, [may]);
+  const { data } = useLive((signal) => (may ? get("/api/incidents", {}, signal) : []), 5, [may]);
   const found = {};
   for (const { kind, object, severity, vhost } of data ?? []) {
     if (host && vhost && vhost !== host) continue;

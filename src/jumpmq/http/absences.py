@@ -1,0 +1,89 @@
+"""The homes that do not answer: since when, and how many messages their queues had when they last did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jumpmq.http.rates import Rates
+from jumpmq.topology.exchanges import HASH_EXCHANGES
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+    from jumpmq.broker.figures.values import HomeState
+
+UNLINKED_FOR = 5.0
+"""Seconds for which two homes that both answer have to be without a link before that is told of: links are made one by
+one."""
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A home that does not answer.
+
+    Attributes:
+        since: when that was noticed, in seconds since the epoch.
+        queues: how many are there.
+        messages: how many their queues had; 0 where that was never known.
+        rings: exchanges with destinations there: virtual host, name, how many are there, and how many there are in all.
+    """
+
+    home: int
+    since: float
+    queues: int
+    messages: int
+    rings: list[tuple[str, str, int, int]] = field(default_factory=list)
+
+
+class Absences:
+    """Follows which homes answer; :meth:`note` is to be called after each reading of the figures.
+
+    Attributes:
+        of: the homes that do not answer, by number.
+    """
+
+    def __init__(self, broker: Broker, rates: Rates) -> None:
+        self._broker = broker
+        self._rates = rates
+        self._unlinked: dict[tuple[int, int], float] = {}  # pairs of homes without a link, and since when
+        self.of: dict[int, Absence] = {}
+
+    async def note(self) -> None:
+        """Look which homes answer."""
+        broker = self._broker
+        down = [home for home in broker.figures.down() if not self._has_left(home)]
+        self.of = {home: self.of[home] if home in self.of else await self._absence(home) for home in down}
+        self._note_links(broker.figures.states())
+
+    def unlinked(self) -> list[tuple[int, int]]:
+        """Pairs of homes that both answer, of which the first has no link to the second for some seconds."""
+        now = time.monotonic()
+        return [pair for pair, since in self._unlinked.items() if now - since >= UNLINKED_FOR]
+
+    def _has_left(self, home: int) -> bool:
+        """Whether a home has ended for good: its queues have moved, as there are to be fewer workers."""
+        topology = self._broker.topology
+        return home in topology.left and not topology.holdings.queues_by_home[home]
+
+    async def _absence(self, home: int) -> Absence:
+        broker, since = self._broker, time.time()
+        queues, messages, rings = 0, 0, []
+        for host in list(broker.topology.vhosts.values()):
+            there = host.queues_of(home)
+            queues += len(there)
+            messages += sum([self._rates.last_known(one.definition.id) async for one in broker.slices.through(there)])
+            names = {one.name for one in there}
+            async for exchange in broker.slices.through(list(host.exchanges.values()) if names else []):
+                if isinstance(exchange, HASH_EXCHANGES) or host.sharding(exchange) is not None:
+                    bound = {one.destination for one in exchange.bindings if one.kind == "queue"}
+                    if gone := len(bound & names):
+                        rings.append((host.name, exchange.name, gone, len(bound)))
+        return Absence(home, since, queues, messages, sorted(rings, key=lambda ring: -ring[2]))
+
+    def _note_links(self, states: Iterable[HomeState]) -> None:
+        links = {state.home: {home for home, _ in state.node.links} for state in states}
+        missing = [(one, other) for one in links for other in links if one != other and other not in links[one]]
+        now = time.monotonic()
+        self._unlinked = {pair: self._unlinked.get(pair, now) for pair in missing}

@@ -1,0 +1,157 @@
+"""Warnings of nodes: those that do not answer, are short of memory or disk, or commit nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jumpmq.broker.figures.values import NodeFigures
+from jumpmq.http.absences import Absence, Absences
+from jumpmq.http.warning import Warning
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+
+NAMED = 3
+"""Rings that a warning names."""
+
+
+def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
+    """The warnings of all nodes, as this one knows them."""
+    for node, homes in broker.topology.nodes.items():
+        if away := [absences.of[home] for home in homes if home in absences.of]:
+            yield _down(node, homes, away)
+    states = broker.figures.states()
+    for name, node_figures in broker.figures.nodes().items():
+        yield from _alarms(node_figures)
+        complaint = next((one.complaint for one in states if one.node.name == name and one.complaint), None)
+        if complaint is not None:
+            advice = "Look into the log of the node: the disk may be full, read-only or broken."
+            text = f"What is published at {name} is not committed: {complaint}."
+            yield Warning("commits", "alarm", "node", "", name, text, advice)
+    yield from _unlinked(broker, absences)
+
+
+def _down(node: str, homes: list[int], away: list[Absence]) -> Warning:
+    queues, messages = sum(one.queues for one in away), sum(one.messages for one in away)
+    is_whole = len(away) == len(homes)
+    if is_whole:
+        kind, who = "node-down", f"Node {node} does not answer"
+    else:
+        workers = ", ".join(str(homes.index(one.home) + 1) for one in away)
+        kind, who = (
+            "worker-down",
+            f"{_count(len(away), 'worker')} of {node} (number {workers}) {_does(len(away))} not answer",
+        )
+    text = f"{who}: {_count(queues, 'queue')} {_is(queues)} down"
+    if messages:
+        text += f", with {_count(messages, 'message')} when last seen"
+    text += "." + _holes(away)
+    if is_whole:
+        advice = (
+            "Start the node: its queues return with their messages. Until then publishes to them are refused, and "
+            "their consumers are cancelled. If the node is lost for good: jumpmqctl forget_cluster_node."
+        )
+    else:
+        advice = "A worker that dies is started again: if it does not return, the log of the node says why."
+    return Warning(kind, "alarm", "node", "", node, text, advice, messages=messages)
+
+
+def _holes(away: list[Absence]) -> str:
+    """The rings with destinations that are down."""
+    gone: dict[tuple[str, str], int] = {}
+    of_all = {}
+    for one in away:
+        for vhost, name, count, total in one.rings:
+            gone[vhost, name] = gone.get((vhost, name), 0) + count
+            of_all[vhost, name] = total
+    if not gone:
+        return ""
+    worst = sorted(gone, key=lambda ring: -gone[ring])
+    shown = [f"{gone[ring]} of {_count(of_all[ring], 'queue')} of '{ring[1]}'" for ring in worst[:NAMED]]
+    more = f", and of {len(worst) - NAMED} more exchanges" if len(worst) > NAMED else ""
+    return f" Rings have holes: {', '.join(shown)}{more}."
+
+
+def _unlinked(broker: Broker, absences: Absences) -> Iterator[Warning]:
+    pairs = dict[tuple[str, str], None]()
+    for one, other in absences.unlinked():
+        pairs[broker.topology.node_of(one), broker.topology.node_of(other)] = None
+    for one_node, other_node in pairs:
+        where = (
+            f"{one_node} has no link to {other_node}"
+            if one_node != other_node
+            else f"Workers of {one_node} have no link to each other"
+        )
+        text = f"{where}, though both answer: queues of one are down for clients of the other."
+        yield Warning(
+            "link-down",
+            "alarm",
+            "node",
+            "",
+            one_node,
+            text,
+            "Look at the network between them, and at the logs of both.",
+        )
+
+
+def _alarms(node: NodeFigures) -> Iterator[Warning]:
+    held = f"{octets(node.memory)} of {octets(node.memory_limit)} are held for messages"
+    if node.memory_alarm:
+        yield _of_node(
+            node,
+            "memory-alarm",
+            "alarm",
+            f"Memory is short: {held}. Publishers are blocked ({node.blocked} connections).",
+            "Drain the fullest queues: add consumers, or purge what is not needed. The limit is --memory-limit.",
+        )
+    elif node.memory > 0.8 * node.memory_limit:
+        yield _of_node(
+            node,
+            "memory",
+            "warning",
+            f"Memory is getting short: {held}.",
+            "Look at the fullest queues below before publishers are blocked.",
+        )
+    if node.losses:
+        yield _of_node(
+            node,
+            "losses",
+            "alarm",
+            f"Messages or definitions are missing from the data directory: {node.losses} losses were found.",
+            "`jumpmqctl list_losses` names them, `jumpmqctl acknowledge_losses` ends this alarm. What is missing is "
+            "only in a backup.",
+        )
+    if node.disk_free is None:
+        return
+    free = f"{octets(node.disk_free)} of disk are free, the limit is {octets(node.disk_free_limit)}"
+    if node.disk_alarm:
+        text = f"The disk is short: {free}. Publishers are blocked ({node.blocked} connections)."
+        advice = "Free disk space, or drain durable queues: their files go once they are empty."
+        yield _of_node(node, "disk-alarm", "alarm", text, advice)
+    elif node.disk_free < 3 * node.disk_free_limit:
+        advice = "Free disk space before publishers are blocked. The limit is set with --disk-free-limit."
+        yield _of_node(node, "disk", "warning", f"The disk is getting short: {free}.", advice)
+
+
+def _of_node(node: NodeFigures, kind: str, severity: str, text: str, advice: str) -> Warning:
+    return Warning(kind, severity, "node", "", node.name, text, advice)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _does(number: int) -> str:
+    return "does" if number == 1 else "do"
+
+
+def octets(count: int) -> str:
+    size, unit = float(count), 0
+    while size >= 1000 and unit < 4:
+        size, unit = size / 1000, unit + 1
+    return f"{size:,.1f} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}" if unit else f"{count} B"

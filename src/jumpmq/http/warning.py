@@ -1,0 +1,43 @@
+"""A warning: one finding that an operator should know of, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Warning:
+    """One finding.
+
+    Attributes:
+        kind: what it is, in a word.
+        severity: ``alarm`` where something is refused or blocked, else ``warning``.
+        object: ``node``, ``exchange`` or ``queue``, of that ``vhost`` and ``name``.
+        text: what is so.
+        advice: what to do.
+        queue: the queue in which it shows, in the same virtual host; "" where it is no single one.
+        messages: that wait there.
+        growth: messages a second by which that grows; negative where it shrinks.
+        full_in: seconds until ``max-length`` is reached at that rate; None where it is not.
+    """
+
+    kind: str
+    severity: str
+    object: str
+    vhost: str
+    name: str
+    text: str
+    advice: str
+    queue: str = ""
+    messages: int = 0
+    growth: float = 0.0
+    full_in: float | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What it is about; its text may change."""
+        return self.kind, self.object, self.vhost, self.name
+
+    def shown(self) -> dict[str, Any]:
+        return asdict(self)

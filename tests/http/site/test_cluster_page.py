@@ -1,0 +1,158 @@
+"""The page of a node of a cluster: true of all nodes, whichever of them answers."""
+
+from contextlib import ExitStack
+
+import pika
+import pytest
+from tests.etcd import etcd, needs_etcd
+from tests.homes import NODES
+from tests.http.api import publish
+from tests.http.running_homes import running_nodes
+from tests.http.site.test_trouble import window
+from tests.waiting import until
+
+from jumpmq.testing import HOST, JumpMQ
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    with running_nodes(3, tmp_path_factory.mktemp("nodes")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(nodes):
+    """The page of the first node; clients are at the last."""
+    return nodes.endpoints
+
+
+@pytest.fixture
+def at(nodes):
+    """A channel at a node, by its number."""
+    connections = []
+
+    def open_channel(home):
+        connections.append(pika.BlockingConnection(pika.URLParameters(nodes.url(home))))
+        return connections[-1].channel()
+
+    yield open_channel
+    for connection in connections:
+        if connection.is_open:
+            connection.close()
+
+
+def incidents(api, *kinds):
+    return [one for one in api.get("incidents") if one["kind"] in kinds]
+
+
+def test_no_problems_are_said_of_all_nodes(site):
+    site.see(r"No problems on 3 of 3 nodes")
+
+
+def test_alarms_of_other_nodes_are_told(nodes, api, site, at):
+    channel = at(3)
+    channel.queue_declare("held", durable=True)
+    publish(channel, "held", [b"x"])
+    limit = nodes.brokers[2].memory.limit
+    nodes.brokers[2].set_limits(memory=1)
+    try:
+        alarm = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="memory alarm")
+        alarm.get_by_role("link", name=NODES[2]).wait_for()
+        site.page.get_by_role("link", name="Nodes").locator(".dot.alarm").wait_for()
+        site.go("nodes").row(NODES[2]).locator(".mark.alarm").get_by_text("memory alarm").wait_for()
+    finally:
+        nodes.brokers[2].set_limits(memory=limit)
+    channel.queue_delete("held")
+
+
+def test_shards_of_all_nodes_are_shown_and_those_without_a_consumer_told(api, site, at):
+    channel = at(2)
+    channel.exchange_declare("clicks", "x-modulus-hash", durable=True)
+    api.request("PUT", "policies", "/", "clicks", json={"pattern": "^clicks$", "definition": {"shards-per-node": 2}})
+    until(lambda: len(api.get("exchanges", "/", "clicks", "shards")) == 6)
+    channel.confirm_delivery()
+    for number in range(60):
+        channel.basic_publish("clicks", str(number), b"click")
+    for _ in range(2):
+        channel.basic_consume("clicks", lambda *_: None)
+    until(lambda: incidents(api, "shard-without-consumer"))
+    (cause,) = incidents(api, "shard-without-consumer")
+    assert "4 of 6 shards of 'clicks' have no consumer" in cause["text"]
+    assert f"2 more times at {NODES[2]}" in cause["advice"]
+    site.go("shards", "/", "clicks")
+    assert site.page.get_by_role("table", name="Shards").locator("tbody tr").count() == 6
+    for node in NODES:
+        assert site.page.get_by_role("table", name="Shards").get_by_role("link", name=node, exact=True).count() == 2
+    api.request("DELETE", "policies", "/", "clicks")
+    for shard in api.get("exchanges", "/", "clicks", "shards"):
+        channel.queue_delete(shard["name"])
+    channel.exchange_delete("clicks")
+
+
+def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(nodes, api, site, at):
+    there = at(3)
+    there.exchange_declare("orders", "x-consistent-hash", durable=True)
+    for number in range(2):
+        there.queue_declare(f"part-{number}", durable=True)
+        there.queue_bind(f"part-{number}", "orders", "1")
+    publish(there, "part-0", [b"order"] * 7)
+    until(lambda: api.counts("part-0") == (7, 0))
+    until(lambda: api.get("nodes", NODES[2], "contents")["messages"] == 7)
+    there.connection.close()
+    nodes.run(nodes.leave(3))
+    try:
+        site.go()
+        alarm = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="node down")
+        alarm.get_by_text(f"Node {NODES[2]} does not answer").wait_for()
+        assert "with 7 messages when last seen" in alarm.inner_text()
+        assert "Rings have holes: 2 of 2 queues of 'orders'" in alarm.inner_text()
+        assert site.page.get_by_text("No problems").count() == 0
+        site.page.get_by_label("Views").locator(".dot.alarm").first.wait_for()
+        site.picture("cluster-down-overview")
+        down = site.go("queues").row("part-0")
+        down.get_by_text("down").wait_for()
+        assert "0" not in down.locator("td.num").all_inner_texts()
+        site.picture("cluster-down-queues")
+        site.go("queues", "/", "part-0").see(f"Node {NODES[2]}, which holds this queue, does not answer since")
+        assert set(site.page.locator(".tile .figure").all_inner_texts()) == {"–"}
+        assert site.page.get_by_role("button", name="Purge").count() == 0
+        until(lambda: api.get("history", "queues", "/", "part-0")["ready"][-1:] == [None])
+        site.picture("cluster-down-queue")
+        mark = site.go("nodes").row(NODES[2]).locator(".mark.alarm")
+        mark.get_by_text("down").wait_for()
+        site.go("nodes", NODES[2]).page.locator(".tile.alarm").get_by_text("down").wait_for()
+        refused = api.request("POST", "exchanges", "/", "amq.default", "publish", json=message("part-0"))
+        assert f"node {NODES[2]}, which holds queue 'part-0', is down" in refused.json()["reason"]
+    finally:
+        nodes.run(nodes.come_back(3))
+
+
+def message(key):
+    return {"routing_key": key, "payload": "x", "payload_encoding": "string", "properties": {}}
+
+
+@pytest.mark.slow
+@needs_etcd
+def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(tmp_path, browser, pictures):
+    """Three processes and an etcd, one node killed: no page of the others says that all is well."""
+    with ExitStack() as stack:
+        (member,) = stack.enter_context(etcd(tmp_path))
+        options = ("--cluster", "page", "--etcd", member.url, "--queue-leader-locator", "balanced")
+        names = [f"n{number}@localhost" for number in (1, 2, 3)]
+        started = [stack.enter_context(JumpMQ(tmp_path / name, name, options)) for name in names]
+        with pika.BlockingConnection(pika.ConnectionParameters(HOST, started[0].port)) as connection:
+            channel = connection.channel()
+            channel.exchange_declare("orders", "x-consistent-hash", durable=True)
+            for number in range(6):
+                channel.queue_declare(f"part-{number}", durable=True)
+                channel.queue_bind(f"part-{number}", "orders", "1")
+        sites = [stack.enter_context(window(browser, pictures, one.http_port)) for one in started[:2]]
+        for site in sites:
+            site.see("No problems on 3 of 3 nodes")
+        started[2].kill()
+        for site in sites:
+            site.see(f"Node {names[2]} does not answer: 2 queues are down").see("2 of 6 queues of 'orders'")
+            assert site.page.get_by_text("No problems").count() == 0
+        started[2].start()
+        for site in sites:
+            site.see("No problems on 3 of 3 nodes")

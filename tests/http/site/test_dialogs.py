@@ -1,0 +1,36 @@
+"""Dialogs: each can be read as a whole, wherever its button is, and takes what is typed at once."""
+
+import pytest
+from tests.http.site.conftest import PHONE, WIDE
+
+OVERFLOWS = "node => [node.scrollWidth > node.clientWidth, getComputedStyle(node).textAlign, node.scrollLeft]"
+
+
+@pytest.fixture(scope="module")
+def full(api):
+    """A host, a user and a policy with long names, so that rows have buttons that ask."""
+    name = "a-long-name-of-a-host-in-which-many-queues-may-be-that-all-have-something-to-do"
+    api.request("PUT", "vhosts", name)
+    api.request("PUT", "users", name, json={"password": "x", "tags": ""})
+    api.request("PUT", "permissions", name, name, json=dict.fromkeys(("configure", "write", "read"), ".*"))
+    api.request("PUT", "policies", name, name, json={"pattern": "^x$", "definition": {"max-length": 5}})
+    return name
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_no_dialog_of_a_row_scrolls_sideways_or_hides_its_button(open_page, full, viewport):
+    site = open_page(viewport=viewport)
+    for view in ("vhosts", "users", "permissions", "policies"):
+        site.go(view)
+        row = site.page.get_by_role("row").filter(has_text=full).last
+        for button in row.locator("[aria-haspopup=dialog]").all():
+            button.click()
+            dialog = site.page.get_by_role("dialog")
+            dialog.wait_for()
+            assert dialog.evaluate(OVERFLOWS) == [False, "start", 0], view
+            sends = dialog.locator("form .buttons button")
+            box, outer = sends.bounding_box(), dialog.bounding_box()
+            assert outer["x"] <= box["x"] and box["x"] + box["width"] <= outer["x"] + outer["width"], view
+            site.picture(f"dialog-{view}-{viewport['width']}")
+            site.page.keyboard.press("Escape")
+            dialog.wait_for(state="detached")
