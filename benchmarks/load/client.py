@@ -143,9 +143,10 @@ class Connection:
         """Deletes the exchange."""
         self.call(40, 20, b"\0\0" + short(name) + b"\0")
 
-    def declare_queue(self, name: str) -> None:
-        """Declares a durable queue."""
-        self.call(50, 10, b"\0\0" + short(name) + bytes([DURABLE]) + _table())
+    def declare_queue(self, name: str, kind: str | None = None) -> None:
+        """Declares a durable queue, of a kind if one is named."""
+        fields = b"" if kind is None else short("x-queue-type") + b"S" + struct.pack(">I", len(kind)) + kind.encode()
+        self.call(50, 10, b"\0\0" + short(name) + bytes([DURABLE]) + _table(fields))
 
     def count(self, queue: str) -> int:
         """How many ready messages the queue holds."""
@@ -245,9 +246,9 @@ def method(channel: int, class_id: int, method_id: int, arguments: bytes) -> byt
     return frame(METHOD, channel, struct.pack(">HH", class_id, method_id) + arguments)
 
 
-def _table() -> bytes:
-    """An empty field table."""
-    return bytes(4)
+def _table(fields: bytes = b"") -> bytes:
+    """A field table."""
+    return struct.pack(">I", len(fields)) + fields
 
 
 ACK = method(1, 60, 80, bytes(9))
