@@ -111,12 +111,12 @@ class GuardedOctets:
 def read(octets: bytes, guarded: GuardedOctets) -> str | None:
     """What is wrong with how a stream is read, None if nothing is."""
     try:
-        messages = list(messages_of(read_batches(guarded.holding(octets)), "", "q", persistent=True))
+        runs = list(messages_of(read_batches(guarded.holding(octets)), "", "q", persistent=True))
     except BadRequest:
         return None
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    for queue, message in messages:
+    for queue, message in ((run.queue, message) for run in runs for message in run.messages):
         held = b"\n".join((message.body, message.routing_key, message.properties, (queue or "").encode()))
         if MARK in held + message.exchange.encode():
             return "a message holds what is no part of the stream"

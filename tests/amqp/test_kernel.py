@@ -187,6 +187,65 @@ def test_headers_nest_so_deep_and_no_deeper(twin: ModuleType, depth: int, answer
     assert twin.check_properties(b"\x20\x00" + nested(depth)) == answer
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=6),
+            st.none() | st.sampled_from([b"", *PROPERTIES, *MALFORMED_PROPERTIES, HEADERS]),
+            st.binary(max_size=9),
+        ),
+        max_size=20,
+    ),
+    st.integers(0, 5),
+    st.integers(0, 40),
+    st.booleans(),
+)
+def test_messages_of_rows(rows: list[Any], first: int, most: int, persistent: bool) -> None:
+    columns = [cells([row[place] for row in rows]) for place in range(3)]
+
+    def made(twin: ModuleType) -> list[Any]:
+        start = min(first, len(rows))
+        keys, properties, bodies = columns
+        asked = ("e", keys, b"key", properties, b"\0\0", bodies, start, len(rows) - start, most, persistent, NOW)
+        return [content(message) for message in twin.messages_of_rows(*asked)]
+
+    assert made(kernel) == made(reference)
+
+
+def cells(values: list[bytes | None]) -> tuple[bytes | None, bytes, bytes]:
+    """An Arrow column of binary values, as its buffers."""
+    ends = itertools.accumulate((len(value or b"") for value in values), initial=0)
+    bits = sum(1 << row for row, value in enumerate(values) if value is not None)
+    return bits.to_bytes(len(values) // 8 + 1, "little"), array("i", ends).tobytes(), b"".join(v or b"" for v in values)
+
+
+@TWINS
+def test_rows_that_make_no_messages_are_errors(twin: ModuleType) -> None:
+    def made(keys: Any, key: bytes | None, bodies: Any) -> list[Any]:
+        found: list[Any] = twin.messages_of_rows("e", keys, key, None, b"\0\0", bodies, 0, 1, 99, True, NOW)
+        return found
+
+    whole, null = cells([b"body"]), cells([None])
+    assert [message.routing_key for message in made(None, b"k", whole)] == [b"k"]
+    for keys, key, bodies in [(None, None, whole), (null, None, whole), (None, b"k", null)]:
+        with pytest.raises(ValueError, match="null"):
+            made(keys, key, bodies)
+    with pytest.raises(ValueError, match="outside its octets"):
+        made(None, b"k", (None, array("i", [0, 5]).tobytes(), b"body"))
+    with pytest.raises(ValueError, match="column"):
+        made(None, b"k", (None, array("i", [0]).tobytes(), b"body"))
+
+
+@given(st.lists(st.sampled_from(PROPERTIES + MALFORMED_PROPERTIES[:1]), max_size=6))
+def test_examine(properties: list[bytes]) -> None:
+    def examined(twin: ModuleType) -> Any:
+        messages = [twin.Message("e", b"k", octets, b"") for octets in properties]
+        flags, acted_on = twin.examine(messages)
+        return flags, [messages.index(one) for one in acted_on], [bool(one.persistent) for one in messages]
+
+    assert examined(kernel) == examined(reference)
+
+
 # --- messages ---
 
 

@@ -35,6 +35,8 @@ DEF HEADERS = 2
 DEF DELIVERY_MODE = 3
 DEF PRIORITY = 4
 DEF TIMESTAMP = 9
+DEF EXPIRATION = 0x0100
+DEF USER_ID = 0x0010
 DEF LAST_SECOND = 253402300799
 DEF MOST_COMPARED = 32
 
@@ -241,6 +243,25 @@ def check_properties(bytes octets):
     return delivery_mode(<const uint8_t*>PyBytes_AS_STRING(octets), PyBytes_GET_SIZE(octets))
 
 
+def examine(list messages):
+    cdef Message message
+    cdef bytes known = None
+    cdef list acted_on = []
+    cdef int mode = 0, flags = 0, all_flags = 0
+    for message in messages:
+        if message.properties is not known:
+            known = message.properties
+            mode = delivery_mode(<const uint8_t*>PyBytes_AS_STRING(known), PyBytes_GET_SIZE(known))
+            if mode < 0:
+                return -1, acted_on
+            flags = read_short(<const uint8_t*>PyBytes_AS_STRING(known))
+            all_flags |= flags
+        message.persistent = mode == 2
+        if mode > 2 or flags & (EXPIRATION | USER_ID):
+            acted_on.append(message)
+    return all_flags, acted_on
+
+
 cdef inline int64_t whole_number(uint8_t kind, const uint8_t* at) noexcept nogil:
     """The value of an integer field of type ``bBsuIilL``."""
     if kind == c"b":
@@ -355,6 +376,109 @@ cdef Column column_of(offsets, octets):
 
 cdef inline Py_ssize_t size_at(Column* column, Py_ssize_t row) noexcept nogil:
     return column.offsets[row + 1] - column.offsets[row]
+
+
+cdef struct Cells:
+    Column values
+    const uint8_t* valid
+    Py_ssize_t octets
+
+
+cdef Cells cells_of(column, Py_ssize_t rows) except *:
+    """An Arrow column of binary values that may be null, as its three buffers, which the caller holds."""
+    cdef Cells cells
+    cdef const uint8_t[::1] view
+    validity, offsets, octets = column
+    if len(offsets) < 4 * (rows + 1) or (validity is not None and 8 * len(validity) < rows):
+        raise ValueError("an Arrow column with too few rows")
+    cells.values = column_of(offsets, octets)
+    cells.octets = len(octets)
+    cells.valid = NULL
+    if validity is not None:
+        view = validity
+        cells.valid = &view[0]
+    return cells
+
+
+cdef inline Py_ssize_t cell(Cells* cells, Py_ssize_t row, const uint8_t** at) except -2:
+    """How many octets a cell has, and where they are; -1 where it is null."""
+    cdef Py_ssize_t first, size
+    if cells.valid != NULL and not cells.valid[row >> 3] >> (row & 7) & 1:
+        return -1
+    first = cells.values.offsets[row]
+    size = cells.values.offsets[row + 1] - first
+    if first < 0 or size < 0 or first + size > cells.octets:
+        raise ValueError("an offset of the Arrow column points outside its octets")
+    at[0] = <const uint8_t*>cells.values.octets + first
+    return size
+
+
+cdef bytes said_or_persistent(const uint8_t* at, Py_ssize_t size):
+    """The octets of properties, with delivery mode 2 where they have none."""
+    cdef Py_ssize_t place = 2
+    cdef bytes octets
+    cdef char* to
+    if size < 2 or at[0] & 0x10:
+        return PyBytes_FromStringAndSize(<const char*>at, size)
+    if at[0] & 0x80:
+        place += 1 + (at[place] if place < size else size)
+    if at[0] & 0x40:
+        place += 1 + (at[place] if place < size else size)
+    if at[0] & 0x20:
+        place += 4 + (<Py_ssize_t>read_long(at + place) if place + 4 <= size else size)
+    if place > size:
+        return PyBytes_FromStringAndSize(<const char*>at, size)
+    octets = PyBytes_FromStringAndSize(NULL, size + 1)
+    to = PyBytes_AS_STRING(octets)
+    memcpy(to, at, place)
+    to[0] |= 0x10
+    to[place] = 2
+    memcpy(to + place + 1, at + place, size - place)
+    return octets
+
+
+def messages_of_rows(
+    str exchange, keys, bytes key, properties, bytes plain, bodies, Py_ssize_t first, Py_ssize_t count,
+    Py_ssize_t most_octets, bint persistent, double now
+):
+    cdef Cells key_cells, property_cells, body_cells = cells_of(bodies, first + count)
+    cdef const uint8_t* at = NULL
+    cdef const uint8_t* last = NULL
+    cdef Py_ssize_t row, size, octets = 0, last_size = -1
+    cdef bytes own_key, own, body
+    cdef bint has_keys = keys is not None, has_properties = properties is not None
+    cdef list messages = []
+    if first < 0 or count < 0:
+        raise ValueError("no rows of a column")
+    if has_keys:
+        key_cells = cells_of(keys, first + count)
+    if has_properties:
+        property_cells = cells_of(properties, first + count)
+    own = plain
+    for row in range(first, first + count):
+        size = cell(&body_cells, row, &at)
+        if messages and octets + size > most_octets:
+            break
+        octets += size
+        if size < 0:
+            raise ValueError("a body is null")
+        body = PyBytes_FromStringAndSize(<const char*>at, size)
+        size = cell(&key_cells, row, &at) if has_keys else -1
+        own_key = key if size < 0 else PyBytes_FromStringAndSize(<const char*>at, size)
+        if own_key is None:
+            raise ValueError("a routing key is null")
+        if has_properties:
+            size = cell(&property_cells, row, &at)
+            if size <= 0:
+                own, last_size = plain, -1
+            elif size != last_size or memcmp(at, last, size) != 0:
+                if persistent:
+                    own = said_or_persistent(at, size)
+                else:
+                    own = PyBytes_FromStringAndSize(<const char*>at, size)
+                last, last_size = at, size
+        messages.append(new_message(exchange, own_key, own, body, False, now))
+    return messages
 
 
 cdef class Grown:

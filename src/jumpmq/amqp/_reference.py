@@ -7,6 +7,8 @@ header and body frame side by side) as one event, and :func:`encode_deliveries` 
 once, so that all else in the broker costs once a run, not once a message.
 """
 
+from __future__ import annotations
+
 from array import array
 from collections.abc import Sequence
 from dataclasses import fields
@@ -25,7 +27,7 @@ from jumpmq.amqp.frames import (
     encode_frame,
     with_header,
 )
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import EXPIRATION, USER_ID, Properties, persistent_unless_said
 from jumpmq.amqp.texts import header_texts
 from jumpmq.hashing import header_key
 
@@ -99,7 +101,7 @@ class Message:
         self.consumer: Any = None
         self.batch: Any = None
 
-    def copy(self) -> "Message":
+    def copy(self) -> Message:
         """The same content for another queue."""
         return Message(self.exchange, self.routing_key, self.properties, self.body, self.persistent, self.published_at)
 
@@ -248,6 +250,89 @@ def check_properties(octets: bytes) -> int:
     except AMQPError:
         return -1
     return 0 if mode is None else mode if mode in (1, 2) else 3
+
+
+def examine(messages: list[Any]) -> tuple[int, list[Any]]:
+    """Check messages' properties, and make the messages persistent or not, as the properties say.
+
+    Returns:
+        The flags of all properties, or-ed, and the messages whose properties the broker acts on while publishing:
+        those with an expiration, a user, or an unknown delivery mode. The flags are -1 where properties are malformed.
+    """
+    all_flags = 0
+    acted_on: list[Any] = []
+    for message in messages:
+        mode = check_properties(message.properties)
+        if mode < 0:
+            return -1, acted_on
+        flags = int.from_bytes(message.properties[:2])
+        all_flags |= flags
+        message.persistent = mode == 2
+        if mode > 2 or flags & (EXPIRATION | USER_ID):
+            acted_on.append(message)
+    return all_flags, acted_on
+
+
+def messages_of_rows(
+    exchange: str,
+    keys: Cells | None,
+    key: bytes | None,
+    properties: Cells | None,
+    plain: bytes,
+    bodies: Cells,
+    first: int,
+    count: int,
+    most_octets: int,
+    persistent: bool,
+    now: float,
+) -> list[Message]:
+    """Messages of the rows of an Arrow record batch, from ``first`` on.
+
+    Args:
+        keys, properties, bodies: columns of binary values; None for keys and properties where there is no column.
+        key: the routing key of rows that have none; None where each has one.
+        plain: the properties of rows that have none, or empty ones.
+        count, most_octets: how many rows at most, and how many octets their bodies may have together; one row always.
+        persistent: whether properties without a delivery mode get delivery mode 2.
+        now: seconds since the epoch, when they are published.
+
+    Raises:
+        ValueError: a body is null, or a key and there is none instead, or a column has fewer rows.
+    """
+    found: list[Message] = []
+    size = 0
+    for row in range(first, first + count):
+        body = _cell(bodies, row)
+        if body is None:
+            raise ValueError("a body is null")
+        size += len(body)
+        if found and size > most_octets:
+            break
+        own_key = key if keys is None or (held := _cell(keys, row)) is None else held
+        if own_key is None:
+            raise ValueError("a routing key is null")
+        own = (None if properties is None else _cell(properties, row)) or plain
+        if persistent and own is not plain:
+            own = persistent_unless_said(own)
+        found.append(Message(exchange, own_key, own, body, False, now))
+    return found
+
+
+Cells = tuple[Any, Any, Any]
+"""An Arrow column of binary values: its buffers, the validity bitmap (None where no value is null), offsets, octets."""
+
+
+def _cell(cells: Cells, row: int) -> bytes | None:
+    validity, offsets, octets = cells
+    if validity is not None and not memoryview(validity)[row // 8] >> row % 8 & 1:
+        return None
+    ends = memoryview(offsets)[4 * row : 4 * row + 8].tobytes()
+    if len(ends) < 8:
+        raise ValueError("an Arrow column with too few rows")
+    first, end = (int.from_bytes(ends[place : place + 4], "little", signed=True) for place in (0, 4))
+    if not 0 <= first <= end <= len(octets):
+        raise ValueError("an offset of the Arrow column points outside its octets")
+    return bytes(memoryview(octets)[first:end])
 
 
 def routing_keys(messages: list[Any]) -> list[bytes]:

@@ -8,14 +8,15 @@ what is bound or unbound before they are pushed changes nothing for them, as if 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from jumpmq.amqp.errors import NoRoute, NotImplementedByServer, PreconditionFailed
-from jumpmq.amqp.messages import Message, check_properties
-from jumpmq.amqp.properties import EXPIRATION, HEADERS, USER_ID, Properties
+from jumpmq.amqp.messages import Message, examine
+from jumpmq.amqp.properties import HEADERS, Properties
 from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
 from jumpmq.broker.channel.publishing import check_user_id, set_expiry
 from jumpmq.broker.routing import routing
@@ -30,8 +31,14 @@ from jumpmq.topology.routing import Routes
 
 Q = TypeVar("Q", Queue, DeclaredQueue)
 
-JUDGED_AT_ONCE = 64
-"""Messages: at a topic exchange of 300 patterns some 20 microseconds each."""
+JUDGED_FIRST = 64
+"""Messages that are judged at first: at a topic exchange of 300 patterns some 20 microseconds each."""
+
+JUDGED_LAST = 4096
+"""Messages that are judged at once at most, where they take little time."""
+
+STEP = 0.001
+"""Seconds that it should take to judge some messages: twice as many are judged next, or half as many."""
 
 PUSHED_AT_ONCE = 1024
 """Copies that a queue is given at once."""
@@ -52,10 +59,10 @@ class TooManyCopies(Exception):
 
 
 class Addressed(NamedTuple):
-    """A message, and the queue that it is for; None where its exchange decides."""
+    """Messages of one exchange, at least one, and the queue that they are for; None where the exchange decides."""
 
     queue: str | None
-    message: Message
+    messages: list[Message]
 
 
 @dataclass
@@ -169,11 +176,10 @@ def judge(
         NotImplementedByServer: a message reaches a queue of another home that may refuse it.
         AMQPError: the user may not publish to an exchange, or it is not there, or a message is malformed.
     """
-    judged = Judged(vhost, user, len(messages), undelivered_to)
-    examine = _Examination(authorization, user)
+    judged = Judged(vhost, user, sum(len(one.messages) for one in messages), undelivered_to)
     lost: dict[str, list[Message]] = {}
     for queue, exchange, run in _runs(messages):
-        flags = examine(run)
+        flags = _examined(authorization, user, run)
         judged.flags |= flags
         _require_allowed(authorization, user, vhost, exchange if queue is None else "", run)
         missed = _find_routes(judged, queue, exchange, run, flags)
@@ -326,11 +332,18 @@ def _count(judged: Judged) -> Generator[None, None, None]:
 
 
 def _runs(messages: list[Addressed]) -> Iterator[tuple[str | None, str, list[Message]]]:
-    """Neighbours of one queue or exchange, no more than are judged at once."""
-    for (queue, exchange), run in groupby(messages, lambda one: (one.queue, one.message.exchange)):
-        found = [one.message for one in run]
-        for first in range(0, len(found), JUDGED_AT_ONCE):
-            yield queue, exchange, found[first : first + JUDGED_AT_ONCE]
+    """Messages of one queue or exchange, as many at once as were judged in a :data:`STEP` before."""
+    size, began = JUDGED_FIRST, 0.0
+    for queue, run in messages:
+        first = 0
+        while first < len(run):
+            now = time.perf_counter()
+            if began:
+                size = max(1, size // 2) if now - began > STEP else min(JUDGED_LAST, size * 2)
+            began = now
+            piece = run if first == 0 and len(run) <= size else run[first : first + size]
+            yield queue, piece[0].exchange, piece
+            first += len(piece)
 
 
 def _require_allowed(
@@ -363,35 +376,17 @@ def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Mes
     return routes.unroutable
 
 
-class _Examination:
-    """Checks messages' properties, and makes messages persistent or not as these say."""
+def _examined(authorization: Authorization, user: Principal, messages: list[Message]) -> int:
+    """Check messages' properties, and make messages persistent or not as these say; returns their flags, or-ed.
 
-    def __init__(self, authorization: Authorization, user: Principal) -> None:
-        self._authorization = authorization
-        self._user = user
-        self._modes: dict[bytes, int] = {}
-
-    def __call__(self, messages: list[Message]) -> int:
-        """Returns the flags of their properties, or-ed.
-
-        Raises:
-            AMQPError: a message's properties are malformed, or what the user may not set.
-        """
-        modes = self._modes
-        flags = 0
-        for message in messages:
-            octets = message.properties
-            mode = modes.get(octets)
-            if mode is None:
-                mode = check_properties(octets)
-                if mode < 0:
-                    raise PreconditionFailed("the properties of a message are malformed")
-                if len(modes) < 4096:
-                    modes[octets] = mode
-            flags |= int.from_bytes(octets[:2])
-            message.persistent = mode == 2
-            if mode not in (0, 1, 2) or int.from_bytes(octets[:2]) & (EXPIRATION | USER_ID):
-                properties = Properties.parse(octets)
-                set_expiry(message, properties)
-                check_user_id(self._authorization, message, properties, self._user)
-        return flags
+    Raises:
+        AMQPError: a message's properties are malformed, or what the user may not set.
+    """
+    flags, acted_on = examine(messages)
+    if flags < 0:
+        raise PreconditionFailed("the properties of a message are malformed")
+    for message in acted_on:
+        properties = Properties.parse(message.properties)
+        set_expiry(message, properties)
+        check_user_id(authorization, message, properties, user)
+    return flags

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import Properties, persistent_unless_said
+from jumpmq.amqp.messages import messages_of_rows
+from jumpmq.amqp.properties import Properties
 from jumpmq.broker.bulk.bulk_publishing import Addressed
 from jumpmq.http.plumbing.arrow_metadata import LITTLE_ENDIAN, batch_header, endianness
 from jumpmq.http.plumbing.errors import BadRequest
@@ -123,7 +123,7 @@ def _metadata(message: pa.Message) -> memoryview:
 def messages_of(
     batches: list[pa.RecordBatch], exchange: str, queue: str | None, *, persistent: bool
 ) -> Iterator[Addressed]:
-    """The messages of record batches that :func:`read_batches` gave.
+    """The messages of record batches that :func:`read_batches` gave, in runs of some hundred microseconds each.
 
     Args:
         exchange, queue: for rows that name none.
@@ -134,37 +134,69 @@ def messages_of(
     """
     plain = Properties(delivery_mode=2).encode() if persistent else Properties().encode()
     now = time.time()
-    for body, key, properties, exchange_of_row, queue_of_row in _rows(batches):
-        target = queue_of_row if queue_of_row is not None else None if exchange_of_row is not None else queue
-        if body is None:
-            raise BadRequest("a row has no body")
-        if key is None:
-            if target is None:
-                raise BadRequest("a row has no routing key")
-            key = target.encode()
-        if len(key) > MAX_KEY:
-            raise BadRequest(f"a routing key has more than {MAX_KEY} octets")
-        named = exchange if exchange_of_row is None else exchange_of_row
-        if not properties:
-            properties = plain
-        elif persistent:
-            properties = persistent_unless_said(properties)
-        yield Addressed(target, Message(named, key, properties, body, False, now))
-
-
-AT_ONCE = 512
-"""Rows that are made objects at once."""
-
-
-def _rows(batches: list[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-    """The rows, each in the order ``body``, ``routing_key``, ``properties``, ``exchange``, ``queue``."""
     for batch in batches:
-        for first in range(0, len(batch), AT_ONCE):
-            part = batch.slice(first, AT_ONCE)
-            names = ("body", "routing_key", "properties", "exchange", "queue")
-            yield from zip(*(_values(part, name) for name in names), strict=False)
+        _require_messages(batch)
+        keys, properties, bodies = (_cells(batch, name) for name in ("routing_key", "properties", "body"))
+        assert bodies is not None
+        for target, named, first, end in _targets(batch, exchange, queue):
+            if target is None and _lacks_keys(batch, first, end):
+                raise BadRequest("a row has no routing key")
+            key = None if target is None else target.encode()
+            while first < end:
+                count, most = min(AT_ONCE, end - first), AT_ONCE_OCTETS
+                run = messages_of_rows(named, keys, key, properties, plain, bodies, first, count, most, persistent, now)
+                yield Addressed(target, run)
+                first += len(run)
 
 
-def _values(batch: pa.RecordBatch, name: str) -> Any:
-    """The values of a column; without end None where there is no such column."""
-    return batch.column(name).to_pylist() if name in batch.schema.names else repeat(None)
+AT_ONCE = 1024
+AT_ONCE_OCTETS = 1 << 20
+"""Rows that are made messages at once, and octets of their bodies."""
+
+
+def _require_messages(batch: pa.RecordBatch) -> None:
+    """
+    Raises:
+        BadRequest: a row has no body, or its key is too long.
+    """
+    import pyarrow.compute as pc
+
+    if batch.column("body").null_count:
+        raise BadRequest("a row has no body")
+    if "routing_key" in batch.schema.names:
+        longest = pc.max(pc.binary_length(batch.column("routing_key"))).as_py()
+        if (longest or 0) > MAX_KEY:
+            raise BadRequest(f"a routing key has more than {MAX_KEY} octets")
+
+
+def _lacks_keys(batch: pa.RecordBatch, first: int, end: int) -> bool:
+    if "routing_key" not in batch.schema.names:
+        return True
+    keys = batch.column("routing_key")
+    return bool(keys.null_count and keys.slice(first, end - first).null_count)
+
+
+def _cells(batch: pa.RecordBatch, name: str) -> tuple[Any, Any, Any] | None:
+    """The buffers of a column, which begins at their beginning; None where there is no such column."""
+    if name not in batch.schema.names:
+        return None
+    column = batch.column(name)
+    assert not column.offset
+    validity, offsets, octets = (None if one is None else memoryview(one).cast("B") for one in column.buffers())
+    return validity, offsets, octets or b""
+
+
+def _targets(batch: pa.RecordBatch, exchange: str, queue: str | None) -> Iterator[tuple[str | None, str, int, int]]:
+    """Neighbours with the same target: their queue (None where the exchange decides), exchange, first row, and end."""
+    columns = [batch.column(name).to_pylist() for name in ("queue", "exchange") if name in batch.schema.names]
+    if not columns:
+        yield queue, exchange, 0, len(batch)
+        return
+    nothing = repeat(None, len(batch))
+    queues = columns[0] if "queue" in batch.schema.names else nothing
+    exchanges = columns[-1] if "exchange" in batch.schema.names else nothing
+    end = 0
+    for (own_queue, own_exchange), run in groupby(zip(queues, exchanges, strict=True)):
+        first, end = end, end + sum(1 for _ in run)
+        target = queue if own_queue is None and own_exchange is None else own_queue
+        yield target, exchange if own_exchange is None else own_exchange, first, end

@@ -80,10 +80,11 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
     batches = await asyncio.to_thread(read_batches, octets)
     found = messages_of(batches, query.get("exchange", ""), query.get("queue"), persistent=persistent)
     # As objects they hold the interpreter's lock: in a thread of their own they would hinder the others more.
-    messages = [message async for message in broker.slices.through(found)]
-    if chunk is not None and chunk.place.rows - chunk.first != len(messages):
-        raise BadRequest(f"the stream has {len(messages)} rows, and not {chunk.place.rows - chunk.first}")
-    await broker.count_published(user, len(messages))
+    messages = [run async for run in broker.slices.through(found)]
+    rows = sum(len(run.messages) for run in messages)
+    if chunk is not None and chunk.place.rows - chunk.first != rows:
+        raise BadRequest(f"the stream has {rows} rows, and not {chunk.place.rows - chunk.first}")
+    await broker.count_published(user, rows)
     await broker.pause.over()
     drop, undelivered_to = query.get("unroutable") == "drop", query.get("undelivered-to")
     with _refused_as_answers():

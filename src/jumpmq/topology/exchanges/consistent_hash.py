@@ -143,7 +143,10 @@ class ConsistentHashExchange(Exchange):
         return self._split([envelope.message for envelope in envelopes], envelopes, tally=False)
 
     def count(self, messages: list[Message]) -> None:
-        self.split(messages)
+        if self.traffic is not None:
+            self.split(messages)
+        elif self._hashed is not None and self._by_label:
+            self.missing_count += keys_of(messages, self._hashed)[1]
 
     def _split(self, messages: list[Message], items: list[T], *, tally: bool = True) -> Split[T]:
         keys, missing = keys_of(messages, self._hashed)
