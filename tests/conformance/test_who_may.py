@@ -21,6 +21,7 @@ from jumpmq.testing import HOST, BrokerProcess, JumpMQ
 TAGS = ("untagged", "management", "policymaker", "monitoring", "administrator")
 PASSWORD = "secret"
 OURS = """
+GET /api/health/checks/definitions       401 200 200 200 200
 GET /api/health/checks/moves             401 200 200 200 200
 GET /api/openapi.json                     401 200 200 200 200
 GET /api/exchanges/here/h/ring            401 401 401 200 200

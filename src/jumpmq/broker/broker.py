@@ -322,6 +322,11 @@ class Broker:
         return [node for node, homes in self.topology.nodes.items() if not up.isdisjoint(homes)]
 
     @property
+    def standstill(self) -> str | None:
+        """Why definitions cannot be changed, a sentence; None while they can."""
+        return None if self._member is None else self._member.standstill.reason
+
+    @property
     def elsewhere(self) -> Elsewhere | None:
         """Sends messages to queues of other homes; None where this process is alone."""
         return None if self.other_homes is None else self.other_homes.enqueue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from jumpmq.broker.figures.values import NodeFigures
+from jumpmq.broker.figures.values import HomeState, NodeFigures
 from jumpmq.http.absences import Absence, Absences
 from jumpmq.http.warning import Warning
 
@@ -29,7 +29,25 @@ def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
             advice = "Look into the log of the node: the disk may be full, read-only or broken."
             text = f"What is published at {name} is not committed: {complaint}."
             yield Warning("commits", "alarm", "node", "", name, text, advice)
+    yield from _standstill(states)
     yield from _unlinked(broker, absences)
+
+
+def _standstill(states: list[HomeState]) -> Iterator[Warning]:
+    """One for each reason: all nodes may have the same."""
+    found: dict[str, HomeState] = {}
+    for state in states:
+        if state.standstill is not None:
+            found.setdefault(state.standstill, state)
+    for reason, state in found.items():
+        yield _of_node(
+            state.node,
+            "definitions-stand-still",
+            "alarm",
+            f"Definitions cannot be changed: {reason}.",
+            "Messages flow on. Look after etcd: its members, its space (`etcdctl alarm list`), its data. One that has "
+            "lost entries needs a newer backup, or the cluster is recovered from the node that knows most.",
+        )
 
 
 def _down(node: str, homes: list[int], away: list[Absence]) -> Warning:

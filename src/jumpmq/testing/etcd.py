@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,11 +67,14 @@ class EtcdMember:
 
 
 @contextmanager
-def etcd(directory: Path, count: int = 1, *, sync: bool = False) -> Iterator[list[EtcdMember]]:
+def etcd(
+    directory: Path, count: int = 1, *, sync: bool = False, options: Sequence[str] = ()
+) -> Iterator[list[EtcdMember]]:
     """So many members, which are healthy, with their data in a directory; they end with the block.
 
     Args:
         sync: whether they wait for the disk, as far as this version can do without.
+        options: further ones of each.
 
     Raises:
         BrokerError: they do not start.
@@ -87,6 +90,7 @@ def etcd(directory: Path, count: int = 1, *, sync: bool = False) -> Iterator[lis
                 *("--listen-client-urls", url, "--advertise-client-urls", url),
                 *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
                 *("--initial-cluster", peers, "--log-level", "error", "--unsafe-no-fsync"),
+                *options,
             ]
             if sync or "--unsafe-no-fsync" not in _help():
                 command.remove("--unsafe-no-fsync")

@@ -427,7 +427,7 @@ async def test_changes_of_many_at_once_have_one_order(tmp_path: Path) -> None:
 async def test_without_etcd_messages_flow_and_definitions_stand_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jumpmq.nodes.membership.member.PATIENCE", 0.3)
+    monkeypatch.setattr("jumpmq.nodes.membership.standstill.PATIENCE", 0.3)
     with etcd(tmp_path) as members:
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         try:
@@ -906,7 +906,7 @@ async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
 
 @in_loop
 async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
-    """By nodes that run, when they ask for a change, and by those that start: else the log would have another entry."""
+    """By nodes that run, which stand still, and by those that start: else the log would have another entry."""
     with etcd(tmp_path) as members:
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         failures: list[str] = []
@@ -919,11 +919,10 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
             await stopped(second)
             last = first.topology.applied >> 10
             await asking.transaction([], [delete(keys.entry(last - 1), end_of(keys.log))])
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await declare(first, "t")
-            await until(lambda: failures)
-            assert f"etcd lacks entry {last} of the log of cluster 'test'" in failures[0]
+            with pytest.raises(MetadataTimeout, match="etcd was set back"):
+                await declare(first, "t", limited=True)
+            assert f"etcd lacks entry {last} of the log of cluster 'test'" in str(first.standstill)
+            assert not failures
             with pytest.raises(BrokerError, match=f"etcd lacks entry {last}"):
                 await started(config_of(1, tmp_path, members))
             await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])

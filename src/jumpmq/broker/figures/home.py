@@ -361,6 +361,7 @@ class HomeFigures:
             ],
             outbox=[] if broker.outbox is None else broker.outbox.figures(),
             moves=[] if broker.other_homes is None else broker.other_homes.moves.figures(),
+            standstill=broker.standstill,
         )
 
     def nodes(self) -> dict[str, NodeFigures]:

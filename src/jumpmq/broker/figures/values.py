@@ -477,6 +477,7 @@ class HomeState(NamedTuple):
         deaths: messages that died, by kind of queue, reason and strategy.
         outbox: what is kept for other homes until it is there: of each its number, messages, and octets.
         moves: the queues on their way from this home, and to it.
+        standstill: why definitions cannot be changed, as this home knows; None while they can.
     """
 
     home: int
@@ -495,3 +496,4 @@ class HomeState(NamedTuple):
     missing: list[tuple[ExchangeId, int]]
     outbox: list[tuple[int, int, int]]
     moves: list[MoveFigures]
+    standstill: str | None = None

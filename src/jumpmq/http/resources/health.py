@@ -89,14 +89,23 @@ async def moves(request: Request) -> JSONResponse:
     return _failed("There are queues on their way from home to home that stand still", queues=queues)
 
 
+async def definitions(request: Request) -> JSONResponse:
+    """``GET /api/health/checks/definitions``: whether definitions can be changed at this node, which in a cluster needs
+    an etcd that takes changes and has all that the node knows. JumpMQ's own."""
+    standstill = _standstill(requested.node_figures(request).states())
+    return JSONResponse({"status": "ok"}) if standstill is None else _failed(_cannot_be_changed(standstill))
+
+
 async def alarms(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/alarms``: whether memory or disk is short, anywhere in the cluster."""
+    """``GET /api/health/checks/alarms``: whether memory or disk is short, or definitions cannot be changed, anywhere in
+    the cluster."""
     return _alarms(requested.broker(request).figures, "There are alarms in effect in the cluster")
 
 
 async def local_alarms(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/local-alarms``: whether memory or disk is short here."""
-    return _alarms(requested.node_figures(request), "There are alarms in effect on the node")
+    """``GET /api/health/checks/local-alarms``: whether memory or disk is short here. A standstill of definitions is no
+    reason to take clients away from all nodes."""
+    return _alarms(requested.node_figures(request), "There are alarms in effect on the node", definitions=False)
 
 
 async def node(request: Request) -> JSONResponse:
@@ -109,13 +118,15 @@ async def node(request: Request) -> JSONResponse:
         return _failed(complaint)
     if losses := _losses(states):
         return _failed(_missing(losses))
+    if (standstill := _standstill(states)) is not None:
+        return _failed(_cannot_be_changed(standstill))
     if short := _short(states):
         limits = ",".join([f"{{resource_limit,{name},'{broker.node}'}}" for name in short])
         return _failed(f"resource alarm(s) in effect:[{limits}]")
     return JSONResponse({"status": "ok"})
 
 
-def _alarms(figures: HomeFigures | MergedFigures, reason: str) -> JSONResponse:
+def _alarms(figures: HomeFigures | MergedFigures, reason: str, *, definitions: bool = True) -> JSONResponse:
     names = {"memory": "memory", "disk": "disk space"}
     nodes: dict[str, list[HomeState]] = {}
     for state in figures.states():
@@ -127,6 +138,8 @@ def _alarms(figures: HomeFigures | MergedFigures, reason: str) -> JSONResponse:
             found.append({"node": node, "resource": "commits", "reason": complaint})
         if losses := _losses(states):
             found.append({"node": node, "resource": "data", "reason": _missing(losses)})
+        if definitions and (standstill := _standstill(states)) is not None:
+            found.append({"node": node, "resource": "definitions", "reason": _cannot_be_changed(standstill)})
     if down := figures.down():
         found.append({"node": next(iter(nodes)), "resource": "homes", "reason": _do_not_answer(down)})
     return _failed(reason, alarms=found) if found else JSONResponse({"status": "ok"})
@@ -143,6 +156,14 @@ def _short(states: list[HomeState]) -> list[str]:
 
 def _complaint(states: list[HomeState]) -> str | None:
     return next((state.complaint for state in states if state.complaint is not None), None)
+
+
+def _standstill(states: list[HomeState]) -> str | None:
+    return next((state.standstill for state in states if state.standstill is not None), None)
+
+
+def _cannot_be_changed(standstill: str) -> str:
+    return f"definitions cannot be changed: {standstill}"
 
 
 def _losses(states: list[HomeState]) -> list[tuple[str, float]]:
@@ -244,6 +265,7 @@ ROUTES = [
     Endpoint("GET", f"{CHECKS}/node-is-mirror-sync-critical", mirrors),
     Endpoint("GET", f"{CHECKS}/node-is-quorum-critical", quorum),
     Endpoint("GET", f"{CHECKS}/moves", moves),
+    Endpoint("GET", f"{CHECKS}/definitions", definitions),
     Endpoint("GET", "/api/healthchecks/node", node),
     Endpoint("GET", "/api/aliveness-test/{vhost}", aliveness),
 ]

@@ -227,6 +227,11 @@ def _alarms(request: Request) -> list[Metric]:
             "jumpmq_losses", "What was found missing from the data directory and is not acknowledged", node.losses
         ),
         GaugeMetricFamily(
+            "jumpmq_definitions_stand_still",
+            "1 while definitions cannot be changed",
+            any(state.standstill is not None for state in requested.node_figures(request).states()),
+        ),
+        GaugeMetricFamily(
             "jumpmq_commit_waiting_seconds",
             "How long clients have waited for a commit, while none came",
             round(node.commit_waiting, 3),

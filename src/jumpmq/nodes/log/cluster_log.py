@@ -41,6 +41,10 @@ MOST_OCTETS = 1 << 20
 STANDS_STILL = "the metadata store operation timed out: etcd is down, inaccessible, or has no quorum"
 """Why a change is refused while no change can be made; RabbitMQ 4's words, and what they mean here."""
 
+NO_SPACE = "the metadata store operation timed out: etcd has no space left"
+SET_BACK = "the metadata store operation timed out: etcd was set back to an older state, or has lost its data"
+"""The same where more is known."""
+
 Entry = dict[str, Any]
 """An entry; it has a JSON form. ``id`` tells it from all others, ``home`` has asked for its ``changes``."""
 
@@ -106,7 +110,7 @@ class ClusterLog:
         self._coming: Counter[int] = Counter()  # queues that are asked for and not declared yet, by home
         self._waiting: deque[tuple[int, list[Callable[[], None]]]] = deque()  # who waits for all homes, by entry
         self._applied: dict[int, int] = {}  # the last entry that other homes have said they have applied
-        self._stands_still = False  # whether nothing can be appended, for too long already
+        self._stands_still: str | None = None  # why nothing can be appended, where that was so for too long already
         self._is_forgotten = False  # whether others have forgotten this node
 
     @property
@@ -118,8 +122,8 @@ class ClusterLog:
 
     def propose(self, pending: Pending) -> None:
         """See :meth:`~jumpmq.topology.log.CommonLog.propose`. It waits for etcd; see :meth:`stand_still`."""
-        if self._stands_still and pending.limited:
-            pending.refuse(MetadataTimeout(STANDS_STILL))
+        if self._stands_still is not None and pending.limited:
+            pending.refuse(MetadataTimeout(self._stands_still))
             return
         try:
             self._topology.refuse_own_end(pending.change)
@@ -188,19 +192,22 @@ class ClusterLog:
         (asked,), self._sent = self._sent[1], None
         asked.pending.refuse(PreconditionFailed(f"home {asked.down} lives"))
 
-    def stand_still(self) -> None:
+    def stand_still(self, told: str = STANDS_STILL) -> None:
         """Nothing can be appended for too long: refuse those who wait for a limited time, until :meth:`go_on`.
 
         What they have asked for is appended all the same later, as it may have been already.
+
+        Args:
+            told: why, for those who are refused.
         """
-        self._stands_still = True
+        self._stands_still = told
         for asked in [*self._unsent, *(self._sent[1] if self._sent is not None else ())]:
             if asked.pending.limited:
-                asked.pending.refuse(MetadataTimeout(STANDS_STILL))
+                asked.pending.refuse(MetadataTimeout(told))
 
     def go_on(self) -> None:
         """Entries can be appended again."""
-        self._stands_still = False
+        self._stands_still = None
 
     # --- applying ---
 

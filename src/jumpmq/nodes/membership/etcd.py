@@ -75,6 +75,10 @@ class Compacted(EtcdError):
     """A watch begins before what etcd still knows."""
 
 
+class NoSpace(EtcdError):
+    """etcd has reached its quota, or its disk's end, and takes no changes until an operator has made room."""
+
+
 class Etcd:
     """The client. All calls raise :class:`EtcdError`.
 
@@ -207,7 +211,8 @@ class Etcd:
             self._token = None
         else:
             self.next_member()
-        raise EtcdError(f"etcd at {failed}: {reason}")
+        kind = NoSpace if "database space exceeded" in reason else EtcdError
+        raise kind(f"etcd at {failed}: {reason}")
 
 
 # --- what calls are made of ---
@@ -242,9 +247,15 @@ def delete(first: str, end: str | None = None) -> JSON:
     return {"request_delete_range": range_of(first, end)}
 
 
-def absent(key: str) -> JSON:
-    """Holds where a key is not there."""
-    return {"key": _encoded(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+def absent(key: str, end: str | None = None) -> JSON:
+    """Holds where a key is not there or, with an ``end``, no key from the first up to, but without, that."""
+    keys = {"key": _encoded(key)} | ({"range_end": _encoded(end)} if end else {})
+    return keys | {"target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+
+
+def never(key: str) -> JSON:
+    """Holds never."""
+    return {"key": _encoded(key), "target": "VERSION", "result": "LESS", "version": "0"}
 
 
 def present(key: str) -> JSON:

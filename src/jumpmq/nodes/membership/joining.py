@@ -16,7 +16,7 @@ from jumpmq.broker.config import LEFT, MEMBERSHIP
 from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.nodes.log.cluster_log import PLACE_BITS
 from jumpmq.nodes.log.common_log import Record
-from jumpmq.nodes.membership.etcd import Etcd, absent, delete, has, put
+from jumpmq.nodes.membership.etcd import Etcd, EtcdError, absent, delete, end_of, has, put
 from jumpmq.nodes.membership.keys import FORMAT, Keys
 from jumpmq.nodes.membership.snapshots import SnapshotHead, read_snapshot, write_snapshot
 from jumpmq.store import Store
@@ -93,6 +93,7 @@ class Joining:
         on_disk: waits until what was put is on disk.
         first_definitions: what a new cluster begins with, made from what the data directory has.
         recovers: whether what the data directory has takes the place of a cluster that etcd has lost.
+        waits: whether this process waits where etcd was set back, as other workers of its node serve.
     """
 
     def __init__(
@@ -103,12 +104,14 @@ class Joining:
         on_disk: Callable[[], Awaitable[None]],
         first_definitions: Callable[[list[Record]], list[Record]],
         recovers: bool = False,
+        waits: bool = False,
     ) -> None:
         self._etcd = etcd  # the cluster's
         self._keys = keys  # the cluster's
         self._store = store  # the data directory's
         self._on_disk = on_disk  # waits until what was put is on disk
         self._first_definitions = first_definitions  # of a new cluster
+        self._refused = EtcdError if waits else BrokerError  # where etcd lacks what this process has
         self._recovers = recovers  # whether this node's are those of a cluster that is lost
         self._me: Membership | None = None  # who it is, of which etcd may know though an attempt has failed
 
@@ -143,10 +146,11 @@ class Joining:
             await self._recover(me, applied, found)
         me = self._of_cluster(me, await self._created(me, applied, found), has_none)
         await self._check_format()
-        me = await self._with_home(me, applied)
         head = await self._head()
         if applied > head.entry and await self._etcd.get(self._keys.entry(applied)) is None:
-            raise BrokerError(set_back(me.cluster, applied))
+            raise self._refused(set_back(me.cluster, applied))
+        await self._require_all(self._keys.lost_of(me.id))
+        me = await self._with_home(me, applied)
         # No definition is put into the store before etcd has answered for the last time: an attempt may be made again.
         secret = await self._etcd.get(self._keys.secret)
         assert secret is not None
@@ -201,6 +205,7 @@ class Joining:
             put(self._keys.recovered, str(entry)),
             put(self._keys.entry(entry), json.dumps({"id": uuid.uuid4().hex, "home": me.home, "changes": []})),
             head.put(self._keys),
+            delete(self._keys.lost, end_of(self._keys.lost)),
         ]
         if (await self._etcd.transaction([absent(self._keys.id)], begins))[0]:
             log.warning("cluster '%s' was recovered from what node '%s' had applied, up to entry %d of the log",
@@ -214,7 +219,7 @@ class Joining:
         """
         while (identity := await self._etcd.get(self._keys.id)) is None:
             if me.home or me.worker > 1:
-                raise BrokerError(f"{set_back(me.cluster, 0)}; the last entry of the log here is {applied}")
+                raise self._refused(f"{set_back(me.cluster, 0)}; the last entry of the log here is {applied}")
             records = self._first_definitions(found)
             head = await write_snapshot(self._etcd, self._keys, 0, 1, records)
             begins = [
@@ -226,9 +231,20 @@ class Joining:
                 head.put(self._keys),
             ]
             await self._keep(me)
-            if (await self._etcd.transaction([absent(self._keys.id)], begins))[0]:
+            await self._require_all(self._keys.lost)
+            new = [absent(self._keys.id), absent(self._keys.lost, end_of(self._keys.lost))]
+            if (await self._etcd.transaction(new, begins))[0]:
                 log.info("cluster '%s' was made", me.cluster)
         return identity.value.decode()
+
+    async def _require_all(self, lost: str) -> None:
+        """
+        Raises:
+            EtcdError: nodes that run say that etcd lacks what they have; to be tried again.
+        """
+        for one in (await self._etcd.folder(lost)).values:
+            node = one.key.removeprefix(self._keys.lost).partition("/")[2]
+            raise EtcdError(set_back(self._keys.cluster, int(json.loads(one.value)["entry"]), f"node '{node}'"))
 
     def _of_cluster(self, me: Membership, identity: str, has_none: bool) -> Membership:
         if me.id == identity:
@@ -254,11 +270,8 @@ class Joining:
         """
         recovered = await self._etcd.get(self._keys.recovered)
         if recovered is not None and me.home and applied < (begin := int(recovered.value)):
-            if applied > begin - AHEAD:
-                raise BrokerError(
-                    f"cluster '{me.cluster}' was recovered from entry {begin - AHEAD} of its log, and this node has "
-                    f"entry {applied}: recover it from this node, or give this node an empty data directory"
-                )
+            if (more := knows_more(me, applied, begin)) is not None:
+                raise BrokerError(more)
             name = self._keys.member(me.process)  # etcd had lost who is a member
             await self._etcd.transaction([absent(name)], [put(name, _member(me.home, me))])
         while True:
@@ -311,10 +324,25 @@ class Joining:
         return [*kept, *given]
 
 
-def set_back(cluster: str, entry: int) -> str:
-    """Why a node ends that has more than etcd."""
+def set_back(cluster: str, entry: int, node: str = "this node") -> str:
+    """Why definitions cannot be changed where a node has more than etcd, and why such a node does not start."""
     missing = f"entry {entry} of the log of cluster '{cluster}'" if entry else f"cluster '{cluster}'"
-    return f"etcd lacks {missing}, which this node has: it was set back, or has lost its data"
+    return f"etcd lacks {missing}, which {node} has: it was set back, or has lost its data"
+
+
+def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
+    """Why a node cannot follow a cluster that was recovered from a node that knew less; None where it can.
+
+    Args:
+        entry: the node's last one.
+        recovered: the one that the recovered log began with.
+    """
+    if not recovered - AHEAD < entry < recovered:
+        return None
+    return (
+        f"cluster '{me.cluster}' was recovered from entry {recovered - AHEAD} of its log, and this node has "
+        f"entry {entry}: recover it from this node, or give this node an empty data directory"
+    )
 
 
 async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:

@@ -10,6 +10,7 @@
                        worker ``members/NODE/2``, and so on
 ``live/NODE``          where the node's links are taken, or ``live/NODE/2``; gone some seconds after the process is
 ``applied/NODE``       the last entry that a process without links to all that live has applied, or ``applied/NODE/2``
+``lost/ID/NODE``       the last entry of a running node of the cluster with that identity, where etcd lacks the entry
 ``log/NUMBER``         entries of the log of changes, 20 digits
 ``snapshot-head``      which entry the snapshot has applied, where its chunks are, and the first entry that is kept
 ``snapshot/FOLDER/I``  chunks of the snapshot: all records of definitions, compressed
@@ -75,6 +76,13 @@ class Keys:
 
     def applied_by(self, process: str) -> str:
         return self.applied + process
+
+    @property
+    def lost(self) -> str:
+        return self._key("lost/")
+
+    def lost_of(self, identity: str) -> str:
+        return f"{self.lost}{identity}/"
 
     @property
     def log(self) -> str:

@@ -2,8 +2,9 @@
 
 Tasks of the event loop work on etcd: one appends what is asked for here, one follows where the others are, and one
 keeps this node's lease alive. What was appended is told over links; one more looks into etcd now and then, for what was
-not. What fails is tried again, at another member; after :data:`PATIENCE` seconds without etcd clients are told that
-definitions cannot be changed. Messages flow on.
+not. What fails is tried again, at another member; after :data:`~jumpmq.nodes.membership.standstill.PATIENCE` seconds
+clients are told that definitions cannot be changed, and at once where etcd lacks what this node has applied. Messages
+flow on.
 """
 
 import asyncio
@@ -30,13 +31,16 @@ from jumpmq.nodes.membership.etcd import (
     end_of,
     get,
     has,
+    never,
     present,
     put,
 )
-from jumpmq.nodes.membership.joining import Membership, resign, set_back
+from jumpmq.nodes.membership.joining import Membership, knows_more, resign, set_back
 from jumpmq.nodes.membership.keys import Keys, number_of
+from jumpmq.nodes.membership.lost import Look, SetBack
 from jumpmq.nodes.membership.settings import EtcdSettings
 from jumpmq.nodes.membership.snapshots import SnapshotHead
+from jumpmq.nodes.membership.standstill import PATIENCE, Standstill
 from jumpmq.nodes.transport.directory import Address
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
@@ -52,9 +56,6 @@ LEASE = 10
 
 ALIVE_INTERVAL = LEASE / 4
 """Seconds between two signs of life."""
-
-PATIENCE = 10.0
-"""Seconds without etcd after which clients are told that definitions cannot be changed."""
 
 GRACE = 60.0
 """Seconds without a sign of life of a node after which those of its queues that do not outlive its process are gone."""
@@ -126,7 +127,8 @@ class Member:
         cluster, secret: see the directory.
         on_change: the same.
         log: the log of changes, once it is followed.
-        is_connected: whether etcd answers.
+        is_connected: whether etcd has answered the last call.
+        standstill: whether definitions can be changed.
         begins: whether this is the node's first worker, and no other of them runs yet.
         is_ready: whether another home has its queues, so that others may be there.
     """
@@ -148,6 +150,7 @@ class Member:
         self.secret = secret
         self.on_change: list[Callable[[], None]] = []
         self.is_connected = True
+        self.standstill = Standstill(self._stand_still, lambda: self.log.go_on())
         self.begins = False
         self.is_ready: Callable[[int], bool] = lambda home: True
         self._failed_at = 0.0  # when it last ceased to, by the loop's clock
@@ -162,7 +165,8 @@ class Member:
         self._on_failure = on_failure  # ends the process
         self._addresses: dict[int, Address] = {}  # where homes are or, if they are down, were
         self._live_value = b""  # of this node's key, once it listens for links
-        self._lease = 0  # of this node's key; 0 before it has one
+        self._lease = 0  # of this node's keys; 0 before it has one
+        self._look_now = asyncio.Event()  # set when etcd answers again
         self._live_homes: dict[str, int] = {}  # those that etcd knows to live, by key
         self._live_revision = 0  # of etcd, at which that was so
         self._serving: set[int] = set()  # homes at which something was declared, since etcd was asked who lives
@@ -181,7 +185,6 @@ class Member:
         self._is_behind = asyncio.Event()  # set when entries are known to be missing here
         self._stops = 0  # how often this process was stopped
         self._tasks: list[asyncio.Task[None]] = []  # run until the node stops
-        self._standstill: asyncio.TimerHandle | None = None  # ends clients' patience
 
     # --- the directory ---
 
@@ -268,6 +271,7 @@ class Member:
         self._run(self._follow_said(self._live_revision), "what others say")
         self._run(self._hear_of_all(), "answers")
         self._run(self._keep_alive(), "lease")
+        self._run(self._look_at_etcd(), "etcd")
         self._run(self._append(), "append")
         self._run(self._compact(), "compaction")
         await self.catch_up()
@@ -282,6 +286,8 @@ class Member:
 
     def is_dead(self, home: int) -> bool:
         """Whether a home's node has ended, as far as etcd knows."""
+        if self.standstill.set_back is not None:
+            return False
         return home not in self._serving and home not in self._live_homes.values()
 
     @property
@@ -350,8 +356,7 @@ class Member:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._standstill is not None:
-            self._standstill.cancel()
+        self.standstill.stop()
         if self._lease:
             with contextlib.suppress(EtcdError, TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -367,7 +372,10 @@ class Member:
             try:
                 answer = await call()
             except EtcdError as error:
-                self._fails(error)
+                if not isinstance(error, SetBack):
+                    self._fails(error)
+                elif self.standstill.set_back is None:
+                    self._look_now.set()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, most)
             else:
@@ -378,29 +386,76 @@ class Member:
         if self.is_connected:
             self.is_connected = False
             self._failed_at = asyncio.get_running_loop().time()
-            log.warning("%s; it is asked again until it answers", error)
-            self._standstill = asyncio.get_running_loop().call_later(PATIENCE, self._stand_still)
+        self.standstill.failed(error)
 
     def _answers(self) -> None:
         if not self.is_connected:
             self.is_connected = True
-            log.info("etcd at %s answers", self._etcd.url)
-            assert self._standstill is not None
-            self._standstill.cancel()
-            self.log.go_on()
+            self._look_now.set()
 
-    def _stand_still(self) -> None:
-        log.error("definitions cannot be changed: etcd has not answered for %g s", PATIENCE)
+    def _stand_still(self, told: str) -> None:
         with self._turns.turn():
-            self.log.stand_still()
+            self.log.stand_still(told)
             self.log.answer_to(self.log.applied)
+
+    # --- etcd, that may have lost something ---
+
+    @property
+    def _is_ours(self) -> dict[str, Any]:
+        """Holds while etcd has this cluster."""
+        return has(self._keys.id, self.me.id)
+
+    async def _look_at_etcd(self) -> None:
+        """See every few seconds whether etcd takes changes, and has all that was applied here."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ALIVE_INTERVAL):
+                    await self._look_now.wait()
+            self._look_now.clear()
+            await self._again_and_again(self._look)
+
+    async def _look(self) -> None:
+        """Ask etcd for a transaction that would put something, and does not: it is refused where no change is taken,
+        goes through etcd's own log, and makes no revision."""
+        number, entry = self._recent[-1] if self._recent else (self.log.entry, None)
+        look, known = Look(self._keys, self.me, number, entry), self._live_revision
+        reads = [*look.reads, self._get_live]
+        _, (*found, live) = await self._etcd.transaction([never(look.key)], [put(look.key, "")], reads)
+        lacks, is_told = look.lacks(found)
+        had = self.standstill.set_back
+        self.standstill.lacks(lacks)
+        self.standstill.changed(self._etcd.url)
+        if live.revision < known:  # what was learnt before is of no revision that there is
+            self._live_revision = 0
+        if is_told:
+            await self._tell_of_loss(look)
+        elif any(one.key == look.key for one in found[-1].values):
+            await self._etcd.transaction([], [delete(look.key)])
+        if lacks is None:
+            if had is not None:
+                await self._live()
+            self._found_live(live)
+
+    async def _tell_of_loss(self, look: Look) -> None:
+        """Have all other nodes know what etcd lacks, as long as this one runs."""
+        if not await self._etcd.keep_alive(self._lease):
+            self._lease = await self._etcd.grant(LEASE)
+        await self._etcd.transaction([], [put(look.key, look.value, self._lease)])
 
     # --- being alive ---
 
     async def _live(self) -> None:
-        """Put this node's key, with a new lease."""
+        """Put this node's key, with a new lease.
+
+        Raises:
+            SetBack: etcd has lost the cluster.
+            EtcdError: it cannot be asked.
+        """
         lease = await self._etcd.grant(LEASE)
-        await self._etcd.transaction([], [put(self._keys.live_node(self.me.process), self._live_value, lease)])
+        key = self._keys.live_node(self.me.process)
+        if not (await self._etcd.transaction([self._is_ours], [put(key, self._live_value, lease)]))[0]:
+            await self._etcd.revoke(lease)
+            raise SetBack(set_back(self.me.cluster, 0))
         self._lease = lease
 
     async def _return(self) -> None:
@@ -412,7 +467,8 @@ class Member:
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(ALIVE_INTERVAL)
-            if not await self._again_and_again(lambda: self._etcd.keep_alive(self._lease)):
+            is_alive = await self._again_and_again(lambda: self._etcd.keep_alive(self._lease))
+            if not is_alive and self.standstill.set_back is None:
                 log.warning("etcd has taken %s for dead; it is announced again", self.me)
                 await self._again_and_again(self._live)
             await self._again_and_again(self._look_for_dead)
@@ -427,6 +483,9 @@ class Member:
         """End what does not outlive a node that is dead: by etcd, for want of a link, and by a second witness if a
         third node lives. Etcd alone may have taken a living one for dead, when its disk was slow; a node without links
         may itself be cut off, with all its workers."""
+        if self.standstill.set_back is not None:  # etcd knows nothing of who lives
+            self._missed.clear()
+            return
         self._found_live(await self._etcd.folder(self._keys.live))
         seen = {self.me.home, *self._live_homes.values(), *self._links.homes}
         now = asyncio.get_running_loop().time()
@@ -483,7 +542,15 @@ class Member:
             wanted = self.log.entry + 1
             entries = get(self._keys.entry(wanted), end_of(self._keys.log), PART)
             asked = self._serving.copy()
-            _, (found, live) = await self._etcd.transaction([], [entries, self._get_live])
+            done, read = await self._etcd.transaction(
+                [self._is_ours], [entries, get(self._keys.recovered), self._get_live]
+            )
+            if not done:
+                raise SetBack(set_back(self.me.cluster, 0))
+            found, recovered, live = read
+            begin = int(recovered.values[0].value) if recovered.values else 0
+            if (more := knows_more(self.me, self.log.entry, begin)) is not None:
+                raise SetBack(more)
             self._found_live(live)
             self._serving -= asked
             if found.values and number_of(found.values[0].key) > wanted:
@@ -515,7 +582,8 @@ class Member:
         """Have those know what this home has applied to whom no link tells it, and what they are to apply."""
         if self._said < (applied := self.log.applied):
             said = json.dumps({"home": self.me.home, "applied": applied})
-            await self._etcd.transaction([], [put(self._keys.applied_by(self.me.process), said, self._lease)])
+            said_here = put(self._keys.applied_by(self.me.process), said, self._lease)
+            await self._etcd.transaction([self._is_ours], [said_here])
             self._said = applied
 
     async def _follow_said(self, revision: int) -> None:
@@ -623,8 +691,9 @@ class Member:
         key, value = self._keys.entry(number), json.dumps(entry, separators=(",", ":")).encode()
         live = self._keys.live_node(self.me.process)
         before = [present(self._keys.entry(number - 1))] if number > 1 else []
-        compare = [absent(key), *before, has(live, self._live_value)]
-        failure = [get(key, end_of(self._keys.log), PART), self._get_live]
+        lost = self._keys.lost_of(self.me.id)
+        compare = [absent(key), *before, has(live, self._live_value), self._is_ours, absent(lost, end_of(lost))]
+        failure = [get(self._keys.id), get(key, end_of(self._keys.log), PART), self._get_live]
         other = ""
         if (down := self.log.taken_for_dead) is not None:
             other = await self._live_key(down)
@@ -634,11 +703,15 @@ class Member:
         except EtcdError:
             await self._catch_up()  # it may be in the log all the same
             raise
-        self._found_live(read[-1])
         if done:
+            self.standstill.changed(self._etcd.url)
+            self._found_live(read[-1])
             self._take([Value(key, value, 0)])
             return
-        entries, alive = read[0].values, {one.key: one.value for one in read[-1].values}
+        identity, entries, alive = read[0].values, read[1].values, {one.key: one.value for one in read[-1].values}
+        if [one.value.decode() for one in identity] != [self.me.id]:
+            raise SetBack(set_back(self.me.cluster, 0))
+        self._found_live(read[-1])
         self._take(entries)
         if entries:
             return
@@ -650,15 +723,16 @@ class Member:
         elif alive[live] != self._live_value:
             raise EtcdError("this node is another process's")
         else:
-            self._on_failure(set_back(self.me.cluster, number - 1))
-            await asyncio.Event().wait()
+            await self._look()
+            raise SetBack(self.standstill.set_back or f"the log of cluster '{self.me.cluster}' has changed")
 
     async def _compact(self) -> None:
         """Have the log compacted now and then, by the first of the nodes that are up."""
         while True:
             await asyncio.sleep(COMPACT_INTERVAL)
             is_first = self.me.home == min([self.me.home, *self._links.homes])
-            if is_first and self.log.applied - self._compacted >= COMPACT_EVERY:
+            is_due = self.log.applied - self._compacted >= COMPACT_EVERY
+            if is_first and is_due and self.standstill.reason is None:
                 try:
                     await self._compact_once()
                 except EtcdError as error:

@@ -54,6 +54,7 @@ async def enter(
         turns.committed,
         lambda records: _first_definitions(records, config),
         config.recover_cluster,
+        config.workers > 1 and not config.begins,
     )
     told, pause = "", PAUSES[0]
     default = kept_node(found, 1) or default_node()

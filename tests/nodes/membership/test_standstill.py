@@ -1,0 +1,215 @@
+"""Nodes whose etcd takes no changes, or lacks what they have: definitions stand still, all say so, messages flow."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pika
+import pytest
+from tests.etcd import EtcdMember, etcd, needs_etcd
+from tests.homes import in_loop, stopped, until
+from tests.http.api import API
+from tests.nodes.membership.test_cluster import PERSISTENT, config_of, declare, started
+from tests.waiting import until as soon
+
+from jumpmq.amqp.errors import MetadataTimeout
+from jumpmq.nodes.membership.etcd import Etcd, EtcdError, delete, put
+from jumpmq.nodes.membership.keys import Keys
+from jumpmq.testing import JumpMQ
+from jumpmq.testing.processes import children
+
+pytestmark = needs_etcd
+
+
+async def fill(asking: Etcd) -> None:
+    """Put so much into etcd that it takes nothing more."""
+    with pytest.raises(EtcdError, match="database space exceeded"):
+        for number in range(1000):
+            await asking.transaction([], [put("/filling", bytes(500_000) + str(number).encode())])
+
+
+async def make_room(asking: Etcd) -> None:
+    """What an operator does then: etcdctl compact, defrag, alarm disarm."""
+    revision = (await asking.folder("/filling/")).revision
+    await asking._call("kv/compaction", {"revision": str(revision), "physical": True})
+    await asking._call("maintenance/defragment", {})
+    for alarm in (await asking._call("maintenance/alarm", {"action": "GET"})).get("alarms", ()):
+        await asking._call("maintenance/alarm", {"action": "DEACTIVATE"} | alarm)
+
+
+@in_loop
+async def test_an_etcd_without_space_has_definitions_stand_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers reads and keep-alives as ever."""
+    monkeypatch.setattr("jumpmq.nodes.membership.standstill.PATIENCE", 1.0)
+    monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.2)
+    with etcd(tmp_path, options=("--quota-backend-bytes", "2000000")) as members:
+        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        asking = Etcd([members[0].url])
+        try:
+            await declare(second, "q")
+            await fill(asking)
+            with pytest.raises(MetadataTimeout, match="etcd has no space left"):
+                await declare(first, "late", limited=True)
+            with pytest.raises(MetadataTimeout, match="etcd has no space left"):  # at once
+                await declare(first, "later", limited=True)
+            await until(lambda: second.standstill)  # where nobody has asked for anything
+            assert first.standstill is not None
+            assert "database space exceeded" in first.standstill
+            await make_room(asking)
+            await until(lambda: "late" in second.topology.vhosts["/"].declared)
+            await until(lambda: first.standstill is None and second.standstill is None)
+            await declare(first, "again", limited=True)
+        finally:
+            await asking.close()
+            await stopped(second)
+            await stopped(first)
+
+
+class Cluster:
+    """Two nodes, and an etcd whose data is replaced.
+
+    Attributes:
+        nodes: they run.
+        copies: what etcd had before and after the last queue was declared.
+    """
+
+    def __init__(self, directory: Path, member: EtcdMember, stack: ExitStack) -> None:
+        self.directory = directory
+        self.member = member
+        self._stack = stack
+        self.nodes = [stack.enter_context(self.node(number)) for number in (1, 2)]
+        self.copies = {"empty": directory / "none", "older": directory / "older", "newer": directory / "newer"}
+        self.declare(self.nodes[0], "q1")
+        self.copy("older")
+        self.declare(self.nodes[1], "q2")
+        self.copy("newer")
+
+    def node(self, number: int, *further: str) -> JumpMQ:
+        options = ("--cluster", "test", "--etcd", self.member.url, *further)
+        return JumpMQ(self.directory / f"node-{number}", f"n{number}@localhost", options)
+
+    def declare(self, node: JumpMQ, queue: str) -> None:
+        with pika.BlockingConnection(pika.ConnectionParameters(port=node.port)) as connection:
+            connection.channel().queue_declare(queue, durable=True)
+
+    def copy(self, name: str) -> None:
+        """Keep what etcd has."""
+        self.member.kill()
+        shutil.copytree(self.directory / "etcd-0", self.copies[name])
+        self._start()
+
+    def restore(self, name: str) -> None:
+        """Have etcd be what was kept."""
+        self.member.kill()
+        shutil.rmtree(self.directory / "etcd-0")
+        if self.copies[name].exists():
+            shutil.copytree(self.copies[name], self.directory / "etcd-0")
+        self._start()
+
+    def _start(self) -> None:
+        self.member.start()
+        soon(lambda: self.member.is_healthy)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with etcd(tmp_path) as (member,), ExitStack() as stack:
+        yield Cluster(tmp_path, member, stack)
+
+
+def api_of(node: JumpMQ) -> API:
+    return API(f"http://guest:guest@127.0.0.1:{node.http_port}")
+
+
+def passes(node: JumpMQ, check: str) -> bool:
+    return api_of(node).request("GET", *check.split("/")).status_code == 200
+
+
+@in_loop
+async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.2)
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        asking, keys = Etcd([members[0].url]), Keys("test")
+        failures: list[str] = []
+        try:
+            assert first._member is not None
+            first._member._on_failure = failures.append
+            entry = keys.entry(first._member.log.entry + 1)
+            await asking.transaction([], [put(keys.id, "other"), put(entry, "another cluster's")])
+            await until(lambda: first.standstill)
+            assert first.standstill == "etcd has lost cluster 'test', and has another one of that name"
+            with pytest.raises(MetadataTimeout, match="has lost its data"):
+                await declare(first, "late", limited=True)
+            await asking.transaction([], [put(keys.id, first._member.me.id), delete(entry)])
+            await until(lambda: first.standstill is None)
+            await declare(first, "again", limited=True)
+            assert not failures
+        finally:
+            await asking.close()
+            await stopped(first)
+
+
+@pytest.mark.parametrize("state", [pytest.param("empty", marks=pytest.mark.slow), "older"])
+def test_an_etcd_that_comes_back_without_what_nodes_have_is_told_of_by_all(cluster: Cluster, state: str) -> None:
+    lacks = "etcd lacks cluster 'test'" if state == "empty" else "etcd lacks entry"
+    cluster.restore(state)
+    for node in cluster.nodes:
+        soon(lambda node=node: not passes(node, "health/checks/definitions"))  # type: ignore[misc]
+        api = api_of(node)
+        assert lacks in api.request("GET", "health", "checks", "definitions").json()["reason"]
+        assert not passes(node, "health/checks/alarms")
+        assert not passes(node, "healthchecks/node")
+        assert passes(node, "health/checks/local-alarms")
+        (told,) = [one for one in api.get("warnings") if one["kind"] == "definitions-stand-still"]
+        assert lacks in told["text"]
+        assert "\njumpmq_definitions_stand_still 1.0" in api.session.get(f"{api.address}/metrics").text
+        assert f"definitions cannot be changed: {lacks}" in node.log.read_text()
+        refused = api.request("PUT", "queues", "/", "q3", json={"durable": True})
+        assert refused.status_code == 503
+        assert "etcd was set back to an older state, or has lost its data" in refused.text
+        with pika.BlockingConnection(pika.ConnectionParameters(port=node.port)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            for queue in ("q1", "q2"):
+                channel.basic_publish("", queue, b"", PERSISTENT, mandatory=True)
+            with pytest.raises(pika.exceptions.AMQPError, match="has lost its data"):
+                channel.queue_declare("q4", durable=True)
+    stranger = cluster.node(3)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(stranger.start)
+        try:
+            soon(lambda: stranger.log.exists() and "the start waits for etcd: etcd lacks" in stranger.log.read_text())
+            cluster.restore("newer")
+            for node in cluster.nodes:
+                soon(lambda node=node: passes(node, "health/checks/definitions"))  # type: ignore[misc]
+                cluster.declare(node, f"again-{node.node}")
+            starting.result(60)
+            held = {one["name"]: one["messages"] for one in api_of(stranger).get("queues")}
+            assert held == {"q1": 2, "q2": 2, "again-n1@localhost": 0, "again-n2@localhost": 0}
+        finally:
+            stranger.close()
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_while_etcd_lacks_something_waits_and_its_node_serves(cluster: Cluster) -> None:
+    with cluster.node(3, "--workers", "2") as node:
+        cluster.declare(node, "q3")
+        cluster.copies["newest"] = cluster.directory / "newest"
+        cluster.copy("newest")
+        cluster.restore("empty")
+        soon(lambda: not passes(node, "health/checks/definitions"))
+        os.kill(children(node.pid)[1], signal.SIGKILL)
+        soon(lambda: "the start waits for etcd: etcd lacks cluster 'test'" in node.log.read_text())
+        assert passes(node, "health/checks/virtual-hosts")
+        cluster.restore("newest")
+        soon(lambda: passes(node, "health/checks/alarms"))  # both workers answer
+        cluster.declare(node, "q4")
