@@ -59,6 +59,11 @@ def messages_of_rows(
 def decode_properties(
     offsets: Any, octets: Any, first: int, count: int, wanted: int
 ) -> tuple[bytes | None, list[tuple[bytes | None, ...] | None]]: ...
+def encode_properties(
+    rows: int,
+    headers: tuple[Any, Any, int, tuple[Any, Any, Any], tuple[Any, Any, Any]] | None,
+    columns: list[tuple[Any, ...] | None],
+) -> tuple[bytes | None, bytes, bytes]: ...
 def encode_deliveries(
     messages: list[Message],
     channel: int,

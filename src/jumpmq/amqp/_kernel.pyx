@@ -703,6 +703,136 @@ def decode_properties(offsets, octets, Py_ssize_t first, Py_ssize_t count, int w
     return packed(readable) if unreadable else None, columns
 
 
+# --- encoding ---
+
+
+cdef struct Numbers:
+    const int64_t* values
+    const uint8_t* valid
+
+
+cdef Numbers numbers_of(column, Py_ssize_t rows) except *:
+    """An Arrow column of 64-bit integers that may be null, as its two buffers, which the caller holds."""
+    cdef Numbers numbers
+    cdef const uint8_t[::1] view
+    validity, octets = column
+    if len(octets) < 8 * rows or (validity is not None and 8 * len(validity) < rows):
+        raise ValueError("an Arrow column with too few rows")
+    numbers.values = NULL
+    if rows:
+        view = octets
+        numbers.values = <const int64_t*>&view[0]
+    numbers.valid = NULL
+    if validity is not None:
+        view = validity
+        numbers.valid = &view[0]
+    return numbers
+
+
+cdef int add_short_string(Grown out, const uint8_t* at, Py_ssize_t size) except -1:
+    if size > 255:
+        raise ValueError("a short string of more than 255 octets")
+    write_short_string(<uint8_t*>out.more(1 + size), <const char*>at, size)
+    return 0
+
+
+cdef int add_table(Grown out, Cells* names, Cells* values, Py_ssize_t first, Py_ssize_t end) except -1:
+    """Entries of a map as a field table: text, or nothing where the value is null."""
+    cdef Py_ssize_t start, entry, size
+    cdef const uint8_t* at = NULL
+    cdef uint8_t* to
+    out.more(4)
+    start = out.size
+    for entry in range(first, end):
+        size = cell(names, entry, &at)
+        if size < 0:
+            raise ValueError("a header without a name")
+        add_short_string(out, at, size)
+        size = cell(values, entry, &at)
+        if size < 0:
+            out.more(1)[0] = c"V"
+            continue
+        to = <uint8_t*>out.more(5 + size)
+        to[0] = c"S"
+        write_octets(write_long(to + 1, size), <const char*>at, size)
+    write_long(<uint8_t*>out.start + start - 4, out.size - start)
+    return 0
+
+
+def encode_properties(Py_ssize_t rows, headers, list columns):
+    cdef Cells texts[14]
+    cdef Numbers numbers[14]
+    cdef Cells names, values
+    cdef Grown out = Grown(), present = Grown(), ends = Grown()
+    cdef const int32_t* entries = NULL
+    cdef const uint8_t* has_headers = NULL
+    cdef const uint8_t[::1] view
+    cdef const uint8_t* at = NULL
+    cdef int kinds[14]
+    cdef int place, flags
+    cdef Py_ssize_t row, size, start, absent = 0, entries_there = 0
+    cdef int64_t number
+    if rows < 0 or len(columns) != 14:
+        raise ValueError("fourteen columns of some rows")
+    for place in range(14):
+        kinds[place] = 0 if columns[place] is None else len(columns[place])
+        if kinds[place] == 3:
+            texts[place] = cells_of(columns[place], rows)
+        elif kinds[place] == 2:
+            numbers[place] = numbers_of(columns[place], rows)
+    if headers is not None:
+        validity, offsets, entries_there, name_column, value_column = headers
+        if len(offsets) < 4 * (rows + 1) or (validity is not None and 8 * len(validity) < rows):
+            raise ValueError("an Arrow column with too few rows")
+        view = offsets
+        entries = <const int32_t*>&view[0]
+        if validity is not None:
+            view = validity
+            has_headers = &view[0]
+        names, values = cells_of(name_column, entries_there), cells_of(value_column, entries_there)
+    (<int32_t*>ends.more(4))[0] = 0
+    for row in range(rows):
+        start, flags = out.size, 0
+        out.more(2)
+        for place in range(14):
+            if place == HEADERS:
+                if entries == NULL or (has_headers != NULL and not has_headers[row >> 3] >> (row & 7) & 1):
+                    continue
+                if not 0 <= entries[row] <= entries[row + 1] <= entries_there:
+                    raise ValueError("an offset of the Arrow column points outside its entries")
+                if entries[row] == entries[row + 1]:
+                    continue
+                add_table(out, &names, &values, entries[row], entries[row + 1])
+            elif kinds[place] == 3:
+                size = cell(&texts[place], row, &at)
+                if size < 0:
+                    continue
+                add_short_string(out, at, size)
+            elif kinds[place] == 2:
+                if numbers[place].valid != NULL and not numbers[place].valid[row >> 3] >> (row & 7) & 1:
+                    continue
+                number = numbers[place].values[row]
+                if number < 0 or (place != TIMESTAMP and number > 255):
+                    raise ValueError("a number that the property has no room for")
+                if place == TIMESTAMP:
+                    write_longlong(<uint8_t*>out.more(8), number)
+                else:
+                    out.more(1)[0] = <char>number
+            else:
+                continue
+            flags |= 0x8000 >> place
+        if flags:
+            out.start[start], out.start[start + 1] = <char>(flags >> 8), <char>(flags & 0xFF)
+        else:
+            out.size = start
+            absent += 1
+        present.more(1)[0] = flags != 0
+        if out.size > 0x7FFFFFFF:
+            raise OverflowError("a column of more than 2 GB")
+        (<int32_t*>ends.more(4))[0] = <int32_t>out.size
+    return packed(present) if absent else None, ends.taken(), out.taken() if out.size else b""
+
+
 # --- reading ---
 
 

@@ -9,6 +9,7 @@ once, so that all else in the broker costs once a run, not once a message.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import fields
@@ -17,6 +18,7 @@ from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MalformedFrame
 from jumpmq.amqp.events import Ack, Publish, RawFrame
+from jumpmq.amqp.fields import Field
 from jumpmq.amqp.frames import (
     FRAME_BODY,
     FRAME_END,
@@ -518,6 +520,63 @@ class Body:
         if self.missing:
             raise ValueError("octets are missing")
         return bytes(self._octets)
+
+
+def encode_properties(
+    rows: int, headers: tuple[Any, Any, int, Cells, Cells] | None, columns: list[tuple[Any, ...] | None]
+) -> tuple[bytes | None, bytes, bytes]:
+    """The octets of properties, from Arrow columns: the buffers of a binary column, null where a row says nothing.
+
+    Args:
+        headers: a column of maps from text to text: its validity bitmap (None where no value is null) and offsets, how
+            many entries there are, their names and their values; an empty map says nothing, and a value that is null
+            is a header of type V.
+        columns: of each of the fourteen properties the buffers of text (:data:`Cells`) or of 64-bit integers (validity
+            bitmap and values); None for those that no row has.
+
+    Raises:
+        ValueError: a value that there is no room for, or a column has fewer rows.
+    """
+    names = [field.name for field in fields(Properties)]
+    found: list[bytes | None] = []
+    for row in range(rows):
+        values = [None if one is None else _value(one, row) for one in columns]
+        made = Properties(**dict(zip(names, values, strict=True)))
+        if headers is not None:
+            made.headers = _entries(headers, row)
+        try:
+            found.append(None if made == Properties() else made.encode())
+        except (OverflowError, struct.error):
+            raise ValueError("a number that the property has no room for") from None
+    octets = [one or b"" for one in found]
+    return _bitmap([one is not None for one in found]), _offsets(map(len, octets)), b"".join(octets)
+
+
+def _value(column: tuple[Any, ...], row: int) -> Any:
+    if len(column) == 3:
+        octets = _cell(column, row)
+        return None if octets is None else octets.decode("utf-8", "surrogateescape")
+    validity, numbers = column
+    if len(numbers) < 8 * (row + 1):
+        raise ValueError("an Arrow column with too few rows")
+    if validity is not None and not memoryview(validity)[row // 8] >> row % 8 & 1:
+        return None
+    return int.from_bytes(memoryview(numbers)[8 * row : 8 * row + 8], "little", signed=True)
+
+
+def _entries(headers: tuple[Any, Any, int, Cells, Cells], row: int) -> list[Field] | None:
+    validity, offsets, _, names, values = headers
+    if validity is not None and not memoryview(validity)[row // 8] >> row % 8 & 1:
+        return None
+    first, end = array("i", bytes(memoryview(offsets)[4 * row : 4 * row + 8]))
+    found = []
+    for entry in range(first, end):
+        name, value = _cell(names, entry), _cell(values, entry)
+        if name is None:
+            raise ValueError("a header without a name")
+        text = name.decode("utf-8", "surrogateescape")
+        found.append(Field(text, "V", None) if value is None else Field(text, "S", value))
+    return found or None
 
 
 def encode_deliveries(

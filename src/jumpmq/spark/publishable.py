@@ -14,6 +14,7 @@ from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
 from jumpmq.spark.decoding import decoded
+from jumpmq.spark.encoding import encoded
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.schema import OF_PROPERTIES, PROPERTIES
 
@@ -138,7 +139,7 @@ def _properties(batch: pa.RecordBatch) -> pa.BinaryArray | None:
     """
     names = [name for name in ("headers", "properties", *PROPERTIES.names) if name in batch.schema.names]
     if "amqp_properties" not in batch.schema.names:
-        return pa.array([_encoded(row) for row in batch.select(names).to_pylist()], pa.binary()) if names else None
+        return _encoded_rows(batch.select(names)) if names else None
     octets = batch.column("amqp_properties").cast(pa.binary())
     shown = decoded(octets, batch.schema)
     single = [name for name in names if name not in shown and batch.column(name).null_count < len(batch)]
@@ -147,6 +148,11 @@ def _properties(batch: pa.RecordBatch) -> pa.BinaryArray | None:
     rows, before = batch.select(names).to_pylist(), pa.record_batch(shown).to_pylist() if shown else [{}] * len(batch)
     found = [_changed(*each) for each in zip(octets.to_pylist(), before, rows, strict=True)]
     return pa.array(found, pa.binary())
+
+
+def _encoded_rows(columns: pa.RecordBatch) -> pa.BinaryArray:
+    found = encoded(columns)
+    return pa.array([_encoded(row) for row in columns.to_pylist()], pa.binary()) if found is None else found
 
 
 def _changed(octets: bytes | None, before: dict[str, Any], row: dict[str, Any]) -> bytes | None:
