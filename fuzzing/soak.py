@@ -2,12 +2,16 @@
 
     python -m fuzzing.soak --seconds 600
     python -m fuzzing.soak --seconds 600 --workers 2
+    python -m fuzzing.soak --connections 100000
 
 The broker is a process of its own, or several, with a data directory. Clients, each a process, share a few queues of
 every kind: they declare, bind, publish, get, consume, purge, delete, in transactions and with confirms, and every now
 and then one is killed. Meanwhile a bystander publishes a persistent message every 10 ms and waits for its confirm. What
 is found: a confirm that does not come, a client that is answered with an error that it did not earn, an error in the
 log, a broker that ended. The exit status is 1 then.
+
+With `--connections` so many connections with TLS come and go instead, of clients, HTTPS and strangers at a node's link
+port; the broker's memory must not be more than 10 MB above where it was after a twentieth as many.
 """
 
 from __future__ import annotations
@@ -26,7 +30,10 @@ import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker, NackError, UnroutableError
 
 from fuzzing.ports import COMPLAINT
+from fuzzing.tls_memory import KINDS as KINDS_OF_CONNECTIONS
+from fuzzing.tls_memory import LINKS, growth
 from jumpmq.testing import JumpMQ
+from jumpmq.testing.etcd import is_installed
 
 CLIENTS = 4
 INTERVAL = 0.01
@@ -34,6 +41,9 @@ INTERVAL = 0.01
 
 PATIENCE = 60.0
 """Seconds after which a confirm does not come any more."""
+
+GROWTH = 10_000_000
+"""Octets that connections may leave."""
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
@@ -269,12 +279,24 @@ def soak(seconds: float, seed: int, workers: int = 1) -> Run:
         return run
 
 
+def connect(count: int, workers: int) -> int:
+    """Have so many connections come and go, and measure what they leave; returns the exit status."""
+    links = is_installed() and workers == 1
+    each = count // len(KINDS_OF_CONNECTIONS | (LINKS if links else {}))
+    grown = growth(each // 20, each, ("--workers", str(workers)), links)
+    print(f"{count} connections left {grown / 1e6:.1f} MB")
+    return 1 if grown > GROWTH else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Use a broker in every way at once.")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--workers", type=int, default=1, help="processes of the broker")
+    parser.add_argument("--connections", type=int, default=0, help="with TLS, to come and go")
     arguments = parser.parse_args()
+    if arguments.connections:
+        return connect(arguments.connections, arguments.workers)
     run = soak(arguments.seconds, arguments.seed, arguments.workers)
     print(
         f"{run.confirmed} confirms, the slowest after {run.slowest:.2f} s; {run.killed} clients killed "

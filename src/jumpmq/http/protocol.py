@@ -8,6 +8,8 @@ from collections import Counter
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from jumpmq.broker.connection.closed import CLOSED
+
 REQUEST_TIMEOUT = 20.0
 """Seconds from the opening of a connection, and from the first octet of each further request, to its head's end."""
 
@@ -92,6 +94,8 @@ class BoundedProtocol(H11Protocol):
             self._look_timer.cancel()
             self._look_timer = None
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn leaves the timer, which keeps the connection, after a reset
+        self.transport = CLOSED
 
     def _watch(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:

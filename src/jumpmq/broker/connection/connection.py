@@ -27,6 +27,7 @@ from jumpmq.amqp.protocol import (
     State,
 )
 from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.broker.connection.dispatching import Dispatcher
 from jumpmq.broker.connection.handed import Handed
 from jumpmq.broker.connection.handshake import Handshake
@@ -128,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._origin = origin
         self._handed = handed  # what is known of it
         self.tls: Encryption | None = None
-        self.handshake = Handshake(self, services)
+        self.handshake: Handshake
         self.opened = False
         self._gone = False  # whether its end has come, and its exclusive queues go
         self._answers_close = False  # whether the client waits for close-ok until they are gone
@@ -139,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport  # the socket, as the event loop has it
         self._socket = -1  # its descriptor where octets may be read and written at once: not with TLS
         self.reading = Reading()
-        self._dispatcher = Dispatcher(self, services)
+        self._dispatcher: Dispatcher
         self.charges = Charges(services.memory)
         self.writing = Writing(self.protocol, self.charges, services.busy_polling)
         self.write = self.writing.write  # as each answer asks for it
@@ -152,6 +153,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        # Both refer to the connection. They are not made before its TLS is: connection_lost, which cuts these cycles,
+        # is called only after connection_made.
+        self.handshake, self._dispatcher = Handshake(self, self._services), Dispatcher(self, self._services)
         self.reading.start(self._transport)
         if self._transport.get_extra_info("ssl_object") is None:
             self._socket = self._transport.get_extra_info("socket").fileno()
@@ -278,6 +282,9 @@ class Connection(asyncio.BufferedProtocol):
         self.charges.release()
         self.closed.set()
         self._services.connections.discard(self)
+        self._transport = CLOSED
+        self.reading.end()
+        self.writing.end()
 
     def pause_writing(self) -> None:
         self.congested = True

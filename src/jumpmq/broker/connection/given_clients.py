@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -25,7 +24,6 @@ class GivenClients(Listener):
     given_addresses: list[str] = field(default_factory=list)
     ask: Callable[[bool], None] = lambda listening: None
     _listening: bool = field(default=False, init=False)
-    _context: ssl.SSLContext | None = field(default=None, init=False)
     _joining: set[asyncio.Task[object]] = field(default_factory=set, init=False)
 
     async def start(self) -> None:

@@ -12,13 +12,14 @@ import errno
 import logging
 import resource
 import socket
+import ssl
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jumpmq.broker.errors import BrokerError
-from jumpmq.broker.security.certificates import CertificateError, ServerTLS
+from jumpmq.broker.security.certificates import CertificateError, ServerTLS, keeps_many_sessions
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ class Listener:
     _sockets: list[socket.socket] = field(default_factory=list, init=False)
     _servers: list[asyncio.Server] = field(default_factory=list, init=False)
     _versions: Any = field(default=None, init=False)
+    _context: ssl.SSLContext | None = field(default=None, init=False)
 
     async def start(self) -> None:
         """Listen.
@@ -146,6 +148,11 @@ class Listener:
         return self.tls is not None and self.tls.versions() != self._versions
 
     @property
+    def keeps_many_sessions(self) -> bool:
+        """Whether it is to be renewed because of the memory that sessions of TLS take."""
+        return self._context is not None and keeps_many_sessions(self._context)
+
+    @property
     def is_suspended(self) -> bool:
         """Whether it does not listen, until :meth:`start`."""
         return not self._sockets
@@ -169,7 +176,9 @@ class Listener:
         encryption: dict[str, Any] = {}
         if self.tls is not None:
             self._versions = self.tls.versions()
-            encryption = {"ssl": self.tls.context(), "ssl_handshake_timeout": TLS_TIMEOUT}
+            context = self.tls.context()
+            encryption = {"ssl": context, "ssl_handshake_timeout": TLS_TIMEOUT}
+            self._context = context if self.elsewhere is None else None
         if self.elsewhere is not None:
             await self.elsewhere.listen(self._sockets)
             return
@@ -208,6 +217,10 @@ class CertificateWatch:
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
             await self._renew([listener for listener in self._listeners if listener.is_outdated])
+            for listener in self._listeners:
+                if listener.keeps_many_sessions:
+                    with contextlib.suppress(CertificateError, OSError):  # reported when the files changed
+                        await listener.reload()
 
     async def _renew(self, listeners: Collection[Listener]) -> None:
         for listener in listeners:

@@ -4,6 +4,8 @@ import asyncio
 import time
 from enum import IntEnum
 
+from jumpmq.broker.connection.closed import CLOSED
+
 
 class Wait(IntEnum):
     """Why a client is not read: bits, several of which may be set. (Enumerated flags take a microsecond a test.)"""
@@ -45,6 +47,10 @@ class Reading:
     def start(self, transport: asyncio.Transport) -> None:
         """The socket is there, and read."""
         self._transport = transport
+
+    def end(self) -> None:
+        """Release the socket, which is closed."""
+        self._transport = CLOSED
 
     def pause(self, reason: int) -> None:
         """Read no more until the reason is gone."""

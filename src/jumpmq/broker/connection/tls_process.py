@@ -26,7 +26,7 @@ import uvloop
 
 from jumpmq.broker.connection.listeners import TLS_TIMEOUT
 from jumpmq.broker.connection.origin import Origin
-from jumpmq.broker.security.certificates import CertificateError, ServerTLS
+from jumpmq.broker.security.certificates import CertificateError, ServerTLS, keeps_many_sessions
 
 CLIENT, ENDED, RELOAD = b"c", b"e", b"r"
 AT_ONCE = 64
@@ -162,7 +162,7 @@ class Process:
         if not octets:
             asyncio.get_running_loop().remove_reader(self._broker.fileno())
             self._gone.set()
-        if RELOAD in octets:
+        if RELOAD in octets or keeps_many_sessions(self._context):
             with suppress(CertificateError):  # the broker has said so, and those before stay in use
                 self._context = self._tls.context()
         self._clients += len(descriptors)

@@ -6,6 +6,7 @@ import time
 
 from jumpmq.amqp.protocol import ServerProtocol
 from jumpmq.broker.connection.busy_polling import SOON, BusyPolling
+from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.broker.memory.charges import Charges
 
 WRITE_AT = 256 << 10
@@ -58,6 +59,11 @@ class Writing:
         self._transport = transport
         self._socket = descriptor
         transport.set_write_buffer_limits(high=CONGESTED_AT, low=CONGESTED_AT // 4)
+
+    def end(self) -> None:
+        """Release the socket, which is closed."""
+        self._transport = CLOSED
+        self._socket = -1
 
     @property
     def unsent(self) -> int:

@@ -26,6 +26,9 @@ SHORT_NAMES = {
 }
 """How RFC 4514 abbreviates a name's attributes."""
 
+MOST_SESSIONS = 1000
+"""Sessions of TLS 1.2 that a context may keep before it is replaced."""
+
 SPECIAL = ',+"\\<>;'
 
 
@@ -76,6 +79,15 @@ class ServerTLS:
     def versions(self) -> tuple[tuple[int, int], ...]:
         """What tells whether a file was changed: inode and time of change of each, zeros for what is not there."""
         return tuple(_version(path) for path in (self.certificate, self.key, self.ca) if path is not None)
+
+
+def keeps_many_sessions(context: ssl.SSLContext) -> bool:
+    """Whether a context is to be replaced because of the sessions that it keeps.
+
+    OpenSSL keeps up to 20,480 sessions of clients that use TLS 1.2 without tickets, for five minutes or longer; each
+    takes 1.5 KB, and more with a client certificate. Python cannot limit them.
+    """
+    return context.session_stats()["number"] > MOST_SESSIONS
 
 
 def _version(path: Path) -> tuple[int, int]:

@@ -1,0 +1,36 @@
+"""Stands for the transport of a connection that is closed.
+
+uvloop keeps the receiving methods of a protocol with buffers as long as there is its transport for TLS. A protocol that
+keeps that transport is then part of a reference cycle, with a buffer of 256 KB and OpenSSL's state of the connection,
+and collections of garbage are rare in a serving broker. A protocol therefore replaces its transport by this one in
+``connection_lost``.
+"""
+
+import asyncio
+from typing import Any
+
+
+class ClosedTransport(asyncio.Transport):
+    """Accepts every call and does nothing: nothing is read or written any more."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def write(self, data: Any) -> None: ...
+
+    def writelines(self, list_of_data: Any) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+CLOSED = ClosedTransport()
+"""For all connections, as it has no state."""

@@ -1,0 +1,73 @@
+"""What closed connections leave in memory: nothing, and without a collection of garbage."""
+
+import gc
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import requests
+from fuzzing.tls_memory import KINDS, Clients, growth
+from tests.waiting import until
+
+import jumpmq
+from jumpmq import RunningBroker
+from jumpmq.broker.connection import listeners
+from jumpmq.broker.security import certificates
+
+COUNT = 20
+
+OBJECTS = "Connection", "BoundedProtocol", "SSLProtocol", "RequestResponseCycle"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with jumpmq.running(tls=True) as running:
+        requests.get(f"{running.http_url}/", timeout=60)  # the management port is loaded
+        yield running
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def kept() -> Counter[str]:
+    """Names of the types of connections' objects in memory, those of uvloop included, with how many there are."""
+    found = Counter(type(one).__name__ for one in gc.get_objects())
+    return Counter({name: found[name] for name in OBJECTS if found[name]})
+
+
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_closed_connection_is_released(broker: RunningBroker, kind: str) -> None:
+    clients = Clients(broker.tls_port, broker.https_port, ssl.create_default_context(cafile=broker.tls_ca))
+    clients.come_and_go(kind, COUNT)
+    until(lambda: not kept())
+
+
+def test_few_sessions_of_tls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenSSL keeps those of clients that use TLS 1.2 without tickets and close it in order."""
+    monkeypatch.setattr(certificates, "MOST_SESSIONS", 10)
+    monkeypatch.setattr(listeners, "WATCH_INTERVAL", 0.1)
+    with jumpmq.running(tls=True) as broker:
+        context = ssl.create_default_context(cafile=broker.tls_ca)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_TICKET
+        clients = Clients(broker.tls_port, broker.https_port, context)
+        clients.come_and_go("silent, TLS closed", 2 * COUNT)
+        until(lambda: sum(one.session_stats()["number"] for one in ssl_contexts()) <= 10)
+        clients.come_and_go("logged in", 1)
+
+
+def ssl_contexts() -> list[ssl.SSLContext]:
+    """Those of this process."""
+    return [one for one in gc.get_objects() if isinstance(one, ssl.SSLContext)]
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_connections() -> None:
+    assert growth(20, 100) < 8_000_000
