@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import ssl
@@ -24,7 +25,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.transport import link as link_module
 from jumpmq.nodes.transport import tls as tls_module
 from jumpmq.nodes.transport.directory import Address, FixedDirectory
-from jumpmq.nodes.transport.link import HEADER, HELLO, KEPT, PROOF, ROOM
+from jumpmq.nodes.transport.link import HEADER, HELLO, KEPT, PROOF, ROOM, Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
 from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
@@ -384,3 +385,33 @@ async def test_nodes_share_their_definitions_over_tls(tmp_path: Path) -> None:
         for broker, node in zip(brokers, ("one", "two", "three"), strict=True):
             host = broker.topology.vhosts["/"]
             assert broker.topology.sharding.local_shard(host, "s") == f"sharding: s - {node}@host - 0"
+
+
+@pytest.mark.parametrize("way", ["stranger", "call"])
+def test_a_closed_connection_is_released(way: str) -> None:
+    """Without a collection of garbage."""
+
+    async def test() -> None:
+        known = directory()
+        async with ends((1, known), (2, known)) as (one, two):
+            one.on_call = asyncio.Protocol
+            await until(lambda: one.homes == [2] and two.homes == [1])
+            links = living(Link)
+            for _ in range(10):
+                reader, writer = await (two.call(1) if way == "call" else dial(known.addresses[1]))
+                writer.close()
+                del reader, writer
+            await until(lambda: living(Link) == links)
+
+    gc.collect()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(test())
+    finally:
+        gc.enable()
+
+
+def living(kind: type) -> int:
+    """How many objects of a type are in memory."""
+    return sum(type(one) is kind for one in gc.get_objects())

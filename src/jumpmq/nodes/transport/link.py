@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import cast
 
 from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.nodes.transport.handshake import CALL, Handshake, Peer, Refused
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,8 @@ class Link(asyncio.BufferedProtocol):
         self._on_call = on_call  # takes over where this is a call
         self._call: asyncio.Protocol | None = None  # has taken over
         self._transport: asyncio.Transport  # the socket, as the event loop has it
-        self._buffer = bytearray(ROOM)  # what is read: records, the last one perhaps in part
+        # What is read: records, the last one perhaps in part. Strangers get room for a hello only.
+        self._buffer = bytearray(HEADER.size + LONGEST_HELLO)
         self._begin = self._end = 0  # where they begin and end in it
         self._unsent: list[bytes | memoryview] = []  # what leaves at the end of the turn
         self._parts: list[bytes] = []  # the last record of that, where it may get more parts
@@ -262,7 +264,7 @@ class Link(asyncio.BufferedProtocol):
         """
         begin, end, size = self._begin, self._end, len(self._buffer)
         begun = end - begin
-        if needed > size or (size > KEPT and needed <= ROOM):
+        if needed > size or (size > KEPT and needed <= ROOM) or (self.up and size < ROOM):
             buffer = bytearray(max(needed, min(2 * needed, KEPT), ROOM))
             buffer[:begun] = memoryview(self._buffer)[begin:end]
             self._buffer = buffer
@@ -312,8 +314,9 @@ class Link(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._call = self._on_call()
-        self._transport.set_protocol(self._call)
-        self._call.connection_made(self._transport)
+        transport, self._transport = self._transport, CLOSED
+        transport.set_protocol(self._call)
+        self._call.connection_made(transport)
         self.decided.set()
 
     def _write_at_once(self, kind: int, payload: bytes) -> None:
@@ -348,3 +351,4 @@ class Link(asyncio.BufferedProtocol):
             self.up = False
             with self._turns.turn():
                 self._on_down(self)
+        self._transport = CLOSED
