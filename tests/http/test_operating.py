@@ -124,6 +124,45 @@ def test_what_if_foretells_what_moves_and_changes_nothing(api, channel, ring):
     assert refused.status_code == 400 and "not bound" in refused.json()["reason"]
 
 
+def test_changes_of_a_ring_are_made_as_they_were_foretold_or_not_at_all(api, channel, ring):
+    channel.queue_declare("q4", durable=True)
+    place = ("exchanges", "/", ring, "ring")
+    changes = [("q1", 0), ("q2", 3), ("q4", 2)]
+    body = {"changes": [{"destination": name, "weight": weight} for name, weight in changes]}
+    foretold = api.post(*place, "what-if", body=body)["weights"]["after"]
+    made = {one["destination"]: one["weight"] for one in api.post(*place, "changes", body=body)["destinations"]}
+    assert made == foretold == {"q2": 3, "q3": 1, "q4": 2}
+    before = api.get(*place)
+    assert api.post(*place, "changes", body={"changes": body["changes"][1:]})  # once more: nothing changes
+    assert api.get(*place) == before
+    for changes, said in (
+        ([("q3", 0), ("unknown", 1)], "no queue 'unknown' in vhost '/'"),
+        ([("q3", 0), ("q1", 0)], "destination 'q1' is not bound"),
+        ([("q3", 0), (f"exchange:{ring}x", 1)], f"no exchange '{ring}x'"),
+        ([("q3", 0), ("exchange:amq.topic", 10_001)], "changes[1]: 'weight'"),
+    ):
+        body = {"changes": [{"destination": name, "weight": weight} for name, weight in changes]}
+        refused = api.request("POST", *place, "changes", json=body)
+        assert refused.status_code in (400, 404) and said in refused.json()["reason"]
+        assert api.get(*place) == before
+
+
+def test_a_change_of_a_ring_that_is_refused_half_way_takes_back_what_was_made(api, channel):
+    channel.exchange_declare("limited", "x-consistent-hash", durable=True, arguments={"ordered-scaling": True})
+    for name in ("q1", "q2"):
+        channel.queue_declare(name, durable=True)
+        channel.queue_bind(name, "limited", "1")
+    channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})  # which cannot wait for keys
+    channel.queue_declare("q3", durable=True)
+    before = api.get("exchanges", "/", "limited", "ring")
+    body = {"changes": [{"destination": name, "weight": weight} for name, weight in [("q3", 1), ("log", 1), ("q1", 0)]]}
+    refused = api.request("POST", "exchanges", "/", "limited", "ring", "changes", json=body)
+    assert refused.status_code in (400, 406), refused.text
+    after = api.get("exchanges", "/", "limited", "ring")
+    assert after["destinations"] == before["destinations"]
+    assert {one["destination"] for one in api.get("exchanges", "/", "limited", "bindings", "source")} == {"q1", "q2"}
+
+
 def test_what_more_shards_would_move(api, channel):
     channel.exchange_declare("sharded", "x-consistent-hash", durable=True)
     api.request("PUT", "policies", "/", "shards", json={"pattern": "^sharded$", "definition": {"shards-per-node": 3}})

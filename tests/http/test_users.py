@@ -192,6 +192,7 @@ def test_a_password_is_changed_while_what_ifs_take_all_other_threads(api, monkey
 
     monkeypatch.setattr("jumpmq.topology.what_if.ring_outcomes", endless)
     channel.exchange_declare("asked", "x-consistent-hash")
+    channel.queue_declare("q")
     threads = min(32, (os.cpu_count() or 1) + 4)  # of asyncio's own pool
     with ThreadPoolExecutor(2 * threads) as asking:
         change = {"changes": [{"destination": "q", "weight": 1}]}

@@ -96,7 +96,7 @@ def test_a_ring_is_changed_after_a_look_at_what_moves(api, channel, site):
     channel.queue_declare("four", durable=True)
     site.go("what-if", "/", "ring")
     site.press("Unbind", site.row("one"))
-    site.see("the least possible").see("shift, as RabbitMQ")
+    site.see("the least possible").see("RabbitMQ's method")
     assert api.get("exchanges", "/", "ring", "ring")["buckets"] == 3
     site.fill(destination="four", weight="2").press("Add")
     weight = site.page.get_by_label("Weight of three")
@@ -109,6 +109,26 @@ def test_a_ring_is_changed_after_a_look_at_what_moves(api, channel, site):
     site.picture("light-what-if-answered").confirm("Make these changes")
     found = api.get("exchanges", "/", "ring", "ring")["destinations"]
     assert {one["destination"]: one["weight"] for one in found} == {"two": 1, "three": 4, "four": 2}
+
+
+def test_a_ring_is_changed_as_a_whole_or_not_at_all(api, channel, site):
+    channel.exchange_declare("whole", "x-consistent-hash", durable=True)
+    for name in ("part-1", "part-2"):
+        channel.queue_declare(name, durable=True)
+        channel.queue_bind(name, "whole", "1")
+    ring = api.get("exchanges", "/", "whole", "ring")
+    site.go("what-if", "/", "whole").press("Unbind", site.row("part-1"))
+    site.see("the least possible").fill(destination="part-5", weight="1").press("Add")
+    site.see("no queue 'part-5' in vhost '/'")
+    assert site.page.get_by_role("button", name="Make these changes").count() == 0
+    channel.queue_declare("part-5", durable=True)
+    site.press("Add").see("Bind part-5")
+    channel.queue_delete("part-5")  # between preview and application
+    site.press("Make these changes")
+    dialog = site.page.get_by_role("dialog")
+    site.press("Make these changes", dialog)
+    dialog.get_by_text("no queue 'part-5'").wait_for()
+    assert api.get("exchanges", "/", "whole", "ring") == ring
 
 
 def test_more_shards_are_made_after_a_look_at_what_moves(api, channel, site):

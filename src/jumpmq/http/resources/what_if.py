@@ -15,7 +15,8 @@ from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.schema.shapes import NAME, OBJECTS, Shape, whole
+from jumpmq.http.resources.ring_changes import in_order, read_steps, require_destinations
+from jumpmq.http.schema.shapes import OBJECTS, Shape, whole
 from jumpmq.topology import Exchange
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.exchanges.modulus_hash import ModulusHashExchange
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from jumpmq.topology.what_if import Outcome, Step, Way
 
 SHAPE = Shape({"changes": OBJECTS, "shards": whole(MAX_SHARDS)})
-CHANGE = Shape({"destination": NAME, "weight": whole(10_000)}, required=("destination", "weight"))
 
-MAX_CHANGES = 100
 SHOWN_MOVES = 100
 MAX_DESTINATIONS = 20_000
 
@@ -38,14 +37,12 @@ async def what_if(request: Request) -> Response:
     The body is ``{"changes": [{"destination": NAME, "weight": N}, ...]}``: to bind, to weigh, or with weight 0 to
     unbind; or ``{"shards": N}``: as many shards a node. The answer has the ``weights`` before and after, ``least``,
     what any method must move, and by way of removing (``minimal``, ``shift``; ``modulus`` for ``x-modulus-hash``) what
-    is ``moved``, and from where to where.
+    is ``moved``, and from where to where. A destination that is not declared is a 404.
     """
     exchange = requested.exchange(request)
     body = await requested.shaped_body(request, SHAPE)
-    found = [CHANGE.read(one, f"changes[{place}]") for place, one in enumerate(body.get("changes", ()))]
-    if len(found) > MAX_CHANGES:
-        raise BadRequest(f"there are more than {MAX_CHANGES} changes")
-    steps = [(one["destination"], one["weight"]) for one in found]
+    steps = in_order(exchange, read_steps(body.get("changes", [])))
+    require_destinations(requested.virtual_host(request), [name for name, weight in steps if weight])
     if "shards" in body:
         steps += _shards(request, exchange, body["shards"])
     if not steps and "shards" not in body:

@@ -1,12 +1,14 @@
 // What a change of a ring would move, before it is made; then it can be.
 
-import { below, get, path, post, remove } from "../lib/api.js";
+import { below, get, path, post } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Bar, Confirm, Empty, Failure, Form, html, Page, Panel, Table, tell, useLast, useRef, useState } from "../lib/ui.js";
 import { RingList } from "./rings.js";
 
-const WAYS = { minimal: "minimal", shift: "shift, as RabbitMQ", modulus: "by the remainder" };
+/** Methods of removal, and what each does to keys when a queue is removed. */
+const WAYS = { minimal: "minimal", shift: "RabbitMQ's method", modulus: "hash mod N" };
+const MOVED = { minimal: "only the keys of the removed queue move", shift: "RabbitMQ's method: keys of other queues move, too", modulus: "hash mod N: most keys move" };
 
 export const WhatIf = () => html`<${Page} title="What if"><${RingList} columns=${[
   { label: "Exchange", sort: "name", class: "name", render: (one) => html`<a href=${link("what-if", one.vhost, one.name)}>${one.name}</a>` },
@@ -37,9 +39,7 @@ export function WhatIfOf({ vhost, name }) {
     }
   };
   const change = (destination, weight) => ask([...latest.current.filter((one) => one.destination !== destination), { destination, weight }]);
-  const make = async () => {
-    for (const one of changes) await carryOut(vhost, name, one, weights[one.destination]);
-  };
+  const make = () => post(below(url, "changes"), { changes });
   const made = () => {
     ask([]);
     again();
@@ -64,9 +64,9 @@ export function WhatIfOf({ vhost, name }) {
         ${answered.found ? html`<${Outcome} found=${answered.found} />` : !answered.error && html`<${Empty}>${answered.waiting ? "Routing a sample of keys ..." : "Unbind, bind or change a weight: here is then what share of the keys would move, and from where to where."}<//>`}
       <//>
     </div>
-    ${answered.found && html`<${Panel} title="Do it" note=${`the exchange removes ${WAYS[answered.found.removal]}`}>
+    ${answered.found && html`<${Panel} title="Apply" note=${MOVED[answered.found.removal]}>
       <ul class="steps">${changes.map((one) => html`<li>${described(one, weights[one.destination])}</li>`)}</ul>
-      <div class="buttons"><${Confirm} label="Make these changes" title="Change the ring?" text=${`${format.percent(answered.found.outcomes[answered.found.removal].moved)} of the keys move. Messages that are in queues stay where they are.`} submit=${make} done=${made} /></div>
+      <div class="buttons"><${Confirm} label="Make these changes" title="Change the ring?" text=${`${format.percent(answered.found.outcomes[answered.found.removal].moved)} of the keys move. Messages in queues stay where they are. All changes are made, or none.`} submit=${make} done=${made} /></div>
     <//>`}
   <//>`;
 }
@@ -85,15 +85,6 @@ function Weight({ of, weight, change, disabled }) {
 function described({ destination, weight }, before) {
   if (!weight) return `Unbind ${destination}.`;
   return before ? `Change the weight of ${destination} from ${before} to ${weight}.` : `Bind ${destination} with weight ${weight}.`;
-}
-
-/** The new binding comes before the old one goes, so that the destination never leaves the exchange for long. */
-async function carryOut(vhost, exchange, { destination, weight }, before) {
-  const isExchange = destination.startsWith("exchange:");
-  const between = ["bindings", vhost, "e", exchange, isExchange ? "e" : "q", destination.replace(/^(exchange|queue):/, "")];
-  const old = before ? await get(path(...between)) : [];
-  if (weight) await post(path(...between), { routing_key: String(weight) });
-  for (const binding of old) if (binding.routing_key !== String(weight)) await remove(path(...between, binding.properties_key));
 }
 
 export function Outcome({ found }) {
