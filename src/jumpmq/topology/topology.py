@@ -28,7 +28,7 @@ from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.fences import Fences
 from jumpmq.topology.holdings import Holdings
-from jumpmq.topology.log import ANYWHERE, CommonLog
+from jumpmq.topology.log import ANYWHERE, CommonLog, LocalLog
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.proposals import THE_BROKER, Asker, Later, Pending, Proposals
 from jumpmq.topology.sharding import Sharding
@@ -86,7 +86,7 @@ class Topology:
         counters: the next number of a queue, by home.
         revision: grows with each change: what was concluded from definitions holds as long as it is the same.
         listeners: called with each change that took effect, first the one that was proposed.
-        log: the log of changes that other processes share; None where this process is alone.
+        log: the order of changes: this process's own, or a log that other processes share.
         locator: where queues are that do not say it themselves, see :data:`LOCATORS`.
         leaving: called with a virtual host that is being deleted: it is found no more, and all in it is still there.
     """
@@ -129,11 +129,11 @@ class Topology:
         self.sharding = Sharding(self)
         self.revision = 0
         self.listeners: list[Listener] = []
-        self.log: CommonLog | None = None
         self.leaving: list[Callable[[VirtualHost], None]] = []
         self.counters: dict[int, int] = {}
         self.locator = CLIENT_LOCAL
         self._proposals = Proposals(self._take, later)  # the changes that wait
+        self.log: CommonLog = LocalLog(self.decide)
 
     @property
     def cluster_name(self) -> str:
@@ -190,10 +190,7 @@ class Topology:
         """
         pending = Pending(change, asker)
         pending.limited = limited
-        if self.log is None:
-            self._proposals.add(pending)
-        else:
-            self.log.propose(pending)
+        self.log.propose(pending)
         return pending
 
     def decide(self, pending: Pending) -> None:
@@ -226,9 +223,9 @@ class Topology:
 
     def _take(self, pending: Pending) -> Iterator[None]:
         """Judge a change, let it take effect, and tell of it."""
-        if self.log is not None:
+        if self.log.is_shared:
             self.refuse_own_end(pending.change)
-            pending.change = self.log.placed(pending.change)
+        pending.change = self.log.placed(pending.change)
         pending.number = self.deciding = pending.number or self.applied + 1
         try:
             self.check(pending.change)
@@ -236,8 +233,7 @@ class Topology:
         finally:
             self.applied = pending.number
             self.records.put_applied(self.applied)
-        if self.log is not None:
-            self.log.note(pending)
+        self.log.note(pending)
         self.revision += 1
         for number, effect in enumerate(effects):
             if number:
@@ -279,7 +275,7 @@ class Topology:
         if default and durable and not exclusive and not auto_delete and arguments.get("x-queue-type") is None:
             arguments = Arguments.shared([*arguments, Field("x-queue-type", "S", default)])
         if home is None:
-            is_free = self.log is not None and not exclusive
+            is_free = self.log.is_shared and not exclusive
             is_away = self.home in self.left or self._is_balanced(vhost, name, arguments)
             home = ANYWHERE if is_free and is_away else self.home
         return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, user=user, home=home)

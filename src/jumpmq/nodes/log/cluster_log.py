@@ -85,6 +85,8 @@ class ClusterLog:
         on_forgotten: called with a sentence when others have forgotten this node; nothing is applied any more.
     """
 
+    is_shared = True
+
     def __init__(
         self,
         topology: Deciding,

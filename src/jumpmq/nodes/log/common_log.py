@@ -150,6 +150,8 @@ class First:
         is_ready: whether a home whose link is up has its queues, so that others may be there.
     """
 
+    is_shared = True
+
     def __init__(
         self,
         topology: Deciding,
@@ -414,6 +416,8 @@ class Follower:
     Attributes:
         on_applied: called when an entry has been applied.
     """
+
+    is_shared = True
 
     def __init__(
         self,
