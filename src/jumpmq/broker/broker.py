@@ -32,6 +32,7 @@ from jumpmq.broker.connection.tls_processes import TLSProcesses
 from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.errors import BrokerError, NotCommitted
+from jumpmq.broker.figures.figures import Figures
 from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.memory import resources
 from jumpmq.broker.memory.alarms import Alarms
@@ -60,7 +61,6 @@ from jumpmq.topology import Topology, changes, records
 from jumpmq.topology.definitions import QueueDefinition
 
 if TYPE_CHECKING:
-    from jumpmq.nodes.management.merged import MergedFigures
     from jumpmq.nodes.membership.member import Member
     from jumpmq.nodes.messages.outbox import Outbox
     from jumpmq.nodes.other_homes import OtherHomes
@@ -152,8 +152,8 @@ class Broker:
         self.connections: set[Connection] = set()
         self.churn = Churn()
         self.home_figures = HomeFigures(self)
-        self.figures: HomeFigures | MergedFigures = self.home_figures
-        self.node_figures: HomeFigures | MergedFigures = self.home_figures
+        self.figures: Figures = self.home_figures
+        self.node_figures: Figures = self.home_figures
         self.spans: Spans | None = None
         self.boot = uuid.uuid4().hex
         self.other_homes: OtherHomes | None = None

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.http.plumbing.authentication import Authentication
 from jumpmq.http.plumbing.errors import ANSWERS, ambiguous_length
+from jumpmq.http.plumbing.forwarding import LOCAL, Forwarder
 from jumpmq.http.plumbing.origins import OwnNames, SameOrigin
 from jumpmq.http.plumbing.sessions import Sessions
 from jumpmq.http.resources import (
@@ -71,7 +72,6 @@ from jumpmq.http.site import cli, files, session
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
     from jumpmq.http.observed import Observed
-    from jumpmq.nodes.management.passing import Elsewhere
 
 
 API = (
@@ -121,16 +121,16 @@ def application(
     broker: Broker,
     observed: Observed,
     stop_broker: Callable[[], None] | None = None,
-    elsewhere: Elsewhere | None = None,
-    here: Elsewhere | None = None,
+    forwarder: Forwarder = LOCAL,
+    node_forwarder: Forwarder = LOCAL,
 ) -> ASGIApp:
     """The ASGI application of a broker.
 
     Args:
         observed: what is shown of the time before a request.
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
-        elsewhere: the other homes; None if this one is alone.
-        here: those of them that are of this node.
+        forwarder: forwards requests to the other homes of the broker.
+        node_forwarder: the same, to those of this node only.
     """
     sessions = Sessions(broker)
     state = {
@@ -141,8 +141,8 @@ def application(
         "recent_log": observed.recent_log,
         "sessions": sessions,
         "stop_broker": stop_broker,
-        "elsewhere": elsewhere,
-        "here": here,
+        "forwarder": forwarder,
+        "node_forwarder": node_forwarder,
     }
     api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
     named = {"api": _guarded(api, broker, sessions), "metrics": _guarded(metrics, broker, sessions)}

@@ -12,10 +12,10 @@ from jumpmq.broker import Broker
 from jumpmq.broker.connection.listeners import Listener
 from jumpmq.http.arriving import Arriving
 from jumpmq.http.observed import Observed
+from jumpmq.http.plumbing.forwarding import LOCAL, Forwarder
 
 if TYPE_CHECKING:
     from jumpmq.http.serving import Server
-    from jumpmq.nodes.management.passing import Elsewhere
 
 log = logging.getLogger(__name__)
 
@@ -28,20 +28,20 @@ class HTTPServer:
 
     Args:
         stop_broker: begins to stop the broker; None if that is not for its users to ask.
-        elsewhere: the broker's other homes; None if it has one.
-        here: those of them that are of this node.
+        forwarder: forwards requests to the other homes of the broker.
+        node_forwarder: the same, to those of this node only.
     """
 
     def __init__(
         self,
         broker: Broker,
         stop_broker: Callable[[], None] | None = None,
-        elsewhere: Elsewhere | None = None,
-        here: Elsewhere | None = None,
+        forwarder: Forwarder = LOCAL,
+        node_forwarder: Forwarder = LOCAL,
     ) -> None:
         self._broker = broker  # what is managed
         self._stop_broker = stop_broker
-        self._elsewhere, self._here = elsewhere, here
+        self._forwarders = forwarder, node_forwarder  # of the broker, and of this node
         self._observed = Observed(broker)
         self._server: Server | None = None  # what answers; None until it is loaded
         self._loading: asyncio.Task[None] | None = None  # loads it; None until somebody comes
@@ -82,9 +82,7 @@ class HTTPServer:
         """Load what answers, while others go on."""
         try:
             serving = await asyncio.to_thread(importlib.import_module, SERVING)
-            server: Server = serving.server(
-                self._broker, self._observed, self._stop_broker, self._elsewhere, self._here
-            )
+            server: Server = serving.server(self._broker, self._observed, self._stop_broker, *self._forwarders)
             self._task = asyncio.create_task(server.serve(), name="http")
             await server.ready.wait()
             self._server = server

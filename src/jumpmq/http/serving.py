@@ -17,20 +17,20 @@ from jumpmq.http.observed import Observed
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
 
 if TYPE_CHECKING:
-    from jumpmq.nodes.management.passing import Elsewhere
+    from jumpmq.http.plumbing.forwarding import Forwarder
 
 
 def server(
     broker: Broker,
     observed: Observed,
     stop_broker: Callable[[], None] | None,
-    elsewhere: Elsewhere | None,
-    here: Elsewhere | None,
+    forwarder: Forwarder,
+    node_forwarder: Forwarder,
 ) -> Server:
     """What answers on a broker's management port; see :func:`jumpmq.http.application.application`."""
     return Server(
         uvicorn.Config(
-            application(broker, observed, stop_broker, elsewhere, here),
+            application(broker, observed, stop_broker, forwarder, node_forwarder),
             log_config=None,
             access_log=False,
             lifespan="off",

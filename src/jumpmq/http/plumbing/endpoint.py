@@ -41,14 +41,8 @@ class Endpoint(Route):
     ) -> None:
         async def checked(request: Request) -> Response:
             access.require(requested.user(request))
-            if (elsewhere := requested.elsewhere(request)) is not None:
-                if at_home and (queue := elsewhere.of(request)) is not None:
-                    return await elsewhere.pass_on(request, queue)
-                if at_node and (home := elsewhere.home_of_node(request)) is not None:
-                    return await elsewhere.pass_to_node(request, home)
-                if verb == "GET":
-                    await requested.broker(request).figures.refresh()
-            return await respond(request)
+            forwarded = await requested.forwarder(request).forward(request, at_home=at_home, at_node=at_node)
+            return await respond(request) if forwarded is None else forwarded
 
         super().__init__(path, checked, methods=[verb], name=respond.__name__)
         self.verb = verb

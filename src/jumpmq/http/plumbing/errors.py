@@ -142,7 +142,7 @@ def refused(reason: str) -> JSONResponse:
 
 
 def ambiguous_length() -> JSONResponse:
-    """The answer to a request whose end others may see elsewhere (RFC 9112, section 6.3): its connection ends."""
+    """The answer to a request whose end is ambiguous (RFC 9112, section 6.3): its connection ends."""
     reason = "Content-Length and Transfer-Encoding exclude each other"
     return _json(400, "bad_request", reason, {"Connection": "close"})
 
@@ -165,13 +165,13 @@ class Refused(Exception):
         self.response = response
 
 
-def refused_elsewhere(request: Request, error: Exception) -> Response:
+def refused_by_home(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     return error.response
 
 
 ANSWERS = {
-    Refused: refused_elsewhere,
+    Refused: refused_by_home,
     ClientDisconnect: gone_away,
     BadRequest: bad_request,
     UnsupportedMediaType: unsupported_media_type,

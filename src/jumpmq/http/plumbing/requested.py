@@ -23,9 +23,8 @@ from jumpmq.http.schema.shapes import MAX_NAME, Shape
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
-    from jumpmq.broker.figures.home import HomeFigures
-    from jumpmq.nodes.management.merged import MergedFigures
-    from jumpmq.nodes.management.passing import Elsewhere
+    from jumpmq.broker.figures.figures import Figures
+    from jumpmq.http.plumbing.forwarding import Forwarder
     from jumpmq.queues import Queue
     from jumpmq.topology import Exchange, User, VirtualHost
     from jumpmq.topology.definitions import QueueDefinition
@@ -57,32 +56,31 @@ def broker(request: Request) -> Broker:
     return found
 
 
-def elsewhere(request: Request) -> Elsewhere | None:
-    """The other homes; None where this one is alone, or is asked by another."""
-    found: Elsewhere | None = request.app.state.elsewhere
+def forwarder(request: Request) -> Forwarder:
+    """Forwards requests to the other homes of the broker; to none where another home has forwarded the request."""
+    found: Forwarder = request.app.state.forwarder
     return found
 
 
-def node_figures(request: Request) -> HomeFigures | MergedFigures:
+def node_forwarder(request: Request) -> Forwarder:
+    """Forwards requests to the other homes of this node."""
+    found: Forwarder = request.app.state.node_forwarder
+    return found
+
+
+def node_figures(request: Request) -> Figures:
     """The figures of this node: of all its homes, and of no other node of a cluster."""
     return broker(request).node_figures
 
 
-def homes_here(request: Request) -> Elsewhere | None:
-    """The other homes of this node; None where it has one."""
-    found: Elsewhere | None = request.app.state.here
-    return found if found is not None and found.others else None
-
-
 def by_home(request: Request, host: VirtualHost, queues: Iterable[str]) -> dict[int, list[str]]:
     """Which of some queues are at which other home; those that are here, or nowhere, are left out."""
-    others = elsewhere(request)
+    others = forwarder(request).others
     found: dict[int, list[str]] = {}
-    if others is not None:
-        for queue_name in queues:
-            declared = host.declared.get(queue_name)
-            if declared is not None and declared.definition.home in others.others:
-                found.setdefault(declared.definition.home, []).append(queue_name)
+    for queue_name in queues if others else ():
+        declared = host.declared.get(queue_name)
+        if declared is not None and declared.definition.home in others:
+            found.setdefault(declared.definition.home, []).append(queue_name)
     return found
 
 

@@ -77,8 +77,8 @@ async def close_connection(request: Request) -> Response:
 
 async def _close(request: Request, ids: Collection[ConnectionId], reason: str) -> None:
     closed = requested.broker(request).close_connections(reason, lambda one: one.identity in ids)
-    if closed < len(ids) and (elsewhere := requested.elsewhere(request)) is not None:
-        await elsewhere.act("close_connections", list(ids), reason)
+    if closed < len(ids):
+        await requested.forwarder(request).act("close_connections", list(ids), reason)
 
 
 def _reason(request: Request) -> str:

@@ -26,8 +26,7 @@ from jumpmq.queues import Outcome
 from jumpmq.topology import DeclareQueue
 
 if TYPE_CHECKING:
-    from jumpmq.broker.figures.home import HomeFigures
-    from jumpmq.nodes.management.merged import MergedFigures
+    from jumpmq.broker.figures.figures import Figures
 
 ALIVENESS_QUEUE = "aliveness-test"
 AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})
@@ -53,7 +52,7 @@ async def mirrors(request: Request) -> JSONResponse:
 
 async def quorum(request: Request) -> JSONResponse:
     """``GET /api/health/checks/node-is-quorum-critical``: whether this node's quorum queues and streams, which have no
-    copies elsewhere, would be down without it."""
+    copies on other nodes, would be down without it."""
     broker = requested.broker(request)
     if len(broker.topology.nodes) < 2:
         return JSONResponse({"status": "ok", "reason": "single node cluster"})
@@ -126,7 +125,7 @@ async def node(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok"})
 
 
-def _alarms(figures: HomeFigures | MergedFigures, reason: str, *, definitions: bool = True) -> JSONResponse:
+def _alarms(figures: Figures, reason: str, *, definitions: bool = True) -> JSONResponse:
     names = {"memory": "memory", "disk": "disk space"}
     nodes: dict[str, list[HomeState]] = {}
     for state in figures.states():

@@ -45,8 +45,7 @@ async def forget_attempts(request: Request) -> Response:
     """``DELETE /api/auth/attempts/{node}``: reset the counts."""
     require_node(request)
     requested.broker(request).authenticator.attempts.clear()
-    if (elsewhere := requested.homes_here(request)) is not None:
-        await elsewhere.act("forget_attempts")
+    await requested.node_forwarder(request).act("forget_attempts")
     return changing.deleted()
 
 

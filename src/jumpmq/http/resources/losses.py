@@ -23,8 +23,7 @@ async def acknowledge(request: Request) -> Response:
     broker = requested.broker(request)
     count = len(_losses(request))
     await broker.acknowledge_losses()
-    if (elsewhere := requested.elsewhere(request)) is not None:
-        await elsewhere.act("acknowledge_losses")
+    await requested.forwarder(request).act("acknowledge_losses")
     audit.record("acknowledge losses", user=requested.user(request).name, losses=count)
     return changing.deleted()
 

@@ -173,7 +173,7 @@ OF_HOME: dict[str, tuple[str, Callable[[NodeFigures], float]]] = {
 
 def _homes(request: Request) -> list[Metric]:
     """Each home by itself; nothing where there is one."""
-    if requested.homes_here(request) is None:
+    if not requested.node_forwarder(request).others:
         return []
     figures = requested.node_figures(request)
     states = figures.states()

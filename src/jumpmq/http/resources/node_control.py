@@ -45,8 +45,7 @@ async def set_log_level(request: Request) -> Response:
     level = (await requested.shaped_body(request, LEVEL))["level"]
     audit.record("set log level", user=requested.user(request).name, to=level)
     logging.getLogger("jumpmq").setLevel(LEVELS.get(level, NO_LEVEL))
-    if (elsewhere := requested.homes_here(request)) is not None:
-        await elsewhere.act("set_log_level", LEVELS.get(level, NO_LEVEL))
+    await requested.node_forwarder(request).act("set_log_level", LEVELS.get(level, NO_LEVEL))
     return changing.deleted()
 
 
@@ -56,8 +55,7 @@ async def set_listeners(request: Request) -> Response:
     suspended = (await requested.shaped_body(request, LISTENERS))["suspended"]
     try:
         await requested.broker(request).suspend(suspended)
-        if (elsewhere := requested.homes_here(request)) is not None:
-            await elsewhere.act("suspend", suspended)
+        await requested.node_forwarder(request).act("suspend", suspended)
     except BrokerError as error:
         return JSONResponse({"error": "unavailable", "reason": str(error)}, 503)
     audit.record(f"{'suspend' if suspended else 'resume'} listeners", user=requested.user(request).name)

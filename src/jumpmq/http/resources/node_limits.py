@@ -40,12 +40,10 @@ async def set_limits(request: Request) -> Response:
         disk_limit = resources.disk_free_limit(body["disk_free_limit"]) if "disk_free_limit" in body else None
     except ValueError as error:
         raise BadRequest(str(error)) from None
-    elsewhere = requested.homes_here(request)
-    if elsewhere is not None and memory_limit is not None:
+    if memory_limit is not None:  # each process of the node has an equal part
         memory_limit //= len(requested.node_figures(request).states())
     broker.set_limits(memory_limit, disk_limit)
-    if elsewhere is not None:
-        await elsewhere.act("set_limits", memory_limit, disk_limit)
+    await requested.node_forwarder(request).act("set_limits", memory_limit, disk_limit)
     return Response(status_code=204)
 
 

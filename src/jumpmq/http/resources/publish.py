@@ -78,9 +78,9 @@ async def publish(request: Request) -> JSONResponse:
         pushed = publish_one(broker.authorization, user, host, message, broker.spans, broker.elsewhere)
     except AMQPError as error:  # RabbitMQ answers 400 to all of them here
         raise BadRequest(f"{error.code} {error.reply_text}") from None
-    refused_elsewhere = None if pushed.sent is None else broker.refused(pushed.sent)
+    refused_there = None if pushed.sent is None else broker.refused(pushed.sent)
     await broker.committed()
-    if pushed.refused or (refused_elsewhere is not None and await _known(refused_elsewhere)):
+    if pushed.refused or (refused_there is not None and await _known(refused_there)):
         raise BadRequest(_refusal(broker, host, exchange, body["routing_key"]))
     return JSONResponse({"routed": bool(pushed.queues)})
 
@@ -96,11 +96,11 @@ def _refusal(broker: Broker, host: VirtualHost, exchange: str, key: str) -> str:
     return f"Not published: node {node}, which holds queue '{down.name}', is down."
 
 
-async def _known(refused_elsewhere: asyncio.Future[bool]) -> bool:
+async def _known(refused_there: asyncio.Future[bool]) -> bool:
     """What other homes say; one that is short of memory or disk says nothing."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT):
-            return await refused_elsewhere
+            return await refused_there
     except TimeoutError:
         raise Blocked(f"another home has not answered for {ANSWER_TIMEOUT:g} s; it may be done all the same") from None
 

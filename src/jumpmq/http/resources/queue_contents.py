@@ -1,4 +1,4 @@
-"""The messages of a queue as JSON: looked at, taken, thrown away, or moved elsewhere."""
+"""The messages of a queue as JSON: looked at, taken, thrown away, or moved."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _purging(queue: Queue) -> Iterator[None]:
 
 
 async def move(request: Request) -> JSONResponse:
-    """``POST /api/queues/{vhost}/{queue}/contents/move``: publish messages elsewhere, from the front, and remove them.
+    """``POST /api/queues/{vhost}/{queue}/contents/move``: publish messages again, from the front, and remove them.
 
     The destination is a ``queue``, an ``exchange``, with ``routing_key`` unless each message keeps its own, or
     ``origin``: for dead letters, the queue that each died in last. Up to ``count`` are moved; unless given, what is

@@ -60,7 +60,7 @@ async def ready_slices(request: Request) -> Response:
     steps = requested.broker(request).slices
     async for name in steps.through({name for name, *_ in slices}):
         check_permission(request, host.name, "read", name)
-    elsewhere, columns = requested.elsewhere(request), columns_of(body.get("columns", list(COLUMNS)))
+    columns = columns_of(body.get("columns", list(COLUMNS)))
     away = requested.by_home(request, host, dict.fromkeys(name for name, *_ in slices))
     there = {name for names in away.values() for name in names}
     here = [one for one in slices if one[0] not in there]
@@ -71,10 +71,8 @@ async def ready_slices(request: Request) -> Response:
             _require_whole(queues[name], first, last)
     parts = (part for name, first, last in here for part in _ready(queues[name], first, last))
     answer = await arrow_stream(parts, columns)
-    if elsewhere is None or not away:
-        return answer
     bodies = {home: (names, body | {"slices": _of(slices, names)}) for home, names in away.items()}
-    return await elsewhere.streamed(request, host, bodies, answer, columns)
+    return await requested.forwarder(request).streamed(request, host, bodies, answer, columns)
 
 
 def _of(slices: list[Any], queues: list[str]) -> list[Any]:
@@ -112,12 +110,10 @@ async def ranges(request: Request) -> Response:
         check_permission(request, host.name, "read", name)
     found: dict[str, dict[str, Any] | None] = dict.fromkeys(sorted(wanted))
     away = requested.by_home(request, host, wanted)
-    if (elsewhere := requested.elsewhere(request)) is not None and away:
-        asked = {key: body[key] for key in ("timestamp", "missing", "marks") if key in body}
-        for told in await elsewhere.asked(
-            request, host, {home: (names, asked | {"queues": names}) for home, names in away.items()}
-        ):
-            found |= told
+    asked = {key: body[key] for key in ("timestamp", "missing", "marks") if key in body}
+    bodies = {home: (names, asked | {"queues": names}) for home, names in away.items()}
+    for told in await requested.forwarder(request).asked(request, host, bodies):
+        found |= told
     there = {name for names in away.values() for name in names}
     async for name in slices.through(name for name in found if name not in there):
         if name in host.queues or body.get("missing") is not True:

@@ -183,8 +183,7 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
 async def rebalance(request: Request) -> Response:
     """``POST /api/rebalance/queues``: have queues move from the homes that have most to those that have fewest, some at
     a time; answered before it begins."""
-    if (elsewhere := requested.elsewhere(request)) is not None:
-        await elsewhere.act("rebalance")
+    await requested.forwarder(request).act("rebalance")
     await requested.broker(request).rebalance()
     return changing.deleted()
 

@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -20,19 +20,17 @@ from jumpmq.broker.bulk.with_bodies import with_bodies
 from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing import sessions_of_readers as sessions
 from jumpmq.http.plumbing.access import sees_all
 from jumpmq.http.plumbing.arrow import COLUMNS
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission, may_read
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Refused
+from jumpmq.http.plumbing.forwarding import Forwarder, OpenAnswer
 from jumpmq.http.resources.queue_messages import MAX_QUEUES, slices_of
-from jumpmq.nodes.management import sessions
 from jumpmq.queues.reservations import OWNED, Reservations
 from jumpmq.topology import VirtualHost
-
-if TYPE_CHECKING:
-    from jumpmq.nodes.management.passing import Elsewhere
 
 MAX_LEASE = 86400.0
 
@@ -46,16 +44,15 @@ async def list_groups(request: Request) -> JSONResponse:
         if _may_see(request, group)
     ]
     merged = {(group["name"], group["user"]): group for group in found}
-    for told in await _told_elsewhere(request):
+    for told in await _told_by_others(request):
         for group in told:
             merged.setdefault((group["name"], group["user"]), group)["queues"].update(group["queues"])
     return JSONResponse(list(merged.values()))
 
 
-async def _told_elsewhere(request: Request) -> list[Any]:
+async def _told_by_others(request: Request) -> list[Any]:
     """What other homes that are up answer to the same request, as JSON."""
-    elsewhere = requested.elsewhere(request)
-    return [] if elsewhere is None else list((await elsewhere.everywhere(request)).values())
+    return list((await requested.forwarder(request).everywhere(request)).values())
 
 
 async def all_groups(request: Request) -> JSONResponse:
@@ -75,7 +72,7 @@ async def all_groups(request: Request) -> JSONResponse:
     ]
     now = asyncio.get_running_loop().time()
     found = [shown_in_brief(group, place, now) for group, place in places]
-    return JSONResponse(found + [one for told in await _told_elsewhere(request) for one in told])
+    return JSONResponse(found + [one for told in await _told_by_others(request) for one in told])
 
 
 def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[str, Any]:
@@ -111,7 +108,7 @@ async def list_unread(request: Request) -> JSONResponse:
         if queue is not None and may_read(request, queue.vhost, queue.name):
             bound = any(one.source for one in host.bindings_to(queue))
             unread.append({"name": name, "ready": ready, "bound": bound})
-    unread += [one for told in await _told_elsewhere(request) for one in told]
+    unread += [one for told in await _told_by_others(request) for one in told]
     return JSONResponse(sorted(unread, key=lambda one: one["name"]))
 
 
@@ -120,7 +117,7 @@ async def show(request: Request) -> JSONResponse:
     host, name = requested.virtual_host(request), _name(request, also_others=True)
     group = _groups(request).group(host.name, name) or ReaderGroup(host.name, name)
     found = _shown(request, group)
-    for told in await _told_elsewhere(request):
+    for told in await _told_by_others(request):
         found["queues"].update(told["queues"])
     return JSONResponse(found)
 
@@ -138,10 +135,9 @@ async def open_session(request: Request) -> JSONResponse:
     if not isinstance(query, str) or not 0 < len(query) <= 255:
         raise BadRequest("'query' must be a name of 1 to 255 characters")
     session = await _groups(request).open(host.name, name, query, _lease(body))
-    if (elsewhere := requested.elsewhere(request)) is not None:
-        told = await elsewhere.everywhere(request, body)  # one that is down is asked when it is up
-        session = sessions.joined({elsewhere.home: session} | {home: one["session"] for home, one in told.items()})
-    return JSONResponse({"session": session})
+    forwarder = requested.forwarder(request)
+    told = await forwarder.everywhere(request, body)  # one that is down is asked when it is up
+    return JSONResponse({"session": forwarder.joined_session(session, told)})
 
 
 async def attend(request: Request) -> Response:
@@ -158,12 +154,10 @@ async def attend(request: Request) -> Response:
         raise NoSession
     _groups(request).renew(host.name, name, session)
     answer = Attendance(_groups(request), host.name, name, session)
-    if (elsewhere := requested.elsewhere(request)) is not None:
-        target = request.scope["raw_path"]
-        for home in elsewhere.others:
-            with contextlib.suppress(HomeUnreachable):
-                there = await elsewhere.ask(request, home, target, _part_of_session(body, home))
-                answer.others.append(there)
+    forwarder, target = requested.forwarder(request), request.scope["raw_path"]
+    for home in forwarder.others:
+        with contextlib.suppress(HomeUnreachable):
+            answer.others.append(await forwarder.ask(request, home, target, _part_of_session(body, home)))
     return answer
 
 
@@ -190,10 +184,10 @@ async def reserve(request: Request) -> JSONResponse:
     if body.get("exchange") is not None:
         bound = bound_queues(host.exchange(str(body["exchange"])))
         offsets = dict.fromkeys(queue.name for queue in bound) | offsets
-    away, elsewhere = requested.by_home(request, host, offsets), requested.elsewhere(request)
+    away, forwarder = requested.by_home(request, host, offsets), requested.forwarder(request)
     there = {queue for queues in away.values() for queue in queues}
-    if elsewhere is not None and (gone := [queue for queue in offsets if queue not in host.declared]):
-        for home in await _who_knows(request, elsewhere, host, body, gone):
+    if gone := [queue for queue in offsets if queue not in host.declared]:
+        for home in await _who_knows(request, forwarder, host, body, gone):
             away[home] = away.get(home, []) + gone
             there.update(gone)
     here = {queue: offset for queue, offset in offsets.items() if queue not in there}
@@ -225,7 +219,7 @@ async def reserve(request: Request) -> JSONResponse:
         for queue, place in places.items()
     }
     seen = _groups(request).sight()
-    if elsewhere is not None and away:
+    if away:
         shares = {
             home: {key: sessions.share(value, queues, offsets) for key, value in most.items()}
             for home, queues in away.items()
@@ -234,9 +228,9 @@ async def reserve(request: Request) -> JSONResponse:
             home: (queues, _for_home(body, home, queues, offsets) | shares[home]) for home, queues in away.items()
         }
         if wanted.last_seqs:  # the query is complete when it has read all of them
-            answers = dict(zip(bodies, await elsewhere.asked(request, host, bodies), strict=True))
+            answers = dict(zip(bodies, await forwarder.asked(request, host, bodies), strict=True))
         else:
-            answers = await elsewhere.asked_of_running(request, bodies)
+            answers = await forwarder.asked_of_running(request, bodies)
         for told in answers.values():
             found |= told["queues"]
             seen |= told["seen"]
@@ -248,13 +242,13 @@ async def reserve(request: Request) -> JSONResponse:
 
 
 async def _who_knows(
-    request: Request, elsewhere: Elsewhere, host: VirtualHost, body: dict[str, Any], gone: list[str]
+    request: Request, forwarder: Forwarder, host: VirtualHost, body: dict[str, Any], gone: list[str]
 ) -> list[int]:
     """Another home that knows how many messages went with a queue of a group that is gone; none where none does."""
     found = []
-    for home in elsewhere.others:
+    for home in forwarder.others:
         asked = _for_home(body, home, gone, dict.fromkeys(gone)) | {"accept_loss": True}
-        (told,) = await elsewhere.asked(request, host, {home: (gone, asked)})
+        (told,) = await forwarder.asked(request, host, {home: (gone, asked)})
         if any(count is not None for count in told["lost"].values()):
             found.append(home)
     return found
@@ -293,10 +287,8 @@ async def read(request: Request) -> Response:
     there = {queue for queues in away.values() for queue in queues}
     here = [one for one in slices if one.queue not in there]
     answer = await _read(request, host, name, here, columns, body.get("accept_loss") is True)
-    if (elsewhere := requested.elsewhere(request)) is None or not away:
-        return answer
     bodies = {home: (queues, body | {"slices": _slices_of(body, queues)}) for home, queues in away.items()}
-    return await elsewhere.streamed(request, host, bodies, answer, columns)
+    return await requested.forwarder(request).streamed(request, host, bodies, answer, columns)
 
 
 async def read_one(request: Request) -> StreamingResponse:
@@ -320,13 +312,13 @@ async def commit(request: Request) -> Response:
     offsets = _numbers(body, "queues")
     for queue in offsets:
         check_permission(request, host.name, "read", queue)
-    away, elsewhere = requested.by_home(request, host, offsets), requested.elsewhere(request)
-    if elsewhere is not None and away:
+    away, forwarder = requested.by_home(request, host, offsets), requested.forwarder(request)
+    if away:
         bodies = {
             home: (queues, _part_of_session(body, home) | {"queues": {queue: offsets[queue] for queue in queues}})
             for home, queues in away.items()
         }
-        await elsewhere.asked(request, host, bodies)
+        await forwarder.asked(request, host, bodies)
         there = {queue for queues in away.values() for queue in queues}
         offsets = {queue: offset for queue, offset in offsets.items() if queue not in there}
     if offsets or not away:
@@ -342,10 +334,8 @@ async def renew(request: Request) -> Response:
     host, name, body = requested.virtual_host(request), _name(request), await requested.body(request)
     _require_read(request, host, name)
     _groups(request).renew(host.name, name, _session(request, body))
-    if (elsewhere := requested.elsewhere(request)) is not None:
-        await elsewhere.asked_of_running(
-            request, {home: ([], _part_of_session(body, home)) for home in elsewhere.others}
-        )
+    forwarder = requested.forwarder(request)
+    await forwarder.asked_of_running(request, {home: ([], _part_of_session(body, home)) for home in forwarder.others})
     return Response(status_code=204)
 
 
@@ -353,18 +343,17 @@ async def release(request: Request) -> Response:
     """``DELETE /api/readers/{vhost}/{group}``: everything goes back to the queues, and the group is forgotten."""
     host, name = requested.virtual_host(request), _name(request, also_others=True)
     _require_read(request, host, name)
-    is_elsewhere = False
-    if (elsewhere := requested.elsewhere(request)) is not None:
-        for home in elsewhere.others:
-            try:
-                is_elsewhere |= bool(await elsewhere.asked_of_running(request, {home: ([], None)}))
-            except Refused as refused:
-                if refused.response.status_code != 404:
-                    raise
+    forwarder, is_known = requested.forwarder(request), False
+    for home in forwarder.others:
+        try:
+            is_known |= bool(await forwarder.asked_of_running(request, {home: ([], None)}))
+        except Refused as refused:
+            if refused.response.status_code != 404:
+                raise
     try:
         await _groups(request).release(host, name)
     except NotFound:
-        if not is_elsewhere:
+        if not is_known:
             raise
     return Response(status_code=204)
 
@@ -376,7 +365,7 @@ class Attendance(Response):
         super().__init__(status_code=200)
         self._groups = groups
         self._subject = vhost, group, session
-        self.others: list[Any] = []  # the answers of other homes, where the session is attended too
+        self.others: list[OpenAnswer] = []  # the answers of other homes, where the session is attended too
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -506,8 +495,7 @@ def _session(request: Request, body: dict[str, Any]) -> str | None:
     value = body.get("session")
     if value is not None and not isinstance(value, str):
         raise BadRequest("'session' must be text")
-    elsewhere = requested.elsewhere(request)
-    return value if elsewhere is None else sessions.part_of(value, elsewhere.home)
+    return None if value is None else requested.forwarder(request).own_session(value)
 
 
 def _lease(body: dict[str, Any]) -> float:

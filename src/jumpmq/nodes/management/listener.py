@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from jumpmq.broker import Broker
 from jumpmq.http.application import EncodedPaths
 from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
+from jumpmq.http.plumbing.forwarding import LOCAL, Forwarder
 from jumpmq.http.resources import (
     browse,
     fences,
@@ -37,7 +38,7 @@ from jumpmq.http.resources import (
 )
 from jumpmq.http.serving import Server
 from jumpmq.nodes.management import acting, asking, principals
-from jumpmq.nodes.management.passing import ADDRESS, Elsewhere
+from jumpmq.nodes.management.passing import ADDRESS
 
 PASSED = (
     queues,
@@ -61,12 +62,10 @@ class PrivateListener:
     Args:
         secret: what who asks has to know; None where connections have proved it.
         path: of the socket; None where connections come otherwise.
-        here: the other homes of this node, for which this one answers too; None where it answers for itself.
+        here: the other homes of this node, for which this one answers too; none where it answers for itself.
     """
 
-    def __init__(
-        self, broker: Broker, secret: str | None, path: Path | None = None, here: Elsewhere | None = None
-    ) -> None:
+    def __init__(self, broker: Broker, secret: str | None, path: Path | None = None, here: Forwarder = LOCAL) -> None:
         self._path = path  # of the socket
         self._server = Server(
             uvicorn.Config(
@@ -112,12 +111,12 @@ class PrivateListener:
                 await self._task
 
 
-def _application(broker: Broker, secret: str | None, here: Elsewhere | None) -> ASGIApp:
+def _application(broker: Broker, secret: str | None, here: Forwarder) -> ASGIApp:
     routes = [one for resource in PASSED for one in resource.ROUTES]
     routes += [asking.route(broker.home_figures, broker.slices), acting.route(broker)]
     app = Starlette(routes=routes, exception_handlers=ANSWERS)
     app.router.redirect_slashes = False
-    app.state.broker, app.state.elsewhere, app.state.here = broker, None, here
+    app.state.broker, app.state.forwarder, app.state.node_forwarder = broker, LOCAL, here
     return Trusting(EncodedPaths(app), broker, secret)
 
 

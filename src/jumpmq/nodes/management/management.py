@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from jumpmq.broker import Broker
+from jumpmq.http.plumbing.forwarding import LOCAL
 from jumpmq.http.server import HTTPServer
 from jumpmq.nodes.management.asking import AskedHomes
 from jumpmq.nodes.management.client import HomeClient
@@ -14,7 +15,7 @@ from jumpmq.nodes.management.clients import HomeClients
 from jumpmq.nodes.management.directory import HomesDirectory
 from jumpmq.nodes.management.listener import PrivateListener
 from jumpmq.nodes.management.merged import MergedFigures
-from jumpmq.nodes.management.passing import Elsewhere
+from jumpmq.nodes.management.passing import Passing
 from jumpmq.nodes.transport.link import Link
 
 FRONT = 1
@@ -35,7 +36,7 @@ async def managed(broker: Broker, directory: HomesDirectory, stop_broker: Stop |
     try:
         if directory.home == FRONT:
             clients = HomeClients(lambda: directory.others, directory.client)
-            async with _answering(broker, clients, Elsewhere(FRONT, clients), stop_broker):
+            async with _answering(broker, clients, Passing(FRONT, clients), stop_broker):
                 yield
         else:
             yield
@@ -58,8 +59,8 @@ async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> Async
     )
     of_node = HomeClients(lambda: set(broker.topology.nodes.get(broker.node, ())) - {own}, clients.__getitem__)
     is_front = broker.config.worker == FRONT
-    here = Elsewhere(own, of_node)
-    listener = PrivateListener(broker, None, here=here if is_front else None)
+    here = Passing(own, of_node)
+    listener = PrivateListener(broker, None, here=here if is_front else LOCAL)
     await listener.start()
     links.on_call = listener.accept
     try:
@@ -75,7 +76,7 @@ async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> Async
 
 @asynccontextmanager
 async def _answering(
-    broker: Broker, clients: HomeClients, here: Elsewhere, stop_broker: Stop | None
+    broker: Broker, clients: HomeClients, here: Passing, stop_broker: Stop | None
 ) -> AsyncIterator[None]:
     """Answer clients, with what the other homes tell.
 
@@ -87,7 +88,7 @@ async def _answering(
     broker.figures = figures = MergedFigures(broker.home_figures, AskedHomes(clients))
     if broker.config.homes > 1:
         broker.node_figures = figures.of(AskedHomes(here.clients))
-    server = HTTPServer(broker, stop_broker, Elsewhere(broker.config.home, clients), here)
+    server = HTTPServer(broker, stop_broker, Passing(broker.config.home, clients), here)
 
     def abandon(link: Link) -> None:
         clients.abandon(link.peer)

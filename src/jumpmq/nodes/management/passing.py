@@ -17,6 +17,8 @@ from jumpmq.broker.figures.plain import dump
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import ArrowEncoder
 from jumpmq.http.plumbing.errors import Refused
+from jumpmq.http.plumbing.forwarding import Bodies
+from jumpmq.http.plumbing.sessions_of_readers import joined, part_of
 from jumpmq.nodes.management import acting, principals
 from jumpmq.nodes.management.client import Answer
 from jumpmq.nodes.management.clients import HomeClients
@@ -33,12 +35,8 @@ PASSED = frozenset({b"content-type", b"accept", b"x-reason"})
 """Headers of a request that its home reads."""
 
 
-Bodies = Mapping[int, tuple[list[str], Any]]
-"""By home, the queues that it is asked about, and the JSON of the body."""
-
-
-class Elsewhere:
-    """The other homes, for requests that are about what is there.
+class Passing:
+    """Forwards requests to other homes: see :class:`~jumpmq.http.plumbing.forwarding.Forwarder`.
 
     Attributes:
         home: the number of this one.
@@ -54,7 +52,24 @@ class Elsewhere:
         """The numbers of the others."""
         return tuple(self.clients)
 
-    def of(self, request: Request) -> DeclaredQueue | None:
+    async def forward(self, request: Request, *, at_home: bool, at_node: bool) -> Response | None:
+        """See :class:`~jumpmq.http.plumbing.forwarding.Forwarder`; figures are up to date where this home answers."""
+        if at_home and (queue := self._queue_of(request)) is not None:
+            try:
+                return await self._pass(request, queue.definition.home)
+            except HomeUnreachable:
+                raise down(queue) from None
+        if at_node and (home := self._home_of_node(request)) is not None:
+            try:
+                return await self._pass(request, home)
+            except HomeUnreachable:
+                name = requested.name(request, "node")
+                return JSONResponse({"error": "unavailable", "reason": f"Node {name} could not be contacted"}, 503)
+        if request.method in ("GET", "HEAD"):
+            await requested.broker(request).figures.refresh()
+        return None
+
+    def _queue_of(self, request: Request) -> DeclaredQueue | None:
         """The queue that the path names, if its home is another.
 
         Raises:
@@ -63,31 +78,12 @@ class Elsewhere:
         found = requested.virtual_host(request).declared.get(requested.name(request, "queue"))
         return found if found is not None and found.definition.home in self.clients else None
 
-    async def pass_on(self, request: Request, queue: DeclaredQueue) -> Response:
-        """Have the home of a queue answer.
-
-        Raises:
-            NotFound: it is down.
-        """
-        try:
-            return await self._pass(request, queue.definition.home)
-        except HomeUnreachable:
-            raise down(queue) from None
-
-    def home_of_node(self, request: Request) -> int | None:
+    def _home_of_node(self, request: Request) -> int | None:
         """The home of the node that the path names, if that is another node of the cluster."""
         node, broker = requested.name(request, "node"), requested.broker(request)
         homes = () if node == broker.node else broker.topology.nodes.get(node, ())
         there = [home for home in homes if home in self.clients]
         return next((home for home in there if home in broker.running_homes), there[0] if there else None)
-
-    async def pass_to_node(self, request: Request, home: int) -> Response:
-        """Have another node answer by its home: 503 if it is down."""
-        try:
-            return await self._pass(request, home)
-        except HomeUnreachable:
-            name = requested.name(request, "node")
-            return JSONResponse({"error": "unavailable", "reason": f"Node {name} could not be contacted"}, 503)
 
     async def _pass(self, request: Request, home: int) -> Response:
         scope = request.scope
@@ -185,6 +181,8 @@ class Elsewhere:
         Raises:
             Refused, NotFound: as :meth:`asked`.
         """
+        if not bodies:
+            return here
         answers: list[Answer] = []
         try:
             for home, (queues, body) in bodies.items():
@@ -206,6 +204,14 @@ class Elsewhere:
         """Have all other homes do something (:mod:`~.acting`); returns what those say that answer."""
         found = await asyncio.gather(*(acting.ask(client, name, *arguments) for client in self.clients.values()))
         return [one for one in found if one is not None]
+
+    def joined_session(self, session: str, told: Mapping[int, Any]) -> str:
+        """See :class:`~jumpmq.http.plumbing.forwarding.Forwarder`."""
+        return joined({self.home: session} | {home: one["session"] for home, one in told.items()})
+
+    def own_session(self, session: str) -> str:
+        """See :class:`~jumpmq.http.plumbing.forwarding.Forwarder`."""
+        return part_of(session, self.home) or ""
 
 
 def down(queue: DeclaredQueue) -> NotFound:
