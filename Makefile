@@ -9,7 +9,7 @@ help:  ## show this list
 
 install: .venv/installed  ## make .venv with everything in it (again only what changed)
 
-demo: install  ## 336,776 flights through a consistent hash exchange into a Spark table
+demo: .venv/demo  ## 336,776 flights through a consistent hash exchange into a Spark table
 	@$(BIN)/jumpmq demo
 
 cluster: install  ## three nodes and an etcd on this machine, to try a cluster out
@@ -44,11 +44,12 @@ clean:  ## remove everything that make made
 	find src -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/installed: $(SOURCES) | prerequisites
-	@echo 'Installing into .venv: a minute or two the first time'
-	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@$(BIN)/python -c 'import jumpmq.hashing._kernel, jumpmq.amqp._kernel, jumpmq.store._kernel, jumpmq.store._worker, jumpmq.queues._kernel, jumpmq.queues._lanes'
+.venv/installed: .venv/demo
+	@$(PYTHON) scripts/install dev
+	@touch $@
+
+.venv/demo: $(SOURCES) | prerequisites
+	@$(PYTHON) scripts/install demo
 	@touch $@
 
 prerequisites:

@@ -4,6 +4,8 @@ The broker needs its kernels, so a C compiler builds them; those kernels that Sp
 their plain Python twins decide the same, slowly.
 """
 
+import os
+
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -34,5 +36,6 @@ setup(
         include_path=["src"],
         compiler_directives={"language_level": 3},
         build_dir="build",
-    )
+    ),
+    options={"build_ext": {"parallel": os.cpu_count()}},
 )
