@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
+import yaml
 from tests.cli.commands import serving
 
 import jumpmq
@@ -174,3 +176,91 @@ def test_the_wheel_serves_from_a_fresh_environment(tmp_path: Path, python: Path)
             assert "/main.js" in page
         finally:
             broker.kill()
+
+
+CHART = DEPLOY / "helm" / "jumpmq"
+CLUSTER = {
+    "nodes": 3,
+    "workers": 2,
+    "settings": {"memory-limit": "0.5"},
+    "tls": {"certManager": {"enabled": True, "issuer": {"name": "letsencrypt"}}, "client": "optional"},
+    "definitions": {"inline": "{}"},
+    "serviceMonitor": {"enabled": True, "secret": "monitor"},
+    "dashboard": {"enabled": True},
+}
+GIVEN = {
+    "nodes": 5,
+    "etcd": {"enabled": False, "urls": ["https://etcd:2379"], "existingSecret": "certificates"},
+    "auth": {"existingSecret": "administrator"},
+    "tls": {"existingSecret": "tls"},
+    "definitions": {"configMap": "definitions"},
+}
+
+
+def rendered(values: dict[str, object]) -> list[dict[str, Any]]:
+    """What the chart makes of values, as Helm itself renders it."""
+    helm = pytest.importorskip("helm_python")
+    files = helm.Chart.load(str(CHART)).render(values, name="orders", namespace="messages")
+    documents = [one for file, text in files.items() if file.endswith(".yaml") for one in yaml.safe_load_all(text)]
+    return [one for one in documents if one]
+
+
+def test_the_chart_passes_lint() -> None:
+    found = pytest.importorskip("helm_python").lint(str(CHART))
+    assert found["errors"] == []
+    assert [one["error"] for one in found["messages"]] == ["icon is recommended"]
+
+
+@pytest.mark.parametrize("values", [{}, CLUSTER, GIVEN], ids=["one node", "cluster", "etcd is given"])
+def test_what_the_chart_renders_is_right(values: dict[str, object], tmp_path: Path) -> None:
+    documents = rendered(values)
+    manifests = tmp_path / "manifests.yaml"
+    own = [one for one in documents if one["apiVersion"].count(".k8s.io") or "." not in one["apiVersion"].split("/")[0]]
+    manifests.write_text(yaml.safe_dump_all(own))
+    check(tool("kubernetes-validate"), "--strict", manifests)
+    assert {one["kind"] for one in documents if one not in own} <= {"Certificate", "ServiceMonitor"}
+    names = {(one["kind"], one["metadata"]["name"]) for one in documents}
+    given = set(re.findall(r"existingSecret': '(\w+)", str(values))) | {"definitions", "orders-jumpmq-tls"}
+    for one in documents:
+        assert one["metadata"]["name"].startswith("orders-jumpmq")
+        for volume in one["spec"]["template"]["spec"].get("volumes", []) if one["kind"] == "StatefulSet" else []:
+            secret = volume["secret"]["secretName"] if "secret" in volume else volume["configMap"]["name"]
+            assert secret in given or ("Secret", secret) in names
+    [broker] = [one for one in documents if one["kind"] == "StatefulSet" and one["metadata"]["name"] == "orders-jumpmq"]
+    assert broker["spec"]["replicas"] == values.get("nodes", 1)
+    [container] = broker["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"jumpmq:{jumpmq.__version__}"
+    settings = {one["name"].removeprefix("JUMPMQ_").lower() for one in container["env"] if "JUMPMQ" in one["name"]}
+    assert settings <= set(SETTINGS)
+    assert ("cluster" in settings) == (values.get("nodes", 1) != 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"nodes": 2}, "/nodes"),
+        ({"node": 3}, "'node' not allowed"),
+        ({"nodes": 3, "etcd": {"enabled": False}}, "a cluster needs an etcd"),
+        ({"tls": {"certManager": {"enabled": True}}}, "missing property 'name'"),
+        ({"serviceMonitor": {"enabled": True}}, "tag monitoring"),
+    ],
+)
+def test_the_chart_refuses_values_that_cannot_work(values: dict[str, object], problem: str) -> None:
+    helm = pytest.importorskip("helm_python")
+    with pytest.raises(helm.HelmError, match=problem):
+        helm.Chart.load(str(CHART)).validate_schema(values)
+        rendered(values)
+
+
+def test_etcd_of_the_chart_takes_nodes_and_members_only() -> None:
+    documents = rendered(CLUSTER)
+    [policy] = [
+        one for one in documents if (one["kind"], one["metadata"]["name"]) == ("NetworkPolicy", "orders-jumpmq-etcd")
+    ]
+    sources = [source["podSelector"]["matchLabels"] for rule in policy["spec"]["ingress"] for source in rule["from"]]
+    assert {one["app.kubernetes.io/component"] for one in sources} == {"broker", "etcd"}
+    [etcd] = [
+        one for one in documents if (one["kind"], one["metadata"]["name"]) == ("StatefulSet", "orders-jumpmq-etcd")
+    ]
+    variables = {one["name"]: one.get("value") for one in etcd["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert variables["ETCD_CLIENT_CERT_AUTH"] == variables["ETCD_PEER_CLIENT_CERT_AUTH"] == "true"

@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +108,7 @@ class Broker:
         set_workers: has the node be served by so many processes; None where it is one process.
         on_failure: called with a sentence when commits cannot come any more; the process has to end. Set it before the
             start.
+        before_listening: called once the broker is restored, before clients are let in; what it raises ends the start.
         consumer_groups: who shares which queues.
         starts: those that the data directory has had.
         reader_groups: who holds reservations.
@@ -162,6 +163,7 @@ class Broker:
         self.writers = Writers()
         self.slices = Slices()
         self.on_failure: Callable[[str], None] = lambda reason: None
+        self.before_listening: Callable[[Broker], Awaitable[None]] | None = None
         self.set_workers: Callable[[int], None] | None = None
         self.watchdog: Watchdog
         self._refusals = Refusals()  # connections beyond the limit
@@ -242,6 +244,13 @@ class Broker:
             if (member := self._member) is not None:
                 pause = self.pause
                 pause.on_late = lambda: member.after_stop(lambda: pause.end(STOPPED))
+            if self.config.worker == 1 and (
+                self.config.home == 1 or self._member is not None
+            ):  # every home hears of all
+                self.topology.listeners.append(audit.recording(self.topology))
+            self.topology.listeners.append(lambda change, asker: self.churn.follow(self.topology, change))
+            if self.before_listening is not None:
+                await self.before_listening(self)
             await self._listen()
         except BaseException:
             self._stop_listening()
@@ -253,9 +262,6 @@ class Broker:
                 self._checkpoint()
             await self._commits.close(clean=self._is_restored or (self.store is not None and self.store.clean))
             raise
-        if self.config.worker == 1 and (self.config.home == 1 or self._member is not None):  # every home hears of all
-            self.topology.listeners.append(audit.recording(self.topology))
-        self.topology.listeners.append(lambda change, asker: self.churn.follow(self.topology, change))
         if self.config.key_sketches == "on":
             self.ring_traffic.start()
         self._timers.start()

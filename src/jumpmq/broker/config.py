@@ -60,6 +60,8 @@ class Config:
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
             RabbitMQ's setting.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
+        load_definitions: definitions file, or directory of such, that is imported before the broker listens; see
+            :mod:`jumpmq.cli.load_definitions`.
         default_user, default_pass: the administrator that a new data directory begins with, as RabbitMQ's settings of
             these names. Only guest is let in from loopback addresses alone.
         oauth_resource, oauth_keys: whose tokens are logins, as in :class:`~jumpmq.broker.security.tokens.Tokens`.
@@ -110,6 +112,7 @@ class Config:
     recover_cluster: bool = False
     queue_leader_locator: str = "client-local"
     node: str | None = None
+    load_definitions: Path | None = None
     default_user: str = "guest"
     default_pass: str = "guest"
     oauth_resource: str | None = None

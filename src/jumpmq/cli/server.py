@@ -91,6 +91,10 @@ async def serving(
     """
     broker = Broker(config)
     broker.on_failure = fail
+    if config.load_definitions is not None and config.worker == 1:
+        from jumpmq.cli.load_definitions import loading  # here, so that a broker without it does not load HTTP
+
+        broker.before_listening = loading(config.load_definitions)
     await broker.start()
     try:
         async with _managed(broker, stop):

@@ -212,6 +212,13 @@ SETTINGS = {
             "false",
         ),
         Setting(
+            "load_definitions",
+            "PATH",
+            "a file or directory",
+            "definitions that are imported at each start where they differ: a file of JSON, or a directory of *.json",
+            _path,
+        ),
+        Setting(
             "default_user", "NAME", "a name", "the administrator that a new data directory begins with", _text, "guest"
         ),
         Setting("default_pass", "PASSWORD", "a password", "of the default user", _text, secret=True),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jumpmq.topology import changes
+from jumpmq.topology.equivalence import check_exchange, check_queue
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.topology import Topology
 
@@ -19,6 +20,36 @@ def inverse(topology: Topology, change: changes.Change) -> Changes:
         AMQPError: there is no such virtual host or user, so that the change itself would be refused.
     """
     return _INVERSES[type(change)](topology, change)
+
+
+def changes_nothing(topology: Topology, change: changes.Change) -> bool:
+    """Whether a change that adds or replaces would leave the definitions as they are.
+
+    Raises:
+        AMQPError: as :func:`inverse`, or what is declared already was declared in another way.
+    """
+    match change:
+        case changes.DeclareQueue(definition):
+            queues = topology.vhost(definition.vhost).declared
+            if definition.name not in queues:
+                return False
+            check_queue(queues[definition.name].definition, definition)
+            return True
+        case changes.DeclareExchange(definition):
+            exchanges = topology.vhost(definition.vhost).exchanges
+            if definition.name not in exchanges:
+                return False
+            check_exchange(exchanges[definition.name], definition)
+            return True
+        case changes.Bind(host, binding):
+            source = topology.vhost(host).exchanges.get(binding.source)
+            return source is not None and binding in source.bindings
+        case changes.AddVirtualHost(name) if name in topology.vhosts:
+            vhost = topology.vhosts[name]
+            said = change.default_queue_type, change.description, change.tags, change.home
+            present = vhost.default_queue_type, vhost.description, vhost.tags, vhost.home
+            return all(new in (None, old) for new, old in zip(said, present, strict=True))
+    return inverse(topology, change) == [change]
 
 
 def inverse_of_effects(change: changes.Change, effects: Changes) -> Changes:

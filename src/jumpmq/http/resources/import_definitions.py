@@ -198,7 +198,13 @@ AHEAD = 1000
 
 
 def import_definitions(
-    topology: Topology, asker: Asker, found: Entry, vhost: str | None, skipped: list[str] | None = None
+    topology: Topology,
+    asker: Asker,
+    found: Entry,
+    vhost: str | None,
+    skipped: list[str] | None = None,
+    *,
+    unchanged_too: bool = True,
 ) -> Iterator[Pending | None]:
     """Add what a definitions file holds, and pause after each entry, so that others may be served; the changes that it
     gives are to be decided before it goes on.
@@ -208,6 +214,7 @@ def import_definitions(
         found: the file's JSON.
         vhost: the virtual host that everything goes to; None where the entries say.
         skipped: gets a line for each key or entry that means nothing here; without it they are refused.
+        unchanged_too: also propose changes that leave the definitions as they are, so that they are audited.
 
     Raises:
         BadRequest: an entry is wrong; all that was made is taken back then.
@@ -223,6 +230,9 @@ def import_definitions(
         if wanted and _may_propose(wanted[0][1], proposed[-1][1] if proposed else None, len(proposed)):
             subject, change = wanted.popleft()
             try:
+                if not unchanged_too and undo.changes_nothing(topology, change):
+                    yield None
+                    continue
                 inverse = list(undo.inverse(topology, change))
                 proposed.append((subject, topology.propose(change, asker), inverse))
             except AMQPError as error:

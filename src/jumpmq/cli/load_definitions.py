@@ -1,0 +1,81 @@
+"""The setting `load_definitions`: definitions files that are imported at each start, as RabbitMQ's key of that name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.broker import Broker, BrokerError
+from jumpmq.broker.upkeep import slices
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.plumbing.json_body import read_object
+from jumpmq.http.resources.import_definitions import NOTES, import_definitions
+from jumpmq.topology import Asker
+
+log = logging.getLogger(__name__)
+
+
+def loading(path: Path) -> Callable[[Broker], Awaitable[None]]:
+    """The function that imports a definitions file, or all ``*.json`` of a directory, before the broker listens.
+
+    The files of a directory are imported as one, in the order of their names: all of it or nothing. Entries that are
+    the same already are left alone; others replace what is there, as an import over HTTP does.
+    """
+
+    async def load(broker: Broker) -> None:
+        try:
+            found = await asyncio.to_thread(_read, path)
+            skipped: list[str] = []
+            steps = import_definitions(broker.topology, Asker(), found, None, skipped, unchanged_too=False)
+            await slices.in_turns(broker, steps)
+            await broker.committed()
+        except OSError as error:
+            raise BrokerError(f"cannot load definitions from {error.filename or path}: {error.strerror}") from None
+        except (BadRequest, ValueError) as error:
+            raise BrokerError(f"cannot load definitions from {path}: {error}") from None
+        except AMQPError as error:
+            raise BrokerError(f"cannot load definitions from {path}: {error.text}") from None
+        for line in skipped:
+            log.warning("definitions of %s: skipped %s", path, line)
+        log.info("definitions of %s are loaded", path)
+
+    return load
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The file's object; of a directory, the lists of all its files, one behind the other.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file is not a JSON object, or a directory has none.
+    """
+    if not path.is_dir():
+        return _object(path)
+    files = sorted(path.glob("*.json"))
+    if not files:
+        raise ValueError("the directory has no file *.json")
+    merged: dict[str, Any] = {}
+    for file in files:
+        for key, value in _object(file).items():
+            if key in NOTES:
+                continue
+            if key in merged and not (isinstance(value, list) and isinstance(merged[key], list)):
+                raise ValueError(f"{file.name}: {key} is in another file, too, and is no list")
+            merged[key] = [*merged[key], *value] if key in merged else value
+    return merged
+
+
+def _object(file: Path) -> dict[str, Any]:
+    steps = read_object(file.read_bytes())
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: dict[str, Any] = end.value
+        return found
+    except ValueError as error:
+        raise ValueError(f"{file.name} is no definitions file: {error}") from None
