@@ -1,4 +1,4 @@
-"""Publisher confirms: answered in order, and for persistent messages not before they are on disk."""
+"""Publisher confirms: for persistent messages not before they are on disk, in order as long as none holds up others."""
 
 import errno
 from collections.abc import Callable
@@ -7,6 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.generating import examples
 from tests.store.disks import Disk as FaultyDisk
 from tests.store.opened import Opened, killed_now, left
 from tests.wire import Basic, Content, Queue, WireChannel, login
@@ -15,7 +18,7 @@ from jumpmq import RunningBroker, running
 from jumpmq.amqp import methods as m
 from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.commit import commits
-from jumpmq.broker.commit.receipts import Part, State
+from jumpmq.broker.commit.receipts import NOT_TAKEN, Part, State
 from jumpmq.store.stream_files import StreamFiles
 
 Name = Callable[[str], str]
@@ -27,10 +30,10 @@ class Disk:
 
     def __init__(self, refused: frozenset[int] = frozenset()) -> None:
         self.completed = 0
-        self._refused = refused
+        self.refused = set(refused)
 
     def state(self, number: int) -> State:
-        if number in self._refused:
+        if number in self.refused:
             return State.REFUSED
         return State.DONE if number <= self.completed else State.PENDING
 
@@ -143,6 +146,88 @@ def test_what_is_complete_is_acknowledged_up_to_the_first_that_is_not() -> None:
     assert answered(confirms) == [("ack", 4, True)]
 
 
+def test_a_publish_that_waits_is_overtaken_by_those_to_other_sources() -> None:
+    """What comes before all that waits has a multiple ack, what is behind has one each."""
+    confirms, disk, link = Confirms(), Disk(), Disk()
+    for count, sources in ((2, 1), (1, 2), (2, 1), (1, 1 | 2), (1, 0), (1, 2)):
+        confirms.add(count, sources)
+    confirms.seal({1: Part(disk, 1), 2: Part(link, 1)})
+    disk.completed = 1
+    assert answered(confirms) == [("ack", 2, True)]
+    confirms.look()
+    assert answered(confirms) == []
+    confirms.look()
+    assert answered(confirms) == [("ack", 4, False), ("ack", 5, False), ("ack", 7, False)]
+    assert (confirms.unanswered, confirms.acknowledged) == (3, 5)
+    confirms.refuse()
+    confirms.add(2, 1)
+    assert answered(confirms) == [("nack", 9, False)]
+    confirms.seal({1: Part(disk, 1), 2: Part(link, 2)})
+    assert answered(confirms) == [("ack", 10, False), ("ack", 11, False)]
+    link.completed = 1
+    assert answered(confirms) == [("ack", 8, True)]
+    assert (confirms.unanswered, confirms.acknowledged) == (0, 10)
+    confirms.add(3, 1)
+    confirms.add(1, 2)
+    confirms.seal({1: Part(disk, 2), 2: Part(link, 1)})
+    assert answered(confirms) == []
+    disk.completed = 2
+    assert answered(confirms) == [("ack", 15, True)]
+
+
+@given(st.data())
+@settings(max_examples=examples(300), deadline=None)
+def test_each_publish_is_answered_once_and_as_its_sources_say(data: st.DataObject) -> None:
+    """Whatever completes first, and whenever it is looked for what holds up others."""
+    confirms, sources = Confirms(), {1 << bit: Disk() for bit in range(3)}
+    given_to: dict[int, list[Part]] = {}
+    waiting: set[int] = set()
+    unsealed: list[tuple[int, int]] = []
+    turn = 0
+
+    def take() -> None:
+        for kind, tag, multiple in answered(confirms):
+            assert tag in waiting
+            told = [one for one in waiting if one == tag or (multiple and one < tag)]
+            waiting.difference_update(told)
+            states = {part.state for one in told for part in given_to[one]}
+            assert states <= {State.DONE} if kind == "ack" else states & {State.REFUSED}
+        assert (confirms.unanswered, confirms.waiting) == (len(waiting), bool(waiting))
+
+    steps = st.sampled_from(["add", "add", "refuse", "seal", "complete", "lose", "look", "answers"])
+    for step in [*data.draw(st.lists(steps, max_size=60)), "seal"]:
+        if step == "add":
+            mask, count = data.draw(st.integers(0, 7)), data.draw(st.integers(1, 3))
+            unsealed += [(confirms.published + place + 1, mask) for place in range(count)]
+            waiting.update(range(confirms.published + 1, confirms.published + count + 1))
+            confirms.add(count, mask)
+        elif step == "refuse":
+            confirms.refuse()
+            waiting.add(confirms.published)
+            given_to[confirms.published] = [NOT_TAKEN]
+        elif step == "seal":
+            turn += 1
+            parts = {bit: Part(disk, turn) for bit, disk in sources.items()}
+            for tag, mask in unsealed:
+                given_to[tag] = [part for bit, part in parts.items() if bit & mask]
+            unsealed.clear()
+            confirms.seal(parts)
+        elif step in ("complete", "lose"):
+            disk = sources[data.draw(st.sampled_from(list(sources)))]
+            upto = data.draw(st.integers(disk.completed, turn))
+            if step == "lose":  # as a link that breaks does
+                disk.refused |= set(range(disk.completed + 1, upto + 1))
+            disk.completed = upto
+        elif step == "look":
+            confirms.look()
+        else:
+            take()
+    for disk in sources.values():
+        disk.completed = turn
+    take()
+    assert not waiting
+
+
 def test_whoever_holds_a_confirm_finds_the_message_on_disk(
     broker: RunningBroker, channel: WireChannel, tmp_path: Path
 ) -> None:
@@ -205,22 +290,22 @@ def test_a_stream_that_cannot_be_written_delays_no_confirms_of_queues(
 
 
 @pytest.mark.parametrize("count", [1, 500])
-def test_transient_and_persistent_messages_are_confirmed_in_order(
+def test_transient_and_persistent_messages_are_confirmed_and_returned_before(
     channel: WireChannel, unique: Name, count: int
 ) -> None:
     queue = channel.queue(unique("mixed"), durable=True)
     channel.confirm_select()
     for number in range(count):
         channel.publish("", queue if number % 5 else "nowhere", b"", PERSISTENT if number % 2 else None, mandatory=True)
-    confirmed, returned = 0, 0
-    while confirmed < count:
+    waiting, returned = set(range(1, count + 1)), 0
+    while waiting:
         event = channel.next()
         if isinstance(event, Content):
             returned += 1
             continue
-        assert event.delivery_tag > confirmed
-        assert event.multiple or event.delivery_tag == confirmed + 1
-        confirmed = event.delivery_tag
+        assert event.delivery_tag in waiting
+        assert returned > (event.delivery_tag - 1) // 5
+        waiting -= set(range(1, event.delivery_tag) if event.multiple else ()) | {event.delivery_tag}
     assert returned == (count + 4) // 5
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pika
 import pytest
 from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
+from tests.wire import Basic, Content, WireChannel, login
 
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
@@ -120,6 +121,60 @@ async def test_a_home_that_is_short_of_disk_holds_up_its_publishers_everywhere_a
         short.alarms.look()
         await held
         assert confirmed == ["q2"] * 3 + ["q3"] * 3
+
+
+@in_loop
+async def test_a_home_that_is_short_holds_up_no_confirms_of_the_same_channel_for_other_homes(tmp_path: Path) -> None:
+    """Also those of its own home, of messages in memory only, and of what no queue takes."""
+    async with homes(3, tmp_path) as brokers:
+        for broker in brokers:
+            await declare(broker, f"q{broker.topology.home}")
+        short = brokers[2]
+        short.alarms.disk_free_limit = 1 << 60
+        short.alarms.look()
+        tags: dict[str, set[int]] = {"q1": set(), "q2": set(), "q3": set(), "none": set()}
+        confirmed: set[int] = set()
+        may_end = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def take(channel: WireChannel) -> None:
+            event = channel.next()
+            if isinstance(event, Content):
+                assert event.method.routing_key == "none"
+                return
+            assert isinstance(event, Basic.Ack) and event.delivery_tag not in confirmed
+            upto = range(1, event.delivery_tag + 1) if event.multiple else [event.delivery_tag]
+            confirmed.update(upto)
+
+        def work() -> None:
+            with login(brokers[0].port) as connection:
+                channel = connection.channel()
+                channel.confirm_select()
+                published = b""
+                for number in range(90):
+                    queue = list(tags)[number % 4 if number else 2]  # the one that is short first
+                    tags[queue].add(number + 1)
+                    mode = Basic.Properties(delivery_mode=1 + number % 2)
+                    published += channel.publication("", queue, b"m", mode, mandatory=True)
+                    if not number % 10:
+                        connection.send(published)
+                        published = b""
+                connection.send(published)
+                while not confirmed >= tags["q1"] | tags["q2"] | tags["none"]:
+                    take(channel)
+                assert not confirmed & tags["q3"]
+                loop.call_soon_threadsafe(may_end.set)
+                while len(confirmed) < 90:
+                    take(channel)
+                (sent,) = [one for one in brokers[0].connections if one.channels]
+                assert sent.channels[1].confirms.unanswered == 0
+                assert sent.channels[1].tally.confirm == 90
+
+        client = asyncio.create_task(asyncio.to_thread(work))
+        await may_end.wait()
+        short.alarms.disk_free_limit = 0
+        short.alarms.look()
+        await client
 
 
 @in_loop

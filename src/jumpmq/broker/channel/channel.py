@@ -178,9 +178,14 @@ class Channel:
     def seal_confirms(self, parts: Mapping[int, "Part"]) -> bool:
         """What was published in this turn has its receipts in these parts, one for each source; returns whether some
         confirms wait for theirs."""
-        assert self.confirms is not None
-        self.confirms.seal(parts)
-        return not self.confirms.due or self.send_confirms()
+        confirms = self.confirms
+        assert confirms is not None
+        confirms.seal(parts)
+        if confirms.due:
+            return self.send_confirms()
+        if confirms.may_hold_up:
+            self.turns.look_later(self)
+        return True
 
     def send_confirms(self) -> bool:
         """Send the confirms that are due; returns whether some still wait."""
@@ -190,7 +195,15 @@ class Channel:
         for answer in confirms.answers():
             self.connection.send(self.number, answer)
         self.tally.confirm = confirms.acknowledged
+        if confirms.may_hold_up:
+            self.turns.look_later(self)
         return confirms.waiting
+
+    def look_at_confirms(self) -> None:
+        """See whether a publish holds up the confirms of others; these are then sent."""
+        if self.confirms is not None:
+            self.confirms.look()
+            self.send_confirms()
 
     # --- what methods need ---
 

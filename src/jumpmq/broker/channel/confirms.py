@@ -4,31 +4,17 @@ A publish is answered when its receipt is no longer pending; one that nothing ha
 out in order, so that one ``multiple`` ack can serve all that a commit covers. Neighbours that were given to the same
 sources have one receipt; those that were given to others have their own, so that what is complete is acknowledged up to
 the first that is not, and what is refused is refused alone.
+
+A publish that holds up the answers of publishes to other sources for long (a home that hangs, a disk that is full) is
+overtaken by these: see :mod:`~jumpmq.broker.channel.overtaking`.
 """
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from jumpmq.amqp import methods as m
-from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, Part, Parts, Receipt
-
-
-@dataclass(slots=True)
-class _Run:
-    """Neighbouring publishes with one receipt, which comes at the end of their turn.
-
-    Attributes:
-        last_tag: tag of the last.
-        sources: what they were given to, or-ed bits.
-        parts: of a message that may be refused by itself.
-        receipt: None until the end of the turn.
-    """
-
-    last_tag: int
-    sources: int
-    parts: tuple[Part, ...] = ()
-    receipt: Receipt | None = None
+from jumpmq.broker.channel.overtaking import Answer, Overtaking, Run
+from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, Part, Parts
 
 
 class Confirms:
@@ -36,14 +22,18 @@ class Confirms:
 
     Attributes:
         published: tag of the last publish.
-        acknowledged: how many were answered with ``basic.ack``.
+        answered: how many publishes were answered.
+        acknowledged: how many of these with ``basic.ack``.
     """
 
     def __init__(self) -> None:
-        self.published = self.acknowledged = 0
-        self._answered = 0  # tag of the last publish that was answered
-        self._runs: deque[_Run] = deque()  # what is not answered yet, in order
-        self._unsealed: list[_Run] = []  # those of them without a receipt
+        self.published = self.answered = self.acknowledged = 0
+        self._runs: deque[Run] = deque()  # what is not answered yet, in order; empty while publishes are overtaken
+        self._unsealed: list[Run] = []  # what has no receipt yet, in order
+        self._last: Run | None = None  # the last publishes, while the next ones may share their receipt
+        self._mixed = False  # whether some of the runs were given to other sources than the first
+        self._seen = 0  # tag of the first publish that was not answered when :meth:`look` was called
+        self._overtaking: Overtaking | None = None  # what is not answered, while publishes are overtaken
 
     def add(self, count: int, sources: int, parts: tuple[Part, ...] = ()) -> None:
         """``count`` more messages were published and taken, and given to these sources (or-ed bits).
@@ -51,22 +41,29 @@ class Confirms:
         Args:
             parts: of its receipt, beside those of the sources, where one message may be refused by itself.
         """
-        self.published += count
-        last = self._unsealed[-1] if self._unsealed and self._runs[-1] is self._unsealed[-1] else None
+        first, self.published = self.published + 1, self.published + count
+        last = self._last
         if last is not None and last.sources == sources and not (parts or last.parts):
             last.last_tag = self.published
         else:
-            run = _Run(self.published, sources, parts)
-            self._runs.append(run)
+            self._last = run = Run(first, self.published, sources, parts)
             self._unsealed.append(run)
+            if self._overtaking is None:
+                self._runs.append(run)
 
     def refuse(self) -> None:
         """One more message was published and refused by a queue (``x-overflow: reject-publish``)."""
         self.published += 1
-        self._runs.append(_Run(self.published, 0, receipt=NOT_TAKEN))
+        self._last, self._mixed = None, True
+        run = Run(self.published, self.published, 0, receipt=NOT_TAKEN)
+        if self._overtaking is None:
+            self._runs.append(run)
+        else:
+            self._overtaking.add(run)
 
     def seal(self, parts: Mapping[int, Part]) -> None:
         """What was added since the last call has its receipt in these parts, one for each source."""
+        first = self._runs[0].sources if self._runs else None
         for run in self._unsealed:
             part = parts.get(run.sources)
             if part is None or run.parts:
@@ -74,50 +71,79 @@ class Confirms:
                 run.receipt = Parts((*found, *run.parts))
             else:
                 run.receipt = part
+            if run.sources != first:
+                self._mixed = True
+        if self._overtaking is not None:
+            for run in self._unsealed:
+                self._overtaking.add(run)
         self._unsealed.clear()
+        self._last = None
 
     @property
     def unanswered(self) -> int:
         """How many publishes wait for their answer."""
-        return self.published - self._answered
+        return self.published - self.answered
 
     @property
     def waiting(self) -> bool:
         """Whether publishes are unanswered."""
-        return bool(self._runs)
+        return self.answered < self.published
 
     @property
     def due(self) -> bool:
-        """Whether there are :meth:`answers`."""
+        """Whether there may be :meth:`answers`."""
         receipt = self._runs[0].receipt if self._runs else None
-        return receipt is not None and receipt.state is not PENDING
+        return (receipt is not None and receipt.state is not PENDING) or self._overtaking is not None
 
-    def answers(self) -> list[m.BasicAck | m.BasicNack]:
+    @property
+    def may_hold_up(self) -> bool:
+        """Whether the first publish that waits may hold up others: then :meth:`look` is to be called from time to
+        time."""
+        return self._mixed and bool(self._runs)
+
+    def look(self) -> None:
+        """Look for a publish that holds up others. One that the last look has found, too, is overtaken from now on."""
+        seen, self._seen = self._seen, self._runs[0].first_tag if self._runs else 0
+        if self._mixed and self._runs and seen == self._seen:
+            self._overtaking = Overtaking(run for run in self._runs if run.receipt is not None)
+            self._runs.clear()
+
+    def answers(self) -> list[Answer]:
         """The answers that are due."""
-        found: list[m.BasicAck | m.BasicNack] = []
-        runs, last = self._runs, 0
+        if self._overtaking is not None:
+            return self._overtake(self._overtaking)
+        found: list[Answer] = []
+        runs = self._runs
+        first = last = 0  # tags of what is to be acknowledged
         while runs and (receipt := runs[0].receipt) is not None:
             state = receipt.state
             if state is PENDING:
                 break
-            tag = runs.popleft().last_tag
+            run = runs.popleft()
+            count = run.last_tag - run.first_tag + 1
+            self.answered += count
             if state is DONE:
-                last = tag
+                first, last = first or run.first_tag, run.last_tag
+                self.acknowledged += count
                 continue
             if last:
-                found.append(self._acknowledge(last))
-            last = 0
-            found.append(m.BasicNack(tag, self._answer(tag), False))
+                found.append(m.BasicAck(last, last > first))
+            first = last = 0
+            found.append(m.BasicNack(run.last_tag, count > 1, False))
         if last:
-            found.append(self._acknowledge(last))
+            found.append(m.BasicAck(last, last > first))
+        if not runs:
+            self._mixed = False
         return found
 
-    def _acknowledge(self, tag: int) -> m.BasicAck:
-        self.acknowledged += tag - self._answered
-        return m.BasicAck(tag, self._answer(tag))
-
-    def _answer(self, tag: int) -> bool:
-        """Count everything up to the tag as answered; returns whether that is more than one publish."""
-        multiple = tag > self._answered + 1
-        self._answered = tag
-        return multiple
+    def _overtake(self, overtaking: Overtaking) -> list[Answer]:
+        """The answers that are due, with publishes that wait overtaken by others."""
+        found, acknowledged, refused = overtaking.answers(self._unsealed)
+        self.answered += acknowledged + refused
+        self.acknowledged += acknowledged
+        if overtaking.over:
+            self._overtaking = None
+            self._runs.extend(overtaking.left)
+            self._runs.extend(self._unsealed)
+            self._mixed = bool(self._runs)
+        return found

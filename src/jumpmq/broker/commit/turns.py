@@ -26,6 +26,11 @@ from jumpmq.broker.commit.receipts import PENDING, Part
 TOGETHER = 0.001
 """Seconds within which reads end together."""
 
+LOOK_INTERVAL = 0.05
+"""Seconds between looks at publishers of whom one publish may hold up the confirms of others: with the second look that
+finds it these go first. If it were shorter, publishers to several homes would get an ack for each publish.
+"""
+
 
 class Client(Protocol):
     """What a turn knows of a connection."""
@@ -55,6 +60,13 @@ class Publisher(Protocol):
 
     def send_confirms(self) -> bool:
         """Send the confirms that are due; returns whether some still wait."""
+
+
+class HeldUp(Protocol):
+    """What a turn knows of a channel of which one publish may hold up the confirms of others."""
+
+    def look_at_confirms(self) -> None:
+        """See whether one does; the others' confirms are then sent."""
 
 
 class _Waiter:
@@ -99,6 +111,7 @@ class Turns:
         self._confirming: set[Publisher] = set()  # have published in this turn
         self._unconfirmed: dict[int, deque[tuple[Part, set[Publisher]]]] = {}  # and before, by source
         self._paused: set[Client] = set()  # are not read, as the disk is behind
+        self._held_up: set[HeldUp] = set()  # are looked at soon
         self._sent: dict[int, Part] = {}  # what was given to other homes up to now, by source
         commits.on_complete = self._on_complete
 
@@ -175,6 +188,12 @@ class Turns:
         """The connection whose read this turn is; None where it is another's."""
         return self._reader
 
+    def look_later(self, channel: HeldUp) -> None:
+        """Have a channel look at its confirms, within :data:`LOOK_INTERVAL`."""
+        if not self._held_up:
+            self._loop.call_later(LOOK_INTERVAL, self._look_at_held_up)
+        self._held_up.add(channel)
+
     def note_sent(self, source: int, part: Part) -> None:
         """Something was given to another home, by the end of this turn; a part covers all of it.
 
@@ -242,8 +261,7 @@ class Turns:
             self._confirming.clear()
             if waiting:
                 self._await_parts(parts, waiting)
-        while self._writing:
-            self._writing.pop().write()
+        self._write()
         self._commits.begin(alone=alone)
         if self._read:
             if self._commits.backlog > self._write_backlog:
@@ -251,6 +269,10 @@ class Turns:
                     self._paused.add(reader)
                     reader.wait_for_disk(True)
             self._read.clear()
+
+    def _write(self) -> None:
+        while self._writing:
+            self._writing.pop().write()
 
     def _await_parts(self, parts: Mapping[int, Part], channels: set[Publisher]) -> None:
         """Look at the channels again whenever one of these parts is complete."""
@@ -266,8 +288,8 @@ class Turns:
         """Something is complete: answer those who waited for it."""
         self._send_deferred()
         self.look_at_receipts()
-        while self._writing and not self._depth:
-            self._writing.pop().write()
+        if not self._depth:
+            self._write()
         if self._paused and self._commits.backlog <= self._write_backlog // 2:
             while self._paused:
                 self._paused.pop().wait_for_disk(False)
@@ -278,6 +300,12 @@ class Turns:
             while waiting and waiting[0][0].state is not PENDING:
                 for channel in waiting.popleft()[1]:
                     channel.send_confirms()
+
+    def _look_at_held_up(self) -> None:
+        channels, self._held_up = self._held_up, set()
+        for channel in channels:
+            channel.look_at_confirms()
+        self._write()
 
     def _send_deferred(self) -> None:
         if not self._deferred:

@@ -1,0 +1,99 @@
+"""Confirms out of order, while the first publish that waits holds up others.
+
+Publishes that were given to the same sources are answered in order, as sources complete what they were given in order:
+so there is one lane for each combination of sources, and only the first publish of each is looked at. As in RabbitMQ
+(``rabbit_channel:coalesce_and_send``) what comes before all that waits has one ``multiple`` ack; each publish behind
+that has an ack of its own.
+
+It is over when all is answered that waited at its beginning. Then answers go out in order again, a ``multiple`` ack for
+many, until another publish holds up others: so what waits is sorted once at most.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from jumpmq.amqp import methods as m
+from jumpmq.broker.commit.receipts import DONE, PENDING, Part, Receipt
+
+Answer = m.BasicAck | m.BasicNack
+
+
+@dataclass(slots=True)
+class Run:
+    """Neighbouring publishes with one receipt, which comes at the end of their turn.
+
+    Attributes:
+        first_tag, last_tag: tags of the first and the last.
+        sources: what they were given to, or-ed bits.
+        parts: of a message that may be refused by itself.
+        receipt: None until the end of the turn.
+    """
+
+    first_tag: int
+    last_tag: int
+    sources: int
+    parts: tuple[Part, ...] = ()
+    receipt: Receipt | None = None
+
+    @property
+    def tags(self) -> range:
+        """The tags of all."""
+        return range(self.first_tag, self.last_tag + 1)
+
+
+class Overtaking:
+    """What waits, in lanes.
+
+    Args:
+        runs: what waits at the beginning, in order; each has its receipt.
+    """
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._lanes: dict[int, deque[Run]] = {}  # by sources
+        self._until = 0  # tag of the last publish that waited at the beginning
+        for run in runs:
+            self.add(run)
+            self._until = run.last_tag
+
+    def add(self, run: Run) -> None:
+        """One more run, with its receipt."""
+        self._lanes.setdefault(run.sources, deque()).append(run)
+
+    def answers(self, unsealed: Sequence[Run]) -> tuple[list[Answer], int, int]:
+        """The answers that are due, and how many publishes they acknowledge and refuse.
+
+        Args:
+            unsealed: publishes that have no receipt yet, in order.
+        """
+        done: list[Run] = []
+        refused: list[Run] = []
+        for lane in self._lanes.values():
+            while lane and (receipt := lane[0].receipt) is not None and (state := receipt.state) is not PENDING:
+                (done if state is DONE else refused).append(lane.popleft())
+        before = min((run.first_tag for run in (*self._firsts(), *unsealed[:1], *refused)), default=None)
+        found: list[Answer] = []
+        prefix = [run for run in done if before is None or run.last_tag < before]
+        if prefix:
+            last = max(run.last_tag for run in prefix)
+            found.append(m.BasicAck(last, sum(len(run.tags) for run in prefix) > 1))
+        for run in refused:
+            found += [m.BasicNack(tag, False, False) for tag in run.tags]
+        for run in done:
+            if before is not None and run.last_tag >= before:
+                found += [m.BasicAck(tag, False) for tag in run.tags]
+        return found, sum(len(run.tags) for run in done), sum(len(run.tags) for run in refused)
+
+    @property
+    def over(self) -> bool:
+        """Whether all is answered that waited at the beginning."""
+        return all(run.first_tag > self._until for run in self._firsts())
+
+    @property
+    def left(self) -> list[Run]:
+        """What waits, in order."""
+        return sorted((run for lane in self._lanes.values() for run in lane), key=attrgetter("first_tag"))
+
+    def _firsts(self) -> list[Run]:
+        return [lane[0] for lane in self._lanes.values() if lane]
