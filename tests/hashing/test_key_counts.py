@@ -34,6 +34,7 @@ def test_the_kernel_counts_as_its_plain_twin(wide):
     for one, other in ((ours, plain), (ours.merged(ours), plain.merged(plain))):
         assert (one.noted, one.messages()) == (other.noted, other.messages())
         assert [one.ranks(owner) for owner in range(-1, 4)] == [other.ranks(owner) for owner in range(-1, 4)]
+        assert [one.registers(owner) for owner in range(-1, 4)] == [other.registers(owner) for owner in range(-1, 4)]
         assert sorted(one.frequent()) == sorted(other.frequent())
 
 

@@ -669,10 +669,16 @@ cdef class KeyCounts:
         return [self._messages[owner] for owner in range(self._owners)]
 
     def ranks(self, Py_ssize_t owner=-1):
+        cdef list found = [0] * RANKS
+        cdef uint8_t rank
+        for rank in self.registers(owner):
+            found[rank] += 1
+        return found
+
+    def registers(self, Py_ssize_t owner=-1):
         cdef uint8_t merged[PLACES]
         cdef Py_ssize_t i, one
         cdef KeyCounts part
-        cdef list found = [0] * RANKS
         if owner >= self._owners:
             raise IndexError(f"no owner {owner} among {self._owners}")
         for i in range(PLACES):
@@ -682,9 +688,7 @@ cdef class KeyCounts:
                 if part._registers[one] != NULL:
                     for i in range(PLACES):
                         merged[i] = max(merged[i], part._registers[one][i])
-        for i in range(PLACES):
-            found[merged[i]] += 1
-        return found
+        return merged[:PLACES]
 
     def frequent(self):
         return [

@@ -478,15 +478,18 @@ class KeyCounts:
 
     def ranks(self, owner: int = -1) -> list[int]:
         """How many registers of an owner, or of all together, have each rank: what an estimate is made of."""
+        found = [0] * _RANKS
+        for rank in self.registers(owner):
+            found[rank] += 1
+        return found
+
+    def registers(self, owner: int = -1) -> bytes:
+        """The registers of an owner, or of all together: the greatest of those of several counts are those of both."""
         if owner >= len(self._messages):
             raise IndexError(f"no owner {owner} among {len(self._messages)}")
         parts = self._merged or (self,)
         chosen = [one for part in parts for one in (part._registers if owner < 0 else [part._registers[owner]])]
-        merged = [max(ranks) for ranks in zip(bytes(1 << _PLACE_BITS), *filter(None, chosen), strict=True)]
-        found = [0] * _RANKS
-        for rank in merged:
-            found[rank] += 1
-        return found
+        return bytes(max(ranks) for ranks in zip(bytes(1 << _PLACE_BITS), *filter(None, chosen), strict=True))
 
     def frequent(self) -> list[tuple[bytes, int, int, int]]:
         """The keys found frequent: the key, up to 255 octets of it; its owner; how many messages it had at most, and

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared, chi_squared_test, survival
-from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, Counted
-
-
-async def keys_of(exchange: ConsistentHashExchange, slices: Slices) -> dict[str, int]:
-    """About how many different keys each destination got."""
-    found = exchange.traffic.keys() if exchange.traffic is not None else ()
-    return {name: count async for name, count in slices.through(found)}
 
 
 def spread_of_messages(weights: Mapping[str, int], counted: Counted) -> ChiSquared | None:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.broker.figures.moves import MoveFigures
-from jumpmq.broker.figures.values import HomeState, QueueFigures
-from jumpmq.broker.upkeep.slices import Slices
+from jumpmq.broker.figures.values import HomeState, QueueFigures, RingTrafficFigures
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.absences import Absences
 from jumpmq.http.incidents import by_cause
 from jumpmq.http.node_warnings import of_nodes
 from jumpmq.http.rates import PAUSE, Rates
+from jumpmq.http.ring_counts import together
 from jumpmq.http.shards import Shard, shards_of
-from jumpmq.http.spread import keys_of, spread_of_keys, spread_of_messages
+from jumpmq.http.spread import spread_of_keys, spread_of_messages
 from jumpmq.http.warning import Warning
 from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
 from jumpmq.topology.definitions import QueueDefinition
@@ -118,9 +118,8 @@ async def find(broker: Broker, rates: Rates, absences: Absences) -> list[Warning
     """All warnings, alarms first."""
     found, slices = list(of_nodes(broker, absences)), broker.slices
     found += map(_move_stands_still, standing_still(broker.figures.states()))
-    rings = [one for one in broker.ring_traffic.exchanges() if one.traffic is not None][:RINGS]
-    async for exchange in slices.through(rings):
-        found += [one async for one in _ring(exchange, slices)]
+    async for exchange, parts in slices.through(await _rings(broker)):
+        found += [one async for one in _ring(broker, exchange, parts)]
     async for host, name in slices.through(_sharded(broker)[:SHARDED]):
         found += [one async for one in _shards(broker, rates, host, name)]
     served = _Served(broker, rates)
@@ -174,14 +173,32 @@ def _move_stands_still(move: MoveFigures) -> Warning:
 # --- rings ---
 
 
-async def _ring(exchange: ConsistentHashExchange, slices: Slices) -> AsyncIterator[Warning]:
-    assert exchange.traffic is not None
-    counted = exchange.traffic.counted()
+async def _rings(broker: Broker) -> list[tuple[ConsistentHashExchange, list[RingTrafficFigures]]]:
+    """The rings with traffic, each with what homes have counted there."""
+    parts: dict[tuple[str, str], list[RingTrafficFigures]] = {}
+    for one in await broker.figures.ring_traffic():
+        parts.setdefault((one.vhost, one.exchange), []).append(one)
+    found = []
+    for (vhost, name), of in list(parts.items())[:RINGS]:
+        host = broker.topology.vhosts.get(vhost)
+        exchange = None if host is None else host.exchanges.get(name)
+        if isinstance(exchange, ConsistentHashExchange):
+            found.append((exchange, of))
+    return found
+
+
+async def _ring(
+    broker: Broker, exchange: ConsistentHashExchange, parts: list[RingTrafficFigures]
+) -> AsyncIterator[Warning]:
+    counts = together(parts, exchange.ring.names)
+    if counts is None:
+        return
+    counted, slices = counts.counted, broker.slices
     total = sum(counted.messages)
-    if not total or list(counted.names) != exchange.ring.names:
+    if not total:
         return
     if counted.missing and exchange.hashed is not None:
-        yield _missing(exchange, counted, total)
+        yield _missing(exchange, counted, total, counts.missing_since_start)
     weights = dict(exchange.ring.destinations)
     await slices.next()
     test = spread_of_messages(weights, counted)
@@ -204,18 +221,20 @@ async def _ring(exchange: ConsistentHashExchange, slices: Slices) -> AsyncIterat
             name,
         )
     elif not counted.missing or counted.missing < 0.1 * total:
-        spread = spread_of_keys(weights, await keys_of(exchange, slices))
-        yield _skew(exchange, counted, spread, name, share, share / ratio)
+        whole = together(await broker.figures.ring_traffic(exchange.vhost, exchange.name), exchange.ring.names)
+        if whole is not None:
+            spread = spread_of_keys(weights, whole.keys)
+            yield _skew(exchange, whole.counted, spread, name, share, share / ratio)
 
 
-def _missing(exchange: ConsistentHashExchange, counted: Counted, total: int) -> Warning:
+def _missing(exchange: ConsistentHashExchange, counted: Counted, total: int, since_start: int) -> Warning:
     kind, what = exchange.hashed or ("header", "")
     went = exchange.missing_destination
     return _of_exchange(
         exchange,
         "missing-header",
         f"{counted.missing:,} of {total:,} recent messages to '{exchange.name}' lack the {kind} '{what}' that "
-        f"is hashed: they all go to '{went}'. Since the start: {exchange.missing_count:,}.",
+        f"is hashed: they all go to '{went}'. Since the start: {since_start:,}.",
         f"Have the publishers set the {kind} '{what}' on every message.",
         went or "",
     )

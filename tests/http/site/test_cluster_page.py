@@ -6,9 +6,9 @@ import pika
 import pytest
 from tests.etcd import etcd, needs_etcd
 from tests.homes import NODES
-from tests.http.api import publish
-from tests.http.running_homes import running_nodes
+from tests.http.api import API, publish
 from tests.http.site.test_trouble import window
+from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until
 
 from jumpmq.testing import HOST, JumpMQ
@@ -45,10 +45,12 @@ def incidents(api, *kinds):
     return [one for one in api.get("incidents") if one["kind"] in kinds]
 
 
+@pytest.mark.slow
 def test_no_problems_are_said_of_all_nodes(site):
     site.see(r"No problems on 3 of 3 nodes")
 
 
+@pytest.mark.slow
 def test_alarms_of_other_nodes_are_told(nodes, api, site, at):
     channel = at(3)
     channel.queue_declare("held", durable=True)
@@ -87,6 +89,36 @@ def test_shards_of_all_nodes_are_shown_and_those_without_a_consumer_told(api, si
     for shard in api.get("exchanges", "/", "clicks", "shards"):
         channel.queue_delete(shard["name"])
     channel.exchange_delete("clicks")
+
+
+@pytest.mark.slow
+def test_a_ring_shows_the_traffic_of_all_nodes_and_its_hot_key_is_told_at_each(nodes, api, site, at):
+    first = at(1)
+    first.exchange_declare("payments", "x-consistent-hash", durable=True)
+    for number in range(4):
+        first.queue_declare(f"payments-{number}", durable=True)
+        first.queue_bind(f"payments-{number}", "payments", "1")
+    for home in (2, 3):  # at the first node no client publishes
+        channel = at(home)
+        channel.confirm_delivery()
+        for number in range(300):
+            channel.basic_publish("payments", "acme" if number % 2 else f"customer-{number}", b"x")
+    places = [API(f"http://guest:guest@127.0.0.1:{one.port_of('http')}") for one in nodes.brokers]
+    for place in places:
+        traffic = until(lambda: (seen := of_ring(place, "payments", "traffic"))["messages"] == 600 and seen)  # noqa: B023
+        assert traffic["keys"] == pytest.approx(151, rel=0.15), "both nodes had the same keys"
+        assert sum(one["keys"] for one in traffic["destinations"]) == pytest.approx(151, rel=0.2)
+        assert (traffic["hottest"][0]["key"], traffic["hottest"][0]["messages"]) == ("acme", 300)
+        until(lambda: incidents(place, "hot-key"))  # noqa: B023
+    site.go("rings", "/", "payments").see("Hottest keys")
+    site.page.get_by_role("table", name="Hottest keys").get_by_text("acme").wait_for()
+    first.exchange_delete("payments")
+    for number in range(4):
+        first.queue_delete(f"payments-{number}")
+
+
+def of_ring(api, name, *what):
+    return api.get("exchanges", "/", name, "ring", *what)
 
 
 def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(nodes, api, site, at):

@@ -17,7 +17,7 @@ def full(api):
     return name
 
 
-@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("viewport", [pytest.param(WIDE, marks=pytest.mark.slow), PHONE], ids=["wide", "phone"])
 def test_no_dialog_of_a_row_scrolls_sideways_or_hides_its_button(open_page, full, viewport):
     site = open_page(viewport=viewport)
     for view in ("vhosts", "users", "permissions", "policies"):

@@ -23,6 +23,7 @@ from jumpmq.broker.figures.values import (
     QueueFenceFigures,
     QueueFigures,
     ReaderFigures,
+    RingTrafficFigures,
 )
 from jumpmq.topology import ConsistentHashExchange
 from jumpmq.topology.definitions import QueueDefinition
@@ -68,6 +69,9 @@ class Figures(Protocol):
 
     async def readers(self) -> list[ReaderFigures]:
         """The places of all groups of readers."""
+
+    async def ring_traffic(self, vhost: str | None = None, name: str | None = None) -> list[RingTrafficFigures]:
+        """What was counted on rings lately, by home, of those with traffic; with the registers of one that is named."""
 
     async def unread(self, vhost: str) -> list[tuple[str, int]]:
         """The queues of a virtual host that have ready messages and no reader, and how many; who reads a stream is not

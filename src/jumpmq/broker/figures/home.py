@@ -7,9 +7,11 @@ channels or connections is read in slices of the event loop's time; what is gone
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import resource
 import time
+from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import asdict, astuple
@@ -53,6 +55,7 @@ from jumpmq.broker.figures.values import (
     QueueFenceFigures,
     QueueFigures,
     ReaderFigures,
+    RingTrafficFigures,
     TLSFigures,
 )
 from jumpmq.broker.security.certificates import distinguished_name
@@ -73,6 +76,13 @@ AT_ONCE = 250
 
 CHURN = tuple(Churn.__slots__)
 """What comes and goes, by RabbitMQ's names, in the order of :meth:`HomeFigures.churn`."""
+
+
+MAX_RINGS = 200
+"""Rings that are told of at once."""
+
+MAX_SKETCHES = 500
+"""Destinations of a ring up to which the registers of each are told, 1.4 KB each."""
 
 
 class Identified(Protocol):
@@ -192,6 +202,22 @@ class HomeFigures:
                 )
             )
         return found
+
+    async def ring_traffic(self, vhost: str | None = None, name: str | None = None) -> list[RingTrafficFigures]:
+        """What was counted on rings lately, of those with traffic; with the registers of one that is named."""
+        self._broker.ring_traffic.turn(time.time())
+        rings = [one for one in self._broker.ring_traffic.exchanges() if one.traffic is not None]
+        if name is not None:
+            rings = [one for one in rings if (one.vhost, one.name) == (vhost, name)]
+        found = [_ring_figures(one) async for one in self._broker.slices.through(rings[:MAX_RINGS])]
+        if name is None or not found:
+            return [one for one in found if any(one.messages)]
+        traffic = rings[0].traffic
+        assert traffic is not None
+        sketches = traffic.sketches()
+        wanted = itertools.islice(sketches, 1 + len(found[0].names) if len(found[0].names) <= MAX_SKETCHES else 1)
+        registers = [b64encode(one).decode() async for one in self._broker.slices.through(wanted)]
+        return [found[0]._replace(registers=registers)]
 
     async def unread(self, vhost: str) -> list[tuple[str, int]]:
         """The queues of a virtual host that have ready messages and no reader, and how many; who reads a stream is not
@@ -432,6 +458,23 @@ def _of_past(host: VirtualHost) -> Counts:
     return (
         *(0, sent, total.ack, total.deliver, total.deliver_no_ack, total.get, total.get_no_ack, total.get_empty),
         *(total.redeliver, 0, 0),
+    )
+
+
+def _ring_figures(exchange: ConsistentHashExchange) -> RingTrafficFigures:
+    assert exchange.traffic is not None
+    counted = exchange.traffic.counted()
+    return RingTrafficFigures(
+        exchange.vhost,
+        exchange.name,
+        counted.since,
+        list(counted.names),
+        counted.messages,
+        counted.missing,
+        exchange.missing_count,
+        counted.noted,
+        [(one.key.hex(), one.destination, one.messages, one.error) for one in counted.frequent],
+        [],
     )
 
 

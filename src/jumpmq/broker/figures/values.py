@@ -332,6 +332,29 @@ class ReaderFigures(NamedTuple):
     ready_octets: int | None
 
 
+class RingTrafficFigures(NamedTuple):
+    """What a home has counted on a hash ring lately; see :class:`jumpmq.topology.exchanges.traffic.Counted`.
+
+    Attributes:
+        names: the destinations, to which ``messages`` belong.
+        missing_since_start: messages that lacked what is hashed, since the home started.
+        frequent: keys, in hexadecimal digits, with their destination, messages, and by how many fewer these may be.
+        registers: of all keys, then of those of each destination, in Base64; empty where they were not asked for, of
+            all keys only where destinations are many.
+    """
+
+    vhost: str
+    exchange: str
+    since: float | None
+    names: list[str]
+    messages: list[int]
+    missing: int
+    missing_since_start: int
+    noted: int
+    frequent: list[tuple[str, str, int, int]]
+    registers: list[str]
+
+
 class TLSFigures(NamedTuple):
     """The encryption of a connection.
 

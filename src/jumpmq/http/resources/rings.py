@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_long
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.spread import keys_of, spread_of_keys, spread_of_messages
+from jumpmq.http.ring_counts import RingCounts, together
+from jumpmq.http.spread import spread_of_keys, spread_of_messages
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.exchanges.traffic import Counted, FrequentKey
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
 
 HOTTEST = 20
 """Keys that are shown."""
@@ -35,14 +38,15 @@ async def ring(request: Request) -> Response:
 
 
 async def traffic(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}/{exchange}/ring/traffic``: what went over the ring in the last minutes.
+    """``GET /api/exchanges/{vhost}/{exchange}/ring/traffic``: what went over the ring in the last minutes, from
+    clients of all nodes.
 
     Of each destination ``share``, by weight; ``messages``; and ``keys``, about how many different ones. How likely
     counts that follow the weights are to stray as far is the ``p_value`` of ``spread``. ``hottest`` are the most
     frequent keys with their share of the messages. With ``--key-sketches off`` nothing is counted, and ``counted`` is
     false.
     """
-    shown = await _shown_traffic(hash_exchange(request), requested.broker(request).slices)
+    shown = await _shown_traffic(hash_exchange(request), requested.broker(request))
     return answer_long(request, shown)
 
 
@@ -75,13 +79,15 @@ def _shown(exchange: ConsistentHashExchange) -> dict[str, Any]:
     }
 
 
-async def _shown_traffic(exchange: ConsistentHashExchange, slices: Slices) -> dict[str, Any]:
-    keys = await keys_of(exchange, slices)
+async def _shown_traffic(exchange: ConsistentHashExchange, broker: Broker) -> dict[str, Any]:
+    parts = await broker.figures.ring_traffic(exchange.vhost, exchange.name)
     weights, buckets = dict(exchange.ring.destinations), max(exchange.ring.buckets, 1)
-    counted = exchange.traffic.counted() if exchange.traffic is not None else None
-    if counted is None or list(counted.names) != list(weights):  # nothing came since the ring changed
-        counted, keys = Counted(None, list(weights), [0] * len(weights), 0, 0, 0, []), {}
-    await slices.next()
+    found = together(parts, list(weights))
+    if found is None:  # nothing came since the ring changed
+        missing = sum(one.missing_since_start for one in parts)
+        found = RingCounts(Counted(None, list(weights), [0] * len(weights), 0, 0, 0, []), {}, missing)
+    counted, keys = found.counted, found.keys
+    await broker.slices.next()
     return {
         "counted": exchange.traffic is not None,
         "hashed": " ".join(exchange.hashed or ("routing key",)),
@@ -89,7 +95,7 @@ async def _shown_traffic(exchange: ConsistentHashExchange, slices: Slices) -> di
         "messages": sum(counted.messages),
         "keys": counted.all_keys,
         "missing": counted.missing,
-        "missing_since_start": exchange.missing_count,
+        "missing_since_start": found.missing_since_start,
         "destinations": (
             {
                 "destination": name,

@@ -31,6 +31,7 @@ from jumpmq.broker.figures.values import (
     QueueFenceFigures,
     QueueFigures,
     ReaderFigures,
+    RingTrafficFigures,
 )
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.nodes.management.client import HomeClient
@@ -51,6 +52,7 @@ TYPES: dict[str, Any] = {
     "group_offsets": GroupOffsetFigures,
     "fences": QueueFenceFigures,
     "readers": ReaderFigures,
+    "ring_traffic": RingTrafficFigures,
     "unread": tuple[str, int],
     "connections": ConnectionFigures,
     "owner": ConnectionFigures | None,

@@ -29,6 +29,7 @@ from jumpmq.broker.figures.values import (
     QueueFenceFigures,
     QueueFigures,
     ReaderFigures,
+    RingTrafficFigures,
 )
 from jumpmq.nodes.management.merged_groups import merged_groups
 from jumpmq.topology import ConsistentHashExchange
@@ -148,6 +149,9 @@ class MergedFigures:
 
     async def readers(self) -> list[ReaderFigures]:
         return await self._own.readers() + await self._of_others("readers")
+
+    async def ring_traffic(self, vhost: str | None = None, name: str | None = None) -> list[RingTrafficFigures]:
+        return await self._own.ring_traffic(vhost, name) + await self._of_others("ring_traffic", vhost, name)
 
     async def unread(self, vhost: str) -> list[tuple[str, int]]:
         return await self._own.unread(vhost) + await self._of_others("unread", vhost)

@@ -21,6 +21,9 @@ STANDARD_ERROR = 1.04 / math.sqrt(1024)
 """Of the number of different keys, relative (Flajolet et al., 2007, with 1,024 registers)."""
 
 
+_RANKS = len(KeyCounts(0).ranks())
+
+
 @dataclass(frozen=True)
 class FrequentKey:
     """A key that many messages have.
@@ -128,6 +131,12 @@ class Traffic:
         for owner, name in enumerate(self._names):
             yield name, round(distinct(counts.ranks(owner)))
 
+    def sketches(self) -> Iterator[bytes]:
+        """The registers of the counts of different keys: of all destinations together, then of each."""
+        counts = self._both()
+        for owner in range(-1, len(self._names)):
+            yield counts.registers(owner)
+
     def _both(self) -> KeyCounts:
         return self._now.counts if self._before is None else self._now.counts.merged(self._before.counts)
 
@@ -136,6 +145,14 @@ def _error(count: int, error: int, noted: int) -> int:
     """By how much a count may be too high: by what space-saving says, and twice the deviation of a sample."""
     sampled = noted > ALL_NOTED
     return min(count, error + round(2 * math.sqrt(MEAN_GAP * (count - error)))) if sampled else error
+
+
+def distinct_of(registers: Sequence[bytes]) -> int:
+    """How many different keys several homes have counted together, by the registers of each."""
+    ranks = [0] * _RANKS
+    for rank in map(max, *registers) if len(registers) > 1 else registers[0]:
+        ranks[rank] += 1
+    return round(distinct(ranks))
 
 
 def distinct(ranks: list[int]) -> float:

@@ -1,0 +1,71 @@
+"""What all homes have counted on a hash ring, put together: publishers may be at any of them."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jumpmq.broker.figures.values import RingTrafficFigures
+from jumpmq.topology.exchanges.traffic import Counted, FrequentKey, distinct_of
+
+
+@dataclass(frozen=True)
+class RingCounts:
+    """What was counted lately.
+
+    Attributes:
+        counted: messages, and the frequent keys.
+        keys: about how many different keys each destination got; empty where no registers were asked for.
+        missing_since_start: messages that lacked what is hashed, since the homes started.
+    """
+
+    counted: Counted
+    keys: dict[str, int]
+    missing_since_start: int
+
+
+def together(parts: Iterable[RingTrafficFigures], names: list[str]) -> RingCounts | None:
+    """The counts of one ring, by home, as one.
+
+    Args:
+        names: the ring's destinations now; what was counted before the ring changed is left out.
+
+    Returns:
+        None where nothing was counted since.
+    """
+    everywhere = list(parts)
+    found = [one for one in everywhere if one.names == names and one.since is not None]
+    if not found:
+        return None
+    messages = [sum(column) for column in zip(*(one.messages for one in found), strict=True)]
+    registers = [[b64decode(text) for text in one.registers] for one in found]
+    told = min(len(one) for one in registers)
+    distinct = [distinct_of([one[place] for one in registers]) for place in range(told)]
+    keys = dict(zip(names, distinct[1:], strict=True)) if told > 1 else {}
+    counted = Counted(
+        min(one.since for one in found if one.since is not None),
+        names,
+        messages,
+        distinct[0] if distinct else 0,
+        sum(one.missing for one in found),
+        sum(one.noted for one in found),
+        _frequent(found),
+    )
+    return RingCounts(counted, keys, sum(one.missing_since_start for one in everywhere))
+
+
+def _frequent(parts: list[RingTrafficFigures]) -> list[FrequentKey]:
+    """The keys that are frequent at any home, by their messages at all, the most frequent first.
+
+    A key that a home does not name may have had messages there all the same, so that its error is one downwards too:
+    what is said of a key is at least so.
+    """
+    found: dict[str, FrequentKey] = {}
+    for part in parts:
+        for key, destination, messages, error in part.frequent:
+            known = found.get(key)
+            if known is not None:
+                messages, error = messages + known.messages, error + known.error
+            found[key] = FrequentKey(bytes.fromhex(key), destination, messages, error)
+    return sorted(found.values(), key=lambda one: -one.messages)
