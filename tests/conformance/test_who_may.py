@@ -64,6 +64,7 @@ GET /api/preview/operator-policies/here/none/cleared 401 401 401 401 404
 POST /api/preview/definitions             401 401 401 401 200 {}
 GET /api/consumer-groups                  401 200 200 200 200
 GET /api/consumer-groups/here             401 200 200 200 200
+DELETE /api/consumer-groups/here/queue/q/g/members/m 401 401 401 401 404
 GET /api/group-offsets                    401 200 200 200 200
 GET /api/group-offsets/here               401 200 200 200 200
 PUT /api/group-offsets/here/q/g           401 400 400 400 400 {"offset": "first"}

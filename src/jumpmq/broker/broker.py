@@ -374,7 +374,10 @@ class Broker:
         self._commits.before_flush = self.topology.flush_rings
         self.authorization = Authorization(self.topology)
         self.authenticator = Authenticator(self.topology, self._tokens())
-        self.consumer_groups = ConsumerGroups(self.topology, self.turns, self.authorization)
+        self.consumer_groups = ConsumerGroups(
+            *(self.topology, self.turns, self.authorization),
+            *(self.config.consumer_group_member_max, self.config.consumer_group_max_per_user),
+        )
         self.consumer_groups.reader_of = self.reader_groups.reader_of
         self.pause = Pause()
         self.dead_letters.is_held_up = lambda: self.pause.active

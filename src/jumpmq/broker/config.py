@@ -72,6 +72,8 @@ class Config:
         frame_max: octets of a frame at most, proposed to clients; from 4,096 to 131,072.
         channel_max: channels of a connection at most, proposed to clients.
         consumer_max_per_channel: consumers of a channel at most; None is any number.
+        consumer_group_member_max: members of a consumer group at most.
+        consumer_group_max_per_user: consumer groups in which a user may have members, at each worker or node.
         consumer_timeout: seconds that a delivery may wait for its acknowledgement before its channel is closed; 0 is
             for ever.
         publish_rate: messages a second that a connection may publish; it is read no faster. None is any number.
@@ -124,6 +126,8 @@ class Config:
     frame_max: int = FRAME_MAX
     channel_max: int = CHANNEL_MAX
     consumer_max_per_channel: int | None = None
+    consumer_group_member_max: int = 1024
+    consumer_group_max_per_user: int = 1024
     consumer_timeout: int = 1800
     publish_rate: int | None = None
     memory_limit: str | None = None

@@ -254,6 +254,22 @@ SETTINGS = {
             _number(1, 1 << 31),
         ),
         Setting(
+            "consumer_group_member_max",
+            "NUMBER",
+            "a number from 1 to 65535",
+            "members of a consumer group at most",
+            _number(1, 65535),
+            "1024",
+        ),
+        Setting(
+            "consumer_group_max_per_user",
+            "NUMBER",
+            "a number of consumer groups",
+            "consumer groups in which a user may have members, at each worker or node",
+            _number(1, 1 << 31),
+            "1024",
+        ),
+        Setting(
             "consumer_timeout",
             "SECONDS",
             "a number of seconds",

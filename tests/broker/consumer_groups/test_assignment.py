@@ -2,11 +2,55 @@
 
 from collections import Counter
 from itertools import islice, product
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumpmq.broker.consumer_groups.assignment import assign, assign_unowned, seats, targets, targets_at
+from jumpmq.broker.consumer_groups.assignment import Shares, counting, divide, seats, targets
+
+
+def _divided(
+    weights: dict[Any, int], units: list[int], owners: dict[int, Any], holders: dict[int, Any] | None, *, moving: bool
+) -> dict[int, Any]:
+    """Who has which unit after a division, which is stopped after each unit that is given."""
+    found = {unit: owners[unit] for unit in units if owners.get(unit) in weights}
+    for _ in range(len(units) + 1):
+        owned: dict[Any, list[int]] = {}
+        for unit in units:
+            if unit in found:
+                owned.setdefault(found[unit], []).append(unit)
+        wanted = Shares[Any]().of(weights, owned, len(units), None)
+        assert wanted is not None
+        unowned = [unit for unit in units if unit not in found]
+        given = next(divide(wanted, owned, unowned, holders or {}, moving=moving), None)
+        if given is None:
+            break
+        found[given[0]] = given[1]
+    return {unit: found[unit] for unit in units if unit in found}
+
+
+def assign(
+    weights: dict[Any, int], units: list[int], owners: dict[int, Any], holders: dict[int, Any] | None = None
+) -> dict[int, Any]:
+    """Who has which unit after a division."""
+    return _divided(weights, units, owners, holders, moving=True)
+
+
+def assign_unowned(weights: dict[Any, int], units: list[int], owners: dict[int, Any]) -> dict[int, Any]:
+    """As :func:`assign`, where what a member has stays where it is."""
+    return _divided(weights, units, owners, None, moving=False)
+
+
+def targets_at(weights: dict[int, int], first: int, units: int) -> dict[int, int]:
+    """How many units of one home each member is to have, counted with pauses."""
+    steps = counting(weights, first, units, lambda: False)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return dict(end.value)
+
 
 members = st.dictionaries(st.integers(0, 200), st.integers(1, 10_000), min_size=1, max_size=64)
 

@@ -444,14 +444,14 @@ def test_sources_that_are_refused(
     assert _refusal(broker.port, lambda one: one.basic_get(f"{name}.taken")) == locked
 
 
-def test_a_user_needs_the_right_to_read_each_queue(
+def test_a_member_takes_part_in_what_its_user_may_read(
     broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
 ) -> None:
     api = Api(broker)
     api.put("users/reader", {"password": "reader", "tags": "management"})
     rights = {"configure": "", "write": "", "read": rf"{exchange}\.[0-3]"}
-    api.put("permissions/%2F/reader", rights | {"read": rf"{exchange}\.[0-2]"})
-    with pytest.raises(ChannelClosedByBroker, match=rf"access to queue '{exchange}.3' in vhost '/' refused for user"):
+    api.put("permissions/%2F/reader", rights | {"read": "others"})
+    with pytest.raises(ChannelClosedByBroker, match=rf"access to queue '{exchange}.0' in vhost '/' refused for user"):
         Member(broker.port, exchange, "g", "a", checker, user="reader")
     with pytest.raises(ChannelClosedByBroker, match="access to queue 'missing' in vhost '/' refused for user"):
         Member(broker.port, "missing", "g", "a", checker, user="reader")
@@ -467,13 +467,102 @@ def test_a_user_needs_the_right_to_read_each_queue(
                 "reason": f"read access to queue '{exchange}.9' in vhost '/' refused for user 'reader'",
             }
         ]
+        with Member(broker.port, exchange, "g", "b", checker, arguments=SOON) as other:
+            publisher.publish(40, 2)
+            until(lambda: not checker.left, member, other, settle=True)
+            assert f"{exchange}.9" in other.queues
+            assert f"{exchange}.9" not in member.queues
+            assert not api.group(exchange)["refused"]
         api.put("permissions/%2F/reader", rights | {"read": ".*"})
+        until(lambda: not api.group(exchange)["refused"], member)
         publisher.publish(40, 2)
         until(lambda: not checker.left, member, settle=True)
         assert len(member.queues) == 5
         shown = requests.get(f"{api.url}/consumer-groups", auth=("reader", "reader"), timeout=30).json()
         assert [one["source"] for one in shown] == [exchange]
     checker.check()
+
+
+def test_a_member_whose_right_is_taken_away_ends_and_the_others_go_on(
+    broker: jumpmq.RunningBroker, exchange: str, publisher: Publisher, checker: Checker
+) -> None:
+    """It has acknowledged nothing: what it holds comes to the others."""
+    api = Api(broker)
+    api.put("users/reader", {"password": "reader", "tags": ""})
+    rights = {"configure": "", "write": "", "read": ".*"}
+    api.put("permissions/%2F/reader", rights)
+    with (
+        Member(broker.port, exchange, "g", "a", checker, arguments=SOON, user="reader") as revoked,
+        Member(broker.port, exchange, "g", "b", checker, arguments=SOON) as other,
+    ):
+        publisher.publish(40, 2)
+        until(lambda: revoked.held, revoked)
+        checker.gone("a")
+        api.put("permissions/%2F/reader", rights | {"read": ""})
+        until(lambda: revoked.cancelled, revoked)
+        publisher.publish(40, 1)
+        until(lambda: not checker.left, other, settle=True)
+        assert len(other.queues) == 4
+    checker.check()
+
+
+@pytest.mark.parametrize("how", ["user", "permissions", "vhost", "endpoint", "verb"])
+def test_a_member_that_is_away_goes_with_its_user_and_by_hand(
+    broker: jumpmq.RunningBroker, unique: Unique, checker: Checker, how: str
+) -> None:
+    api, name, host = Api(broker), unique("away"), unique("host")
+    api.put(f"vhosts/{host}", {})
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    for user in ("guest", "leaver"):
+        api.put(f"users/{user}", {"password": user, "tags": "administrator" if user == "guest" else ""})
+        api.put(f"permissions/{host}/{user}", everything)
+    credentials = [pika.PlainCredentials(user, user) for user in ("guest", "leaver")]
+    there, leaver = (
+        pika.BlockingConnection(pika.ConnectionParameters(port=broker.port, virtual_host=host, credentials=one))
+        for one in credentials
+    )
+    channel = there.channel()
+
+    def declare(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
+        channel.queue_declare(name, durable=True, arguments={"x-slots": 8})
+        channel.confirm_delivery()
+
+    def members() -> list[str]:
+        url = f"{api.url}/consumer-groups/{host}"
+        groups = requests.get(url, auth=("guest", "guest"), timeout=30).json()
+        return [one["name"] for group in groups for one in group["members"]] if isinstance(groups, list) else []
+
+    declare(channel)
+    away = {"x-consumer-group": "g", "x-group-member": "away", "x-group-grace": 24 * 3600 * 1000}
+    leaver.channel().basic_consume(name, print, arguments=away)
+    until(lambda: "away" in members())
+    leaver.close()
+    assert members() == ["away"]
+    if how == "user":
+        requests.delete(f"{api.url}/users/leaver", auth=("guest", "guest"), timeout=30).raise_for_status()
+    elif how == "permissions":
+        api.put(f"permissions/{host}/leaver", everything | {"read": ""})
+    elif how == "verb":
+        jumpmqctl(broker, "-p", host, "end_group_member", name, "g", "away")
+    elif how == "endpoint":
+        url = f"{api.url}/consumer-groups/{host}/queue/{name}/g/members/away"
+        assert requests.delete(url, auth=("guest", "guest"), timeout=30).status_code == 204
+        assert requests.delete(url, auth=("guest", "guest"), timeout=30).status_code == 404
+    else:
+        requests.delete(f"{api.url}/vhosts/{host}", auth=("guest", "guest"), timeout=30).raise_for_status()
+        api.put(f"vhosts/{host}", {})
+        api.put(f"permissions/{host}/guest", everything)
+        there = pika.BlockingConnection(pika.ConnectionParameters(port=broker.port, virtual_host=host))
+        channel = there.channel()
+        declare(channel)
+    until(lambda: not members())
+    for number in range(50):
+        channel.basic_publish("", name, str(number).encode())
+    got: set[bytes] = set()
+    channel.basic_consume(name, lambda *delivery: got.add(delivery[3]), arguments={"x-consumer-group": "g"})
+    until(lambda: there.process_data_events(0.05) or len(got) == 50)
+    there.close()
+    requests.delete(f"{api.url}/vhosts/{host}", auth=("guest", "guest"), timeout=30).raise_for_status()
 
 
 def test_what_is_shown_of_a_group(

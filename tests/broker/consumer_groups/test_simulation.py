@@ -56,6 +56,10 @@ class Client(Session):
         self.feeds: dict[int, Feed] = {}
 
     @property
+    def reader(self) -> str:
+        return "user"
+
+    @property
     def count(self) -> int:
         return sum(len(feed.held) for feed in self.feeds.values())
 
@@ -102,6 +106,7 @@ class Client(Session):
         for feed in self.feeds.values():
             held, feed.held = feed.held, []
             feed.queue.settle(held, outcome)
+            self.released(feed)
         self.serve()
 
     def settle(self, place: int, outcome: Outcome) -> None:
@@ -113,7 +118,14 @@ class Client(Session):
         message = feed.held.pop(place % len(feed.held))
         self.world.settled(self.name, message, outcome)
         feed.queue.settle([message], outcome)
+        self.released(feed)
         self.serve()
+
+    def released(self, feed: Feed) -> None:
+        """The session holds fewer messages of a queue."""
+        queue = feed.queue
+        slots = [None] if queue.slots is None else range(queue.slots.slots)
+        self.world.group.released(Unit(queue.name, queue.id, slot) for slot in slots)
 
     def serve(self) -> None:
         for feed in list(self.feeds.values()):
@@ -154,20 +166,22 @@ class World:
             raise Failure
 
     def step(self) -> None:
-        """The group does what is due, until no session raises."""
-        while True:
+        """The group does what is due in slices, the shortest first, until no session raises."""
+        for length in itertools.count(1):
+            left = itertools.count(length, -1)
             try:
-                self.group.step(self.now)
+                if self.group.step(self.now, lambda left=left: next(left) > 0) > self.now:  # type: ignore[misc]
+                    return
             except Failure:
                 continue
-            return
 
     def set_units(self) -> None:
-        units = []
+        shared = {queue.id for queue in self.queues.values()}
+        for queue_id in {unit.queue_id for unit in self.group.places} - shared:
+            self.group.forget_queue(queue_id, self.now)
         for queue in self.queues.values():
             slots = [None] if queue.slots is None else range(queue.slots.slots)
-            units += [Unit(queue.name, queue.id, slot) for slot in slots]
-        self.group.set_units(units, self.now)
+            self.group.set_queue(tuple(Unit(queue.name, queue.id, slot) for slot in slots), frozenset(), self.now)
 
     def publish(self, place: int, mortal: bool) -> None:
         queue = list(self.queues.values())[place % len(self.queues)]

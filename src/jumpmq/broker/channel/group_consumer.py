@@ -19,7 +19,7 @@ from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.consumer_groups.assignment import MAX_WEIGHT
 from jumpmq.broker.consumer_groups.group import Unit
-from jumpmq.broker.consumer_groups.live import LiveGroup
+from jumpmq.broker.consumer_groups.live import LiveGroup, Reader
 from jumpmq.broker.names import unique_name
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.delivery import CHUNK
@@ -139,6 +139,7 @@ class GroupConsumer:
         self.feeds: dict[int, Feed] = {}
         self.waiting: OrderedDict[Feed, None] = OrderedDict()
         self.user = channel.connection.user
+        self.reader = Reader.of(self.user)
         self.identity = channel.connection.identity
         self.connection_name = channel.connection.name
 
@@ -201,7 +202,7 @@ class GroupConsumer:
     # --- as the group's session ---
 
     def start(self, unit: Unit) -> None:
-        queue = self.live.queues[unit]
+        queue = self.live.queues[unit.queue_id]
         feed = self.feeds.get(unit.queue_id)
         if feed is None:
             feed = self.feeds[unit.queue_id] = Feed(self, queue)
@@ -256,6 +257,7 @@ class GroupConsumer:
     def released(self, feed: "Feed") -> None:
         """A feed holds fewer messages."""
         if feed.drains:
+            self.live.group.released(feed.drains)
             self.channel.groups.soon(self.live)
             if not feed.unacknowledged:
                 feed.drains.clear()
@@ -412,7 +414,7 @@ def find(channel: "Channel", membership: Membership, source: str, arguments: lis
     """
     groups, host, connection = channel.groups, channel.connection.vhost, channel.connection
     live = groups.find(host, connection.user, source, membership.group)
-    groups.require(live, host, connection.user, connection.identity)
+    groups.require(live, host, connection.user, connection.identity, membership.member)
     queues = groups.queues(live, host)
     if channel.prefetch and not all(queue.takes_global_prefetch for queue in queues):
         raise NotImplementedByServer(f"consumer group '{membership.group}' does not support global qos")
@@ -454,7 +456,7 @@ def join(consumer: GroupConsumer, membership: Membership) -> None:
     replaced = channel.groups.join(live, host, consumer, member, membership.weight, membership.grace)
     if isinstance(replaced, GroupConsumer):
         replaced.replaced()
-    if any(queue.offsets is not None for queue in live.queues.values()):
+    if live.has_streams:
         channel.connection.defer_answers()  # where a group begins in a stream is to be known after a crash
 
 

@@ -9,15 +9,17 @@ Where the units of a group are at several homes, each home divides its own, and 
 more units may move, as the sequence decides who is rounded up.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import gcd
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 MAX_WEIGHT = 10_000
 """The highest weight of a member."""
+
+SEATS_AT_ONCE = 256
+"""Seats that are taken between two looks at the clock."""
 
 M = TypeVar("M", bound=Hashable)
 U = TypeVar("U", bound=Hashable)
@@ -69,89 +71,109 @@ def seats(weights: Mapping[M, int]) -> Iterator[M]:
         yield member
 
 
-def targets_at(weights: Mapping[M, int], first: int, units: int) -> dict[M, int]:
-    """How many of the units of one home each member is to have.
+def counting(
+    weights: Mapping[M, int], first: int, units: int, more: Callable[[], bool]
+) -> Generator[None, None, dict[M, int]]:
+    """Count how many of the units of one home each member is to have, a number of seats at a time; returns that.
 
     Args:
         weights: of each member, in the order of their names.
         first: how many units the homes before this one have.
         units: how many this one has.
+        more: whether there is time to go on.
     """
     if not weights:
         return {}
-    wanted = dict.fromkeys(weights, 0)
-    if len(set(weights.values())) == 1:
-        places = [one % len(weights) for one in range(first, first + units)]
-        counted: Counter[M] = Counter(map(list(weights).__getitem__, places))
-    else:
-        period = sum(weights.values()) // gcd(*weights.values())
-        counted = Counter(islice(seats(weights), first % period, first % period + units))
-    return wanted | counted
+    divisor = gcd(*weights.values())
+    period = sum(weights.values()) // divisor
+    rounds, rest = divmod(units, period)  # all have their exact share of each period
+    wanted = {member: weight // divisor * rounds for member, weight in weights.items()}
+    first %= period
+    if period == len(weights):  # the weights are equal
+        members = list(weights)
+        for seat in range(first, first + rest):
+            wanted[members[seat % period]] += 1
+        return wanted
+    for seat, member in enumerate(islice(seats(weights), first + rest)):
+        if seat >= first:
+            wanted[member] += 1
+        if seat % SEATS_AT_ONCE == SEATS_AT_ONCE - 1 and not more():
+            yield
+    return wanted
 
 
-def assign(
-    weights: Mapping[M, int],
-    units: Sequence[U],
-    owners: Mapping[U, M],
-    holders: Mapping[U, M] | None = None,
-    first: int | None = None,
-) -> dict[U, M]:
-    """The member of each unit, with shares by weight and the fewest moves.
+class Shares(Generic[M]):
+    """How many units each member is to have, as long as neither members nor units change."""
+
+    def __init__(self) -> None:
+        self._of: object = None  # what it depends on
+        self._counting: Generator[None, None, dict[M, int]] | None = None
+        self._counted: dict[M, int] = {}
+
+    def of(
+        self,
+        weights: Mapping[M, int],
+        owned: Mapping[M, Collection[object]],
+        units: int,
+        first: int | None,
+        more: Callable[[], bool] = lambda: True,
+    ) -> dict[M, int] | None:
+        """How many of so many units each member is to have; None where the time is over before that is known.
+
+        Args:
+            weights: of each member; in order, the first to join first.
+            owned: what each has now.
+            first: how many units the homes before this one have; None where the units of all are here.
+            more: whether there is time to go on.
+        """
+        if first is None:
+            return targets(weights, {member: len(has) for member, has in owned.items()}, units)
+        ordered = dict(sorted(weights.items()))  # all homes go by one order
+        if self._of != (subject := (ordered, first, units)):
+            self._of, self._counting = subject, counting(ordered, first, units, more)
+        if self._counting is not None:
+            try:
+                next(self._counting)
+            except StopIteration as end:
+                self._counting, self._counted = None, end.value
+        return dict(self._counted) if self._counting is None else None
+
+
+def divide(
+    wanted: Mapping[M, int],
+    owned: Mapping[M, Collection[U]],
+    unowned: Iterable[U],
+    holders: Mapping[U, M],
+    *,
+    moving: bool,
+) -> Iterator[tuple[U, M]]:
+    """Units for members that have fewer than they are to have, one by one.
+
+    Whoever stops in between and asks again with what is so by then comes to the same shares.
 
     Args:
-        weights: of each member; in order, the first to join first.
-        units: what is shared, in order.
-        owners: who has which unit now; members that are gone count as none.
+        wanted: how many each member is to have.
+        owned: what each has, the last that it was given last.
+        unowned: units that no member has, in order.
         holders: who still holds messages of a unit that is on its way to another: it gets the unit back, if any moves.
-        first: how many units the homes before this one have; None where the units of all are here.
-
-    Returns:
-        A member for each unit; nothing where there are no members.
+        moving: whether members give away what they have beyond that.
     """
-    had = {unit: owners[unit] for unit in units if owners.get(unit) in weights}
-    wanted = _targets(weights, _counted(had), len(units), first)
-    found: dict[U, M] = {}
-    for unit, member in had.items():
-        if wanted[member]:
-            wanted[member] -= 1
-            found[unit] = member
-    return _share_out(units, found, wanted, holders or {})
-
-
-def assign_unowned(
-    weights: Mapping[M, int],
-    units: Sequence[U],
-    owners: Mapping[U, M],
-    holders: Mapping[U, M] | None = None,
-    first: int | None = None,
-) -> dict[U, M]:
-    """As :func:`assign`, but what a member has stays where it is: only what no member has is given."""
-    found = {unit: owners[unit] for unit in units if owners.get(unit) in weights}
-    counts = _counted(found)
-    wanted = {member: max(0, count - counts.get(member, 0)) for member, count in
-              _targets(weights, counts, len(units), first).items()}  # fmt: skip
-    return _share_out(units, found, wanted, holders or {})
-
-
-def _targets(weights: Mapping[M, int], held: Mapping[M, int], units: int, first: int | None) -> dict[M, int]:
-    return targets(weights, held, units) if first is None else targets_at(weights, first, units)
-
-
-def _share_out(units: Sequence[U], found: dict[U, M], wanted: dict[M, int], holders: Mapping[U, M]) -> dict[U, M]:
-    """Give units without a member to those who want more, the first to the first."""
-    left = [unit for unit in units if unit not in found]
-    for unit in left:
-        member = holders.get(unit)
-        if member is not None and wanted.get(member):
-            wanted[member] -= 1
-            found[unit] = member
-    takers = (member for member, count in wanted.items() for _ in range(count))
-    found.update(zip((unit for unit in left if unit not in found), takers, strict=False))
-    return {unit: found[unit] for unit in units if unit in found}
-
-
-def _counted(owners: Mapping[U, M]) -> dict[M, int]:
-    counts: dict[M, int] = {}
-    for member in owners.values():
-        counts[member] = counts.get(member, 0) + 1
-    return counts
+    left = list(unowned)
+    lacking: dict[M, int] = {}
+    for member, share in wanted.items():
+        missing = share - len(owned.get(member, ()))
+        if missing > 0:
+            lacking[member] = missing
+        elif missing < 0 and moving:
+            left += list(owned[member])[missing:]
+    if holders:
+        given = set()
+        for unit in left:
+            holder = holders.get(unit)
+            if holder is not None and lacking.get(holder):
+                lacking[holder] -= 1
+                given.add(unit)
+                yield unit, holder
+        left = [unit for unit in left if unit not in given]
+    takers = (member for member, missing in lacking.items() for _ in range(missing))
+    yield from zip(left, takers, strict=False)

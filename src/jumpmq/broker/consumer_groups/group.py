@@ -17,13 +17,20 @@ answer, and no two sessions have messages of a unit at once. Only :meth:`Consume
 
 What a member leaves is given to others at once; what members have moves to even out the shares when none has come or
 gone for a while. The first division waits a moment for members that start together.
+
+Units that the same members may have are a *pool*, and divided among these. There is one pool where all members may
+have all units.
+
+A change costs what it changes: a departure goes through the units of the session that ends, and marks them. Everything
+else is done by :meth:`ConsumerGroup.step`, in slices, once for all changes before it.
 """
 
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from jumpmq.broker.consumer_groups.assignment import assign, assign_unowned
+from jumpmq.broker.consumer_groups.assignment import Shares, divide
 
 GATHERING = 0.5
 """Seconds without another join, after which the first members are given units."""
@@ -38,8 +45,10 @@ LONGEST_DELAYS = 10
 """Delays after which it moves in any case, however often members come and go."""
 
 MAX_AWAY = 1000
-"""Members that keep their share while they are away; others leave for good. All are gone through where members come and
-go, and a name costs a client nothing."""
+"""Members that keep their share while they are away; others leave for good. A name costs a client nothing."""
+
+LOOK_INTERVAL = 1.0
+"""Seconds between looks at all units that drain. A drain that ends is told by :meth:`ConsumerGroup.released`."""
 
 NEVER = float("inf")
 
@@ -68,6 +77,10 @@ class Session(Protocol):
 
     handover_timeout: float | None
 
+    @property
+    def reader(self) -> Hashable:
+        """Whose rights it has, on which depends which units the member may have."""
+
     def start(self, unit: Unit) -> None:
         """Be fed from a unit. It may be asked again, where it has raised."""
 
@@ -87,19 +100,44 @@ class Member:
 
     Attributes:
         name: as given, or one of its own.
+        reader: of its last session.
         weight: its share in relation to the others'.
         grace: seconds for which it stays a member without a session.
         session: None while it is away.
         joined_at: when it joined first.
         away_until: when its grace ends, while it is away.
+        units: how many units it owns.
     """
 
     name: str
+    reader: Hashable
     weight: int
     grace: float
     session: Session | None
     joined_at: float
     away_until: float = NEVER
+    units: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Pool:
+    """Units that the same members may have.
+
+    Attributes:
+        barred: readers whose members may not have them.
+        units: how many there are.
+        unowned: those without an owner, in order.
+        owned: those of each member, the last to be given last.
+        first: how many such units the homes before this one have; None where those of all homes are here.
+        shares: how many of them each member is to have.
+    """
+
+    barred: frozenset[Hashable]
+    units: int = 0
+    unowned: "dict[Unit, Place]" = field(default_factory=dict)
+    owned: "dict[Member, dict[Unit, Place]]" = field(default_factory=dict)
+    first: int | None = None
+    shares: Shares[str] = field(default_factory=Shares)
 
 
 @dataclass(eq=False, slots=True)
@@ -107,6 +145,7 @@ class Place:
     """Where a unit is.
 
     Attributes:
+        pool: the pool of the unit.
         owner: whose it is, or will be.
         owned_since: since when.
         holder: the session that is fed, or that still has messages of it.
@@ -114,6 +153,7 @@ class Place:
         draining_since: since when the holder is fed no more; None while it is.
     """
 
+    pool: Pool
     owner: Member | None = None
     owned_since: float = 0.0
     holder: Session | None = None
@@ -169,20 +209,29 @@ class ConsumerGroup:
         name: the group's.
         rebalance_delay: seconds; that of the member that last gave one.
         members: by name, in the order in which they joined.
-        places: where each unit is, in order.
+        places: where each unit is.
         counts: what happened so far.
-        first_unit: how many units the homes before this one have; None where those of all homes are here.
+        readers: how many members each has.
     """
 
     name: str
     rebalance_delay: float = REBALANCE_DELAY
-    first_unit: int | None = None
     members: dict[str, Member] = field(default_factory=dict)
     places: dict[Unit, Place] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
+    readers: Counter[Any] = field(default_factory=Counter)
+    _pools: dict[frozenset[Hashable], Pool] = field(default_factory=dict)
+    _queues: dict[int, tuple[Unit, ...]] = field(default_factory=dict)  # the units of each queue
+    _firsts: dict[frozenset[Hashable], int] | None = None  # of pools; None where all units are here
+    _by_session: dict[Session, Member] = field(default_factory=dict)
+    _away: dict[str, Member] = field(default_factory=dict)
+    _held: defaultdict[Session, dict[Unit, Place]] = field(default_factory=lambda: defaultdict(dict))  # by holder
     _draining: dict[Unit, Place] = field(default_factory=dict)
+    _released: dict[Unit, Place] = field(default_factory=dict)  # of these, those that may have drained
+    _unfollowed: dict[Unit, Place] = field(default_factory=dict)  # whose session may not be fed as the owner says
     _timing: _Timing = field(default_factory=_Timing)
-    _unfollowed: bool = False  # whether sessions may not be fed as their members' units say
+    _looked_at: float = 0.0  # when all that drain were looked at
+    _overdue_from: float = NEVER  # before this no drain is overdue
 
     @property
     def ended(self) -> bool:
@@ -191,7 +240,7 @@ class ConsumerGroup:
 
     def member_of(self, session: Session) -> Member | None:
         """Whose session it is; None if it has left, or was replaced."""
-        return next((member for member in self.members.values() if member.session is session), None)
+        return self._by_session.get(session)
 
     @property
     def state(self) -> str:
@@ -210,7 +259,9 @@ class ConsumerGroup:
         fed no more, and what it has drains."""
         member = self.members.get(name)
         if member is None:
-            self.members[name] = Member(name, weight, grace, session, now)
+            member = self.members[name] = Member(name, session.reader, weight, grace, session, now)
+            self._by_session[session] = member
+            self._count_reader(session.reader, 1)
             self.counts.joins += 1
             if not self._timing.begun:
                 self._timing.first_join = now if len(self.members) == 1 else self._timing.first_join
@@ -218,80 +269,128 @@ class ConsumerGroup:
             self._unsettle(now)
             return None
         replaced = member.session
-        if member.weight != weight:
+        if member.weight != weight or member.reader != session.reader:
             self._unsettle(now)
-        member.session, member.weight, member.grace, member.away_until = session, weight, grace, NEVER
-        self._follow(now)
+        if member.reader != session.reader:
+            self._give_up(member)
+            self._count_reader(member.reader, -1)
+            self._count_reader(session.reader, 1)
+        member.session, member.reader, member.weight, member.grace = session, session.reader, weight, grace
+        member.away_until = NEVER
+        self._away.pop(name, None)
+        self._by_session[session] = member
+        for pool in self._pools.values():
+            self._unfollowed.update(pool.owned.get(member, {}))
+        if replaced is not None:
+            del self._by_session[replaced]
+            self._stop_feeding(replaced, now)
         return replaced
 
-    def leave(self, session: Session, now: float, *, for_good: bool = False) -> None:
+    def leave(self, session: Session, now: float, *, grace: float = NEVER, for_good: bool = False) -> None:
         """A session is over; what it has drains.
 
         Args:
-            for_good: its member goes too, whatever grace it has.
+            grace: seconds that its member may stay at most, whatever grace it has.
+            for_good: its member goes too.
         """
-        member = self.member_of(session)
+        member = self._by_session.pop(session, None)
         if member is not None:
             member.session = None
-            away = sum(one.session is None for one in self.members.values())
-            if for_good or not member.grace or away > MAX_AWAY:
+            grace = min(grace, member.grace)
+            if for_good or grace <= 0 or len(self._away) >= MAX_AWAY:
                 self._remove(member, now)
             else:
-                member.away_until = now + member.grace
-        self._follow(now)
+                member.away_until = now + grace
+                self._away[member.name] = member
+        self._stop_feeding(session, now)
 
-    def set_units(self, units: Iterable[Unit], now: float, first: int | None = None) -> None:
-        """These are the units from now on. A unit that is gone, is gone also where a member has messages of it.
+    def remove(self, member: Member, now: float) -> None:
+        """A member goes that is away."""
+        self._remove(member, now)
+
+    def set_queue(self, units: tuple[Unit, ...], barred: frozenset[Hashable], now: float) -> None:
+        """The units of a queue are shared from now on.
 
         Args:
-            first: see :attr:`first_unit`.
+            units: of one queue.
+            barred: readers whose members may have none of them.
         """
-        if first != self.first_unit:
-            self.first_unit = first
-            self._unsettle(now)
-        places = {unit: self.places.get(unit) or Place() for unit in units}
-        if places.keys() == self.places.keys():
+        known = self._queues.get(units[0].queue_id)
+        if known == units and self.places[units[0]].pool.barred == barred:
             return
-        for unit, place in self.places.items():
-            if unit not in places:
-                self._draining.pop(unit, None)
-                if place.holder is not None and place.draining_since is None:
-                    place.holder.stop(unit)
-        self.places = places
+        pool = self._pool(barred)
+        for unit in units:
+            place = self.places.get(unit)
+            if place is None:
+                place = self.places[unit] = Place(pool)
+                pool.unowned[unit] = place
+            else:
+                self._put_into(unit, place, pool, now)
+            pool.units += 1
+        self._queues[units[0].queue_id] = units
         self._unsettle(now)
 
-    def step(self, now: float) -> float:
+    def bar(self, queue_id: int, barred: frozenset[Hashable], now: float) -> None:
+        """The members of these readers may not have the units of a queue; those of others may."""
+        if queue_id in self._queues:
+            self.set_queue(self._queues[queue_id], barred, now)
+
+    def forget_queue(self, queue_id: int, now: float) -> None:
+        """The units of a queue are shared no more, also where a member has messages of one."""
+        units = self._queues.pop(queue_id, ())
+        for unit in units:
+            place = self.places.pop(unit)
+            self._take_out(unit, place)
+            self._draining.pop(unit, None)
+            self._released.pop(unit, None)
+            self._unfollowed.pop(unit, None)
+            if place.holder is not None:
+                self._let_go(unit, place)
+        if units:
+            self._unsettle(now)
+
+    def set_firsts(self, firsts: dict[frozenset[Hashable], int] | None, now: float) -> None:
+        """How many units the homes before this one have, by the readers that may not have them; None where those of all
+        homes are here."""
+        if firsts != self._firsts:
+            self._firsts = firsts
+            for pool in self._pools.values():
+                pool.first = None if firsts is None else firsts.get(pool.barred, 0)
+            self._unsettle(now)
+
+    def released(self, units: Iterable[Unit]) -> None:
+        """Sessions hold fewer messages of these units; the next step looks at those that drain."""
+        for unit in units:
+            if unit in self._draining:
+                self._released[unit] = self._draining[unit]
+
+    def step(self, now: float, more: Callable[[], bool] = lambda: True) -> float:
         """Do what is due. If a session raises, what concerns others is done all the same, and the next step tries it
         again.
 
-        Returns:
-            When there is something to do next, if nothing else happens before; units that drain ask for it by nothing.
-        """
-        if self._unfollowed:
-            self._follow(now)
-        for member in [one for one in self.members.values() if one.away_until <= now]:
-            self._remove(member, now)
-        self._end_drains(now)
-        self._evict_overdue(now)
-        if not self.members:
-            self._timing = _Timing()
-        elif not self._timing.begun:
-            if now < self._gathered_at:
-                return min(self._gathered_at, self._next(now))
-            self._timing.begun = True
-            self._give(assign, now)
-            self._timing.unsettled_since = None
-        else:
-            if self._timing.unowned:
-                self._timing.unowned = False
-                self._give(assign_unowned, now)
-            if now >= self._moves_at:
-                self._give(assign, now)
-                self._timing.unsettled_since = None
-        self._end_drains(now)  # of those who had no messages of what was taken from them
-        return self._next(now)
+        Args:
+            more: whether there is time to go on.
 
-    # --- how ---
+        Returns:
+            When there is something to do next, if nothing else happens before; ``now`` where there was no time to do
+            all. Units that drain ask for it by :meth:`released`.
+        """
+        for member in [one for one in self._away.values() if one.away_until <= now]:
+            self._remove(member, now)
+        if self._draining and now >= self._looked_at + LOOK_INTERVAL:
+            self._looked_at = now
+            self._released.update(self._draining)
+        self._end_drains(now, more)
+        self._follow(now, more)
+        self._evict_overdue(now)
+        if not self._give_due(now, more):
+            return now
+        self._follow(now, more)
+        self._end_drains(now, more)  # of those who had no messages of what was taken from them
+        self._follow(now, more)
+        return now if self._unfollowed or self._released else self._next(now)
+
+    # --- when ---
 
     @property
     def _gathered_at(self) -> float:
@@ -306,8 +405,10 @@ class ConsumerGroup:
         return min(self._timing.quiet_since + self.rebalance_delay, since + LONGEST_DELAYS * self.rebalance_delay)
 
     def _next(self, now: float) -> float:
-        away = min((member.away_until for member in self.members.values()), default=NEVER)
-        return min(away, self._moves_at, min(map(_overdue_at, self._draining.values()), default=NEVER))
+        away = min((member.away_until for member in self._away.values()), default=NEVER)
+        gathered = self._gathered_at if self.members and not self._timing.begun else NEVER
+        looks = self._looked_at + LOOK_INTERVAL if self._draining else NEVER
+        return min(away, gathered, self._moves_at, looks, self._overdue_from)
 
     def _unsettle(self, now: float) -> None:
         timing = self._timing
@@ -315,44 +416,152 @@ class ConsumerGroup:
         if timing.unsettled_since is None:
             timing.unsettled_since = now
 
+    # --- owners ---
+
+    def _pool(self, barred: frozenset[Hashable]) -> Pool:
+        pool = self._pools.get(barred)
+        if pool is None:
+            first = None if self._firsts is None else self._firsts.get(barred, 0)
+            pool = self._pools[barred] = Pool(barred, first=first)
+        return pool
+
+    def _put_into(self, unit: Unit, place: Place, pool: Pool, now: float) -> None:
+        """Move a unit to another pool; its owner keeps it, unless barred there."""
+        owner = place.owner
+        self._take_out(unit, place)
+        place.pool = pool
+        pool.unowned[unit] = place
+        if owner is not None and owner.reader not in pool.barred:
+            self._set_owner(unit, place, owner, place.owned_since)
+        self._unfollowed[unit] = place
+
+    def _take_out(self, unit: Unit, place: Place) -> None:
+        """Take a unit from its pool."""
+        pool = place.pool
+        self._set_owner(unit, place, None, 0.0)
+        del pool.unowned[unit]
+        pool.units -= 1
+        if not pool.units:
+            del self._pools[pool.barred]
+
+    def _set_owner(self, unit: Unit, place: Place, owner: Member | None, now: float) -> None:
+        pool = place.pool
+        if place.owner is None:
+            del pool.unowned[unit]
+        else:
+            place.owner.units -= 1
+            del pool.owned[place.owner][unit]
+        if owner is None:
+            pool.unowned[unit] = place
+        else:
+            owner.units += 1
+            pool.owned.setdefault(owner, {})[unit] = place
+        place.owner, place.owned_since = owner, now
+
     def _remove(self, member: Member, now: float) -> None:
         del self.members[member.name]
+        self._away.pop(member.name, None)
+        self._count_reader(member.reader, -1)
         self.counts.leaves += 1
-        for place in self.places.values():
-            if place.owner is member:
-                place.owner = None
+        self._give_up(member)
         self._unsettle(now)
-        self._follow(now)
 
-    def _give(self, divide: Callable[..., dict[Unit, str]], now: float) -> None:
-        weights = {member.name: member.weight for member in self.members.values()}
-        owners = {unit: place.owner.name for unit, place in self.places.items() if place.owner is not None}
-        holders = {}
-        for unit, place in self._draining.items():
-            member = self.member_of(place.holder) if place.holder is not None else None
-            if member is not None:
-                holders[unit] = member.name
-        if self.first_unit is not None:  # all homes go by one order
-            weights = dict(sorted(weights.items()))
-        for unit, name in divide(weights, list(self.places), owners, holders, self.first_unit).items():
+    def _count_reader(self, reader: Hashable, members: int) -> None:
+        self.readers[reader] += members
+        if not self.readers[reader]:
+            del self.readers[reader]
+
+    def _give_up(self, member: Member) -> None:
+        """What a member owns has no owner any more."""
+        for pool in self._pools.values():
+            units = pool.owned.pop(member, {})
+            pool.unowned.update(units)
+            self._unfollowed.update(units)
+            for place in units.values():
+                place.owner = None
+        member.units = 0
+
+    def _give_due(self, now: float, more: Callable[[], bool]) -> bool:
+        """Give members what they are to have by now. Returns whether there was time for all of it."""
+        timing = self._timing
+        if not self.members:
+            self._timing = _Timing()
+        elif not timing.begun and now >= self._gathered_at:
+            timing.begun = timing.unowned = True
+            timing.unsettled_since = -NEVER  # nothing waits for a rebalancing
+        if timing.begun and self.members:
+            moving = now >= self._moves_at
+            if moving or timing.unowned:
+                if not all(self._give(pool, moving, now, more) for pool in list(self._pools.values())):
+                    return False
+                timing.unowned = False
+                if moving:
+                    timing.unsettled_since = None
+        return True
+
+    def _give(self, pool: Pool, moving: bool, now: float, more: Callable[[], bool]) -> bool:
+        """Give the units of a pool. Returns whether there was time for all of it."""
+        if not moving and not pool.unowned:
+            return True
+        weights = {one.name: one.weight for one in self.members.values() if one.reader not in pool.barred}
+        owned = {member.name: units for member, units in pool.owned.items()}
+        wanted = pool.shares.of(weights, owned, pool.units, pool.first, more)
+        if wanted is None:
+            return False
+        drains = {
+            unit: member.name
+            for unit in (self._draining.keys() & pool.unowned.keys() if not moving else self._draining)
+            if (holder := self._draining[unit].holder) is not None
+            if (member := self._by_session.get(holder)) is not None and self._draining[unit].pool is pool
+        }
+        for unit, name in divide(wanted, owned, pool.unowned, drains, moving=moving):
+            if not more():
+                return False
             place, member = self.places[unit], self.members[name]
-            if place.owner is not member:
-                self.counts.moves += place.owner is not None
-                place.owner, place.owned_since = member, now
-        self._follow(now)
+            self.counts.moves += place.owner is not None
+            self._set_owner(unit, place, member, now)
+            self._unfollowed[unit] = place
+        return True
 
-    def _follow(self, now: float) -> None:
-        """Stop who is not the owner's session, and start the owner where no other holds messages of the unit."""
-        self._unfollowed = True
+    # --- sessions ---
+
+    def _hold(self, unit: Unit, place: Place, session: Session | None) -> None:
+        """A unit's messages are at this session from now on."""
+        if place.holder is not None:
+            units = self._held[place.holder]
+            del units[unit]
+            if not units:
+                del self._held[place.holder]
+        place.holder = session
+        if session is not None:
+            self._held[session][unit] = place
+
+    def _stop_feeding(self, session: Session, now: float) -> None:
+        """A session is over, or was replaced: it is fed from nothing more."""
         failure: Exception | None = None
-        for unit, place in self.places.items():
+        for unit, place in list(self._held.get(session, {}).items()):
+            try:
+                self._follow_unit(unit, place, now)
+            except Exception as error:
+                self._unfollowed[unit] = place
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _follow(self, now: float, more: Callable[[], bool]) -> None:
+        """Stop sessions that are not the owner's, and start the owner's where no other holds messages of the unit."""
+        failed: dict[Unit, Place] = {}
+        failure: Exception | None = None
+        while self._unfollowed and more():
+            unit, place = self._unfollowed.popitem()
             try:
                 self._follow_unit(unit, place, now)
             except Exception as error:  # it holds up no other unit
                 failure = failure or error
+                failed[unit] = place
         if failure is not None:
+            self._unfollowed.update(failed)
             raise failure
-        self._unfollowed = False
 
     def _follow_unit(self, unit: Unit, place: Place, now: float) -> None:
         """As :meth:`_follow`, of one unit. A session that raises is asked the same again."""
@@ -361,35 +570,51 @@ class ConsumerGroup:
             if place.draining_since is not None:
                 self._end_drain(unit, place)
             if place.holder is None or not place.started:
-                place.holder, place.started = wanted, False
+                if place.holder is None:
+                    self._hold(unit, place, wanted)
+                place.started = False
                 wanted.start(unit)
                 place.started = True
         elif place.holder is None:
             return
         elif place.draining_since is None:
-            place.holder.stop(unit)
+            holder = place.holder
+            holder.stop(unit)
             place.started, place.draining_since = False, now
-            self._draining[unit] = place
+            self._draining[unit] = self._released[unit] = place
+            self._overdue_from = min(self._overdue_from, _overdue_at(place))
 
-    def _end_drains(self, now: float) -> None:
-        done = [unit for unit, place in self._draining.items() if place.holder is None or not place.holder.held(unit)]
-        for unit in done:
-            place = self._draining[unit]
+    def _let_go(self, unit: Unit, place: Place) -> None:
+        """A unit is gone: its session is fed from it no more."""
+        holder, drains = place.holder, place.draining_since is not None
+        self._hold(unit, place, None)
+        if holder is not None and not drains:
+            holder.stop(unit)
+
+    def _end_drains(self, now: float, more: Callable[[], bool]) -> None:
+        while self._released and more():
+            unit, place = self._released.popitem()
+            if place.draining_since is None or (place.holder is not None and place.holder.held(unit)):
+                continue
             self._end_drain(unit, place)
-            place.holder = None
+            self._hold(unit, place, None)
+            self._unfollowed[unit] = place
             self.counts.handovers += 1
-        if done:
-            self._follow(now)
 
     def _end_drain(self, unit: Unit, place: Place) -> None:
         del self._draining[unit]
+        self._released.pop(unit, None)
         place.draining_since = None
 
     def _evict_overdue(self, now: float) -> None:
+        if now < self._overdue_from:
+            return
         overdue = [place.holder for place in self._draining.values() if _overdue_at(place) <= now]
+        self._overdue_from = min(map(_overdue_at, self._draining.values()), default=NEVER)
         for session in dict.fromkeys(overdue):
             if session is not None:
                 self.evict(session, now)
+        self._overdue_from = min(map(_overdue_at, self._draining.values()), default=NEVER)
 
     def evict(self, session: Session, now: float) -> None:
         """End a session that does not settle what it has; its member is gone at once."""

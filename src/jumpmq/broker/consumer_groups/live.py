@@ -1,10 +1,17 @@
-"""The consumer groups of a broker: which queues a group has, and the clock of its members."""
+"""The consumer groups of a broker: which queues a group has, and the clock of its members.
+
+What changes is noted by the names of queues and users that it concerns, and looked at later, in slices of two
+milliseconds that all groups share, in turn. Until the rights of a user who has come are known, or have changed, the
+group gives its members nothing.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, PreconditionFailed, ResourceLocked
 from jumpmq.amqp.fields import Field
@@ -15,26 +22,76 @@ from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
 from jumpmq.topology import Asker, Change, Exchange, Topology, VirtualHost
-from jumpmq.topology.bindings import Kind
-from jumpmq.topology.changes import DeclareExchange, DeleteQueue
+from jumpmq.topology.bindings import Binding, Kind
+from jumpmq.topology.changes import (
+    AddVirtualHost,
+    Bind,
+    ClearGlobalParameter,
+    ClearPermissions,
+    ClearTopicPermissions,
+    ClearUserLimit,
+    ClearVirtualHostLimit,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    DeleteUser,
+    DeleteVirtualHost,
+    PutUser,
+    SetGlobalParameter,
+    SetPermissions,
+    SetTopicPermissions,
+    SetTracing,
+    SetUserLimit,
+    SetVirtualHostLimit,
+    Unbind,
+)
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import HASH_EXCHANGES
 
 log = logging.getLogger(__name__)
 
-FOLLOWED_AFTER = 0.02
-"""Seconds after a change of definitions, with which others may come, until groups take notice."""
+SLICE = 0.002
+"""Seconds of work for groups, after which others are served."""
 
 LOOK_INTERVAL = 1.0
-"""Seconds between looks at queues that are unbound and not yet empty, and at those that others consume from."""
+"""Seconds between looks at queues that are refused, as others consume from them."""
+
+UNBOUND_INTERVAL = 0.1
+"""Seconds between looks at queues that are unbound and not yet empty."""
 
 RETRY_INTERVAL = 1.0
 """Seconds after a step that failed, until it is tried again."""
 
 MAX_UNITS = 16_384
-"""Queues and slots that one group shares: all of them are gone through where members come and go."""
+"""Queues and slots that one group shares."""
 
-Key = tuple[str, Kind, str, str]
+OF_NO_QUEUE = (
+    *(AddVirtualHost, PutUser, SetTracing, SetTopicPermissions, ClearTopicPermissions, SetUserLimit, ClearUserLimit),
+    *(SetVirtualHostLimit, ClearVirtualHostLimit, SetGlobalParameter, ClearGlobalParameter),
+)
+"""Changes after which groups have the same queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Whose rights a member has: a user's, or those that one token grants.
+
+    Attributes:
+        user: the user.
+        token: tells tokens of a user apart; None where the user's permissions decide.
+    """
+
+    user: Principal
+    token: int | None
+
+    @classmethod
+    def of(cls, user: Principal) -> "Reader":
+        """That of a client."""
+        return cls(user, None if user.granted is None else id(user.granted))
+
+
+Key = tuple[str, str, str, str]
 """Of a group: virtual host, kind and name of what it consumes, and its own name."""
 
 
@@ -72,11 +129,25 @@ class LiveGroup:
         vhost: the virtual host.
         kind, source: of what it consumes, "exchange" or "queue", and its name.
         group: who has what.
-        queues: those that are shared, by unit.
+        queues: those that are shared, by number.
+        names: the queues that it has to do with, by name: those that are shared here, else None.
+        bound: the names of queues that it is to share: bindings lead there.
         refused: queues that are not shared, by name, and why.
+        exchanges: names of exchanges that its own is bound to; they are in ``refused``, too.
         unbound: names of queues that no binding leads to any more, and that are not empty yet.
+        special: names of queues that not everyone may be a member of: exclusive ones, streams.
+        elsewhere: of queues of other homes, how many units they have, if those homes come before this one; else 0.
+        barred: readers who may not read a queue, by its name.
         consumers: the sessions of the members.
-        stale: whether definitions have changed since its queues were looked for.
+        unlimited: those of them that have no prefetch.
+        identities: how many of them each connection has.
+        readers: those whose rights are known, or are to be found out.
+        is_stale: whether all queues are to be looked at.
+        to_look_at: names of queues that are to be looked at.
+        to_check: readers whose rights are to be looked at, and whether that is being done.
+        work: what is left of looking at them.
+        looks_at: when what is refused and unbound is looked at again.
+        reason: why members are being evicted; None where they do not settle what they have.
         failed: whether its last step failed.
     """
 
@@ -84,11 +155,25 @@ class LiveGroup:
     kind: Kind
     source: str
     group: ConsumerGroup
-    queues: dict[Unit, Queue] = field(default_factory=dict)
+    queues: dict[int, Queue] = field(default_factory=dict)
+    names: dict[str, Queue | None] = field(default_factory=dict)
+    bound: dict[str, None] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    exchanges: set[str] = field(default_factory=set)
     unbound: set[str] = field(default_factory=set)
-    consumers: list[Consumer] = field(default_factory=list)
-    stale: bool = False
+    special: set[str] = field(default_factory=set)
+    elsewhere: dict[str, int] = field(default_factory=dict)
+    barred: dict[str, frozenset[Hashable]] = field(default_factory=dict)
+    consumers: dict[Consumer, None] = field(default_factory=dict)
+    unlimited: dict[Consumer, None] = field(default_factory=dict)
+    identities: Counter[str] = field(default_factory=Counter)
+    readers: set[Reader] = field(default_factory=set)
+    is_stale: bool = True
+    to_look_at: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    to_check: dict[Reader, bool] = field(default_factory=dict)
+    work: Iterator[None] | None = None
+    looks_at: float = state.NEVER
+    reason: str | None = None
     failed: bool = False
 
     @property
@@ -101,34 +186,52 @@ class LiveGroup:
         """What tells it from other groups."""
         return self.vhost, self.kind, self.source, self.name
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether it shares streams."""
+        return any((queue := self.names.get(name)) is not None and queue.offsets is not None for name in self.special)
+
 
 class ConsumerGroups:
     """The groups of a broker that have members, or had until a moment ago.
+
+    Args:
+        most_members: that a group may have.
+        most_groups: in which a user may have members.
 
     Attributes:
         reader_of: the reader group that takes messages from a queue; None where there is none.
     """
 
-    def __init__(self, topology: Topology, turns: Turns, authorization: Authorization) -> None:
+    def __init__(
+        self, topology: Topology, turns: Turns, authorization: Authorization, most_members: int, most_groups: int
+    ) -> None:
         self.reader_of: Callable[[Queue], object | None] = lambda queue: None
         self._topology = topology
         self._turns = turns
         self._authorization = authorization
+        self._most_members = most_members
+        self._most_groups = most_groups
         self._groups: dict[Key, LiveGroup] = {}
-        self._timers: dict[LiveGroup, tuple[float, asyncio.Handle]] = {}  # and when they end
+        self._of_host: dict[str, dict[LiveGroup, None]] = {}
+        self._on_source: dict[tuple[str, str], dict[LiveGroup, None]] = {}  # by virtual host and what they consume
+        self._with_queue: dict[tuple[str, str], dict[LiveGroup, None]] = {}  # by virtual host and name of a queue
+        self._of_user: dict[Principal, dict[LiveGroup, None]] = {}
+        self._due: OrderedDict[LiveGroup, None] = OrderedDict()  # groups that have something to do now
+        self._timers: dict[LiveGroup, tuple[float, asyncio.TimerHandle]] = {}  # and when they end
         self._loop = asyncio.get_running_loop()
-        self._follow_timer: asyncio.TimerHandle | None = None
+        self._slice: asyncio.Handle | None = None  # the next
         self._stopped = False
 
     def all(self, vhost: str) -> list[LiveGroup]:
         """The groups of a virtual host."""
-        return [one for one in self._groups.values() if one.vhost == vhost]
+        return list(self._of_host.get(vhost, ()))
 
     def stop(self) -> None:
         """Do nothing more by itself."""
         self._stopped = True
-        if self._follow_timer is not None:
-            self._follow_timer.cancel()
+        if self._slice is not None:
+            self._slice.cancel()
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -158,34 +261,69 @@ class ConsumerGroups:
         key = host.name, kind, source, name
         return self._groups.get(key) or LiveGroup(*key[:3], ConsumerGroup(name))
 
-    def require(self, live: LiveGroup, host: VirtualHost, user: Principal, identity: str) -> None:
+    def require(
+        self, live: LiveGroup, host: VirtualHost, user: Principal, identity: str, member: str | None = None
+    ) -> None:
         """Refuse a member that cannot share what the group consumes.
 
+        Args:
+            member: its name, if it has one.
+
         Raises:
-            AccessRefused: the user may not read one of the queues, or others consume from one.
+            AccessRefused: the user may read none of the queues, or others consume from one.
             ResourceLocked: one is another connection's.
-            PreconditionFailed: a queue, or the exchange, is none that a group can share.
+            PreconditionFailed: a queue, or the exchange, is none that a group can share; or the group has as many
+                members, or the user is in as many groups, as there may be.
         """
+        self._require_place(live, user, member)
         begun, units = live.key in self._groups, 0
+        if begun and Reader.of(user) in live.readers and Reader.of(user) not in live.to_check:
+            for name in live.special:
+                host.declared_queue(name, identity)
+            return
+        readable, first = False, None
         for name in self._names(live, host):
-            if begun and name in live.refused:
+            first = first or name
+            if not self._authorization.allows(user, host.name, "read", name):
                 continue
-            self._authorization.require(user, host.name, "read", "queue", name)
+            readable = True
+            if begun:
+                if name in live.special and name not in live.refused:
+                    host.declared_queue(name, identity)
+                continue
             declared = host.declared_queue(name, identity)
-            if not begun:
-                if declared.contents is not None:
-                    _require_shareable(declared.contents, live, self.reader_of)
-                units += _unit_count(declared)
+            if declared.contents is not None:
+                _require_shareable(declared.contents, live, self.reader_of)
+            units += _unit_count(declared)
+        if not readable:
+            self._authorization.require(user, host.name, "read", "queue", first or live.source)
         if units > MAX_UNITS:
             raise PreconditionFailed(
                 f"consumer group '{live.name}' would share {units} queues and slots, more than {MAX_UNITS}"
             )
-        if not units and not live.queues and not any(self._names(live, host)):
-            self._authorization.require(user, host.name, "read", "queue", live.source)
+
+    def _require_place(self, live: LiveGroup, user: Principal, member: str | None) -> None:
+        """Refuse one member more than there may be.
+
+        Raises:
+            PreconditionFailed: there are as many.
+        """
+        if member not in live.group.members and len(live.group.members) >= self._most_members:
+            raise PreconditionFailed(
+                f"consumer group '{live.name}' in vhost '{live.vhost}' has reached the maximum of {self._most_members} "
+                "members"
+            )
+        groups = self._of_user.get(user, {})
+        if live not in groups and len(groups) >= self._most_groups:
+            raise PreconditionFailed(
+                f"user '{user}' has reached the maximum of {self._most_groups} consumer groups with a member"
+            )
 
     def queues(self, live: LiveGroup, host: VirtualHost) -> list[Queue]:
-        """The queues that a group shares, or is to share once it has a member."""
-        return [host.queues[name] for name in self._names(live, host) if name in host.queues]
+        """The queues that a group is to share once it has a member; of one that has, those that not everyone may be a
+        member of."""
+        names: Iterable[str] = live.special if live.key in self._groups else self._names(live, host)
+        return [host.queues[name] for name in names if name in host.queues]
 
     def join(
         self, live: LiveGroup, host: VirtualHost, consumer: Consumer, member: str, weight: int, grace: float
@@ -196,182 +334,466 @@ class ConsumerGroups:
         Args:
             live: what :meth:`find` has returned in the same turn; until a member joins, others may make such a group.
         """
-        assert self._groups.get(live.key, live) is live, "a group has two sets of members"
-        self._groups[live.key] = live
+        begins = live.key not in self._groups
+        assert begins or self._groups[live.key] is live, "a group has two sets of members"
+        if begins:
+            self._groups[live.key] = live
+            self._of_host.setdefault(live.vhost, {})[live] = None
+            self._on_source.setdefault((live.vhost, live.source), {})[live] = None
         if live.kind == "exchange":
             host.exchanges[live.source].ordered = True
-        live.consumers.append(consumer)
+        live.consumers[consumer] = None
+        if not consumer.prefetch:
+            live.unlimited[consumer] = None
+        live.identities[consumer.identity] += 1
         session = live.group.join(consumer, member, weight, grace, self._loop.time())
-        replaced = next((one for one in live.consumers if one is session), None)
+        replaced = next((one for one in (session,) if one in live.consumers), None)
         if replaced is not None:
-            live.consumers.remove(replaced)
+            self._forget(live, replaced)
+        self._note_readers(live)
+        if not consumer.prefetch or live.identities[consumer.identity] == 1:
+            live.to_look_at.update(dict.fromkeys(live.special))
+        if begins or len(live.consumers) == 1:
+            arguments, known = consumer.arguments, self._has_begun(live, host)
+            for _ in self._look(live, arguments, known):
+                pass
         self.soon(live)
-        live.stale = True
-        self._look(live, host, consumer if len(live.consumers) == 1 else None)
         return replaced
 
     def leave(self, live: LiveGroup, consumer: Consumer) -> None:
         """A member's consumer is over: it was cancelled, or its channel is closed."""
-        if consumer in live.consumers:
-            live.consumers.remove(consumer)
+        self._forget(live, consumer)
         self.soon(live)
-        live.group.leave(consumer, self._loop.time())
+        user = consumer.user
+        gone = live.vhost not in self._topology.vhosts or user.account(self._topology) is None
+        left = state.NEVER if user.until is None else user.until - time.time()
+        live.group.leave(consumer, self._loop.time(), grace=left, for_good=gone)
+
+    def _forget(self, live: LiveGroup, consumer: Consumer) -> None:
+        if consumer in live.consumers:
+            del live.consumers[consumer]
+            live.unlimited.pop(consumer, None)
+            live.identities[consumer.identity] -= 1
+            if not live.identities[consumer.identity]:
+                del live.identities[consumer.identity]
 
     def queue_moved(self, queue: Queue) -> None:
         """A queue is at another home now: the members of its groups are cancelled, and settle what they have."""
-        for live in [one for one in self.all(queue.vhost) if one.kind == "queue" and one.source == queue.name]:
-            for consumer in list(live.consumers):
-                self.leave(live, consumer)
-                consumer.replaced()
+        for live in list(self._on_source.get((queue.vhost, queue.name), ())):
+            if live.kind == "queue":
+                for consumer in list(live.consumers):
+                    self.leave(live, consumer)
+                    consumer.replaced()
 
     def evict(self, live: LiveGroup, consumer: Consumer) -> None:
         """End a consumer that does not settle what it has."""
         self.soon(live)
         live.group.evict(consumer, self._loop.time())
 
+    def end_member(self, key: Key, name: str, reason: str) -> bool:
+        """End a member: what it holds goes back, and its consumer is cancelled. Returns whether there was one.
+
+        Args:
+            reason: for the log.
+        """
+        live = self._groups.get(key)
+        member = None if live is None else live.group.members.get(name)
+        if live is None or member is None:
+            return False
+        self.soon(live)
+        if member.session is None:
+            live.group.remove(member, self._loop.time())
+            return True
+        live.reason = reason
+        try:
+            live.group.evict(member.session, self._loop.time())
+        finally:
+            live.reason = None
+        return True
+
     def dismiss(self, live: LiveGroup, consumer: Consumer) -> None:
         """A consumer is being evicted."""
         log.warning(
-            "consumer group '%s' in vhost '%s': a member of connection %s is cancelled, as it settles no deliveries",
-            *(live.name, live.vhost, consumer.connection_name),
+            "consumer group '%s' in vhost '%s': a member of connection %s is cancelled, as %s",
+            *(live.name, live.vhost, consumer.connection_name, live.reason or "it settles no deliveries"),
         )
-        if consumer in live.consumers:
-            live.consumers.remove(consumer)
+        self._forget(live, consumer)
         self.soon(live)
 
     def soon(self, live: LiveGroup) -> None:
         """Have a group do what is due, when the current work is done."""
-        self._set_timer(live, 0.0)
+        if self._stopped or live in self._due:
+            return
+        if live in self._timers:
+            self._timers.pop(live)[1].cancel()
+        self._due[live] = None
+        if self._slice is None:
+            self._slice = self._loop.call_soon(self._take_slice)
 
     # --- the clock ---
 
-    def _set_timer(self, live: LiveGroup, at: float) -> None:
-        if self._stopped:
-            return
-        if live in self._timers:
-            set_for, timer = self._timers[live]
-            if set_for <= at:
-                return
-            timer.cancel()
-        self._timers[live] = at, self._loop.call_at(at, self._step, live)
-
-    def _step(self, live: LiveGroup) -> None:
-        del self._timers[live]
+    def _take_slice(self) -> None:
+        """Do what is due for one group after the other, until the time is over."""
+        self._slice = None
+        until = time.perf_counter() + SLICE
         with self._turns.turn():
-            try:
-                at = self._do_due(live)
-            except Exception:
-                at = self._loop.time() + RETRY_INTERVAL
-                if not live.failed:
-                    live.failed = True
-                    log.exception("consumer group '%s' in vhost '%s': a step failed; it is tried again every %.1f s",
-                                  live.name, live.vhost, RETRY_INTERVAL)  # fmt: skip
-            else:
-                live.failed = False
-        if at != state.NEVER:
-            self._set_timer(live, at)
+            for _ in range(len(self._due)):
+                live, _ = self._due.popitem(last=False)
+                self._step(live, lambda: time.perf_counter() < until)
+                if time.perf_counter() >= until:
+                    break
+        if self._due and self._slice is None:
+            self._slice = self._loop.call_soon(self._take_slice)
 
-    def _do_due(self, live: LiveGroup) -> float:
+    def _step(self, live: LiveGroup, more: Callable[[], bool]) -> None:
+        try:
+            at = self._do_due(live, more)
+        except Exception:
+            at = self._loop.time() + RETRY_INTERVAL
+            if not live.failed:
+                live.failed = True
+                log.exception("consumer group '%s' in vhost '%s': a step failed; it is tried again every %.1f s",
+                              live.name, live.vhost, RETRY_INTERVAL)  # fmt: skip
+        else:
+            live.failed = False
+        if self._stopped or live in self._due:
+            return
+        if at <= self._loop.time():
+            self._due[live] = None
+        elif at != state.NEVER:
+            self._timers[live] = at, self._loop.call_at(at, self._ring, live)
+
+    def _ring(self, live: LiveGroup) -> None:
+        del self._timers[live]
+        self.soon(live)
+
+    def _do_due(self, live: LiveGroup, more: Callable[[], bool]) -> float:
         """Do what is due. Returns when there is something to do next."""
         now = self._loop.time()
-        if live.stale or live.unbound or live.refused:
-            self._look(live, self._topology.vhosts.get(live.vhost))
-        at = live.group.step(now)
+        if live.to_check and not self._go_on(live, more):
+            return now
+        at = live.group.step(now, more)
+        self._note_readers(live)
         if live.group.ended:
             self._end(live)
             return state.NEVER
-        return min(at, now + LOOK_INTERVAL) if live.unbound or live.refused else at
+        if at <= now:
+            return now
+        if now >= live.looks_at:
+            live.to_look_at.update(dict.fromkeys([*live.unbound, *live.refused, *self._waited_for(live)]))
+            live.is_stale |= bool(live.exchanges)
+        if live.to_check or live.to_look_at or live.is_stale or live.work is not None:
+            if self._go_on(live, more):
+                waits = live.refused or self._waited_for(live)
+                interval = UNBOUND_INTERVAL if live.unbound else LOOK_INTERVAL if waits else state.NEVER
+                live.looks_at = now + interval
+            return now
+        return min(at, live.looks_at)
 
     def _end(self, live: LiveGroup) -> None:
-        if self._groups.get(live.key) is live:  # else it has ended before, and another of this key has begun
-            del self._groups[live.key]
-        for queue in set(live.queues.values()):
-            _release(queue, live)
+        """A group is over: it has no members, and no session has messages of its queues."""
+        if self._groups.get(live.key) is not live:
+            return  # it has ended before, and another of this key may have begun
+        del self._groups[live.key]
+        _drop(self._of_host, live.vhost, live)
+        _drop(self._on_source, (live.vhost, live.source), live)
+        for queue in list(live.queues.values()):
+            self._unshare(live, queue)
             if queue.auto_delete and not queue.consumers and not queue.deleted:
                 self._topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id))
-        live.queues.clear()
+        for name in list(live.names):
+            self._forget_name(live, name)
 
-    # --- queues ---
+    # --- what changes ---
 
     def follow(self, change: Change, asker: Asker) -> None:
         """Definitions have changed."""
-        if isinstance(change, DeclareExchange):
-            self._keep_ordered(change.definition.vhost, change.definition.name)
-        if self._groups and self._follow_timer is None:
-            self._follow_timer = self._loop.call_later(FOLLOWED_AFTER, self._follow)
+        match change:
+            case SetPermissions(vhost=vhost, user=user) | ClearPermissions(vhost=vhost, user=user):
+                self._check_soon(Principal(user), vhost)
+            case DeleteUser(user):
+                self._remove_away(Principal(user))
+            case DeleteVirtualHost(vhost):
+                for live in self.all(vhost):
+                    self._disband(live)
+            case Bind(vhost=vhost, binding=binding) | Unbind(vhost=vhost, binding=binding):
+                self._follow_binding(vhost, binding)
+            case DeclareQueue(definition):
+                self._look_soon(definition.vhost, definition.name)
+            case DeleteQueue(vhost=vhost, name=name):
+                self._look_soon(vhost, name)
+            case DeclareExchange(definition):
+                self._follow_exchange(definition.vhost, definition.name)
+            case DeleteExchange(vhost=vhost, name=name):
+                self._follow_exchange(vhost, name)
+            case _ if not isinstance(change, OF_NO_QUEUE):
+                where = getattr(change, "vhost", None)
+                for live in list(self._groups.values()) if where is None else self.all(where):
+                    live.is_stale = True
+                    self.soon(live)
 
-    def _keep_ordered(self, vhost: str, name: str) -> None:
-        """An exchange was declared, perhaps anew under members of a group: keys that move wait there, too."""
-        if any(live.kind == "exchange" and live.source == name for live in self.all(vhost)):
-            exchange = self._topology.vhosts[vhost].exchanges.get(name)
-            if exchange is not None:
-                exchange.ordered = True
+    def _check_soon(self, user: Principal, vhost: str) -> None:
+        """Have the rights of a user looked at."""
+        for live in self._of_user.get(user, ()):
+            if live.vhost == vhost:
+                live.to_check[Reader.of(user)] = False
+                self.soon(live)
 
-    def _follow(self) -> None:
-        self._follow_timer = None
-        for live in self._groups.values():
-            live.stale = True
+    def _remove_away(self, user: Principal) -> None:
+        """A user is deleted: members that are away do not come back. The connections of others are closed."""
+        for live in list(self._of_user.get(user, ())):
+            reader = Reader.of(user)
+            for member in [one for one in live.group.members.values() if one.reader == reader and one.session is None]:
+                live.group.remove(member, self._loop.time())
             self.soon(live)
 
-    def _look(self, live: LiveGroup, host: VirtualHost | None, first_member: Consumer | None = None) -> None:
-        """Find out which queues a group shares now.
+    def _disband(self, live: LiveGroup) -> None:
+        """A virtual host is deleted: its groups have no members any more. Their connections are closed."""
+        for member in list(live.group.members.values()):
+            if member.session is None:
+                live.group.remove(member, self._loop.time())
+            else:
+                live.group.leave(member.session, self._loop.time(), for_good=True)
+        self._note_readers(live)
+        self._end(live)
+
+    def _follow_binding(self, vhost: str, binding: Binding) -> None:
+        host = self._topology.vhosts.get(vhost)
+        for live in self._on_source.get((vhost, binding.source), ()):
+            if live.kind != "exchange" or host is None:
+                continue
+            name = binding.destination
+            if binding.kind == "exchange":
+                live.is_stale = True
+            else:
+                declared = host.declared.get(name)
+                bound = [] if declared is None else host.bindings_to(declared.destination)
+                if any(one.source == live.source for one in bound):
+                    live.bound[name] = None
+                else:
+                    live.bound.pop(name, None)
+                live.to_look_at.update(dict.fromkeys([name, *live.unbound]))
+            self.soon(live)
+
+    def _follow_exchange(self, vhost: str, name: str) -> None:
+        """An exchange was declared or deleted, perhaps under members of a group: keys that move wait there, too."""
+        host = self._topology.vhosts.get(vhost)
+        for live in self._on_source.get((vhost, name), ()):
+            exchange = None if host is None else host.exchanges.get(name)
+            if live.kind == "exchange" and exchange is not None:
+                exchange.ordered = True
+            live.is_stale = True
+            self.soon(live)
+
+    def _look_soon(self, vhost: str, name: str) -> None:
+        """Have groups look at a queue."""
+        for live in {**self._with_queue.get((vhost, name), {}), **self._on_source.get((vhost, name), {})}:
+            if live.kind == "queue" and live.source == name:
+                live.is_stale = True
+            live.to_look_at[name] = None
+            self.soon(live)
+
+    def _note_readers(self, live: LiveGroup) -> None:
+        """Have the rights of readers who have come, and bars of those who have gone, looked at."""
+        readers = live.group.readers.keys()
+        if readers == live.readers:
+            return
+        for reader in readers ^ live.readers:
+            live.to_check[reader] = False
+        gone = {one.user for one in live.readers} - (users := {one.user for one in readers})
+        for user in gone:
+            _drop(self._of_user, user, live)
+        for user in users:
+            self._of_user.setdefault(user, {})[live] = None
+        live.readers = set(readers)
+        self.soon(live)
+
+    # --- looking at it, in steps ---
+
+    def _go_on(self, live: LiveGroup, more: Callable[[], bool]) -> bool:
+        """Look at what was noted. Returns whether there was time for all of it."""
+        if live.work is None:
+            live.work = self._look(live)
+        for _ in live.work:
+            if not more():
+                return False
+        live.work = None
+        return True
+
+    def _look(self, live: LiveGroup, start: list[Field] | None = None, known: bool = True) -> Iterator[None]:
+        """Look at the queues and users that were noted, first at the users.
 
         Args:
-            first_member: says where the group begins in queues that keep what is settled, if it has not begun yet.
+            start, known: see :meth:`Queue.admit_group`.
         """
-        names = list(self._names(live, host)) if host is not None else []
-        bound = set(names)
-        shared = set(live.queues.values())
-        waited_for = self._topology.fences.sources(live.vhost, live.source) if live.kind == "exchange" else set()
-        unbound = {  # if nobody consumed those that others wait for, they would wait without end
-            queue.name: queue
-            for queue in shared | waited_for
-            if queue.name not in bound and not queue.deleted and not queue.moved and _left(queue, live)
-            if queue in shared or self._problem(live, queue) is None
-        }
-        live.unbound = set(unbound)
-        queues: dict[Unit, Queue] = {}
-        refused: dict[str, str] = {}
-        first: int | None = None  # how many units the homes before this one have
-        arguments = [] if first_member is None else first_member.arguments
-        known = first_member is None or (host is not None and self._has_begun(live, host))
-        for name in names:
-            declared = host.declared.get(name) if host is not None else None
-            if declared is None:
-                continue
-            queue = declared.contents
-            if queue is None:
-                before = declared.definition.home < self._topology.home
-                first = (first or 0) + before * _unit_count(declared)
-                continue
-            problem = self._problem(live, queue)
-            if problem is None and len(queues) + _unit_count(declared) > MAX_UNITS:
-                problem = f"the group shares {MAX_UNITS} queues and slots at most"
-            if problem is None:
-                problem = _not_admitted(live, queue, arguments, known)
-            if problem is None:
-                queues.update(dict.fromkeys(_units(queue), queue))
+        while (host := self._topology.vhosts.get(live.vhost)) is not None:
+            if live.is_stale:
+                live.is_stale = False
+                self._look_around(live, host)
+            elif live.to_check:
+                reader = next(iter(live.to_check))
+                live.to_check[reader] = True
+                yield from self._check(live, reader)
+                if live.to_check.get(reader):  # it was not changed again meanwhile
+                    del live.to_check[reader]
+            elif live.to_look_at:
+                name, _ = live.to_look_at.popitem(last=False)
+                self._look_at(live, host, name, start or [], known)
             else:
-                refused[name] = problem
-        for exchange in self._exchanges(live, host):
-            refused[exchange.name] = "it is an exchange: what goes by it to queues comes to no member"
-        for name in refused.keys() - live.refused.keys():
-            log.warning("consumer group '%s' in vhost '%s' leaves out '%s': %s",
-                        live.name, live.vhost, name, refused[name])  # fmt: skip
-        for queue in unbound.values():
-            queues.update(dict.fromkeys(_units(queue), queue))
-        left = set(live.queues.values()) - set(queues.values())
-        for queue in set(queues.values()) - set(live.queues.values()):
+                break
+            yield
+        live.group.set_firsts(self._firsts(live), self._loop.time())
+
+    def _look_around(self, live: LiveGroup, host: VirtualHost) -> None:
+        """Find out which queues there are to look at."""
+        live.bound = dict.fromkeys(self._names(live, host))
+        found = {exchange.name for exchange in self._exchanges(live, host)}
+        for name in live.exchanges - found:
+            live.refused.pop(name, None)
+        live.exchanges = found
+        for name in found:
+            self._refuse(live, name, "it is an exchange: what goes by it to queues comes to no member")
+        live.to_look_at.update(dict.fromkeys([*live.bound, *live.names, *self._waited_for(live)]))
+
+    def _check(self, live: LiveGroup, reader: Reader) -> Iterator[None]:
+        """Look at which queues a reader may read, and end the reader's members where that is none."""
+        is_member, readable = reader in live.group.readers, False
+        names = list(live.bound | live.names)
+        for name in names:
+            allowed = not is_member or self._may_read(reader, live.vhost, name)
+            readable |= allowed
+            barred = live.barred.get(name, frozenset())
+            if allowed == (reader in barred):
+                self._bar(live, name, barred - {reader} if allowed else barred | {reader})
+            yield
+        if not names:
+            readable = self._may_read(reader, live.vhost, live.source)
+        if is_member and not readable:
+            for member in [one.name for one in live.group.members.values() if one.reader == reader]:
+                self.end_member(live.key, member, f"user '{reader.user}' may read none of its queues any more")
+
+    def _may_read(self, reader: Reader, vhost: str, name: str) -> bool:
+        return self._authorization.allows(reader.user, vhost, "read", name)
+
+    def _bar(self, live: LiveGroup, name: str, barred: frozenset[Hashable]) -> None:
+        """Have these readers' members take no part in a queue."""
+        if barred:
+            live.barred[name] = barred
+        else:
+            live.barred.pop(name, None)
+        queue = live.names.get(name)
+        if queue is not None:
+            live.group.bar(queue.id, barred, self._loop.time())
+        live.to_look_at[name] = None
+
+    def _look_at(self, live: LiveGroup, host: VirtualHost, name: str, start: list[Field], known: bool) -> None:
+        """Share a queue, or share it no longer."""
+        declared, shared = host.declared.get(name), live.names.get(name)
+        queue = None if declared is None else declared.contents
+        if shared is not None and shared is not queue:
+            self._unshare(live, shared)
+            shared = None
+        if declared is None or (name not in live.bound and queue is None):
+            self._forget_name(live, name)
+            return
+        self._note_name(live, declared)
+        if queue is None:
+            live.elsewhere[name] = _unit_count(declared) if declared.definition.home < self._topology.home else 0
+            return
+        live.elsewhere.pop(name, None)
+        problem = self._problem(live, queue)
+        if name not in live.bound:  # others may wait until it is empty, and without the group nobody would consume it
+            if queue.deleted or queue.moved or not _left(queue, live) or (shared is None and problem is not None):
+                if shared is not None:
+                    self._unshare(live, queue)
+                self._forget_name(live, name)
+            else:
+                live.unbound.add(name)
+                self._share(live, queue)
+            return
+        live.unbound.discard(name)
+        if problem is None and shared is None:
+            if len(live.group.places) + _unit_count(declared) > MAX_UNITS:
+                problem = f"the group shares {MAX_UNITS} queues and slots at most"
+            else:
+                problem = _not_admitted(live, queue, start, known)
+        if problem is None:
+            live.refused.pop(name, None)
+            self._share(live, queue)
+        else:
+            if shared is not None:
+                self._unshare(live, queue)
+            self._refuse(live, name, problem)
+
+    def _refuse(self, live: LiveGroup, name: str, problem: str) -> None:
+        if name not in live.refused:
+            log.warning("consumer group '%s' in vhost '%s' leaves out '%s': %s", live.name, live.vhost, name, problem)
+        live.refused[name] = problem
+
+    def _note_name(self, live: LiveGroup, declared: DeclaredQueue) -> None:
+        """The group has to do with a queue from now on."""
+        name = declared.name
+        if name in live.names:
+            return
+        live.names[name] = None
+        self._with_queue.setdefault((live.vhost, name), {})[live] = None
+        barred = [one for one in live.group.readers if not self._may_read(one, live.vhost, name)]
+        if barred:
+            live.barred[name] = frozenset(barred)
+            if len(barred) < len(live.group.readers):
+                log.warning("consumer group '%s' in vhost '%s': members of user '%s' have no part in queue '%s', which "
+                            "the user may not read", live.name, live.vhost, barred[0].user, name)  # fmt: skip
+        if (
+            declared.exclusive
+            or declared.type == "stream"
+            or declared.contents is None
+            or (not declared.contents.takes_global_prefetch)
+        ):
+            live.special.add(name)
+
+    def _forget_name(self, live: LiveGroup, name: str) -> None:
+        """The group has nothing to do with a queue any more."""
+        live.names.pop(name, None)
+        live.barred.pop(name, None)
+        live.elsewhere.pop(name, None)
+        live.special.discard(name)
+        live.unbound.discard(name)
+        if name not in live.exchanges:
+            live.refused.pop(name, None)
+        _drop(self._with_queue, (live.vhost, name), live)
+
+    def _share(self, live: LiveGroup, queue: Queue) -> None:
+        if live.names.get(queue.name) is not queue:
             _claim(queue, live)
-        live.group.set_units(queues, self._loop.time(), first)
-        live.queues, live.refused = queues, refused
-        for queue in left:
-            _release(queue, live)
-        live.stale = False
+            live.names[queue.name] = live.queues[queue.id] = queue
+            barred = live.barred.get(queue.name, frozenset())
+            live.group.set_queue(_units(queue), barred, self._loop.time())
+
+    def _unshare(self, live: LiveGroup, queue: Queue) -> None:
+        live.group.forget_queue(queue.id, self._loop.time())
+        live.queues.pop(queue.id, None)
+        live.names[queue.name] = None
+        _release(queue, live)
+
+    def _firsts(self, live: LiveGroup) -> dict[frozenset[Hashable], int] | None:
+        """How many units the homes before this one have, by the readers that may not have them."""
+        if not live.elsewhere:
+            return None
+        firsts: Counter[frozenset[Hashable]] = Counter()
+        for name, units in live.elsewhere.items():
+            firsts[live.barred.get(name, frozenset())] += units
+        return dict(firsts)
+
+    def _waited_for(self, live: LiveGroup) -> list[str]:
+        """The queues here that others wait for since the group's exchange has changed."""
+        if live.kind != "exchange":
+            return []
+        return [queue.name for queue in self._topology.fences.sources(live.vhost, live.source)]
 
     def _has_begun(self, live: LiveGroup, host: VirtualHost) -> bool:
         """Whether a group has an offset in one of its streams here."""
-        return any(queue.offsets is not None and queue.offsets.get(live.name) for queue in self.queues(live, host))
+        queues = (host.queues[name] for name in self._names(live, host) if name in host.queues)
+        return any(queue.offsets is not None and queue.offsets.get(live.name) for queue in queues)
 
     def _names(self, live: LiveGroup, host: VirtualHost) -> Iterator[str]:
         """Names of the queues that a group is to share.
@@ -404,15 +826,29 @@ class ConsumerGroups:
         """Why a group cannot share a queue now; None if it can."""
         try:
             _require_shareable(queue, live, self.reader_of)
-            for consumer in live.consumers:
-                self._authorization.require(consumer.user, live.vhost, "read", "queue", queue.name)
-                if queue.exclusive and queue.owner != consumer.identity:
-                    return "it is exclusive to another connection"
-                if queue.offsets is not None and not consumer.prefetch:
-                    return f"it is a stream, and a member of connection {consumer.connection_name} has no prefetch"
+            readers = live.group.readers.keys()
+            if readers and readers <= live.barred.get(queue.name, frozenset()):
+                self._authorization.require(next(iter(readers)).user, live.vhost, "read", "queue", queue.name)
         except AMQPError as error:
             return error.text
+        if queue.exclusive and live.identities.keys() - {queue.owner}:
+            return "it is exclusive to another connection"
+        if queue.offsets is not None and live.unlimited:
+            name = next(iter(live.unlimited)).connection_name
+            return f"it is a stream, and a member of connection {name} has no prefetch"
         return None
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+def _drop(index: dict[K, dict[LiveGroup, None]], key: K, live: LiveGroup) -> None:
+    """Take a group out of an index."""
+    groups = index.get(key)
+    if groups is not None:
+        groups.pop(live, None)
+        if not groups:
+            del index[key]
 
 
 def _require_shareable(queue: Queue, live: LiveGroup, reader_of: Callable[[Queue], object | None]) -> None:
@@ -448,11 +884,11 @@ def _unit_count(declared: DeclaredQueue) -> int:
     return 1 if slots is None else int(slots.value)
 
 
-def _units(queue: Queue) -> list[Unit]:
+def _units(queue: Queue) -> tuple[Unit, ...]:
     """What of a queue can be at different members: its slots, or all of it."""
     if queue.slots is None:
-        return [Unit(queue.name, queue.id)]
-    return [Unit(queue.name, queue.id, slot) for slot in range(queue.slots.slots)]
+        return (Unit(queue.name, queue.id),)
+    return tuple(Unit(queue.name, queue.id, slot) for slot in range(queue.slots.slots))
 
 
 def _left(queue: Queue, live: LiveGroup) -> int:

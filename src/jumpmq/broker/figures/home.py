@@ -12,7 +12,6 @@ import os
 import resource
 import time
 from base64 import b64encode
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import asdict, astuple
 from operator import attrgetter
@@ -28,7 +27,7 @@ from jumpmq.broker.channel.group_consumer import GroupConsumer
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import connection_limit
 from jumpmq.broker.consumer_groups.group import Member, Place, Unit
-from jumpmq.broker.consumer_groups.live import LiveGroup
+from jumpmq.broker.consumer_groups.live import LiveGroup, Reader
 from jumpmq.broker.figures.process import open_files, resident_octets
 from jumpmq.broker.figures.values import (
     LEVELS_OF_QUEUES,
@@ -539,10 +538,9 @@ def _consumer_id(queue: Queue, consumer: ChannelConsumer) -> ConsumerId:
 
 def _group_figures(live: LiveGroup) -> ConsumerGroupFigures:
     group, now = live.group, asyncio.get_running_loop().time()
-    owned = Counter(place.owner for place in group.places.values())
     slots = {
         (queue.id, one.slot): one
-        for queue in set(live.queues.values())
+        for queue in live.queues.values()
         if queue.slots is not None
         for one in queue.slots.figures()
     }
@@ -553,7 +551,7 @@ def _group_figures(live: LiveGroup) -> ConsumerGroupFigures:
         source=live.source,
         state=group.state,
         rebalance_delay=group.rebalance_delay,
-        members=tuple(_member_figures(one, owned[one], now) for one in group.members.values()),
+        members=tuple(_member_figures(one, now) for one in group.members.values()),
         units=tuple(_unit_figures(live, unit, place, slots, now) for unit, place in group.places.items()),
         refused=dict(live.refused),
         **asdict(group.counts),
@@ -573,15 +571,18 @@ def _offset_figures(queue: Queue) -> list[GroupOffsetFigures]:
     ]
 
 
-def _member_figures(member: Member, units: int, now: float) -> GroupMemberFigures:
+def _member_figures(member: Member, now: float) -> GroupMemberFigures:
     session = member.session if isinstance(member.session, GroupConsumer) else None
+    user, by_token = member.reader.user.identity if isinstance(member.reader, Reader) else ("", False)
     return GroupMemberFigures(
         name=member.name,
+        user=user,
+        by_token=by_token,
         weight=member.weight,
         grace=member.grace,
         joined_since=now - member.joined_at,
         away_for=max(0.0, member.away_until - now) if session is None else None,
-        units=units,
+        units=member.units,
         prefetch=session.prefetch if session is not None else 0,
         unacknowledged=session.unacknowledged if session is not None else 0,
         delivered=session.delivered if session is not None else 0,
@@ -594,7 +595,7 @@ def _member_figures(member: Member, units: int, now: float) -> GroupMemberFigure
 def _unit_figures(
     live: LiveGroup, unit: Unit, place: Place, slots: Mapping[tuple[int, int], SlotFigures], now: float
 ) -> GroupUnitFigures:
-    queue, holder = live.queues[unit], place.holder
+    queue, holder = live.queues[unit.queue_id], place.holder
     position = queue.offsets.get(live.name) if queue.offsets is not None else None
     if position is not None:
         ready, held, oldest = position.ready(queue.next_seq), position.unacknowledged, None

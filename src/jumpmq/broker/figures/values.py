@@ -193,6 +193,7 @@ class GroupMemberFigures(NamedTuple):
     """A member of a consumer group.
 
     Attributes:
+        user, by_token: the user of its last consumer, and whether a token vouches for it.
         weight: its share in relation to the others'.
         grace: seconds for which it stays a member without a consumer.
         joined_since: seconds since it joined first.
@@ -203,6 +204,8 @@ class GroupMemberFigures(NamedTuple):
     """
 
     name: str
+    user: str
+    by_token: bool
     weight: int
     grace: float
     joined_since: float

@@ -58,12 +58,16 @@ class Authorization:
         Raises:
             AccessRefused: the user may not.
         """
-        found = user.account(self._topology)
-        permissions = found.permissions.get(vhost) if found is not None else None
-        if permissions is None or not permissions.allows(operation, name):
+        if not self.allows(user, vhost, operation, name):
             raise AccessRefused(
                 f"{operation} access to {kind} '{name or 'amq.default'}' in vhost '{vhost}' refused for user '{user}'"
             )
+
+    def allows(self, user: Principal, vhost: str, operation: Operation, name: str) -> bool:
+        """Whether the user may ``configure``, ``write`` or ``read`` a queue or exchange of this name."""
+        found = user.account(self._topology)
+        permissions = found.permissions.get(vhost) if found is not None else None
+        return permissions is not None and permissions.allows(operation, name)
 
     def require_any(self, user: Principal, vhost: str, operation: Operation) -> None:
         """Refuse unless there may be a resource that the user may ``configure``, ``write`` or ``read``.

@@ -68,6 +68,25 @@ def _unit(unit: dict[str, object]) -> list[object]:
     return [*("" if value is None else value for value in values), draining, "" if offset is None else offset]
 
 
+def end_group_member(
+    session: Session,
+    source: Annotated[str, typer.Argument(help="the exchange or queue that the group consumes")],
+    group: Annotated[str, typer.Argument(help="name of the consumer group")],
+    member: Annotated[str, typer.Argument(help="name of the member, as `list_consumer_groups` shows it")],
+) -> None:
+    """Ends a member of a consumer group: others are given what it had, also while it is away and has a grace.
+
+    The consumer of a member that is there is cancelled, and the messages that it holds are delivered again. Its client
+    may join again.
+    """
+    session.inform(f"Ending member {member} of consumer group {group} in vhost {session.vhost} ...")
+    found = session.in_vhost("consumer-groups")
+    kinds = [one["source_kind"] for one in found if (one["source"], one["name"]) == (source, group)]
+    with _reasons():
+        for kind in kinds or ["queue"]:
+            session.api.delete("consumer-groups", session.vhost, kind, source, group, "members", member)
+
+
 Group = Annotated[str, typer.Argument(help="name of the consumer group")]
 Streams = Annotated[
     list[str] | None, typer.Argument(help="the streams; unless given, all in which the group has an offset")
@@ -141,4 +160,4 @@ def _reasons() -> Iterator[None]:
         raise
 
 
-VERBS = (list_consumer_groups, list_group_offsets, set_group_offset, delete_group_offset)
+VERBS = (list_consumer_groups, end_group_member, list_group_offsets, set_group_offset, delete_group_offset)

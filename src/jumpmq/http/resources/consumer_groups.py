@@ -7,11 +7,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures, GroupUnitFigures
-from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import monitors
 from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import Unauthorized
 from jumpmq.http.resources.connections import provided_name
 from jumpmq.topology import VirtualHost
 
@@ -33,12 +35,32 @@ async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
     found = await requested.broker(request).figures.consumer_groups([host.name for host in hosts])
     if not monitors(user):
         own = requested.principal(request).identity
-        found = [
-            group
-            for group in found
-            if any(one.peer is not None and one.peer.user_identity == own for one in group.members)
-        ]
+        found = [group for group in found if any((one.user, one.by_token) == own for one in group.members)]
     return await answer_list(request, found, shown, ORDER)
+
+
+async def end_member(request: Request) -> Response:
+    """``DELETE /api/consumer-groups/{vhost}/{kind}/{source}/{group}/members/{member}``: end a member, also one that is
+    away."""
+    host = requested.virtual_host(request)
+    kind, source, group = (requested.name(request, part) for part in ("kind", "source", "group"))
+    key = (host.name, kind, source, group)
+    name = requested.name(request, "member")
+    found = await requested.broker(request).figures.consumer_groups([host.name])
+    groups = [one for one in found if (one.vhost, one.source_kind, one.source, one.name) == key]
+    member = next((one for shared in groups for one in shared.members if one.name == name), None)
+    user, principal = requested.user(request), requested.principal(request)
+    is_own = member is not None and (member.user, member.by_token) == principal.identity
+    if not is_own and "administrator" not in user.tags:
+        raise Unauthorized("User not authorised to access object")
+    if member is None:
+        raise NotFound(f"consumer group '{group}' of {kind} '{source}' in vhost '{host.name}' has no member '{name}'")
+    reason = f"user '{principal}' has ended it"
+    broker = requested.broker(request)
+    with broker.turns.turn():
+        broker.consumer_groups.end_member(key, name, reason)
+    await requested.forwarder(request).act("end_group_member", list(key), name, reason)
+    return changing.deleted()
 
 
 def shown(group: ConsumerGroupFigures) -> dict[str, Any]:
@@ -71,6 +93,7 @@ def shown(group: ConsumerGroupFigures) -> dict[str, Any]:
 def _member(member: GroupMemberFigures) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": member.name,
+        "user": member.user,
         "weight": member.weight,
         "grace": member.grace,
         "seconds": round(member.joined_since, 3),
@@ -123,4 +146,5 @@ def _unit(unit: GroupUnitFigures) -> dict[str, Any]:
 ROUTES = [
     Endpoint("GET", "/api/consumer-groups", all_consumer_groups),
     Endpoint("GET", "/api/consumer-groups/{vhost}", consumer_groups_of_host),
+    Endpoint("DELETE", "/api/consumer-groups/{vhost}/{kind}/{source}/{group}/members/{member}", end_member),
 ]

@@ -59,9 +59,23 @@ async def suspend(broker: Broker, suspended: bool) -> None:
     await broker.suspend(suspended)
 
 
+async def end_group_member(broker: Broker, group: list[Any], member: str, reason: str) -> bool:
+    """End a member of a consumer group; returns whether it was here.
+
+    Args:
+        group: virtual host, kind and name of what it consumes, and its name.
+        reason: for the log.
+    """
+    with broker.turns.turn():
+        return broker.consumer_groups.end_member(tuple(group), member, reason)
+
+
 ACTS: dict[str, Callable[..., Awaitable[Any]]] = {
     one.__name__: one
-    for one in (close_connections, acknowledge_losses, set_limits, set_log_level, forget_attempts, rebalance, suspend)
+    for one in (
+        *(close_connections, acknowledge_losses, set_limits, set_log_level, forget_attempts, rebalance, suspend),
+        end_group_member,
+    )
 }
 
 

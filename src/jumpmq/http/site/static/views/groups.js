@@ -72,8 +72,10 @@ const rank = (unit) => (unit.draining ? 0 : unit.owner == null ? 1 : unit.ready 
 
 const COUNTS = [["joins", "Joins"], ["leaves", "Leaves"], ["moves", "Moves"], ["handovers", "Handovers"], ["forced_handovers", "Forced"], ["late_acknowledgements", "Late acks"]];
 
+const ending = (group, again) => ({ label: "", class: "end", render: (member) => html`<${Confirm} quiet label="End" title=${`End member ${called(member)}?`} text="What it holds is delivered again, to other members. Its consumer is cancelled; the client may join again." submit=${() => remove(path("consumer-groups", ...group, "members", member.name))} done=${() => { again(); tell("The member is ended."); }} />` });
+
 export function Group({ names: [vhost, kind, source, name] }) {
-  const { data, error } = useLive((signal) => get(path("consumer-groups", vhost), {}, signal), 1, [vhost, kind, source, name]);
+  const { data, error, again } = useLive((signal) => get(path("consumer-groups", vhost), {}, signal), 1, [vhost, kind, source, name]);
   const found = data?.find((group) => group.source_kind === kind && group.source === source && group.name === name);
   const group = useLast(found);
   const gone = data && !found;
@@ -93,7 +95,7 @@ export function Group({ names: [vhost, kind, source, name] }) {
       <${Tile} label="Unacknowledged" value=${format.count(group.unacknowledged)} />
       ${COUNTS.map(([key, label]) => html`<${Tile} label=${label} value=${format.count(group[key])} />`)}
     <//>
-    <${Panel} title="Members"><${Table} caption="Members of this group" columns=${MEMBERS} rows=${group.members} rowKey=${(member) => member.name} empty="No member." /><//>
+    <${Panel} title="Members"><${Table} caption="Members of this group" columns=${[...MEMBERS, ending([vhost, kind, source, name], again)]} rows=${group.members} rowKey=${(member) => member.name} empty="No member." /><//>
     <${FencesOf} vhost=${vhost} names=${group.units.map(({ queue }) => queue)} />
     ${group.refused.length > 0 && html`<${Panel} title="Left out" note="queues that the group does not share"><${Table} caption="Queues that are left out" rows=${group.refused} columns=${[{ label: "Queue", class: "name", key: "queue" }, { label: "Reason", key: "reason" }]} /><//>`}
     <${Panel} title="Units" note=${units.length > SHOWN ? `the first ${SHOWN} of ${format.count(units.length)}: those that drain, have no member or have messages` : "queues and slots, each at one member at a time"}>
