@@ -71,9 +71,19 @@ def test_each_entry_of_the_changelog_is_one_line() -> None:
     assert [line for line in lines if line.startswith(" ")] == []
 
 
-def test_the_workflow_is_one() -> None:
-    workflow = DEPLOY.parent / ".github" / "workflows" / "ci.yml"
-    check(tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", workflow)
+@pytest.mark.parametrize(
+    ("schema", "file"), [("github-workflows", "workflows/ci.yml"), ("dependabot", "dependabot.yml")]
+)
+def test_what_the_forge_reads_is_right(schema: str, file: str) -> None:
+    check(tool("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", ROOT / ".github" / file)
+
+
+def test_release_notes_are_the_changelogs_section() -> None:
+    notes = check(ROOT / "scripts" / "release-notes", f"v{jumpmq.__version__}")
+    assert notes.strip()
+    assert "\n## " not in notes
+    unknown = subprocess.run([ROOT / "scripts" / "release-notes", "v0.0.9"], capture_output=True, text=True)
+    assert (unknown.returncode, unknown.stdout) == (1, "")
 
 
 def test_the_unit_is_right_and_exposes_little(tmp_path: Path) -> None:
