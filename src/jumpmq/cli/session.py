@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from jumpmq.cli.completing import with_completion
 from jumpmq.cli.errors import NoVirtualHost, WrongNode
 from jumpmq.cli.formatters import FORMATTERS, FormatterName, Rows
 from jumpmq.management import DEFAULT_URL, TIMEOUT, ClientTLS, ManagementClient, Refusal
@@ -170,6 +171,7 @@ def with_general_options(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb as typer takes it: with the general options, behind its own, in the place of its session."""
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
     general = list(inspect.signature(_general_options, eval_str=True).parameters.values())
+    with_completion((*own, *general))
 
     @functools.wraps(verb)
     def called(**given: Any) -> None:

@@ -1,0 +1,64 @@
+"""Completion of names by the shell: queues, exchanges, users and virtual hosts, from the broker."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import typer
+
+from jumpmq.management import DEFAULT_URL, ManagementClient, ManagementError
+
+TIMEOUT = 2.0
+"""Seconds that a shell waits for the broker after the tab key."""
+
+MOST = 200
+"""Names that are offered; more would fill the terminal."""
+
+KINDS = {
+    "queue": "queues",
+    "source": "queues",
+    "exchange": "exchanges",
+    "username": "users",
+    "vhost_name": "vhosts",
+    "vhost": "vhosts",
+    "node": "nodes",
+}
+"""What is listed for a parameter of a verb, by the parameter's name."""
+
+IN_VHOST = ("queues", "exchanges")
+
+
+def with_completion(parameters: Iterable[inspect.Parameter]) -> None:
+    """Have the shell complete the parameters of a verb that name something of the broker."""
+    for parameter in parameters:
+        kind = KINDS.get(parameter.name)
+        for info in getattr(parameter.annotation, "__metadata__", ()):
+            if kind is not None and hasattr(info, "autocompletion"):
+                info.autocompletion = _completer(kind)
+
+
+def _completer(kind: str) -> Callable[[typer.Context, str], list[str]]:
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        return names(kind, incomplete, context.params)
+
+    return complete
+
+
+def names(kind: str, incomplete: str, options: dict[str, Any]) -> list[str]:
+    """Names that begin so, sorted; none where the broker does not answer, as a shell shows no errors.
+
+    Args:
+        kind: ``queues``, ``exchanges``, ``users``, ``vhosts`` or ``nodes``.
+        incomplete: what was typed of the name.
+        options: the general options that were typed, by parameter.
+    """
+    path = [kind, options.get("vhost") or "/"] if kind in IN_VHOST else [kind]
+    try:
+        client = ManagementClient(options.get("url") or os.environ.get("JUMPMQ_URL", DEFAULT_URL), TIMEOUT)
+        found = [str(one["name"]) for one in client.get(*path, columns="name")]
+    except ManagementError:
+        return []
+    return sorted(name for name in found if name and name.startswith(incomplete))[:MOST]
