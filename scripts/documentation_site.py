@@ -1,6 +1,7 @@
 """Hooks of mkdocs: what pages link to beside `docs/` (examples, benchmarks, units) becomes a part of the site.
 
-A forge shows those links as they are; the site has a copy of each file at the same path below its root.
+A forge shows those links as they are; the site has a copy of each file at the same path below its root. A page for each
+public package is made from its docstrings, and `llms.txt` lists the pages, as https://llmstxt.org describes.
 """
 
 import re
@@ -10,12 +11,23 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+REFERENCE = {
+    "jumpmq": "A broker in a program or a test",
+    "jumpmq.spark": "Spark's source, sink and functions",
+    "jumpmq.testing": "Brokers as processes, for tests",
+    "jumpmq.hashing": "Where a key goes",
+}
+"""The public packages, by name, with the titles of their pages."""
+
 OUTSIDE = re.compile(r"\]\(\.\./([^)#]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the files that are linked to; of a folder all in it."""
+    """Adds the files that are linked to (of a folder all in it), and the reference."""
     root = Path(config.docs_dir).parent
+    for package, title in REFERENCE.items():
+        page = f"# {title}\n\n::: {package}\n"
+        files.append(File.generated(config, f"reference/{package}.md", content=page))
     linked = {path for page in files.documentation_pages() for path in OUTSIDE.findall(page.content_string)}
     for path in sorted(linked):
         place = root / path
@@ -37,3 +49,14 @@ def on_page_markdown(markdown: str, config: MkDocsConfig, **_: Any) -> str:
         return f"]({place.relative_to(root).as_posix()}"
 
     return OUTSIDE.sub(copied, markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Writes `llms.txt`: the list of `docs/README.md`, with the links of the site."""
+    listed = (Path(config.docs_dir) / "README.md").read_text()
+    pages = [line for line in listed.splitlines() if line.startswith("- ")]
+    pages = [re.sub(r"\]\((?:\.\./)?([^)#]+)\.md", r"](\1.html", line) for line in pages]
+    reference = [f"- [{package}](reference/{package}.html): {title}" for package, title in REFERENCE.items()]
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", "", "## Documentation", "", *pages]
+    text = "\n".join([*lines, "", "## Python", "", *reference, ""])
+    (Path(config.site_dir) / "llms.txt").write_text(text)

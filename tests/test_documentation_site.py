@@ -1,5 +1,6 @@
 """`docs/` as a site: it builds without a warning, and what it links to is there."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -47,3 +48,19 @@ def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -
             if not target.is_file() or (named and f'id="{unquote(parts.fragment)}"' not in target.read_text()):
                 lost.append(f"{page.name}: {link}")
     assert not lost
+
+
+@pytest.mark.parametrize("name", ["jumpmq", "jumpmq.spark", "jumpmq.testing", "jumpmq.hashing"])
+def test_the_reference_has_each_public_name(site: Path, name: str) -> None:
+    package = importlib.import_module(name)
+    content = (site / "reference" / f"{name}.html").read_text()
+    documented = set(re.findall(r'id="([\w.]+)"', content))
+    missing = [one for one in package.__all__ if f"{name}.{one}" not in documented and getattr(package, one).__doc__]
+    assert [one for one in missing if not isinstance(getattr(package, one), int | str | bool)] == []
+
+
+def test_programs_find_the_pages_by_llms_txt(site: Path) -> None:
+    text = (site / "llms.txt").read_text()
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 20
+    assert [link for link in links if not (site / link).exists()] == []
