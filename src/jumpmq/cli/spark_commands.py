@@ -59,6 +59,9 @@ def archive(
     checkpoint: Annotated[str | None, typer.Option(help="directory", show_default="beside the table")] = None,
     by_hour: Annotated[bool, typer.Option("--by-hour", help="partition by hour too")] = False,
     continuous: Annotated[bool, typer.Option("--continuous", help="go on until stopped")] = False,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="write on in a table that was begun with another checkpoint")
+    ] = False,
     master: Master = "local[*]",
 ) -> None:
     """Move messages from an exchange's queues into a Parquet table, each once."""
@@ -67,7 +70,7 @@ def archive(
 
         source = {"url": url, "vhost": vhost, "exchange": exchange}
         rows = run(
-            spark, source, table, checkpoint, by_hour=by_hour, continuous=continuous,
+            spark, source, table, checkpoint, by_hour=by_hour, continuous=continuous, go_on=go_on,
             progress=_tell,
         )  # fmt: skip
         typer.echo(f"{rows:,} messages archived in {table}")

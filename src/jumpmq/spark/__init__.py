@@ -83,9 +83,11 @@ def register(spark: SparkSession) -> None:
     """
     from jumpmq.spark.interpreter import use_this_interpreter
     from jumpmq.spark.source import JumpMQDataSource
+    from jumpmq.spark.starting import listen
 
     with suppress(PySparkException):  # over Spark Connect, the server decides
         use_this_interpreter(spark.sparkContext)
+        listen(spark)
     settings = {"parallelism": _parallelism(spark)}
     spark.dataSource.register(type("RegisteredDataSource", (JumpMQDataSource,), settings))
 

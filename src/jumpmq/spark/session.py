@@ -13,8 +13,8 @@ from jumpmq.spark.errors import GroupInUse, JumpMQError, NoSession, QueueInUse
 from jumpmq.spark.patience import LONGEST_PAUSE
 
 if TYPE_CHECKING:
-    from jumpmq.spark.commit_log import CommitLog
     from jumpmq.spark.options import SourceOptions
+    from jumpmq.spark.told import ToldCheckpoints
 
 T = TypeVar("T")
 
@@ -34,13 +34,13 @@ class Session:
     Args:
         query: what the query calls itself; the same after a restart from its checkpoint.
         options: of the query: its lease, and whether it shares its queues.
-        log: the checkpoint's, so that what is complete is acknowledged at once; None where it is not known.
+        log: the checkpoint's, so that what is complete is acknowledged at once.
 
     Raises:
         GroupInUse: another query reads for the group.
     """
 
-    def __init__(self, client: Client, group: str, query: str, options: SourceOptions, log: CommitLog | None) -> None:
+    def __init__(self, client: Client, group: str, query: str, options: SourceOptions, log: ToldCheckpoints) -> None:
         self.group = group
         self._client = client  # asks the broker
         self._query = query  # Spark's name of the query
@@ -89,9 +89,9 @@ class Session:
 
     def _renew(self) -> None:
         due = time.monotonic() + self._lease / 3
-        while not self._stopped.wait(LOOK if self._log is not None else self._lease / 3):
+        while not self._stopped.wait(LOOK):
             try:
-                if self._log is not None and (done := self._log.completed(self.group, self._query)):
+                if done := self._log.completed(self.group, self._query):
                     self.reserve({"queues": done, "max_messages": 0, "accept_loss": True})
                 elif time.monotonic() >= due:
                     self._client.renew(self.group, self._session)

@@ -15,7 +15,7 @@ events is
 A query that dies between 2 and 3 is restarted at 2, with the same offsets; one that dies elsewhere goes on at 1. What
 was reserved but never got into an offset log is outstanding still, and goes into the next micro-batch. A query leaves
 nothing unacknowledged if it ends with a 1 that finds nothing more, as ``availableNow`` does. A query that knows its
-checkpoint reads the commit log too, and acknowledges soon after 3.
+checkpoint (:mod:`jumpmq.spark.told`) reads the commit log too, and acknowledges soon after 3.
 
 Spark's ``commit`` comes too late to be of use: for a micro-batch it is called when the next one has been planned, and
 for the last one never. ``stop`` is never called either: Spark kills the process that plans.
@@ -28,7 +28,7 @@ import uuid
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -43,9 +43,7 @@ from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 from jumpmq.spark.session import Session
 from jumpmq.spark.streams.kinds import origin_of, queue_names, require_same_origin
-
-if TYPE_CHECKING:
-    from jumpmq.spark.commit_log import CommitLog
+from jumpmq.spark.told import ToldCheckpoints
 
 IDLE_PAUSE = 0.05
 """Seconds to wait before saying that there is nothing new: without a trigger, Spark asks again at once."""
@@ -247,13 +245,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             group = offset["group"]
             self._client.require_broker()
             query = str(offset.get("query", group))
-            self._session = Session(self._client, group, query, self._options, self._commit_log())
+            checkpoints = ToldCheckpoints(self._options.checkpoint)
+            self._session = Session(self._client, group, query, self._options, checkpoints)
             weakref.finalize(self, self._session.stop)  # where it is not Spark that reads, and kills the process
         return self._session
-
-    def _commit_log(self) -> CommitLog | None:
-        if self._options.checkpoint is None:
-            return None
-        from jumpmq.spark.commit_log import CommitLog  # here, as it takes a while to know all of Arrow's file systems
-
-        return CommitLog(self._options.checkpoint)

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, date_trunc
 
+from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.pipelines.continuing import number_behind
 from jumpmq.spark.pipelines.session import followed, known_to_source
+from jumpmq.spark.starting import passed_over
 from jumpmq.spark.streams.kinds import reads_streams
 
 
@@ -20,6 +23,7 @@ def archive(
     *,
     by_hour: bool = False,
     continuous: bool = False,
+    go_on: bool = False,
     interval: str = "10 seconds",
     progress: Callable[[int], None] = lambda rows: None,
 ) -> int:
@@ -31,12 +35,20 @@ def archive(
         checkpoint: another; beside the table unless given.
         by_hour: whether the table is partitioned by the hour of publishing too.
         continuous: go on until the query is stopped; else what is there now.
+        go_on: whether a table that was written with another checkpoint is written on with this one.
         interval: between two micro-batches, if continuous.
         progress: called with the rows of each micro-batch.
+
+    Raises:
+        JumpMQError: the table was written with another checkpoint, and ``go_on`` is false; nothing is taken.
     """
     checkpoint = checkpoint or f"{table.rstrip('/')}.checkpoint"
     if reads_streams(SourceOptions.parse(source)):
         source = {"startingOffsets": "earliest"} | dict(source)
+    if (reason := passed_over(spark, table, checkpoint)) is not None:
+        if not go_on:
+            raise JumpMQError(reason)
+        number_behind(spark, source, table, checkpoint)
     frame, parts = spark.readStream.format("jumpmq").options(**source, **known_to_source(checkpoint)).load(), ["queue"]
     if by_hour:
         frame, parts = frame.withColumn("hour", date_trunc("hour", col("published_at"))), ["queue", "hour"]

@@ -1,0 +1,72 @@
+"""A checkpoint whose micro-batches are numbered behind those that a table has, which Spark would pass over otherwise.
+
+Spark goes on behind the last micro-batch of a checkpoint's logs ``offsets`` and ``commits``. So these get an empty
+micro-batch, from the last offset of the checkpoint to the same, with the last number of the table, and one before it,
+which Spark reads for its end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.schema import SCHEMA
+from jumpmq.spark.source import JumpMQDataSource
+from jumpmq.spark.starting import LOG_OF_FILES, last_number
+
+
+def number_behind(spark: SparkSession, source: Mapping[str, str], table: str, checkpoint: str) -> None:
+    """Have a query's next micro-batch follow the last one that a table has.
+
+    Args:
+        source: options of the query's source.
+        table: the folder that the query is to write to; it has micro-batches.
+        checkpoint: the query's; one that has nothing is begun.
+
+    Raises:
+        JumpMQError: the last micro-batch of the checkpoint is not complete.
+    """
+    has, done = last_number(spark, f"{table}/{LOG_OF_FILES}"), last_number(spark, f"{checkpoint}/offsets")
+    assert has is not None, "the table has micro-batches"
+    if done is not None and last_number(spark, f"{checkpoint}/commits") != done:
+        raise JumpMQError(
+            f"micro-batch {done} of {checkpoint} is not complete: run the query to its end where it wrote before, or "
+            "give --checkpoint a new directory"
+        )
+    jvm: Any = spark._jvm
+    target = jvm.org.apache.hadoop.fs.Path(checkpoint)
+    files = target.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+    def write(folder: str, name: str, text: str) -> None:
+        out = files.create(jvm.org.apache.hadoop.fs.Path(f"{folder}/{name}"), True)
+        try:
+            out.write(bytearray(text.encode()))
+        finally:
+            out.close()
+
+    if done is not None:
+        opened = files.open(jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/offsets/{done}"))
+        try:
+            _write_logs(write, checkpoint, has, jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8"))
+        finally:
+            opened.close()
+        return
+    begun = f"{checkpoint.rstrip('/')}.{uuid.uuid4().hex[:8]}"  # the checkpoint is there as a whole, or not at all
+    write(begun, "metadata", json.dumps({"id": str(uuid.uuid4())}))
+    times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}}
+    initial = JumpMQDataSource(dict(source)).streamReader(SCHEMA).initialOffset()
+    _write_logs(write, begun, has, f"v1\n{json.dumps(times)}\n{json.dumps(initial)}")
+    files.delete(target, True)  # it has no micro-batch
+    files.rename(jvm.org.apache.hadoop.fs.Path(begun), target)
+
+
+def _write_logs(write: Callable[[str, str, str], None], folder: str, last: int, offsets: str) -> None:
+    for number in range(max(0, last - 1), last + 1):
+        write(folder, f"offsets/{number}", offsets)
+        write(folder, f"commits/{number}", 'v1\n{"nextBatchWatermarkMs":0}')

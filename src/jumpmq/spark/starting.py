@@ -1,0 +1,144 @@
+"""Streaming queries as they start, seen from the driver, where source, sink and checkpoint of a query are known.
+
+How it works. Spark tells its listeners of a query's start in the query's own thread, before it plans the first
+micro-batch. What a listener finds out then can still keep a query from beginning:
+
+- Spark's sinks of files (Parquet, CSV, JSON) note the numbers of the micro-batches that a table has in its folder
+  ``_spark_metadata``, and pass over a micro-batch whose number is there. A query with another checkpoint numbers its
+  micro-batches from 0 again, so that its messages would be acknowledged and written nowhere. Such a query is refused.
+- The process that plans a query is not told the query's checkpoint. A file of the temporary folder tells it
+  (:mod:`jumpmq.spark.told`), so that a micro-batch is acknowledged as soon as Spark has noted that it is complete.
+
+Over Spark Connect, and in a session without :func:`jumpmq.spark.register`, nothing listens.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+from contextlib import suppress
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from jumpmq.spark.told import tell_checkpoint
+
+LOG_OF_FILES = "_spark_metadata"
+"""The folder of a table in which Spark's sink of files notes what it has written."""
+
+_FILE_SINK = re.compile(r"FileSink\[(.*)\]", re.DOTALL)
+
+_listening: set[str] = set()
+"""Ids of the sessions that have a listener."""
+
+
+def listen(spark: SparkSession) -> None:
+    """Look at each streaming query of a session that starts from now on."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    session = f"{spark.sparkContext.applicationId} {spark._jsparkSession.sessionUUID()}"
+    if session in _listening:
+        return
+    _listening.add(session)
+    ensure_callback_server_started(SparkContext._gateway)  # type: ignore[no-untyped-call]
+    jvm: Any = spark._jvm
+    listener = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(StartListener(spark))
+    spark.streams._jsqm.addListener(listener)
+
+
+class StartListener:
+    """A listener in Java's terms: events stay in the JVM, as only the first one of a query is of interest."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 (Spark's names, here and below)
+        try:
+            look_at(self._spark, self._spark.streams._jsqm.get(event.id()))
+        except Exception:  # the query runs without what was found out here
+            traceback.print_exc(file=sys.stderr)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    class Java:
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+
+def look_at(spark: SparkSession, query: Any) -> None:
+    """Look at a query that is about to begin.
+
+    Args:
+        query: Spark's, in the JVM.
+    """
+    execution = query.streamingQuery()
+    if not _reads_jumpmq(execution.analyzedPlan()):
+        return
+    checkpoint = execution.resolvedCheckpointRoot()
+    jvm: Any = spark._jvm
+    tell_checkpoint(jvm.java.lang.ProcessHandle.current().pid(), checkpoint)
+    sink = _FILE_SINK.fullmatch(execution.sink().toString())
+    if sink is not None and (reason := passed_over(spark, sink[1], checkpoint)) is not None:
+        _refuse(jvm, query, execution, reason)
+
+
+def passed_over(spark: SparkSession, table: str, checkpoint: str) -> str | None:
+    """Why Spark would pass over the next micro-batches of a query that writes files; None where it would not.
+
+    Args:
+        table: the folder that the query writes to.
+        checkpoint: the query's.
+    """
+    has = last_number(spark, f"{table}/{LOG_OF_FILES}")
+    done = last_number(spark, f"{checkpoint}/offsets")
+    if has is None or (done is not None and done >= has):
+        return None
+    known = "none" if done is None else f"those up to {done}"
+    return (
+        f"{table} has micro-batches up to number {has} of a query with another checkpoint, and {checkpoint} has "
+        f"{known}: Spark would pass over the next ones, and their messages would be written nowhere. Nothing was "
+        "taken. Write to another path, or with the checkpoint that the table was begun with; "
+        "`jumpmq pipeline archive --continue` goes on with another"
+    )
+
+
+def last_number(spark: SparkSession, folder: str) -> int | None:
+    """The highest number of a log of Spark's; None where there is none."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(folder)
+    files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    if not files.exists(path):
+        return None
+    names = [found.getPath().getName().removesuffix(".compact") for found in files.listStatus(path)]
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
+
+
+def _reads_jumpmq(plan: Any) -> bool:
+    leaves = plan.collectLeaves()
+    for place in range(leaves.size()):
+        with suppress(Exception):  # other sources are of other classes
+            if leaves.apply(place).sourceName() == "jumpmq":
+                return True
+    return False
+
+
+def _refuse(jvm: Any, query: Any, execution: Any, reason: str) -> None:
+    """Have a query end with an error instead of beginning, as if it had failed at once."""
+    error = f"jumpmq.spark.errors.JumpMQError: {reason}"
+    print(f"jumpmq: query refused: {reason}", file=sys.stderr)
+    package = execution.state().get().getClass().getPackageName()
+    states = jvm.java.lang.Class.forName(f"{package}.TERMINATED$", True, execution.getClass().getClassLoader())
+    ended = states.getField("MODULE$").get(None)
+    cause = jvm.java.lang.IllegalStateException(error)
+    nothing = jvm.PythonUtils.toScalaMap({})
+    failure = jvm.org.apache.spark.sql.streaming.StreamingQueryException(error, cause, "STREAM_FAILED", nothing)
+    getattr(execution, "streamDeathCause_$eq")(failure)
+    execution.state().set(ended)  # a query whose state is this does not begin, and raises what it died of

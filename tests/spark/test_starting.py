@@ -1,0 +1,79 @@
+"""What is refused before a query begins, and what the source is told of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from tests.http.api import API
+from tests.spark.sources import numbered, publish, stream
+
+from jumpmq.spark import plain_errors
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.pipelines.archive import archive
+
+
+def started(frame: Any, table: Path, checkpoint: Path, form: str = "parquet") -> Any:
+    writer = frame.writeStream.format(form).option("path", str(table)).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start()
+
+
+@pytest.mark.parametrize("form", ["parquet", pytest.param("json", marks=pytest.mark.slow)])
+def test_a_table_of_another_checkpoint_is_refused_and_nothing_taken(spark, broker, channel, tmp_path, form) -> None:
+    frame, table = stream(spark, broker, exchange="x").selectExpr("cast(body as string) as body"), tmp_path / "table"
+    published = publish(channel, numbered(1, 20))
+    started(frame, table, tmp_path / "first", form).awaitTermination()
+    more = publish(channel, numbered(21, 30))
+    query = started(frame, table, tmp_path / "second", form)
+    with (
+        pytest.raises(
+            JumpMQError, match=r"table has micro-batches up to number \d+ of a query with another checkpoint"
+        ),
+        plain_errors(),
+    ):
+        query.awaitTermination()
+    assert isinstance(query.exception(), StreamingQueryException)
+    api = API(broker.http_url)
+    assert sum(api.counts("q1")[0] + api.counts("q2")[0] for _ in (1,)) == 10, "nothing is taken, nor held"
+    started(frame, table, tmp_path / "first", form).awaitTermination()
+    rows = spark.read.format(form).load(str(table)).collect()
+    assert sorted(row.body.encode() for row in rows) == published + more
+
+
+@pytest.mark.slow
+def test_an_archive_goes_on_with_another_checkpoint_if_told_so(spark, broker, channel, tmp_path) -> None:
+    source, table = {"url": broker.http_url, "exchange": "x"}, str(tmp_path / "table")
+    published = publish(channel, numbered(1, 20))
+    assert archive(spark, source | {"maxMessagesPerTrigger": "5"}, table) == 20
+    more = publish(channel, numbered(21, 30))
+    other = str(tmp_path / "other")
+    with pytest.raises(JumpMQError, match="--continue"):
+        archive(spark, source, table, other)
+    assert archive(spark, source, table, other, go_on=True) == 10
+    assert archive(spark, source, table, other, go_on=True) == 0
+    last = publish(channel, numbered(31, 40))
+    assert archive(spark, source, table, other) == 10
+    with pytest.raises(JumpMQError, match="--continue"):
+        archive(spark, source, table)
+    late = publish(channel, numbered(41, 50))
+    assert archive(spark, source, table, go_on=True) == 10
+    rows = spark.read.parquet(table).collect()
+    assert sorted(bytes(row.body) for row in rows) == published + more + last + late
+
+
+def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(spark, broker, channel, tmp_path) -> None:
+    """Without the option ``checkpointLocation`` of the source."""
+    publish(channel, numbered(1, 20))
+    frame = stream(spark, broker, exchange="x")
+    writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "table"))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="1 hour").start()
+    api, until = API(broker.http_url), time.monotonic() + 60
+    try:
+        while sum(sum(api.counts(queue)) for queue in ("q1", "q2")) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert [api.counts(queue) for queue in ("q1", "q2")] == [(0, 0)] * 2
+    finally:
+        query.stop()
