@@ -136,7 +136,7 @@ class OtherHomes:
         if self._member is not None:
             return found
         kept = next((value for kind, key, value in found if (kind, key) == HOMES), self._homes)
-        if kept > self._homes:
+        if kept > self._homes and self._home == FIRST:  # others may not have heard yet that one was removed
             raise BrokerError(
                 f"the data directory is one of {kept} homes: serve it with --workers {kept} or more, not {self._homes}"
             )
@@ -184,12 +184,12 @@ class OtherHomes:
             await self._listen()
             await self._member.start(topology, self.links)
         elif self._followed is None:
-            self._note_homes()
+            self._note_homes(topology)
             await self._listen()
             self.enqueue.serve(on_reply)
             return
         else:
-            self._note_homes()
+            self._note_homes(topology)
             follower = Follower(topology, self._boot, self._on_disk, self._on_failure, followed_digest(topology))
             topology.log = follower
             await self._followed.follow(follower, lambda: topology.applied)
@@ -208,16 +208,17 @@ class OtherHomes:
             self.hand_over.listen(topology, self._ways.secret, taken)
 
     def _follow(self, topology: Topology, change: changes.Change) -> None:
-        """Note that a home is removed, in the commit of that."""
-        if isinstance(change, changes.RemoveHome) and self._store is not None:
-            if change.home == self._home:
+        """Note that a home has come, or is removed, in the commit of that."""
+        if isinstance(change, changes.RemoveHome) and change.home == self._home:
+            if self._store is not None:
                 self._store.put(*LEFT, True)
-            elif self._member is None:
-                self._store.put(*HOMES, max(topology.homes))
+        elif isinstance(change, changes.AddHome | changes.RemoveHome) and self._member is None:
+            self._note_homes(topology)
 
-    def _note_homes(self) -> None:
+    def _note_homes(self, topology: Topology) -> None:
+        """Note the last home that may have queues. One that was removed has none, though its directory may be there."""
         if self._store is not None:
-            self._store.put(*HOMES, self._homes)
+            self._store.put(*HOMES, max(self._home, *topology.homes))
 
     async def _listen(self) -> None:
         try:

@@ -14,7 +14,7 @@ from tests.cli.commands import run
 
 import jumpmq
 from jumpmq.broker.config import homes_in
-from jumpmq.testing import children
+from jumpmq.testing import JumpMQ, children
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,10 @@ def workers(broker: jumpmq.RunningBroker) -> list[dict[str, Any]]:
     return found
 
 
+def passes(broker: jumpmq.RunningBroker, check: str) -> bool:
+    return requests.get(f"{broker.http_url}/api/health/checks/{check}", timeout=30).status_code == 200
+
+
 def contents(broker: jumpmq.RunningBroker) -> dict[str, list[int]]:
     """The numbers of all messages, by queue; those of queues are acknowledged."""
     found: dict[str, list[int]] = {name: [] for name in QUEUES}
@@ -79,6 +83,8 @@ def test_a_start_with_fewer_serves_the_others_until_they_are_empty(tmp_path: Pat
     with jumpmq.running(workers=2, **settings) as broker:
         until(lambda: homes_in(tmp_path) == 2)
         assert [one["home"] for one in workers(broker)] == [1, 2]
+        for check in ("alarms", "local-alarms"):
+            until(lambda check=check: passes(broker, check))  # type: ignore[misc]
     with jumpmq.running(workers=1, **settings) as broker:
         until(lambda: homes_in(tmp_path) == 1)
     assert not (tmp_path / "homes").exists()
@@ -107,3 +113,28 @@ def test_workers_are_left_while_clients_publish_and_processes_die(tmp_path: Path
         result = run("jumpmqctl", "set_workers", "1", "--url", broker.http_url)
         assert (result.returncode, "The broker has 1 workers" in result.stdout) == (0, True)
         assert contents(broker) == {name: list(range(COUNT)) for name in QUEUES}
+
+
+def test_a_kill_before_the_directory_of_a_left_home_is_gone_does_no_harm(tmp_path: Path) -> None:
+    options = "--queue-leader-locator", "balanced"
+    with JumpMQ(tmp_path, arguments=("--workers", "3", *options)) as broker:
+        with pika.BlockingConnection(pika.ConnectionParameters(port=broker.port)) as connection:
+            for number in range(60):
+                connection.channel().queue_declare(f"q{number}", durable=True)
+        requests.put(f"{api_of(broker)}/workers", json={"count": 2}, timeout=30).raise_for_status()
+        while not requests.get(f"{api_of(broker)}/workers", timeout=30).json()[-1]["leaves"]:
+            pass
+        os.kill(broker.pid, signal.SIGSTOP)  # the supervisor, which would remove the directory
+        until(lambda: len(requests.get(f"{api_of(broker)}/workers", timeout=30).json()) == 2)
+        broker.kill()
+        assert homes_in(tmp_path) == 3
+        broker._arguments = ("--workers", "2", *options)
+        for _ in range(2):
+            broker.start()
+            until(lambda: homes_in(tmp_path) == 2)
+            assert len(requests.get(f"{api_of(broker)}/queues", timeout=30).json()) == 60
+            broker.kill()
+
+
+def api_of(broker: JumpMQ) -> str:
+    return f"http://guest:guest@127.0.0.1:{broker.http_port}/api"

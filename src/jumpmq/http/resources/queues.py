@@ -152,13 +152,14 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
     broker = requested.broker(request)
     topology, node = broker.topology, body.get("node")
     up = broker.running_homes
+    stay = up - topology.left
     if "home" in body:
         homes = [body["home"]]
         rules.refuse_move(topology, definition, body["home"])
     elif node is not None:
-        homes = [home for home in topology.nodes.get(node, ()) if home in up]
+        homes = [home for home in topology.nodes.get(node, ()) if home in stay]
     else:
-        others = [home for home in up if home != definition.home]
+        others = [home for home in stay if home != definition.home]
         here = topology.node_of(definition.home)
         homes = [home for home in others if topology.node_of(home) != here] or others
     if not homes or not set(homes) <= up:

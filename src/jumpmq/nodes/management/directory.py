@@ -18,13 +18,11 @@ class HomesDirectory:
 
     Attributes:
         home: this one's number; they are counted from 1.
-        homes: how many there are.
         path: the directory, of mode 0700, with their sockets.
         secret: what each proves to the others that it is one of them.
     """
 
     home: int
-    homes: int
     path: Path
     secret: str
 
@@ -32,16 +30,11 @@ class HomesDirectory:
     def of(cls, config: Config) -> HomesDirectory:
         """That of a started broker with several homes."""
         assert config.links is not None
-        return cls(config.home, config.homes, config.links, (config.links / SECRET).read_text())
+        return cls(config.home, config.links, (config.links / SECRET).read_text())
 
     def socket(self, home: int) -> Path:
         """Where a home listens for requests of others."""
         return self.path / f"http-{home}.sock"
-
-    @property
-    def others(self) -> frozenset[int]:
-        """The numbers of the others."""
-        return frozenset(range(1, self.homes + 1)) - {self.home}
 
     def client(self, home: int) -> HomeClient:
         """A client of one of the others."""

@@ -35,7 +35,7 @@ async def managed(broker: Broker, directory: HomesDirectory, stop_broker: Stop |
     await listener.start()
     try:
         if directory.home == FRONT:
-            clients = HomeClients(lambda: directory.others, directory.client)
+            clients = HomeClients(lambda: broker.topology.homes.keys() - {FRONT}, directory.client)
             async with _answering(broker, clients, Passing(FRONT, clients), stop_broker):
                 yield
         else:

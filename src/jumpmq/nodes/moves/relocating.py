@@ -160,11 +160,11 @@ class Relocating:
         counts = self._topology.holdings.queues_by_home
         if not others:
             return "no other home is up"
+        here = self._topology.node_of(self._topology.home)
         if isinstance(queue.contents, Stream):  # its files go along, to another machine as a copy
-            own = queue.definition.node
-            others = [home for home in others if self._topology.node_of(home) == own] or others
+            others = [home for home in others if self._topology.node_of(home) == here] or others
         home = min(others, key=lambda number: (counts[number], number))
-        if queue.shard is not None and self._topology.node_of(home) != queue.definition.node:
+        if queue.shard is not None and self._topology.node_of(home) not in (here, queue.definition.node):
             return f"{subject} is a shard of its node"
         try:
             if not self._clients.begin_move(queue.definition, home):

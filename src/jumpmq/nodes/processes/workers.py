@@ -431,7 +431,7 @@ class _Worker:
         self._disconnect()
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(BrokerError(f"the process of {self} ended while it started"))
-        elif self._ready is not None and self._ready.exception() is None:
+        elif self._ready is not None and not self._ready.cancelled() and self._ready.exception() is None:
             self._restart = asyncio.get_running_loop().create_task(self._start_again(), name=str(self))
 
     def _disconnect(self) -> None:

@@ -1,0 +1,42 @@
+"""Workers of a node that are left: their queues go to the others of the node, and no queue is sent to them."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from tests.homes import config_of, in_loop, propose, started, stopped, until
+from tests.http.api import API
+from tests.nodes.management.running_homes import running_nodes
+
+from jumpmq.nodes.transport.directory import FixedDirectory
+from jumpmq.topology import DeclareExchange, ExchangeDefinition, LeaveHome, MoveQueue, SetPolicy
+
+
+@in_loop
+async def test_a_worker_that_has_a_shard_of_another_node_ends_all_the_same(tmp_path: Path) -> None:
+    others = FixedDirectory("cluster", "s" * 64)
+    async with AsyncExitStack() as stack:
+        brokers = []
+        for home, node in enumerate(("one@host", "two@host", "two@host"), 1):
+            brokers.append(await started(config_of(home, 3, tmp_path, node=node), others))
+            stack.push_async_callback(stopped, brokers[-1])
+        first, _, third = brokers
+        await propose(first, SetPolicy("/", "sharded", "x", {"shards-per-node": 1}, 0, "exchanges"))
+        await propose(first, DeclareExchange(ExchangeDefinition("/", "x", "x-modulus-hash", durable=True)))
+        shard = first.topology.vhosts["/"].declared["sharding: x - one@host - 0"]
+        await propose(first, MoveQueue("/", shard.name, shard.id, 3))
+        await until(lambda: not shard.definition.before)
+        assert third.other_homes is not None
+        third.other_homes.relocating.decide(True)
+        await until(lambda: list(first.topology.homes) == [1, 2])
+        assert first.topology.vhosts["/"].declared[shard.name].definition.home == 2
+
+
+def test_no_queue_is_sent_to_a_worker_that_is_left(tmp_path: Path) -> None:
+    with running_nodes(3, tmp_path) as running:
+        first, _, third = running.brokers
+        running.run(propose(third, LeaveHome(3)))
+        api = API(f"http://guest:guest@127.0.0.1:{first.port_of('http')}")
+        for name in ("q1", "q2"):
+            api.request("PUT", "queues", "/", name, json={"durable": True, "node": "one@host"})
+            assert api.request("POST", "queues", "/", name, "actions", json={"action": "move"}).status_code == 204
+        assert {one["node"] for one in api.get("queues")} == {"two@host"}
