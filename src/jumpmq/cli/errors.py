@@ -15,6 +15,12 @@ import typer
 
 from jumpmq.management import InvalidRequest, ManagementError, NoAnswer, NotManagement, Refusal
 
+
+def counted(number: int, one: str, more: str = "") -> str:
+    """A number of things: ``1 queue``, ``2 queues``."""
+    return f"{number} {one if number == 1 else more or f'{one}s'}"
+
+
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 

@@ -172,7 +172,7 @@ def test_what_a_node_is_needed_for(nodes, connections):
     api.request("PUT", "policies", "/", "p", json={"pattern": "^x$", "definition": {"shards-per-node": 2}})
     channel.exchange_declare("x", "x-modulus-hash", durable=True)
     shards = [{"vhost": "/", "exchange": "x", "shards": 2, "messages": 0}]
-    until(lambda: api.get("nodes", NODES[2], "contents") == {"queues": 3, "messages": 1, "shards": shards})
+    until(lambda: api.get("nodes", NODES[2], "contents") == {"queues": 3, "kept": 3, "messages": 1, "shards": shards})
     assert {one["name"] for one in api.get("queues", node=NODES[1])} >= {"q2", "replicated"}
     assert {one["node"] for one in api.get("queues", node=NODES[1])} == {NODES[1]}
     assert api.request("GET", "nodes", "four@host", "contents").status_code == 404

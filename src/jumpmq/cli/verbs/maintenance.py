@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from jumpmq.cli.errors import CommandError, UsageError
+from jumpmq.cli.errors import CommandError, UsageError, counted
 from jumpmq.cli.session import Session
 from jumpmq.management import TIMEOUT, NoAnswer, Refusal
 
@@ -58,7 +58,8 @@ LOOK = 0.2
 def drain(session: Session) -> None:
     """Moves the queues of a node to the others, and waits until their messages are there; lists those that stay.
 
-    Queues stay that end with the node or their connections. Can be interrupted and repeated at will.
+    Queues that end with the node or their connections stay, and are listed. Fails if any other stays. Can be
+    interrupted and repeated at will.
     """
     node, api = session.node_name, session.api
     session.inform(f"Moving the queues of node {node} to others ...")
@@ -89,9 +90,14 @@ def drain(session: Session) -> None:
                 if "is on its way already" not in str(refusal):
                     stay[vhost, name] = str(refusal)
         time.sleep(LOOK)
-    session.inform(f"{len(stay)} queues stay on the node:" if stay else "No queue is left on the node.")
+    session.inform(f"{counted(len(stay), 'queue stays', 'queues stay')} on the node:" if stay
+                   else "No queue is left on the node.")  # fmt: skip
     for (vhost, name), reason in stay.items():
         session.say(f"{vhost}\t{name}\t{reason}")
+    kept = sum(1 for key in stay if key in found and found[key]["durable"] and not found[key]["exclusive"])
+    if kept:
+        text = f"{counted(kept, 'queue')} that would outlive the node could not be moved: do not forget it"
+        raise CommandError(text)
 
 
 def set_workers(

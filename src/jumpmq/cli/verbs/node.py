@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from jumpmq._version import __version__
-from jumpmq.cli.errors import CommandError
+from jumpmq.cli.errors import CommandError, counted
 from jumpmq.cli.formatters import FormatterName, as_json_object
 from jumpmq.cli.session import Session
 from jumpmq.management import NoAnswer, Refusal
@@ -82,19 +82,40 @@ def cluster_status(session: Session) -> None:
 
 
 def forget_cluster_node(
-    session: Session, name: Annotated[str, typer.Argument(metavar="NODE", help="that does not run")]
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NODE", help="that does not run")],
+    yes: Annotated[bool, typer.Option("--yes", help="also if durable queues, with what they hold, go with it")] = False,
 ) -> None:
-    """Removes a node that does not run from the cluster, with its queues: their messages are lost to the cluster."""
+    """Removes a node that does not run from the cluster, with its queues: their messages are lost to the cluster.
+
+    A node that has durable queues takes `--yes`: nothing tells whether they are empty while it is down.
+    """
     session.inform(f"Removing node {name} from the cluster")
     try:
+        if not yes:
+            _require_no_queues(session, name)
         gone = session.api.ask("DELETE", "nodes", name)["queues"]
     except Refusal as error:
         if error.code != 404:
             raise
         raise CommandError(f"node '{name}' is not in the cluster", os.EX_DATAERR) from None
-    session.inform(f"{len(gone)} queues were on the node and are gone:")
+    what = counted(len(gone), "queue was", "queues were")
+    session.inform(f"{what} on the node and {'is' if len(gone) == 1 else 'are'} gone{':' if gone else ''}")
     for one in gone:
         session.say(f"{one['vhost']}\t{one['name']}")
+
+
+def _require_no_queues(session: Session, node: str) -> None:
+    """
+    Raises:
+        CommandError: queues that outlive the node are there.
+    """
+    kept = session.api.get("nodes", node, "contents")["kept"]
+    if kept:
+        raise CommandError(
+            f"{counted(kept, 'durable queue')} of node {node} would be deleted, with what the node holds for "
+            f"{'it' if kept == 1 else 'them'}: start the node and drain it, or say --yes"
+        )
 
 
 def environment(session: Session) -> None:

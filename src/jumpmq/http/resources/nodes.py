@@ -61,26 +61,26 @@ async def forget_node(request: Request) -> Response:
 
 
 async def contents(request: Request) -> Response:
-    """``GET /api/nodes/{node}/contents``: what its loss would stop: how many queues, and messages in them; sharded
-    exchanges with their shards there."""
+    """``GET /api/nodes/{node}/contents``: what its loss would stop: how many queues, those of them that are kept
+    through its restarts, and messages in them; sharded exchanges with their shards there."""
     broker, name = requested.broker(request), requested.name(request, "node")
     homes = {broker.node: [broker.config.home]} | dict(broker.topology.nodes)
     if name not in homes:
         raise NotFound(f"no node '{name}'")
     rates: Rates = request.app.state.rates
     hosts = broker.topology.vhosts.values()
-    queues, messages, shards = 0, 0, dict[tuple[str, str], list[int]]()
+    queues, kept, messages, shards = 0, 0, 0, dict[tuple[str, str], list[int]]()
     there = (one for host in hosts for home in homes[name] for one in host.queues_of(home))
     async for one in broker.slices.through(there):
         held = int(sum(rates.last_counts(one.id)[-2:]))
-        queues, messages = queues + 1, messages + held
+        queues, kept, messages = queues + 1, kept + one.definition.is_kept, messages + held
         if one.shard is not None:
             shards.setdefault((one.vhost, one.shard[0]), []).append(held)
     shown_shards = [
         {"vhost": vhost, "exchange": exchange, "shards": len(held), "messages": sum(held)}
         for (vhost, exchange), held in sorted(shards.items())
     ]
-    return answer_object(request, {"queues": queues, "messages": messages, "shards": shown_shards})
+    return answer_object(request, {"queues": queues, "kept": kept, "messages": messages, "shards": shown_shards})
 
 
 def require_node(request: Request) -> None:
