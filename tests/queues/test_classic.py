@@ -23,6 +23,9 @@ class DeadLetters:
     def __init__(self) -> None:
         self.found: list[tuple[bytes, str]] = []
 
+    def is_behind(self, queue: ClassicQueue) -> bool:
+        return self.behind
+
     def publish(self, queue: ClassicQueue, messages: list[Message], reason: str) -> None:
         self.found += [(message.body, reason) for message in messages]
 

@@ -339,7 +339,7 @@ class Broker:
 
     @property
     def outbox(self) -> "Outbox | None":
-        """Keeps what is published in batches for queues of other homes; None where this process is alone."""
+        """Keeps batches and dead letters for queues of other homes; None where this process is alone."""
         return None if self.other_homes is None else self.other_homes.outbox
 
     @property
@@ -368,7 +368,10 @@ class Broker:
             self.store.name_queues(self._queue_name)
         self.topology.locator = self.config.queue_leader_locator
         self.dead_letters.topology = self.topology
-        self.dead_letters.elsewhere = self.elsewhere
+        if self.outbox is not None:
+            self.dead_letters.elsewhere = self.elsewhere
+            self.dead_letters.keep = self.outbox.add_letters
+            self.dead_letters.is_full = lambda: self.outbox is not None and self.outbox.is_full
         self.ring_traffic = RingTraffic(self.topology)
         self._upkeep.on_lease_end = self._delete_unused
         self._commits.before_flush = self.topology.flush_rings

@@ -67,9 +67,8 @@ class Journal(BatchReader, Protocol):
 class DeadLettering(Protocol):
     """What becomes of messages that leave a queue undelivered, where the queue has a dead letter exchange."""
 
-    @property
-    def behind(self) -> bool:
-        """Whether there is enough to do: what need not leave now is to stay in its queue."""
+    def is_behind(self, queue: "Queue") -> bool:
+        """Whether there is enough to do: what need not leave the queue now is to stay in it."""
 
     def publish(self, queue: "Queue", messages: list[Message], reason: str) -> None:
         """Publish them to the queue's dead letter exchange, then settle them.
@@ -92,7 +91,8 @@ class ConsumerGroup(Protocol):
 class NoDeadLettering:
     """Where dead letters go without an exchange: nowhere."""
 
-    behind = False
+    def is_behind(self, queue: "Queue") -> bool:
+        return False
 
     def publish(self, queue: "Queue", messages: list[Message], reason: str) -> None:
         settle_stored(messages)

@@ -697,7 +697,7 @@ class ClassicQueue(Queue):
     @property
     def _step(self) -> int:
         """How many may leave undelivered now: none while enough dead letters wait, as here they can be paged."""
-        return 0 if self.limits.dead_letter_exchange is not None and self._dead_letters.behind else STEP
+        return 0 if self.limits.dead_letter_exchange is not None and self._dead_letters.is_behind(self) else STEP
 
     def _mind_expiry(self, now: float) -> None:
         """Be woken when the message at the front expires."""

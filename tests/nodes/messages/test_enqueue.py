@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
+from pika.exceptions import ConnectionClosedByBroker
 from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
 from tests.wire import Basic, Content, WireChannel, login
 
@@ -369,7 +371,11 @@ async def test_dead_letters_of_clients_of_other_homes_are_sent_while_a_home_star
         starting = asyncio.ensure_future(started(config_of(2, 2, tmp_path)))
         try:
             await until(lambda: len(first.running_homes) == 2)
-            await with_channel(first, reject)
+            async with asyncio.timeout(10):
+                while True:
+                    with suppress(ConnectionClosedByBroker):  # the home is there, and its queues not yet
+                        await with_channel(first, reject)
+                        break
             await until(lambda: bodies(first, "letters"))
         finally:
             joins.set()

@@ -9,15 +9,16 @@ from random import Random
 
 import pytest
 from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
-from tests.nodes.messages.test_enqueue import bodies, declare, queue_of
+from tests.nodes.messages.test_enqueue import bind, bodies, declare, queue_of
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
 from jumpmq.nodes.log.log_link import LOG
-from jumpmq.nodes.messages import outbox
+from jumpmq.nodes.messages import enqueue, outbox
 from jumpmq.nodes.messages.outbox import ANSWER, TAKEN, Forwarding
 from jumpmq.nodes.transport.link import Link
+from jumpmq.queues import Outcome
 from jumpmq.store.log import Log
 from jumpmq.topology import DeclareQueue, DeleteQueue
 
@@ -306,6 +307,139 @@ async def test_any_home_crashes_at_any_time(tmp_path: Path) -> None:
             await crashed(brokers, place, tmp_path)
         await until(lambda: kept(brokers[0]) == [(2, 0, 0)] or not kept(brokers[0]))
         assert {name: bodies(brokers[1], name) for name in queues} == expected
+
+
+DYING = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}
+
+
+async def die(broker: Broker, *texts: bytes, queue: str = "dying") -> None:
+    """Have messages die in a queue of this home; returns when that is on disk."""
+    with broker.turns.turn():
+        dying = queue_of(broker, queue)
+        dying.push([Message("", b"dying", PERSISTENT, text, persistent=True) for text in texts])
+        dying.settle(dying.take(len(texts)), Outcome.REJECTED)
+    await broker.committed()
+
+
+@in_loop
+async def test_dead_letters_are_there_once_and_in_order_whatever_breaks_and_crashes(tmp_path: Path) -> None:
+    """The one commit in which a message dies has its letter, also where that is for a queue of another home."""
+    random = Random(4)
+    expected: list[bytes] = []
+    async with AsyncExitStack() as stack:
+        brokers = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
+        stack.push_async_callback(lambda: asyncio.gather(*map(stopped, brokers)))
+        await declare(brokers[1], "letters")
+        await declare(brokers[0], "dying", **DYING)
+        for number in range(120):
+            texts = [b"%d-%d" % (number, place) for place in range(random.randrange(1, 100))]
+            await die(brokers[0], *texts)
+            expected += texts
+            chance = random.random()
+            if chance < 0.3 and (link := brokers[random.randrange(2)].other_homes.links) is not None:  # type: ignore[union-attr]
+                for home in link.homes:
+                    link.to(home).close()  # type: ignore[union-attr]
+            elif chance < 0.35:
+                await crashed(brokers, random.randrange(2), tmp_path)
+        await until(lambda: kept(brokers[0]) == [(2, 0, 0)] or not kept(brokers[0]))
+        queue = queue_of(brokers[1], "letters")
+        found = queue.peek(1, queue.next_seq)
+        assert [one.body for one in found] == expected
+        headers = [Properties.parse(one.properties).headers for one in found]
+        assert all(table is not None and "x-death" in str(table) for table in headers)
+        assert queue_of(brokers[0], "dying").message_count == queue_of(brokers[0], "dying").dead_count == 0
+
+
+@in_loop
+async def test_dead_letters_wait_in_order_for_a_home_that_is_down_and_not_on_disk_if_transient(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "letters")
+        await declare(first, "dying", **DYING)
+        await declare(first, "expiring", **DYING, **{"x-message-ttl": 1})
+        await stopped(second)
+        await until(lambda: not first.other_homes.links.homes)  # type: ignore[union-attr]
+        await die(first, b"1", b"2")
+        with first.turns.turn():
+            dying = queue_of(first, "dying")
+            dying.push([Message("", b"dying", TRANSIENT, b"transient")])
+            dying.settle(dying.take(1), Outcome.REJECTED)
+        await die(first, b"3")
+        await stopped(first)
+        first = await started(config_of(1, 2, tmp_path))
+        await die(first, b"4")
+        with first.turns.turn():
+            queue_of(first, "dying").push([Message("", b"dying", TRANSIENT, b"5")])
+            queue_of(first, "dying").settle(queue_of(first, "dying").take(1), Outcome.REJECTED)
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: kept(first) == [(2, 0, 0)])
+        assert bodies(second, "letters") == [b"1", b"2", b"3", b"4", b"5"]
+        assert first.memory.by_kind["staged"] == 0
+        await stopped(second)
+        await stopped(first)
+
+
+@in_loop
+async def test_what_expires_stays_while_the_outbox_of_its_letters_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_OCTETS", 10_000)
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "letters")
+        await declare(first, "dying", **DYING, **{"x-message-ttl": 300})
+        await declare(first, "near", **{**DYING, "x-dead-letter-routing-key": "here", "x-message-ttl": 1})
+        await declare(first, "here")
+        await stopped(second)
+        await until(lambda: not first.other_homes.links.homes)  # type: ignore[union-attr]
+        with first.turns.turn():
+            texts = [Message("", b"dying", PERSISTENT, b"%d" % number, persistent=True) for number in range(5000)]
+            queue_of(first, "dying").push(texts)
+        await until(lambda: any(count for _, count, _ in kept(first)))
+        with first.turns.turn():
+            queue_of(first, "near").push([Message("", b"near", PERSISTENT, b"near", persistent=True)])
+        await until(lambda: bodies(first, "here") == [b"near"])
+        ((_, count, _),) = kept(first)
+        assert 0 < count <= 3000
+        second = await started(config_of(2, 2, tmp_path))
+        await until(lambda: len(bodies(second, "letters")) == 5000 and kept(first) == [(2, 0, 0)])
+        assert bodies(second, "letters") == [b"%d" % number for number in range(5000)]
+        await stopped(second)
+
+
+@in_loop
+async def test_letters_that_must_arrive_reach_each_queue_once(tmp_path: Path) -> None:
+    """Also where another queue refuses them for a while, and they are tried again."""
+    async with homes(2, tmp_path) as (first, second):
+        arguments = {"x-dead-letter-exchange": "amq.fanout", "x-queue-type": "quorum", "x-overflow": "reject-publish"}
+        await declare(first, "dying", **arguments, **{"x-dead-letter-strategy": "at-least-once"})
+        await declare(second, "letters")
+        await declare(first, "full", **{"x-overflow": "reject-publish", "x-max-length": 1})
+        for queue in ("letters", "full"):
+            await bind(first, "amq.fanout", queue)
+        await die(first, b"1", b"2")
+        await until(lambda: len(bodies(second, "letters")) == 2)
+        await asyncio.sleep(1.2)
+        with first.turns.turn():
+            full = queue_of(first, "full")
+            full.settle(full.take(1), Outcome.ACKNOWLEDGED)
+        await until(lambda: bodies(first, "full") == [b"2"])
+        assert bodies(second, "letters") == [b"1", b"2"]
+
+
+@in_loop
+async def test_a_letter_that_may_be_refused_is_marked_when_it_is_sent_again(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as (first, second):
+        await declare(second, "letters", **{"x-overflow": "reject-publish", "x-max-length": 10})
+        await declare(first, "dying", **DYING)
+        assert first.other_homes is not None
+        links = first.other_homes.links
+        answered = links.handlers[enqueue.ANSWER]
+        links.handlers[enqueue.ANSWER] = lambda link, payload: link.close()
+        await die(first, b"1")
+        await until(lambda: bodies(second, "letters") == [b"1"])
+        links.handlers[enqueue.ANSWER] = answered
+        await until(lambda: bodies(second, "letters") == [b"1", b"1"])
+        assert [one.redelivered for one in queue_of(second, "letters").peek(1, 3)] == [False, True]
+        await until(lambda: not queue_of(first, "dying").dead_count)
 
 
 async def crashed(brokers: list[Broker], place: int, directory: Path) -> None:

@@ -5,6 +5,9 @@ waits in a list, which is worked off in order and in steps; nothing recurses. A 
 settled, so that no commit holds the one without the other. Streams have files of their own: what has a letter in one
 is settled when that is on disk, and after a crash in between the message dies once more.
 
+A letter for a queue of another home is staged here, in the outbox, which has it reach that queue once and in order. One
+that a queue elsewhere may refuse is sent at once, and its original settled when that home has answered.
+
 Where a queue dead-letters *at least once*, a letter that does not reach all its queues, as there are none or one
 refuses it, is tried again, and its original not settled before: after a restart it is in its queue again.
 """
@@ -19,7 +22,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION
 from jumpmq.broker.dead_letters.dead_letters import DeadLetter, Origin, dead_letters
 from jumpmq.broker.dead_letters.undelivered_letters import UndeliveredLetters
-from jumpmq.broker.routing.elsewhere import Elsewhere, Sent
+from jumpmq.broker.routing.elsewhere import Elsewhere, Sent, may_refuse
 from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
@@ -46,13 +49,19 @@ MAX_ROUTING_KEY = 255
 
 
 class Dead(NamedTuple):
-    """Messages that died in a queue for one reason; whether their letters must arrive."""
+    """Messages that died in a queue for one reason.
+
+    Attributes:
+        at_least_once: whether their letters must arrive.
+        is_again: whether letters may be at another home already, as a link broke before it answered.
+    """
 
     queue: Queue
     origin: Origin
     messages: list[Message]
     reason: str
     at_least_once: bool = False
+    is_again: bool = False
 
     def cut(self) -> "tuple[Dead, Dead | None]":
         """A piece to publish now, and the rest."""
@@ -85,7 +94,10 @@ class DeadLetters:
 
     Attributes:
         topology: where the exchanges are.
-        elsewhere: sends letters to queues of other homes; None where there are none.
+        elsewhere: sends letters to queues of other homes that may refuse them; None where there are none.
+        keep: keeps letters for queues of other homes until they are there, in the commit of this turn; None where there
+            are none.
+        is_full: tells whether so much is kept that no more need leave its queue.
         counts: messages that died, by the kind of their queue, the reason, and what is done for their letters:
             ``disabled``, ``at_most_once`` or ``at_least_once`` (RabbitMQ's words).
         arrived: of the last, those whose letters have reached all their queues.
@@ -104,6 +116,9 @@ class DeadLetters:
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.arrived = 0
         self.elsewhere: Elsewhere | None = None
+        self.keep: Callable[[DeclaredQueue, list[Message]], None] | None = None
+        self.is_full: Callable[[], bool] = lambda: False
+        self._kept: set[int] = set()  # ids of queues of which letters were kept
         self.is_held_up: Callable[[], bool] = lambda: False
         self._waiting: deque[Dead] = deque()  # what is to be published
         self._publishing = False  # whether that is under way
@@ -114,10 +129,11 @@ class DeadLetters:
         self._unwritten: deque[tuple[int, Queue, list[Message]]] = deque()
         self._unwritten_octets = 0  # octets of those
 
-    @property
-    def behind(self) -> bool:
-        """Whether letters wait to be published, or many to be on disk."""
-        return bool(self._waiting) or self._unwritten_octets > UNWRITTEN
+    def is_behind(self, queue: Queue) -> bool:
+        """Whether letters wait to be published, or many to be on disk, or there where a queue's letters go."""
+        if self._waiting or self._unwritten_octets > UNWRITTEN:
+            return True
+        return queue.id in self._kept and self.is_full()
 
     def publish(self, queue: Queue, messages: list[Message], reason: str) -> None:
         """Dead-letter messages that left a queue undelivered, and settle them; what there is no exchange for is gone.
@@ -247,7 +263,9 @@ class DeadLetters:
                 self.arrived += len(done)
             self._settle(dead.queue, done, [message for message in done if id(message) in streamed])
             if again:
-                self._try_again(dead._replace(messages=[message for message in away if id(message) in again]))
+                lost = any(sent.sent.was_lost(sent.letters[one]) for one in again)
+                left = [message for message in away if id(message) in again]
+                self._try_again(dead._replace(messages=left, is_again=dead.is_again or lost))
 
         self.elsewhere.when_answered(sent.sent, answered)
 
@@ -304,29 +322,47 @@ class DeadLetters:
             back = set(map(id, target.push(wanted))) if wanted else set()
             refused |= back
             self._undelivered.reached([originals[id(one)] for one in wanted if id(one) not in back], target.name)
-        sent = self._send_elsewhere(dead, found, routed.elsewhere)
+        sent = self._send_elsewhere(vhost, dead, found, routed.elsewhere)
         for share in (routed.elsewhere or {}).values():
             reached.update(map(id, share))
         left = [original for letter, original in originals.items() if letter in refused or letter not in reached]
         return left, _in_streams(dead, found, routed.queues), sent
 
     def _send_elsewhere(
-        self, dead: Dead, found: list[DeadLetter], routes: dict[DeclaredQueue, list[Message]] | None
+        self, vhost: VirtualHost, dead: Dead, found: list[DeadLetter], routes: dict[DeclaredQueue, list[Message]] | None
     ) -> "_SentLetters | None":
-        """Send letters to queues of other homes."""
-        if routes is None or self.elsewhere is None:
+        """Send letters to queues of other homes; returns those that these may refuse. Others are kept until they are
+        there."""
+        if routes is None or self.elsewhere is None or self.keep is None:
             return None
         wanted = {}
         for target, share in routes.items():
-            kept = share if dead.reason == "rejected" else _without_circles(share, found, target.name)
-            for one in kept:
+            share = share if dead.reason == "rejected" else _without_circles(share, found, target.name)
+            for one in share:
                 one.routing_key = one.routing_key[:MAX_ROUTING_KEY]
-            if kept:
-                wanted[target] = kept
+            if may_refuse(vhost, target):
+                wanted[target] = share
+                for one in share if dead.is_again else ():
+                    one.redelivered = True
+            elif new := self._new(dead, found, share, target.name):
+                self._kept.add(dead.queue.id)
+                self.keep(target, new)
+        wanted = {target: share for target, share in wanted.items() if share}
+        if not wanted:
+            return None
         sent = self.elsewhere.send(wanted, EXPIRATION)
         both = zip(found, dead.messages, strict=True)
         letters = {id(original): id(letter.message) for letter, original in both if id(letter.message) in sent.sources}
         return _SentLetters(sent, letters, found)
+
+    def _new(self, dead: Dead, found: list[DeadLetter], share: list[Message], target: str) -> list[Message]:
+        """Those of a queue's letters that it has not got yet: what has not reached all queues is tried again."""
+        if not dead.at_least_once:
+            return share
+        originals = {id(letter.message): original for letter, original in zip(found, dead.messages, strict=True)}
+        new = [one for one in share if not self._undelivered.has_reached(originals[id(one)], target)]
+        self._undelivered.reached([originals[id(one)] for one in new], target)
+        return new
 
     def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], "_SentLetters | None"]:
         """Send letters; returns the originals of those that went to streams, and what went to other homes."""
@@ -345,7 +381,7 @@ class DeadLetters:
                 target.push(share)
         if routed.error is not None:
             self._fail(dead, routed.error)
-        return _in_streams(dead, found, routed.queues), self._send_elsewhere(dead, found, routed.elsewhere)
+        return _in_streams(dead, found, routed.queues), self._send_elsewhere(vhost, dead, found, routed.elsewhere)
 
     def _tell(self, dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> None:
         if self._spans is not None:

@@ -1,11 +1,12 @@
 """The outbox: messages for queues of other homes that are kept here until those have them on disk, each exactly once.
 
-What is published in batches goes this way. The messages of each queue are kept in the store in a list of their own, in
-one commit with what their publisher is told, such as a writer's place. Once that commit is on disk they are forwarded
-over the link, in order and in slices (:data:`SLICE_OCTETS`). The home notes the number of the last message that it has
-taken, in the commit of the messages themselves (:mod:`~jumpmq.nodes.messages.taking`), and answers when that is on
-disk; only then the messages are forgotten here. After a break or a crash of either process what was not answered is
-forwarded again, and the home passes over what it has.
+What is published in batches goes this way, and so do dead letters. The messages of each queue are kept in the store in
+a list of their own, in one commit with what their publisher is told, such as a writer's place, or with the end of the
+messages that died. Once that commit is on disk they are forwarded over the link, in order and in slices
+(:data:`SLICE_OCTETS`). The home notes the number of the last message that it has taken, in the commit of the messages
+themselves (:mod:`~jumpmq.nodes.messages.taking`), and answers when that is on disk; only then the messages are
+forgotten here. After a break or a crash of either process what was not answered is forwarded again, and the home passes
+over what it has.
 
 Numbers grow from message to message of a queue, also over restarts: they begin with the time of the process's start. A
 data directory has a random *source*, so that a new one is not taken for the old one.
@@ -18,7 +19,7 @@ import struct
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from jumpmq.nodes.messages.units import Unit
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount, held_octets
-from jumpmq.queues.runs import enter_queue, settle_stored
+from jumpmq.queues.runs import enter_queue, persistent, settle_stored
 from jumpmq.store import Batch, Store
 from jumpmq.store.definitions import AHEAD, ON_WAY
 from jumpmq.topology import Asker, Change, DeleteQueue, Topology
@@ -254,24 +255,49 @@ class Outbox:
         most = min(MOST_OCTETS, self._account.limit // MEMORY_SHARE)
         return next((home for home in homes if (way := self._ways.get(home)) is not None and way.octets > most), None)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is kept for a home that no more is taken."""
+        return self.full_home(self._ways) is not None
+
     def forwarding(self) -> Forwarding:
         """What :meth:`add` is given, and :meth:`forwarded` waits for."""
         return Forwarding()
 
+    def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+        """The same as :meth:`add`, of dead letters: those that are not persistent are kept in memory only."""
+        self._add(None, queue, messages, persistent)
+
     def add(self, forwarding: Forwarding, queue: DeclaredQueue, messages: list[Message]) -> None:
         """Keep messages for a queue, behind those that are there; in a turn, in whose commit they are."""
+        self._add(forwarding, queue, messages, lambda messages: messages)
+
+    def _add(
+        self,
+        forwarding: Forwarding | None,
+        queue: DeclaredQueue,
+        messages: list[Message],
+        stored: Callable[[list[Message]], list[Message]],
+    ) -> None:
+        """
+        Args:
+            forwarding: waits for the messages; None where nobody does.
+            stored: those of the messages that the store keeps.
+        """
         line = self._line(queue)
         messages = enter_queue(messages, line, line.next)
         line.next += len(messages)
         if self._store is not None:
             if not self._is_noted:
                 self._note_source(self._store, messages[0].seq)
-            self._store.append(line.number, messages)
+            if kept := stored(messages):
+                self._store.append(line.number, kept)
         octets = held_octets(messages)
         self._count(line, len(messages), octets)
         self._hold(line, octets)
-        line.waiters.append((messages[-1].seq, forwarding))
-        forwarding.begin(queue.definition.home)
+        if forwarding is not None:
+            line.waiters.append((messages[-1].seq, forwarding))
+            forwarding.begin(queue.definition.home)
         self._staged.append((line, messages))
         if self._committing is None:
             self._committing = asyncio.get_running_loop().create_task(self._commit())
