@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pika
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from tests.http.api import API
-from tests.spark.sources import numbered, publish, stream, table
+from tests.spark.sources import numbered, publish, run_available, stream, table
 
 from jumpmq.management import ManagementClient
 
@@ -174,9 +174,42 @@ def test_a_task_that_a_full_queue_refuses_goes_on_with_the_row_that_was_refused(
 
 def test_a_batch_of_the_same_transaction_is_published_once(spark, broker, channel):
     frame = spark.sql("select 'k' as routing_key, 'b' as body")
-    for version in (1, 1, 2, 1):
+    for version in (1, 1, 2, 2):
         write(frame, broker, exchange="x", txnAppId="app", txnVersion=version)
     assert len(rows_of(spark, broker, exchange="x")) == 2
+    with pytest.raises(PySparkException, match=r"batch 1 of writer 'app' comes behind batch 2: .* 'txnAppId'"):
+        write(frame, broker, exchange="x", txnAppId="app", txnVersion=1)
+
+
+@pytest.mark.parametrize("batches", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_query_whose_checkpoint_was_deleted_is_refused_where_its_numbers_were_published(
+    spark, broker, channel, tmp_path, batches
+):
+    """Its rows go back to the queue; with another name they are published, and a repeated micro-batch still is not."""
+    channel.queue_declare("out", durable=True)
+
+    def run(checkpoint, app, repeated=False):
+        def forward(frame, number):
+            for _ in range(1 + repeated):
+                rows = frame.selectExpr("body")
+                write(rows, broker, queue="out", txnAppId=app, txnVersion=number)
+
+        frame = stream(spark, broker, queue="q1", maxMessagesPerTrigger=10, lease=1)
+        run_available(frame, tmp_path / checkpoint, forward)
+
+    def fill(first, last):
+        channel.confirm_delivery()
+        for body in numbered(first, last):
+            channel.basic_publish("", "q1", body, pika.BasicProperties(delivery_mode=2))
+
+    fill(1, 10 * batches)
+    run("first", "app", repeated=True)
+    fill(101, 110)
+    with pytest.raises(StreamingQueryException, match=r"batch 0 of writer 'app' .* 'txnAppId'"):
+        run("second", "app")
+    run("third", "other")
+    expected = sorted(numbered(1, 10 * batches) + numbered(101, 110))
+    assert sorted(bytes(row.body) for row in rows_of(spark, broker, queue="out")) == expected
 
 
 @pytest.mark.slow

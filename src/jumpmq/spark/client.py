@@ -273,14 +273,18 @@ class Client:
         answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", name, query={"part": part})
         return answer
 
-    def begin_batch(self, writer: str, batch: int, attempt: str) -> dict[str, Any]:
+    def begin_batch(self, writer: str, batch: int, attempt: str, origin: str = "") -> dict[str, Any]:
         """Begin a batch: what other attempts send of it is refused.
+
+        Args:
+            origin: the streaming query whose micro-batches these are; empty where there is none.
 
         Returns:
             as :meth:`batch`, and whether the batch is ``complete``.
         """
         path = ("messages", self._vhost, "writers", writer, "begin")
-        answer: dict[str, Any] = self._ask("POST", *path, body={"batch": batch, "attempt": attempt})
+        body = {"batch": batch, "attempt": attempt, "origin": origin}
+        answer: dict[str, Any] = self._ask("POST", *path, body=body)
         return answer
 
     def batch(self, writer: str, batch: int) -> dict[str, Any]:

@@ -83,7 +83,8 @@ class SinkOptions:
             queue refuses; None where these fail.
         persistent: ``deliveryMode``, ``persistent`` (unless given) or ``transient``: whether rows that have no delivery
             mode are persistent. An earlier name is ``persistent``, ``true`` or ``false``.
-        app, version: ``txnAppId`` and ``txnVersion``: a batch of the same two is published once.
+        app, version: ``txnAppId`` and ``txnVersion``: a batch of the same two is published once, and one with a lower
+            version, or of another streaming query with the same, is refused.
     """
 
     broker: Broker
@@ -185,19 +186,20 @@ class Writer:
         return self._publish_rest(client, rows, query, Written(writer=writer), lambda: client.writer(writer, part))
 
     def _publish_once(
-        self, batches: Iterator[pa.RecordBatch], writer: str, batch: int, part: str, attempt: str
+        self, batches: Iterator[pa.RecordBatch], writer: str, batch: int, part: str, attempt: str, origin: str = ""
     ) -> Written:
         """Publish a partition's rows of a batch that may be repeated, but for those that are published.
 
         Args:
             attempt: the same for all tasks that publish the batch together.
+            origin: the streaming query that numbers the batches; empty where it is part of the writer's name, or none.
 
         Raises:
             JumpMQError: a row cannot be published; or the batch is divided otherwise than before, or another attempt
                 has begun: nothing new is published then.
         """
         client, written = Client(self._options.broker, met=True), Written(writer=writer)
-        begun = client.begin_batch(writer, batch, attempt)
+        begun = client.begin_batch(writer, batch, attempt, origin)
         if begun["complete"]:
             return written
         earlier = [name for name, place in begun["parts"].items() if place["attempt"] != attempt]
@@ -320,7 +322,8 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         part = str(context.partitionId())
         if self._options.app is None:
             return self._publish(iterator, self._writer, part)
-        return self._publish_once(iterator, self._writer, self._batch, part, self._attempt)
+        query = context.getLocalProperty("sql.streaming.queryId")  # within foreachBatch
+        return self._publish_once(iterator, self._writer, self._batch, part, self._attempt, query or "")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         tell(messages)

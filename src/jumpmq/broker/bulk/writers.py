@@ -48,7 +48,13 @@ WHOLE = ""
 """The part of a writer that publishes from one place, and in which it is noted that a writer is open."""
 
 ATTEMPT = "\0attempt"
-"""The part in which it is noted which attempt has begun a batch; it has one row when the batch is complete."""
+"""The part in which it is noted which attempt has begun a batch, and, as digest, which origin the batch has; it has one
+row when the batch is complete."""
+
+NUMBERED_ANEW = (
+    "rows of a number that was published are passed over, and would be lost where numbers begin anew, as those of a "
+    "query do whose checkpoint was deleted. Give the writer another name (option 'txnAppId'), or use the old checkpoint"
+)
 
 Owner = str | tuple[str, ...]
 """A user's name; of a user who came with a token ``("token", NAME)``, as a kept one of that name is another."""
@@ -203,18 +209,31 @@ class Writers:
         """Whether the chunk's own attempt has noted it."""
         return self.place(chunk.writer, chunk.part) == chunk.place
 
-    def begin(self, writer: WriterId, batch: int, attempt: str) -> bool:
-        """Begin a batch, once more perhaps; False if it is complete, or a later one is begun.
+    def begin(self, writer: WriterId, batch: int, attempt: str, origin: str = "") -> bool:
+        """Begin a batch, once more perhaps; False if it is complete.
+
+        Args:
+            origin: what numbers the writer's batches, a streaming query say; empty where that is not known.
 
         Raises:
-            PreconditionFailed: the user has too many.
+            PreconditionFailed: a later batch was begun, or something else has begun this one, so that the numbers were
+                begun again from the lowest one, and the rows are others; or the user has too many.
         """
         known = self.place(writer, ATTEMPT)
-        if known.batch is not None and (known.batch > batch or (known.batch == batch and known.rows)):
-            return False
+        if known.batch is not None and known.batch > batch:
+            raise PreconditionFailed(
+                f"batch {batch} of writer '{writer.name}' comes behind batch {known.batch}: {NUMBERED_ANEW}"
+            )
+        if known.batch == batch:
+            if origin and known.digest not in ("", origin):
+                raise PreconditionFailed(
+                    f"batch {batch} of writer '{writer.name}' was begun by another query: {NUMBERED_ANEW}"
+                )
+            if known.rows:
+                return False
         if (known.batch, known.attempt) != (batch, attempt):
             self._require_room(writer, ATTEMPT)
-            self._note(writer, ATTEMPT, Place(batch, 0, "", attempt))
+            self._note(writer, ATTEMPT, Place(batch, 0, origin, attempt))
         return True
 
     def begun(self, writer: WriterId, batch: int) -> tuple[str, dict[str, Place]]:

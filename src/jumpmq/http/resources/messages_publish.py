@@ -208,8 +208,9 @@ async def open_writer(request: Request) -> Response:
 async def begin(request: Request) -> JSONResponse:
     """``POST /api/messages/{vhost}/writers/{writer}/begin``: begin a batch: what other attempts send of it is refused.
 
-    The body is ``{"batch": N, "attempt": TEXT}``. The answer is as that of ``batches``, with ``"complete": true`` where
-    the batch is complete, and there is nothing to do.
+    The body is ``{"batch": N, "attempt": TEXT, "origin": TEXT}``; ``origin``, which may be missing, names what numbers
+    the batches. The answer is as that of ``batches``, with ``"complete": true`` where the batch is complete, and there
+    is nothing to do. It is 400 where a later batch was begun, or one of that number by another origin.
     """
     host, broker, body = requested.virtual_host(request), requested.broker(request), await requested.body(request)
     _require_virtual_host(request, host)
@@ -217,7 +218,10 @@ async def begin(request: Request) -> JSONResponse:
     batch, attempt, writer = _batch(body.get("batch")), body.get("attempt"), _writer(request, host)
     if not isinstance(attempt, str) or not 0 < len(attempt) <= MAX_WRITER:
         raise BadRequest(f"'attempt' must be a name of 1 to {MAX_WRITER} characters")
-    complete = not broker.writers.begin(writer, batch, attempt)
+    origin = body.get("origin", "")
+    if not isinstance(origin, str) or len(origin) > MAX_WRITER:
+        raise BadRequest(f"'origin' must be a name of at most {MAX_WRITER} characters")
+    complete = not broker.writers.begin(writer, batch, attempt, origin)
     await broker.committed()
     return JSONResponse({"complete": complete} | _begun(broker, writer, batch))
 
