@@ -2,10 +2,13 @@
 
 import threading
 
+import pika
 import pytest
+import requests
 from tests.http.api import API, publish
 from tests.waiting import until
 
+from jumpmq.http.plumbing import rendering
 from jumpmq.http.resources import queue_contents
 
 COUNT = 2_000
@@ -28,11 +31,11 @@ def test_others_are_served_while_many_messages_are_got(api, channel, monkeypatch
     steps, answered = [], threading.Event()
     take_some = queue_contents._Getting.take_some
 
-    def one_message_a_step(getting):
-        steps.append(len(getting.found))
+    def one_message_a_step(getting, most):
+        steps.append(len(getting._taken))
         if len(steps) > 2 and not answered.is_set():
             return True  # goes on when somebody else was answered
-        return take_some(getting)
+        return take_some(getting, most)
 
     monkeypatch.setattr(queue_contents, "SLICE", 0)
     monkeypatch.setattr(queue_contents._Getting, "take_some", one_message_a_step)
@@ -66,8 +69,28 @@ def test_what_becomes_of_them(api, channel, ackmode, arguments):
         assert [channel.basic_get(queue, auto_ack=True)[2] for _ in bodies] == bodies
 
 
+def many_headers(number: int) -> pika.BasicProperties:
+    """More than a hundred kilobytes of headers."""
+    return pika.BasicProperties(headers={f"{number}-{name}": True for name in range(12_000)})
+
+
+def test_headers_count_in_what_an_answer_may_hold(api, channel, broker, monkeypatch):
+    monkeypatch.setattr(rendering, "MAX_OCTETS", 500_000)
+    channel.queue_declare("q", durable=True)
+    for number in range(5):
+        channel.basic_publish("", "q", b"%d" % number, many_headers(number))
+    until(lambda: api.counts("q") == (5, 0))
+    assert get(api, "ack_requeue_true") == ["0", "1", "2"]
+    first = api.get("queues", "/", "q", "browse")
+    following = api.get("queues", "/", "q", "browse", **{"from": first["next"]})
+    assert [one["payload"] for one in first["messages"] + following["messages"]] == ["0", "1", "2", "3", "4"]
+    assert first["messages"][2]["properties"]["headers"]["2-0"] is True
+    assert following["next"] is None
+    until(lambda: 'jumpmq_memory_bytes{held_for="answers"} 0.0' in requests.get(f"{broker.http_url}/metrics").text)
+
+
 def test_an_answer_has_no_more_than_it_may_hold(api, channel, monkeypatch):
-    monkeypatch.setattr(queue_contents, "MAX_OCTETS", 2_500)
+    monkeypatch.setattr(rendering, "MAX_OCTETS", 2_500)
     channel.queue_declare("q", durable=True)
     publish(channel, "q", [b"x" * 1_000] * 5)
     assert len(get(api, "ack_requeue_true")) == 3

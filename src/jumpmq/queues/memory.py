@@ -24,12 +24,13 @@ PAGED = bytes(bytearray(b"(on disk)"))
 UNLIMITED = 1 << 62
 """A limit that nothing reaches."""
 
-KINDS = ("ready", "unacknowledged", "reserved", "staged", "unsent", "unfinished", "transactions", "channels")
+KINDS = ("ready", "unacknowledged", "reserved", "staged", "unsent", "unfinished", "transactions", "channels", "answers")
 """What memory is held for.
 
 Messages that wait in a queue; that were delivered; that a group of readers holds; that left a queue and are still
 being dealt with, or are on their way to a stream's file; octets that a client has not read yet; bodies of which frames
-are still to come; publishes before their commit; open channels and their consumers.
+are still to come; publishes before their commit; open channels and their consumers; answers over HTTP while they are
+made and sent.
 """
 
 

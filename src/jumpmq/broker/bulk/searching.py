@@ -20,7 +20,7 @@ MAX_SEARCHED = 100_000
 """Messages that one search looks at."""
 
 MAX_OCTETS = 64 << 20
-"""Octets of their bodies after which it looks at no more."""
+"""Octets of their bodies and properties after which it looks at no more."""
 
 ROWS = 256
 """Messages of a stream that are made of its records at once."""
@@ -99,7 +99,7 @@ class Search:
                 self.next = message.seq
                 return
             self.searched += 1
-            octets += len(message.body)
+            octets += len(message.body) + len(message.properties)
             if 0.0 < message.expires_at <= now:
                 continue
             if self._wanted.matches(message):

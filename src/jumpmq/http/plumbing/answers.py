@@ -29,9 +29,16 @@ CHOSEN_AT_MOST = 2_000
 SHOWN_AT_ONCE = 500
 """Objects whose figures are asked for at once."""
 
+WRITTEN_AT_ONCE = 256 << 10
+"""Characters of objects after which they are written."""
+
 T = TypeVar("T")
 ShowPart = Callable[[Sequence[T]], Awaitable[Sequence[dict[str, Any] | None]]]
 NOTHING_AT_HAND: Mapping[str, Any] = MappingProxyType({})
+
+
+class Written(bytes):
+    """A value that is JSON already, in UTF-8."""
 
 
 async def answer_list(
@@ -192,18 +199,24 @@ async def _object(shown: Mapping[str, Any], slices: Slices) -> AsyncIterator[str
 
 
 async def _array_of(items: Iterator[Any], slices: Slices) -> AsyncIterator[str]:
-    texts, separator = list[str](), "["
+    texts, separator, length = list[str](), "[", 0
     async for item in slices.through(items):
-        texts.append(_dump(item))
-        if len(texts) == SORTED_AT_ONCE:
+        texts.append(item.decode() if isinstance(item, Written) else _dump(item))
+        length += len(texts[-1])
+        if len(texts) == SORTED_AT_ONCE or length > WRITTEN_AT_ONCE:
             yield separator + ",".join(texts)
-            texts, separator = [], ","
+            texts, separator, length = [], ",", 0
     yield (separator if texts or separator == "[" else "") + ",".join(texts) + "]"
 
 
 def answer(value: Any) -> Response:
     """Answer with a value as it is."""
     return _answer(_dump(value))
+
+
+def written(value: Any) -> Written:
+    """A value as JSON."""
+    return Written(_dump(value).encode())
 
 
 def _answer(text: str) -> Response:

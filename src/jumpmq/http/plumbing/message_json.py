@@ -10,16 +10,17 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 
 
-def shown_message(message: Message, encoding: str, truncate: int | None) -> dict[str, Any]:
+def shown_message(message: Message, body: bytes, encoding: str, truncate: int | None) -> dict[str, Any]:
     """A message as it is shown.
 
     Args:
+        body: the message's, which may be paged meanwhile.
         encoding: ``auto`` for text where the payload is UTF-8; else it is base64.
         truncate: octets of the payload that are wanted; None is all.
     """
-    text, encoding = _encoded(message.body[:truncate], encoding)
+    text, encoding = _encoded(body[:truncate], encoding)
     return {
-        "payload_bytes": len(message.body),
+        "payload_bytes": len(body),
         "redelivered": message.redelivered,
         "exchange": message.exchange,
         "routing_key": message.routing_key.decode("utf-8", "replace"),

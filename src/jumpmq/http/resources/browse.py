@@ -12,15 +12,12 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer_long
 from jumpmq.http.plumbing.changing import check_permission
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.message_json import shown_message
+from jumpmq.http.plumbing.rendering import Rendered
 from jumpmq.http.plumbing.wanted import WANTED, wanted_of
 from jumpmq.http.schema.shapes import Shape, one_of, whole
 
 DEFAULT_COUNT, MAX_COUNT = 50, 1000
 """Messages that one answer has."""
-
-MAX_OCTETS = 16 << 20
-"""Characters of payloads after which it has no more, as an answer is in memory whole."""
 
 SHAPE = Shape(
     {
@@ -37,7 +34,8 @@ async def browse(request: Request) -> Response:
     messages, by number, for which all that is said is so.
 
     Nothing is taken. ``to``, and ``since`` in seconds since the epoch, bound them, too; ``truncate`` shortens payloads.
-    A request looks at a bounded number of messages: where ``next`` is not null, the next one goes on ``from`` there.
+    A request looks at a bounded number of messages, and the answer has a bounded number of octets: where ``next`` is
+    not null, the next request goes on ``from`` there.
     """
     queue = requested.unlocked_queue(request)
     check_permission(request, queue.vhost, "read", queue.name)
@@ -46,17 +44,15 @@ async def browse(request: Request) -> Response:
         query["since"] = requested.seconds(request, "since")
     query = SHAPE.read(query)
     search = Search(requested.broker(request).slices, queue, wanted_of(queue, query))
-    encoding, truncate = query.get("encoding", "auto"), query.get("truncate")
-    found, octets = [], 0
-    async for message in search.found(query.get("count", DEFAULT_COUNT)):
-        shown = shown_message(message, encoding, truncate)
-        found.append({"seq": message.seq, "published_at": message.published_at or None} | shown)
-        octets += len(shown["payload"])
-        if octets > MAX_OCTETS:
-            search.stop()
-    last = queue.next_seq - 1
-    return answer_long(
-        request, {"messages": iter(found), "next": search.next, "searched": search.searched, "last_seq": last}
+    messages = Rendered(requested.broker(request).memory, query.get("encoding", "auto"), query.get("truncate"))
+    with messages:
+        async for message in search.found(query.get("count", DEFAULT_COUNT)):
+            await messages.add(message, message.body, seq=message.seq, published_at=message.published_at or None)
+            if messages.is_full:
+                search.stop()
+    found, last = iter(messages.texts), queue.next_seq - 1
+    return messages.sent_by(
+        answer_long(request, {"messages": found, "next": search.next, "searched": search.searched, "last_seq": last})
     )
 
 

@@ -21,7 +21,7 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.answers import answer_array
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Blocked
-from jumpmq.http.plumbing.message_json import shown_message
+from jumpmq.http.plumbing.rendering import Rendered
 from jumpmq.http.plumbing.wanted import WANTED, wanted_of
 from jumpmq.http.schema.shapes import BOOLEAN, NAME, Shape, numbers, one_of, whole
 from jumpmq.queues import Outcome, Queue, clock
@@ -29,8 +29,8 @@ from jumpmq.queues import Outcome, Queue, clock
 MAX_COUNT = 10_000
 """Messages that one request may ask for."""
 
-MAX_OCTETS = 16 << 20
-"""Characters of payloads after which it gets no more, as an answer is in memory whole."""
+TAKEN_AT_ONCE = 256 << 10
+"""Octets of messages that are taken before they are rendered."""
 
 MAX_MOVED = 1_000_000
 """Messages that one request may move."""
@@ -79,7 +79,7 @@ async def get(request: Request) -> Response:
     """``POST /api/queues/{vhost}/{queue}/get``: messages from the front; ``ackmode`` says what becomes of them.
 
     They are taken in steps, with others served in between, who may take some of those behind; and fewer than asked for
-    where the payloads would become long, but for one.
+    where the answer would become long, but for one.
     """
     try:
         queue = requested.unlocked_queue(request)
@@ -88,18 +88,22 @@ async def get(request: Request) -> Response:
     body = await requested.shaped_body(request, SHAPE)
     changing.check_permission(request, queue.vhost, "read", queue.name)
     broker = requested.broker(request)
+    messages = Rendered(broker.memory, body["encoding"], body.get("truncate"))
     getting, more = _Getting(queue, body, broker.spans), True
     queue.touch()
-    try:
-        while more:
-            with broker.turns.turn():
-                more = getting.take_some()
-            if more:
-                await _next_known(queue)
-                await broker.slices.next()
-    finally:
-        await in_turns(broker, getting.settle())
-    return answer_array(request, getting.found)
+    with messages:
+        try:
+            while more and not messages.is_full:
+                with broker.turns.turn():
+                    more = getting.take_some(min(messages.room, TAKEN_AT_ONCE))
+                async for message, content, left in broker.slices.through(getting.unshown()):
+                    await messages.add(message, content, message_count=left)
+                if more:
+                    await _next_known(queue)
+                    await broker.slices.next()
+        finally:
+            await in_turns(broker, getting.settle())
+    return messages.sent_by(answer_array(request, messages.texts))
 
 
 async def _next_known(queue: Queue) -> None:
@@ -110,39 +114,43 @@ async def _next_known(queue: Queue) -> None:
 
 
 class _Getting:
-    """The messages that a request gets.
-
-    Attributes:
-        found: as they are shown.
-    """
+    """The messages that a request gets."""
 
     def __init__(self, queue: Queue, body: dict[str, Any], spans: Spans | None) -> None:
-        self.found: list[dict[str, Any]] = []
         self._queue, self._body, self._spans = queue, body, spans
         self._outcome = OUTCOMES[body["ackmode"]]
         self._taken: list[Message] = []
-        self._octets = 0
+        self._unshown: list[tuple[Message, bytes, int]] = []  # each with its body, and how many were left behind it
 
-    def take_some(self) -> bool:
+    def take_some(self, most: int) -> bool:
         """Take messages for the time of a slice; returns whether there may be more.
+
+        Args:
+            most: octets after which no more are taken.
 
         Raises:
             ResourceLocked: a consumer group takes the messages of the queue.
         """
-        queue, until = self._queue, time.perf_counter() + SLICE
+        queue, until, octets = self._queue, time.perf_counter() + SLICE, 0
         queue.require_unshared()
-        while len(self.found) < self._body["count"] and self._octets < MAX_OCTETS:
+        while len(self._taken) < self._body["count"]:
             if not queue.knows_next:
                 return True
             if not (messages := queue.take(1)):
-                queue.got_nothing += not self.found
+                queue.got_nothing += not self._taken
                 break
-            self._take(messages)
-            if time.perf_counter() > until:
+            octets += self._take(messages)
+            if octets > most or time.perf_counter() > until:
                 return True
         return False
 
-    def _take(self, messages: list[Message]) -> None:
+    def unshown(self) -> list[tuple[Message, bytes, int]]:
+        """What was taken since the last call: messages, with their bodies, and how many were left behind each."""
+        found, self._unshown = self._unshown, []
+        return found
+
+    def _take(self, messages: list[Message]) -> int:
+        """Count a message as got; returns its octets."""
         self._taken += messages
         if self._outcome is Outcome.ACKNOWLEDGED:
             self._queue.got_unasked += 1
@@ -151,9 +159,8 @@ class _Getting:
         if self._spans is not None:
             self._spans.delivered(self._queue, messages, None)
         (message,) = messages
-        shown = shown_message(message, self._body["encoding"], self._body.get("truncate"))
-        self.found.append(shown | {"message_count": self._queue.ready_count})
-        self._octets += len(self.found[-1]["payload"])
+        self._unshown.append((message, message.body, self._queue.ready_count))
+        return len(message.body) + len(message.properties)
 
     def settle(self) -> Iterator[None]:
         """Decide what becomes of them, some at a time; what goes back to its place does so the last first."""
