@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 import requests
 import yaml
@@ -38,8 +39,9 @@ def check(*command: str | Path) -> str:
     return result.stdout
 
 
-def test_the_dockerfile_passes_lint() -> None:
-    check(tool("hadolint"), DEPLOY / "docker" / "Dockerfile")
+@pytest.mark.parametrize("folder", [".", "traffic"])
+def test_the_dockerfiles_pass_lint(folder: str) -> None:
+    check(tool("hadolint"), DEPLOY / "docker" / folder / "Dockerfile")
 
 
 @pytest.mark.parametrize("name", ["compose.yaml", "cluster.yaml"])
@@ -274,3 +276,36 @@ def test_etcd_of_the_chart_takes_nodes_and_members_only() -> None:
     ]
     variables = {one["name"]: one.get("value") for one in etcd["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert variables["ETCD_CLIENT_CERT_AUTH"] == variables["ETCD_PEER_CLIENT_CERT_AUTH"] == "true"
+
+
+KEDA = DEPLOY / "kubernetes" / "keda"
+
+
+def test_the_scaler_for_rabbitmq_gets_what_it_asks_for() -> None:
+    """The requests that its documentation describes: over HTTP by name and by pattern, and over AMQP."""
+    _, scaled = yaml.safe_load_all((KEDA / "by-queues.yaml").read_text())
+    pattern = scaled["spec"]["triggers"][0]["metadata"]["queueName"]
+    with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+        channel = connection.channel()
+        for queue in ("orders-1", "orders-2", "stock"):
+            channel.queue_declare(queue, durable=True)
+        channel.confirm_delivery()
+        for number in range(5):
+            channel.basic_publish("", "orders-1", b"%d" % number)
+        assert channel.queue_declare("orders-1", passive=True).method.message_count == 5
+        one = requests.get(f"{broker.http_url}/api/queues/%2F/orders-1").json()
+        assert (one["messages"], one["messages_unacknowledged"]) == (5, 0)
+        assert one["message_stats"]["publish_details"]["rate"] >= 0
+        asked = {"page": "1", "use_regex": "true", "pagination": "false", "name": pattern, "page_size": "100"}
+        found = requests.get(f"{broker.http_url}/api/queues/%2F", params=asked).json()
+        assert (found["filtered_count"], found["page"], found["page_count"]) == (2, 1, 1)
+        assert {queue["name"]: queue["messages"] for queue in found["items"]} == {"orders-1": 5, "orders-2": 0}
+
+
+def test_the_scaler_for_prometheus_asks_for_metrics_of_groups() -> None:
+    [scaled] = yaml.safe_load_all((KEDA / "by-lag.yaml").read_text())
+    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    asked = set(re.findall(r"jumpmq_\w+", query)) | {"jumpmq_group_stream_lag_messages"}
+    with jumpmq.running() as broker:
+        metrics = requests.get(f"{broker.http_url}/metrics/per-object").text
+    assert asked <= set(re.findall(r"^# TYPE (\w+)", metrics, re.MULTILINE))

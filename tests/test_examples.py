@@ -1,0 +1,117 @@
+"""The examples in other languages and with other libraries do what they say, as do the programs of the compose file."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import requests
+
+import jumpmq
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+GO = Path("/usr/share/gocode")
+"""Where Debian has libraries of Go (golang-github-rabbitmq-amqp091-go-dev)."""
+
+MODULES = [Path(prefix) / "lib/node_modules" for prefix in ("/usr", "/usr/local")]
+COUNT = 100
+
+has_go = shutil.which("go") is not None and (GO / "src/github.com/rabbitmq/amqp091-go").is_dir()
+has_node = shutil.which("node") is not None and any((folder / "amqplib").is_dir() for folder in MODULES)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["go", "run", "go/consumer_group.go"], marks=pytest.mark.skipif(not has_go, reason="no client")),
+        pytest.param(["node", "node/consumer_group.js"], marks=pytest.mark.skipif(not has_node, reason="no amqplib")),
+    ],
+    ids=["go", "node"],
+)
+def test_a_member_of_a_group_handles_each_key_in_order(command: list[str], tmp_path: Path) -> None:
+    go = {"GO111MODULE": "off", "GOPATH": str(GO), "GOCACHE": str(tmp_path)}
+    environment = os.environ | go | {"NODE_PATH": os.pathsep.join(map(str, MODULES))}
+    with jumpmq.running() as broker:
+        line = [*command, broker.amqp_url, str(COUNT), "2"]
+        result = subprocess.run(line, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=200)
+    assert (result.returncode, result.stderr) == (0, "")
+    orders: dict[str, list[int]] = defaultdict(list)
+    queues = set()
+    for row in result.stdout.splitlines():
+        _, queue, _, customer, _, number = row.split()
+        orders[customer].append(int(number))
+        queues.add(queue)
+    assert queues == {f"orders-{number}" for number in range(4)}
+    assert sorted(chain(*orders.values())) == list(range(COUNT))
+    assert all(own == sorted(own) for own in orders.values())
+
+
+def billed(command: list[str], environment: dict[str, str]) -> dict[str, list[int]]:
+    """Runs workers until they have billed all orders; the orders of each customer, in the order in which they came."""
+    orders: dict[str, list[int]] = defaultdict(list)
+    process = subprocess.Popen(
+        command, cwd=EXAMPLES / "python", env=environment, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith("billed "):
+                _, customer, number = line.split()
+                orders[customer].append(int(number))
+                if sum(map(len, orders.values())) == COUNT:
+                    break
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    return orders
+
+
+@pytest.mark.parametrize("name", ["faststream", "taskiq"])
+def test_each_customers_tasks_are_done_in_order(name: str) -> None:
+    if find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    run = {
+        "faststream": ["-m", "faststream", "run", "faststream_group:app"],
+        "taskiq": ["-m", "taskiq", "worker", "taskiq_group:broker", "--ack-type", "when_executed"],
+    }[name]
+    with jumpmq.running() as broker:
+        environment = os.environ | {"BROKER_URL": broker.amqp_url}
+        if name == "faststream":
+            environment["PUBLISH"] = str(COUNT)
+        else:
+            publish = [sys.executable, "taskiq_group.py", str(COUNT)]
+            subprocess.run(publish, cwd=EXAMPLES / "python", env=environment, check=True, timeout=100)
+        orders = billed([sys.executable, *run], environment)
+    assert sorted(chain(*orders.values())) == list(range(COUNT))
+    assert all(own == sorted(own) for own in orders.values())
+
+
+def test_the_traffic_of_the_compose_file(tmp_path: Path) -> None:
+    programs = ROOT / "deploy" / "docker" / "traffic"
+    with jumpmq.running() as broker:
+        urls = {"AMQP_URL": broker.amqp_url, "JUMPMQ_URL": broker.http_url}
+        environment = os.environ | urls | {"PYSPARK_PYTHON": sys.executable}
+        started = [[sys.executable, programs / "publish.py"], [sys.executable, programs / "read.py", tmp_path]]
+        publisher = subprocess.Popen(started[0], env=environment)
+        try:
+            while not requests.get(f"{broker.http_url}/api/exchanges/%2F/orders/bindings/source").ok:
+                assert publisher.poll() is None
+            reader = subprocess.Popen(started[1], env=environment, stdout=subprocess.PIPE, text=True)
+            assert reader.stdout is not None
+            assert re.fullmatch(r"batch \d+: [1-9]\d* orders\n", reader.stdout.readline())
+        finally:
+            publisher.kill()
+            reader.kill()
+            publisher.wait()
+            reader.communicate()
