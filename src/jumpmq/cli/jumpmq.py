@@ -149,6 +149,20 @@ def man(
         fail(f"cannot write to {directory}: {error.strerror}")
 
 
+@app.command("install-names")
+def install_names(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a directory of PATH")],
+) -> None:
+    """Put `jumpmqctl` under the names of RabbitMQ's tools into a directory."""
+    from jumpmq.cli import names
+
+    try:
+        for path in names.install_names(directory):
+            typer.echo(path)
+    except OSError as error:
+        fail(f"cannot install names in {directory}: {error.filename or directory} {error.strerror}")
+
+
 @app.command()
 def check(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a data directory that no broker uses")],

@@ -1,0 +1,123 @@
+"""`enable`, `is_enabled`, `list` and `set`: the verbs of rabbitmq-plugins, for scripts that begin with them.
+
+Nothing is switched on or off, and no broker is asked: what JumpMQ has of RabbitMQ's plugins is always there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import Annotated
+
+import typer
+
+from jumpmq._version import __version__
+from jumpmq.cli.errors import CommandError
+from jumpmq.cli.session import Session
+
+PROVIDED = (
+    "rabbitmq_auth_backend_oauth2",
+    "rabbitmq_auth_mechanism_ssl",
+    "rabbitmq_consistent_hash_exchange",
+    "rabbitmq_management",
+    "rabbitmq_management_agent",
+    "rabbitmq_prometheus",
+    "rabbitmq_random_exchange",
+    "rabbitmq_sharding",
+    "rabbitmq_stream",
+    "rabbitmq_tracing",
+    "rabbitmq_web_dispatch",
+)
+"""Plugins of RabbitMQ whose work JumpMQ does."""
+
+NOTES = {
+    "rabbitmq_stream": "streams are written and read over AMQP 0-9-1; nothing speaks the stream protocol (port 5552)",
+    "rabbitmq_tracing": "the firehose (`trace_on`) is there; nothing writes it to files",
+}
+"""What a plugin does that JumpMQ does not."""
+
+ABSENT = {
+    "rabbitmq_shovel": "`jumpmq migrate` moves the definitions and messages of a RabbitMQ",
+    "rabbitmq_shovel_management": "`jumpmq migrate` moves the definitions and messages of a RabbitMQ",
+    "rabbitmq_federation": "`jumpmq migrate` moves the definitions and messages of a RabbitMQ",
+    "rabbitmq_amqp1_0": "JumpMQ speaks AMQP 0-9-1",
+    "rabbitmq_mqtt": "JumpMQ speaks AMQP 0-9-1",
+    "rabbitmq_stomp": "JumpMQ speaks AMQP 0-9-1",
+    "rabbitmq_auth_backend_ldap": "users are the broker's own, or those of OAuth 2 tokens and certificates",
+    "rabbitmq_peer_discovery_etcd": "`jumpmq serve --cluster NAME --etcd URL` makes a cluster",
+    "rabbitmq_peer_discovery_k8s": "`jumpmq serve --cluster NAME --etcd URL` makes a cluster",
+}
+"""What to do instead, for plugins that are often asked for."""
+
+Names = Annotated[list[str], typer.Argument(metavar="PLUGIN...", help="names of RabbitMQ's plugins")]
+Optional = Annotated[list[str] | None, typer.Argument(metavar="PLUGIN...", help="names of RabbitMQ's plugins")]
+All = Annotated[bool, typer.Option("--all", help="everything that there is")]
+Ignored = Annotated[bool, typer.Option(hidden=True)]
+
+
+def enable(
+    session: Session, plugins: Optional = None, every: All = False, online: Ignored = False, offline: Ignored = False
+) -> None:
+    """Succeeds where RabbitMQ's plugins of these names are provided, as these always are; names those that are not."""
+    _require(plugins or (), every)
+    for plugin in plugins or PROVIDED:
+        session.inform(f"{plugin} is always enabled")
+        if plugin in NOTES:
+            typer.echo(f"{plugin}: {NOTES[plugin]}", err=True)
+
+
+def set_plugins(session: Session, plugins: Optional = None, online: Ignored = False, offline: Ignored = False) -> None:
+    """Succeeds as `enable` does; what is not named stays enabled."""
+    enable(session, plugins, every=True)
+
+
+set_plugins.__name__ = "set"
+
+
+def is_enabled(session: Session, plugins: Names, online: Ignored = False, offline: Ignored = False) -> None:
+    """Says whether plugins of RabbitMQ are provided; the exit status is 69 where one is not."""
+    _require(plugins, every=False, status=os.EX_UNAVAILABLE)
+    listed = ", ".join(plugins)
+    session.say(f"Plugin{'s' if plugins[1:] else ''} {listed} {'are' if plugins[1:] else 'is'} enabled")
+
+
+def list_plugins(
+    session: Session,
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="a part of the names")] = "",
+    minimal: Annotated[bool, typer.Option("--minimal", "-m", help="names only")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", hidden=True)] = False,
+    enabled: Annotated[bool, typer.Option("--enabled", "-e", hidden=True)] = False,
+    explicitly: Annotated[bool, typer.Option("--explicitly-enabled", "-E", hidden=True)] = False,
+) -> None:
+    """Lists the plugins of RabbitMQ whose work JumpMQ does; all are enabled."""
+    found = [name for name in PROVIDED if pattern in name]
+    if minimal:
+        for name in found:
+            typer.echo(name)
+        return
+    session.inform(f'Listing plugins with pattern "{pattern or ".*"}" ...')
+    session.table(["name", "version", "state"], [[name, __version__, "enabled"] for name in found])
+
+
+list_plugins.__name__ = "list"
+
+VERBS = (enable, is_enabled, list_plugins, set_plugins)
+
+
+def _require(plugins: list[str] | tuple[()], every: bool, status: int = os.EX_USAGE) -> None:
+    """
+    Raises:
+        CommandError: no plugin is named, or one is not provided.
+    """
+    if not plugins and not every:
+        raise CommandError("name a plugin, or give --all", os.EX_USAGE)
+    lacking = [name for name in plugins if name not in PROVIDED]
+    if lacking:
+        raise CommandError("; ".join(map(_told, lacking)), status)
+
+
+def _told(plugin: str) -> str:
+    if plugin in ABSENT:
+        return f"JumpMQ has no {plugin}: {ABSENT[plugin]}"
+    near = difflib.get_close_matches(plugin, PROVIDED, 1)
+    return f"JumpMQ has no {plugin}{f'; did you mean {near[0]}?' if near else ''}"
