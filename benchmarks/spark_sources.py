@@ -91,13 +91,16 @@ def _batches(file: str) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def arrow_files(count: int) -> Iterator[str]:
-    """Two files with so many rows, as the broker's batches have them; their names."""
+    """Two files with so many rows, as the broker's batches have them, no two alike; their names."""
     schema = pa.schema([("queue", pa.string()), ("routing_key", pa.binary()), ("body", pa.binary())])
-    batch = pa.record_batch([["spark-0"] * 8192, [b"%010d" % n for n in range(8192)], [bytes(100)] * 8192], schema)
+    rest = bytes(range(92))
     with tempfile.TemporaryDirectory() as directory:
         files = [f"{directory}/{number}.arrow" for number in range(2)]
         for file in files:
             with pa.OSFile(file, "w") as opened, pa.ipc.new_stream(opened, schema) as stream:
                 for start in range(0, count // 2, 8192):
-                    stream.write_batch(batch[: count // 2 - start])
+                    numbers = range(start, min(start + 8192, count // 2))
+                    keys = [b"%010d" % (number * 2654435761 % 100_000) for number in numbers]
+                    bodies = [number.to_bytes(8) + rest for number in numbers]
+                    stream.write_batch(pa.record_batch([["spark-0"] * len(numbers), keys, bodies], schema))
         yield ",".join(files)

@@ -43,7 +43,15 @@ URL = "http://guest:guest@localhost:15672"
         ),
         ({"url": URL, "queue": "q", "tlsCa": "ca.pem"}, "are for a URL with https:// or amqps://"),
         ({"url": URL, "queue": "q", "onUnroutable": "drop"}, "unknown option 'onUnroutable'; there are url, vhost,"),
-        ({"url": URL, "queue": "q", "maxOffsetsPerTrigger": "5"}, "is of Kafka's source: give 'maxMessagesPerTrigger'"),
+        ({"url": URL, "queue": "q", "minOffsetsPerTrigger": "5"}, "is of Kafka's source: nothing waits for a number"),
+        (
+            {"url": URL, "queue": "q", "maxOffsetsPerTrigger": "5", "maxMessagesPerTrigger": "6"},
+            "options 'maxMessagesPerTrigger' and 'maxoffsetspertrigger' mean the same",
+        ),
+        ({"url": URL, "queue": "q", "startingTimestamp": "soon"}, "must be a whole number from 0, not 'soon'"),
+        ({"url": URL, "queue": "q", "endingTimestamp": "9" * 18}, "is beyond the year 9999"),
+        ({"url": "amqp://one,amqp://two", "queue": "q"}, "option 'url' names several brokers: over AMQP it is one"),
+        ({"url": "file:/no/such", "queue": "q"}, "option 'url': /no/such cannot be read: No such file or directory"),
         ({"url": URL, "subscribe": "flights"}, "option 'subscribe' is of Kafka's source: give 'exchange'"),
         (
             {"url": URL, "queue": "q", "startingOffsets": '{"q": "soon"}'},
@@ -57,6 +65,29 @@ def test_options(options, reason):
     with pytest.raises(JumpMQError) as error:
         SourceOptions.parse(options)
     assert reason in str(error.value)
+
+
+def test_options_of_kafka_that_mean_the_same_are_taken():
+    given = {"url": URL, "maxOffsetsPerTrigger": "5", "maxRecordsPerPartition": "6", "subscribePattern": "q.*"}
+    ours = {"url": URL, "maxMessagesPerTrigger": "5", "maxMessagesPerPartition": "6", "pattern": "q.*"}
+    assert SourceOptions.parse(given) == SourceOptions.parse(ours)
+    by_kafka = SourceOptions.parse({"url": URL, "queue": "q", "startingTimestamp": "1769860800000"})
+    by_us = SourceOptions.parse({"url": URL, "queue": "q", "startingOffsets": "2026-01-31T12:00:00Z"})
+    assert by_kafka.starting_offsets == by_us.starting_offsets
+
+
+def test_a_url_is_read_from_a_file(tmp_path):
+    file = tmp_path / "the url"
+    file.write_text(f"{URL}\n")
+    assert SourceOptions.parse({"url": file.as_uri(), "queue": "q"}) == SourceOptions.parse({"url": URL, "queue": "q"})
+    file.write_text(" ")
+    with pytest.raises(JumpMQError, match="holds no URL such as"):
+        SourceOptions.parse({"url": file.as_uri(), "queue": "q"})
+
+
+def test_several_urls_are_told_from_a_password_with_commas():
+    urls = "http://me:a,b@one:15672, https://me:a,b@two"
+    assert Broker(urls).urls == ["http://me:a,b@one:15672", "https://me:a,b@two"]
 
 
 def test_option_names_are_not_case_sensitive():

@@ -76,20 +76,30 @@ def __getattr__(name: str) -> Any:
     return import_name(__name__, _HOMES, name)
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def register(spark: SparkSession) -> None:
-    """Make the format ``jumpmq`` known to a Spark session.
+    """Make the format ``jumpmq`` known to a Spark session, and the SQL function ``jumpmq_queue``.
+
+    Queries that give no ``url`` take it, with ``vhost`` and the other options of the broker, from what the session's
+    configuration has now of ``spark.jumpmq.url``, ``spark.jumpmq.vhost``, ….
 
     Python workers run this interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names another.
     """
     from jumpmq.spark.interpreter import use_this_interpreter
     from jumpmq.spark.source import JumpMQDataSource
+    from jumpmq.spark.sql import configured, register_function
     from jumpmq.spark.starting import listen
 
     with suppress(PySparkException):  # over Spark Connect, the server decides
         use_this_interpreter(spark.sparkContext)
         listen(spark)
-    settings = {"parallelism": _parallelism(spark)}
-    spark.dataSource.register(type("RegisteredDataSource", (JumpMQDataSource,), settings))
+    settings = {"parallelism": _parallelism(spark), "session": configured(spark)}
+    source = type("RegisteredDataSource", (JumpMQDataSource,), settings)
+    spark.dataSource.register(source)
+    register_function(spark, source)
 
 
 def _parallelism(spark: SparkSession) -> int | None:

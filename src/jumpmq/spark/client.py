@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -43,7 +43,7 @@ class Client:
     """Requests to one virtual host. It holds no connection, so it can be sent to executors.
 
     Args:
-        broker: where it is.
+        broker: where it is; where several URLs are given, nodes of one cluster, each is asked until one answers.
         met: whether the broker has answered before, to any process of the job: then it is asked again for
             ``brokerRetrySeconds`` when it does not answer. One that never answered is an error at once.
 
@@ -53,14 +53,31 @@ class Client:
 
     def __init__(self, broker: Broker, *, met: bool = False) -> None:
         try:
-            self._broker = ManagementClient(broker.url, tls=broker.tls)
+            self._nodes = [ManagementClient(url, tls=broker.tls) for url in broker.urls]  # the next is asked first
         except InvalidRequest as error:
             raise JumpMQError(f"option 'url': {error}") from None
-        self._port_named = urlsplit(broker.url).port is not None  # whether the URL has a port
+        self._port_named = all(urlsplit(url).port is not None for url in broker.urls)  # whether each URL has a port
         self._vhost = broker.vhost  # the virtual host
         self._retry_seconds = broker.retry_seconds  # how long to try when nothing answers
         self._met = met  # whether it has answered before: else nothing is tried again
         self._identity: str | None = None  # the broker's, once it was asked
+
+    @property
+    def _broker(self) -> ManagementClient:
+        """The node that is asked: the same as long as it answers."""
+        return self._nodes[0]
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Raise errors of a request as this floor's; the next one goes to another node where this one is away."""
+        broker = self._broker
+        try:
+            with _said_here(broker):
+                yield
+        except BrokerAway:
+            if broker is self._broker:  # no other thread has turned away from it meanwhile
+                self._nodes = [*self._nodes[1:], broker]
+            raise
 
     @property
     def identity(self) -> str | None:
@@ -100,7 +117,7 @@ class Client:
 
     def queues(self) -> list[str]:
         """The names of all queues of the virtual host."""
-        with _said_here(self._broker):
+        with self._asking():
             return [queue["name"] for queue in self._broker.get("queues", self._vhost, columns="name")]
 
     def require_queue(self, name: str) -> None:
@@ -142,7 +159,7 @@ class Client:
 
         def once() -> tuple[str | None, dict[str, dict[str, Any]]]:
             with (
-                _said_here(self._broker),
+                self._asking(),
                 self._broker.request("POST", "ranges", self._vhost, body=body) as response,
             ):
                 return response.headers.get("JumpMQ-Identity"), json.loads(response.read())
@@ -217,13 +234,13 @@ class Client:
 
     def renew(self, group: str, session: str | None) -> None:
         """Say that the group is alive; asked once."""
-        with _said_here(self._broker):
+        with self._asking():
             self._broker.post("readers", self._vhost, group, "renew", body={"session": session})
 
     def attend(self, group: str, session: str | None) -> None:
         """Keep a connection by which the broker sees that the query lives; returns or raises when it is broken."""
         path = ("readers", self._vhost, group, "attend")
-        with _said_here(self._broker), self._broker.request("POST", *path, body={"session": session}) as response:
+        with self._asking(), self._broker.request("POST", *path, body={"session": session}) as response:
             while response.read(1):
                 pass
 
@@ -255,7 +272,7 @@ class Client:
         """Publish an Arrow stream that the broker knows again; see the endpoint ``/api/messages/{vhost}/publish``."""
 
         def once() -> Any:
-            with _said_here(self._broker):
+            with self._asking():
                 path = ("messages", self._vhost, "publish")
                 headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
                 return self._broker.ask("POST", *path, body=octets, query=query, headers=headers)
@@ -306,7 +323,7 @@ class Client:
 
     def _ask(self, method: str, *path: str, body: Any = None, query: dict[str, Any] | None = None) -> Any:
         def once() -> Any:
-            with _said_here(self._broker):
+            with self._asking():
                 return self._broker.ask(method, *path, body=body, query=query)
 
         return self.retried(once)
@@ -317,7 +334,14 @@ class Client:
         Raises:
             JumpMQError: as the attempt does.
         """
-        found = retried(self._retry_seconds if self._met else 0, attempt)
+
+        def of_any() -> T:
+            for _ in self._nodes[1:]:
+                with suppress(BrokerAway):
+                    return attempt()
+            return attempt()
+
+        found = retried(self._retry_seconds if self._met else 0, of_any)
         self._met = True
         return found
 
@@ -336,7 +360,7 @@ class Client:
         return taken_up(self._retry_seconds, rest)
 
     def _answer(self, *path: str, body: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        with _said_here(self._broker), self._broker.request("POST", *path, body=body) as response:
+        with self._asking(), self._broker.request("POST", *path, body=body) as response:
             rows = 0
             with pa.ipc.open_stream(response) as stream:
                 for batch in stream:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from jumpmq.management import ClientTLS
 from jumpmq.spark.errors import JumpMQError
@@ -16,8 +19,14 @@ T = TypeVar("T")
 MAX_NAME = 255
 """Octets of a queue's name: AMQP's short string."""
 
-URL_MISSING = "option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672"
+URL_MISSING = (
+    "option 'url' is missing: the management URL, such as http://guest:guest@localhost:15672; or set spark.jumpmq.url "
+    "of the session before jumpmq.spark.register"
+)
 
+
+_BETWEEN_URLS = re.compile(r"\s*,\s*(?=[a-z]+://)")
+"""A comma with a URL behind it: in a password there may be others."""
 
 IN_CATALOG = (
     "a table in Spark's catalog loses its options where a Python source reads or writes it: make a view, with CREATE "
@@ -30,7 +39,8 @@ class Broker:
     """Where the broker is.
 
     Attributes:
-        url: its management URL with user and password, such as ``http://guest:guest@localhost:15672``.
+        url: its management URL with user and password, such as ``http://guest:guest@localhost:15672``; several, of
+            nodes of one cluster, with commas between.
         vhost: the virtual host, ``/`` unless given.
         retry_seconds: ``brokerRetrySeconds``, how long a broker that went away is asked again before the query fails.
         tls: files of TLS, by ``tlsCa``, ``tlsCertificate`` and ``tlsKey``, paths on every machine that reads or writes.
@@ -40,6 +50,11 @@ class Broker:
     vhost: str = "/"
     retry_seconds: float = 60.0
     tls: ClientTLS = field(default_factory=ClientTLS)
+
+    @property
+    def urls(self) -> list[str]:
+        """Each of the URLs."""
+        return _BETWEEN_URLS.split(self.url.strip())
 
     @property
     def speaks_amqp(self) -> bool:
@@ -121,7 +136,7 @@ class SourceOptions:
         for name in queues:
             if len(name.encode(errors="surrogatepass")) > MAX_NAME:
                 raise JumpMQError(f"the name of a queue has at most {MAX_NAME} octets; '{name[:40]}...' has more")
-        names = frozenset(name.lower() for name in options)
+        names = frozenset(by_our_names(options))
         return cls(broker=broker_of(given), queues=queues, given=names, **given)
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
@@ -156,7 +171,7 @@ def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
     Raises:
         JumpMQError: one is unknown, or makes no sense.
     """
-    given = {name.lower(): value for name, value in options.items()}
+    given = by_our_names(options)
     if "provider" in given:  # Spark's own, of a table in its catalog
         raise JumpMQError(IN_CATALOG)
     unknown = set(given) - set(reads)
@@ -166,6 +181,32 @@ def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
         names = ", ".join(NAMES.get(name, name) for name in reads)
         raise JumpMQError(f"unknown option '{NAMES.get(min(unknown), min(unknown))}'; there are {names}")
     return {reads[name][0]: reads[name][1](NAMES.get(name, name), value) for name, value in given.items()}
+
+
+def by_our_names(options: Mapping[str, str]) -> dict[str, str]:
+    """Options by their names in lower case; those of Kafka's source that mean the same by ours.
+
+    Raises:
+        JumpMQError: an option is given by both names.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    for alias, ours in KAFKAS_NAMES.items():
+        if alias not in given:
+            continue
+        if ours in given:
+            raise JumpMQError(f"options '{NAMES.get(ours, ours)}' and '{alias}' mean the same: give one")
+        value = given.pop(alias)
+        given[ours] = _time_of(alias, value) if alias.endswith("timestamp") else value
+    return given
+
+
+def _time_of(name: str, milliseconds: str) -> str:
+    """A time in ISO 8601 for Kafka's milliseconds since the epoch."""
+    since = whole(name, milliseconds)
+    try:
+        return datetime.fromtimestamp(since / 1000, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        raise JumpMQError(f"option '{name}' is beyond the year 9999: '{milliseconds}' milliseconds") from None
 
 
 def broker_of(given: dict[str, Any]) -> Broker:
@@ -178,9 +219,31 @@ def broker_of(given: dict[str, Any]) -> Broker:
         raise JumpMQError(URL_MISSING)
     tls = ClientTLS(given.pop("ca", None), given.pop("certificate", None), given.pop("key", None))
     fields = {name: given.pop(name) for name in ("url", "vhost", "retry_seconds") if name in given}
+    fields["url"] = _url_in_file(fields["url"])
     if tls != ClientTLS() and fields["url"].startswith(("http:", "amqp:")):
         raise JumpMQError("options 'tlsCa', 'tlsCertificate' and 'tlsKey' are for a URL with https:// or amqps://")
-    return Broker(tls=tls, **fields)
+    broker = Broker(tls=tls, **fields)
+    if broker.speaks_amqp and len(broker.urls) > 1:
+        raise JumpMQError("option 'url' names several brokers: over AMQP it is one")
+    return broker
+
+
+def _url_in_file(url: str) -> str:
+    """A URL, or that which is in the file that ``file:PATH`` names.
+
+    Raises:
+        JumpMQError: the file cannot be read, or is empty.
+    """
+    if not url.startswith("file:"):
+        return url
+    path = Path(unquote(urlsplit(url).path))
+    try:
+        found = path.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise JumpMQError(f"option 'url': {path} cannot be read: {getattr(error, 'strerror', error)}") from None
+    if not found or found.startswith("file:"):
+        raise JumpMQError(f"option 'url': {path} holds no URL such as http://user:password@host:15672")
+    return found
 
 
 def text(name: str, value: str) -> str:
@@ -257,23 +320,27 @@ def _pattern(name: str, value: str) -> str:
     return value
 
 
+KAFKAS_NAMES = {
+    "maxoffsetspertrigger": "maxmessagespertrigger",
+    "maxrecordsperpartition": "maxmessagesperpartition",
+    "subscribepattern": "pattern",
+    "startingtimestamp": "startingoffsets",
+    "endingtimestamp": "endingoffsets",
+}
+"""Options of Kafka's source that mean the same as ours; its timestamps are milliseconds since the epoch."""
+
 OF_KAFKA = {
     "kafka.bootstrap.servers": "give 'url', the management URL, such as http://guest:guest@localhost:15672",
     "subscribe": "give 'exchange', for all queues bound to it, or 'queues'",
-    "subscribepattern": "give 'pattern', a regular expression of queues' names",
     "assign": "give 'queues', and 'startingOffsets' for streams",
     "topic": "give 'exchange', or a column of that name",
-    "maxoffsetspertrigger": "give 'maxMessagesPerTrigger', over all queues, or 'maxBytesPerTrigger'",
     "minoffsetspertrigger": "nothing waits for a number of messages: give the query a longer trigger",
     "maxtriggerdelay": "nothing waits for a number of messages: give the query a trigger",
-    "startingtimestamp": "give 'startingOffsets' a time, such as 2026-01-31T12:00:00Z",
-    "endingtimestamp": "give 'endingOffsets' a time, such as 2026-01-31T12:00:00Z",
     "startingoffsetsbytimestamp": "give 'startingOffsets' a time, such as 2026-01-31T12:00:00Z",
     "endingoffsetsbytimestamp": "give 'endingOffsets' a time, such as 2026-01-31T12:00:00Z",
     "groupidprefix": "give 'group', the name under which the query reserves messages",
     "kafka.group.id": "give 'group', the name under which the query reserves messages",
     "includeheaders": "the column 'headers' is there anyway",
-    "maxrecordsperpartition": "give 'maxMessagesPerPartition'",
     "fetchoffset.numretries": "give 'brokerRetrySeconds'",
     "kafkaconsumer.polltimeoutms": "give 'brokerRetrySeconds'",
 }

@@ -4,8 +4,10 @@ of streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.clients import client_of
-from jumpmq.spark.errors import Gone, JumpMQError
+from jumpmq.spark.errors import BrokerAway, Gone, JumpMQError
 from jumpmq.spark.options import RESERVED, TRIGGERED, SourceOptions
 from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut, Piece, Slices, in_order, pieces
@@ -31,6 +33,11 @@ from jumpmq.spark.streams.ranges import OffsetRanges, read_ranges
 if TYPE_CHECKING:
     from jumpmq.spark.rabbitmq.sink import AMQPBatchWriter, AMQPStreamWriter
     from jumpmq.spark.sink import BatchWriter, StreamWriter
+    from jumpmq.spark.waiting import Reader
+
+
+URL_VARIABLE = "JUMPMQ_URL"
+"""The environment variable that has the URL where neither a query nor its session has one."""
 
 
 class JumpMQDataSource(DataSource):
@@ -43,22 +50,33 @@ class JumpMQDataSource(DataSource):
 
     Attributes:
         parallelism: how many tasks run at once; None where that is not known.
+        session: options of the broker that the session's configuration has, for queries that give no ``url``.
     """
 
     parallelism: int | None = None
+    session: Mapping[str, str] = {}
 
     @classmethod
     def name(cls) -> str:
         return "jumpmq"
 
+    @property
+    def given(self) -> Mapping[str, str]:
+        """The query's options; with those of the session where the query gives no ``url``, or of ``JUMPMQ_URL``."""
+        options = dict(self.options)
+        if "url" in (name.lower() for name in options):
+            return options
+        elsewhere = self.session or ({"url": os.environ[URL_VARIABLE]} if URL_VARIABLE in os.environ else {})
+        return {**elsewhere, **options}
+
     def schema(self) -> StructType:
         """All columns, once the options have been found to make sense."""
-        SourceOptions.parse(self.options)
+        SourceOptions.parse(self.given)
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_schema(schema)
-        return QueueReader(SourceOptions.parse(self.options), schema, self.parallelism)
+        return QueueReader(SourceOptions.parse(self.given), schema, self.parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | AMQPBatchWriter:
         if overwrite:
@@ -66,7 +84,7 @@ class JumpMQDataSource(DataSource):
         from jumpmq.spark.rabbitmq.sink import AMQPBatchWriter
         from jumpmq.spark.sink import BatchWriter, SinkOptions
 
-        options = SinkOptions.parse(self.options)
+        options = SinkOptions.parse(self.given)
         return (AMQPBatchWriter if options.broker.speaks_amqp else BatchWriter)(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | AMQPStreamWriter:  # noqa: N802
@@ -75,20 +93,31 @@ class JumpMQDataSource(DataSource):
         from jumpmq.spark.rabbitmq.sink import AMQPStreamWriter
         from jumpmq.spark.sink import SinkOptions, StreamWriter
 
-        options = SinkOptions.parse(self.options)
+        options = SinkOptions.parse(self.given)
         return (AMQPStreamWriter if options.broker.speaks_amqp else StreamWriter)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         check_schema(schema)
-        options = SourceOptions.parse(self.options)
-        if reads_streams(options):
-            from jumpmq.spark.streams.reader import OffsetStreamReader
-
-            return OffsetStreamReader(options, schema, self.parallelism)
+        options = SourceOptions.parse(self.given)
         if options.broker.speaks_amqp:
+            if reads_streams(options):
+                return self._reader_of(True, options, schema)
             from jumpmq.spark.rabbitmq.reader import ConsumingStreamReader
 
             return ConsumingStreamReader(options, schema, self.parallelism)
+        try:
+            return self._reader_of(reads_streams(options), options, schema)
+        except BrokerAway:
+            from jumpmq.spark.waiting import WaitingReader
+
+            return WaitingReader(options, partial(self._reader_of, options=options, schema=schema))
+
+    def _reader_of(self, streams: bool, options: SourceOptions, schema: StructType) -> Reader:
+        """The streaming reader of streams, or of queues by reservations."""
+        if streams:
+            from jumpmq.spark.streams.reader import OffsetStreamReader
+
+            return OffsetStreamReader(options, schema, self.parallelism)
         from jumpmq.spark.stream import QueueStreamReader
 
         return QueueStreamReader(options, schema, self.parallelism)

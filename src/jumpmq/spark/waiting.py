@@ -1,0 +1,83 @@
+"""The streaming reader of a query that starts while its broker is away: it waits if it goes on from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+
+from jumpmq.spark.client import Client
+from jumpmq.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jumpmq.spark.stream import QueueStreamReader
+    from jumpmq.spark.streams.reader import OffsetStreamReader
+
+    Reader: TypeAlias = "QueueStreamReader | OffsetStreamReader"
+
+Offset = dict[str, Any]
+
+
+class WaitingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Becomes the reader of queues or of streams, by the first offset that it is given.
+
+    Spark asks for the initial offset only where the query has no checkpoint yet: then the broker's absence is an error
+    at once, as the URL may be wrong.
+
+    Args:
+        make: makes the reader, of streams or of queues; it waits for the broker for ``brokerRetrySeconds``.
+    """
+
+    def __init__(self, options: SourceOptions, make: Callable[[bool], Reader]) -> None:
+        self._options = options  # the user's
+        self._make = make
+        self._reader: Reader | None = None  # which does the work; None before an offset tells which it is
+        self._available_now = False  # whether the run ends with what is there
+
+    def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
+        if self._reader is None:
+            from jumpmq.spark.streams.kinds import reads_streams
+
+            self._become(reads_streams(self._options))
+        assert self._reader is not None
+        return self._reader.initialOffset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self._options.max_octets
+        return ReadMaxRows(self._options.max_messages) if most is None else ReadMaxBytes(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Spark calls this before it tells the offset: the ends are noted when the broker is there."""
+        self._available_now = True
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        return self._by(start).latestOffset(start, limit)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None if self._reader is None else self._reader.reportLatestOffset()
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        return list(self._by(end).partitions(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from jumpmq.spark.streams.ranges import OffsetRanges
+
+        return self._make(isinstance(partition, OffsetRanges)).read(partition)
+
+    def _by(self, offset: Offset) -> Reader:
+        """The reader for the checkpoint that an offset is of."""
+        if self._reader is None:
+            self._become(isinstance(offset, dict) and "streams" in offset)
+        assert self._reader is not None
+        return self._reader
+
+    def _become(self, streams: bool) -> None:
+        Client(self._options.broker, met=True).require_broker()
+        reader = self._make(streams)
+        if self._available_now:
+            reader.prepareForTriggerAvailableNow()
+        self._reader = reader

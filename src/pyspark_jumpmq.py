@@ -1,0 +1,9 @@
+"""Makes Spark find the format ``jumpmq`` by itself: it looks for modules whose names begin with ``pyspark_``.
+
+So ``format("jumpmq")`` and ``USING jumpmq`` need no ``jumpmq.spark.register`` where Spark's Python is the one that has
+jumpmq, as in an activated environment. What ``register`` does beyond is in :func:`jumpmq.spark.register`.
+"""
+
+from jumpmq.spark.source import JumpMQDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
