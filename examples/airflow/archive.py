@@ -1,7 +1,8 @@
 """What an exchange's queues hold goes into a Parquet table every ten minutes: a DAG of Airflow 3.
 
-Put this file into Airflow's folder of DAGs. The worker that runs the task needs ``pip install 'jumpmq[spark]'``, Java,
-and these variables: JUMPMQ_URL, such as http://guest:guest@broker:15672, EXCHANGE, and TABLE, the path of the table.
+Put this file into Airflow's folder of DAGs. The worker that runs the task needs Java,
+``pip install '/path/to/checkout[spark]'`` and these variables: JUMPMQ_URL, such as http://guest:guest@broker:15672,
+EXCHANGE, and TABLE, the path of the table.
 """
 
 from datetime import datetime, timedelta

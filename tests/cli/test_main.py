@@ -56,3 +56,7 @@ def test_of_an_option_that_is_given_twice_the_last_counts(tmp_path: Path) -> Non
     plain, parsed = (run("jumpmq", "serve", *twice, *more, "--data-dir", tmp_path) for more in ([], ["--node=n"]))
     assert plain.stderr == parsed.stderr == "jumpmq: --port must be a number up to 65535, or off, not 'x'\n"
     assert plain.returncode == parsed.returncode == 2
+
+
+def test_the_version_by_option_and_by_command() -> None:
+    assert run("jumpmq", "--version").stdout == run("jumpmq", "version").stdout != ""

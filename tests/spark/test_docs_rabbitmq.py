@@ -33,13 +33,6 @@ def test_rabbitmq_from_spark(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with RabbitMQ(installation=installation) as broker:
-        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            channel.queue_declare("orders", durable=True, arguments={"x-queue-type": "quorum"})
-            channel.queue_declare("clicks", durable=True, arguments={"x-queue-type": "stream"})
-            for number in range(100):
-                channel.basic_publish("", "clicks", b"%d" % number)
         run_page("rabbitmq-from-spark.md", broker.port, tmp_path)
         assert capsys.readouterr().out.split() == ["1000", "1000", "1000", "100"]
         with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:

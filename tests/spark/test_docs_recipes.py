@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.spark.sources import table
 
+from jumpmq.management import ManagementClient
+
 PAGE = (Path(__file__).parents[2] / "docs/spark-recipes.md").read_text()
 
 
@@ -16,11 +18,8 @@ def test_its_programs_run_one_after_the_other(
 ) -> None:
     pytest.importorskip("fastavro")
     monkeypatch.chdir(tmp_path)
-    for exchange, queue in (("payments", "payments"), ("refunds", "refunds"), ("payments.bad", "bad")):
-        channel.exchange_declare(exchange, "fanout", durable=True)
-        channel.queue_declare(queue, durable=True)
-        channel.queue_bind(queue, exchange)
-    channel.queue_declare("checked", durable=True)
+    (definitions,) = re.findall(r"^```json\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    ManagementClient(broker.http_url).post("definitions", body=json.loads(definitions))
     names: dict[str, object] = {}
     for source in re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE):
         source = source.replace("http://guest:guest@127.0.0.1:15672", broker.http_url)

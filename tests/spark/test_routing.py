@@ -11,7 +11,7 @@ from jumpmq.hashing import HashRing
 from jumpmq.hashing.chi_squared import critical_value
 from jumpmq.spark import JumpMQError, Router, movement, register_route, repartition_by_queue, route, uniformity
 from jumpmq.spark.page import buckets_page, movement_page, uniformity_page
-from jumpmq.spark.pipelines.tables import bucket_tests, changed
+from jumpmq.spark.pipelines.tables import bucket_tests
 
 KEYS = 300
 
@@ -116,17 +116,17 @@ def test_uniformity_counts_keys_and_messages_and_finds_hot_keys(spark, tmp_path)
 def test_movement_is_the_least_there_is(spark):
     frame = spark.range(50_000).selectExpr("cast(id as string) as key")
     before = Router.even(4)
-    found = movement(frame, "key", before, changed(before, ["q5"], []))
+    found = movement(frame, "key", before, before.changed(add=["q5"]))
     assert found.keys == 50_000
     assert {one.target for one in found.moves} == {"q5"}
     assert found.least == pytest.approx(0.2)
     assert found.moved == pytest.approx(0.2, rel=0.05)
     assert found.frame(spark).count() == 4
     assert "of the keys have to" in movement_page(found, "Movement")
-    gone = movement(frame, "key", before, changed(before, [], ["q2"]))
+    gone = movement(frame, "key", before, before.changed(remove=["q2"]))
     assert {one.source for one in gone.moves} == {"q2"}
     with pytest.raises(JumpMQError, match="'q9' is not on the ring"):
-        changed(before, [], ["q9"])
+        before.changed(remove=["q9"])
 
 
 def test_the_table_of_the_reference_document(spark):

@@ -21,8 +21,18 @@ DEFAULT_FILES = "~/.config/jumpmq/jumpmq.toml, or /etc/jumpmq/jumpmq.toml"
 app = typer.Typer(name="jumpmq", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def jumpmq() -> None:
+def jumpmq(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
     """A partitioned AMQP 0-9-1 message broker for Python and Spark."""
 
 

@@ -200,7 +200,7 @@ def plan(
     _require_writable(report)
     with _spark(master, "plan") as spark:
         from jumpmq.spark.moves import movement
-        from jumpmq.spark.pipelines.tables import changed, waiting_keys
+        from jumpmq.spark.pipelines.tables import waiting_keys
         from jumpmq.spark.router import Router
 
         _tell_unread(url, vhost)
@@ -209,7 +209,7 @@ def plan(
             frame, before = waiting_keys(spark, url, vhost, exchange, before)
         else:
             frame = spark.read.text(keys).withColumnRenamed("value", "key")
-        found = movement(frame, "key", before, changed(before, add or [], remove or []))
+        found = movement(frame, "key", before, before.changed(add or [], remove or []))
         for move in found.moves:
             places = f"{_place(move.source)} -> {_place(move.target)}"
             typer.echo(f"{places}: {move.keys:,} keys, {move.messages:,} messages")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,30 @@ class Router:
             if _destination(one) not in ring:
                 ring.add(_destination(one), int(one["routing_key"]))
         return cls(ring, tuple(ring.names), source, _hashed(arguments))
+
+    def changed(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Router:
+        """The decision after queues are bound (``NAME`` or ``NAME=WEIGHT``) and unbound.
+
+        Raises:
+            JumpMQError: a queue is there already, or not there, or a weight is none.
+        """
+        if self.ring is None:
+            left = dict.fromkeys(self.destinations)
+            for name in remove:
+                if name not in left:
+                    raise JumpMQError(f"'{name}' is not bound")
+                del left[name]
+            names = {*left, *(_weighted(one)[0] for one in add)}
+            return replace(self, destinations=tuple(sorted(names, key=_modulus_place)))
+        ring = HashRing.restore(self.ring.state())
+        try:
+            for name in remove:
+                ring.remove(name)
+            for one in add:
+                ring.add(*_weighted(one))
+        except (KeyError, ValueError) as error:
+            raise JumpMQError(str(error.args[0])) from None
+        return replace(self, ring=ring, destinations=tuple(ring.names))
 
     @property
     def weights(self) -> dict[str, int]:
@@ -230,3 +254,18 @@ def _destination(binding: dict[str, Any]) -> str:
     """A binding's destination as rings name it."""
     name: str = binding["destination"]
     return name if binding["destination_type"] == "queue" else f"exchange:{name}"
+
+
+def _modulus_place(name: str) -> tuple[bool, bytes]:
+    """A modulus counts exchanges before queues."""
+    return not name.startswith("exchange:"), name.removeprefix("exchange:").encode()
+
+
+def _weighted(text: str) -> tuple[str, int]:
+    """``NAME`` or ``NAME=WEIGHT``; a name may hold ``=`` itself."""
+    name, equals, weight = text.rpartition("=")
+    if not equals:
+        name, weight = text, "1"
+    if not name or not (weight.isascii() and weight.isdigit()):
+        raise JumpMQError(f"a queue is added as NAME or NAME=WEIGHT, with a weight from 1, not '{text}'")
+    return name, int(weight)

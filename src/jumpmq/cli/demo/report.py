@@ -22,8 +22,6 @@ class Report:
     weights: Mapping[str, int]
     published: int
     without_tail_number: int
-    publish_seconds: float
-    read_seconds: float
     shares: Mapping[str, QueueShare]
     order: Order
     lateness: Lateness
@@ -94,8 +92,6 @@ class Report:
             f"same key, same queue: each of {order.aircraft:,} aircraft is in exactly one",
             "order: every aircraft's flights are as they were published",
             f"no tail number: {self.without_tail_number:,} flights share the empty key, and so a queue",
-            f"published: {self.published / self.publish_seconds:,.0f} messages/s, persistent, each confirmed",
-            f"read into Parquet: {order.rows / self.read_seconds:,.0f} rows/s, the queues in parallel",
             f"and back: {self.late.published:,} late flights published by Spark into {len(self.late.shards)} shards: "
             + " + ".join(f"{count:,}" for count in self.late.shards.values()),
             f"consumer group: every aircraft of {self.shared.published:,} flights in order, through a kill, a join and "

@@ -59,16 +59,16 @@ def _run(console: Console, directory: Path, limit: int | None) -> list[str]:
         flights = read_flights(limit)
     with running(data_dir=directory / "broker", log_level="warning", process=True) as broker:
         console.print(f"A broker of its own is running at {broker.amqp_url}")
-        publish_seconds = _publish(console, broker, flights)
+        _publish(console, broker, flights)
         with console.status("A group of consumers shares some of them"):
             shared = share(broker.amqp_url, broker.http_url, flights, directory)
         with console.status("Spark reads the queues into a Parquet table"), _stderr_in(directory / "spark.log"):
-            report = _read(broker, flights, directory, publish_seconds, shared)
+            report = _read(broker, flights, directory, shared)
     report.show(console)
     return report.broken_promises()
 
 
-def _publish(console: Console, broker: RunningBroker, flights: FlightMessages) -> float:
+def _publish(console: Console, broker: RunningBroker, flights: FlightMessages) -> None:
     declare(broker.amqp_url, EXCHANGE, WEIGHTS)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -76,14 +76,12 @@ def _publish(console: Console, broker: RunningBroker, flights: FlightMessages) -
         publisher = ConfirmedPublisher(
             broker.amqp_url, EXCHANGE, flights, lambda confirmed: progress.update(task, completed=confirmed)
         )
-        return publisher.publish()
+        publisher.publish()
 
 
-def _read(
-    broker: RunningBroker, flights: FlightMessages, directory: Path, publish_seconds: float, shared: SharedFlights
-) -> Report:
+def _read(broker: RunningBroker, flights: FlightMessages, directory: Path, shared: SharedFlights) -> Report:
     with spark_session(partitions=len(WEIGHTS)) as spark:
-        read_seconds = write_table(spark, broker.http_url, EXCHANGE, flights.schema, directory)
+        write_table(spark, broker.http_url, EXCHANGE, flights.schema, directory)
         open_table(spark, directory)
         late = publish_late(spark, broker.http_url)
         write_page(spark, broker.http_url, EXCHANGE, directory / PAGE)
@@ -91,8 +89,6 @@ def _read(
             weights=WEIGHTS,
             published=len(flights.bodies),
             without_tail_number=flights.without_tail_number,
-            publish_seconds=publish_seconds,
-            read_seconds=read_seconds,
             shares=queue_shares(spark),
             order=order(spark),
             lateness=lateness(spark),

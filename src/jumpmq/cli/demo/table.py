@@ -42,7 +42,7 @@ def spark_session(partitions: int) -> Iterator[SparkSession]:
             session.stop()
 
 
-def write_table(spark: SparkSession, url: str, exchange: str, schema: str, directory: Path) -> float:
+def write_table(spark: SparkSession, url: str, exchange: str, schema: str, directory: Path) -> None:
     """Reads all that the exchange's queues hold, one partition a queue, into a Parquet table partitioned by queue.
 
     Args:
@@ -50,9 +50,6 @@ def write_table(spark: SparkSession, url: str, exchange: str, schema: str, direc
         exchange: all queues bound to it are read.
         schema: the JSON bodies' fields as a Spark DDL string.
         directory: where the table `flights` and the query's checkpoint go.
-
-    Returns:
-        the seconds that its micro-batches took, from their planning to their commit.
     """
     register(spark)
     messages = (
@@ -69,7 +66,6 @@ def write_table(spark: SparkSession, url: str, exchange: str, schema: str, direc
         .start()
     )
     query.awaitTermination()
-    return sum(float(batch["durationMs"]["triggerExecution"]) for batch in query.recentProgress) / 1000
 
 
 def open_table(spark: SparkSession, directory: Path) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from jumpmq.hashing import HashRing
 from jumpmq.hashing.ring import HashFunction
-from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.message_keys import MessageRouter, message_keys
 from jumpmq.spark.router import Router
 from jumpmq.spark.spread import SpreadTest, spread_test
@@ -61,43 +58,3 @@ def waiting_keys(spark: SparkSession, url: str, vhost: str, exchange: str, route
     if router.hashed is None:
         return frame.withColumnRenamed(column, "key"), router
     return message_keys(frame, router), MessageRouter.like(router)
-
-
-def changed(before: Router, add: Sequence[str], remove: Sequence[str]) -> Router:
-    """An exchange's decision after queues are bound (``NAME`` or ``NAME=WEIGHT``) and unbound.
-
-    Raises:
-        JumpMQError: a queue is there already, or not there, or a weight is none.
-    """
-    if before.ring is None:
-        left = dict.fromkeys(before.destinations)
-        for name in remove:
-            if name not in left:
-                raise JumpMQError(f"'{name}' is not bound")
-            del left[name]
-        names = {*left, *(_weighted(one)[0] for one in add)}
-        return replace(before, destinations=tuple(sorted(names, key=_modulus_place)))
-    ring = HashRing.restore(before.ring.state())
-    try:
-        for name in remove:
-            ring.remove(name)
-        for one in add:
-            ring.add(*_weighted(one))
-    except (KeyError, ValueError) as error:
-        raise JumpMQError(str(error.args[0])) from None
-    return replace(before, ring=ring, destinations=tuple(ring.names))
-
-
-def _modulus_place(name: str) -> tuple[bool, bytes]:
-    """A modulus counts exchanges before queues."""
-    return not name.startswith("exchange:"), name.removeprefix("exchange:").encode()
-
-
-def _weighted(text: str) -> tuple[str, int]:
-    """``NAME`` or ``NAME=WEIGHT``; a name may hold ``=`` itself."""
-    name, equals, weight = text.rpartition("=")
-    if not equals:
-        name, weight = text, "1"
-    if not name or not (weight.isascii() and weight.isdigit()):
-        raise JumpMQError(f"a queue is added as NAME or NAME=WEIGHT, with a weight from 1, not '{text}'")
-    return name, int(weight)
