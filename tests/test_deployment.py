@@ -1,5 +1,6 @@
 """What `deploy/` and the wheel hold is judged by the programs that read it."""
 
+import ast
 import json
 import os
 import re
@@ -7,6 +8,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -309,3 +312,32 @@ def test_the_scaler_for_prometheus_asks_for_metrics_of_groups() -> None:
     with jumpmq.running() as broker:
         metrics = requests.get(f"{broker.http_url}/metrics/per-object").text
     assert asked <= set(re.findall(r"^# TYPE (\w+)", metrics, re.MULTILINE))
+
+
+def test_what_is_imported_is_among_the_dependencies() -> None:
+    """Of all but Spark, demo and tracing, which have extras of their own."""
+    names = {"google-re2": "re2", "argon2-cffi": "argon2", "pyjwt": "jwt"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["cluster"]]
+    known = [re.split(r"[\[><=]", one)[0] for one in wanted]
+    allowed = {names.get(name, name.replace("-", "_")) for name in known}
+    allowed |= {"jumpmq", "cryptography", "opentelemetry"}  # of pyjwt[crypto], and of an extra
+    found = {
+        (module.partition(".")[0], str(path.relative_to(ROOT)))
+        for floor in ("amqp", "broker", "hashing", "http", "management", "nodes", "queues", "store", "topology")
+        for path in (ROOT / "src" / "jumpmq" / floor).rglob("*.py")
+        for module in _imported(ast.parse(path.read_text()))
+    }
+    assert not {one for one in found if one[0] not in allowed | sys.stdlib_module_names}
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    """Modules that a program imports, but for those of types alone."""
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        return
+    if isinstance(node, ast.Import):
+        yield from (one.name for one in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        yield node.module
+    for child in ast.iter_child_nodes(node):
+        yield from _imported(child)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pamqp.frame import marshal
 from tests.wire import Basic, ChannelClosed, Closed, ConnectionClosed, Content, Exchange, Queue, WireChannel, login
 
 from jumpmq.testing import BrokerProcess
@@ -232,6 +233,37 @@ def test_an_offset_that_came_along_is_replaced(channel: WireChannel, stream: Dec
 
 
 # --- filters ---
+
+
+@pytest.mark.usefixtures("since_4_0")
+def test_a_filter_may_have_octets_that_are_not_utf8(
+    broker: BrokerProcess, channel: WireChannel, stream: Declare
+) -> None:
+    """RabbitMQ closes the connection."""
+    queue = stream()
+    if broker.name != "RabbitMQ":
+        assert _filtered_by_octets(channel, queue) == [0, 3]
+        return
+    with pytest.raises(ConnectionClosed) as refused:
+        _filtered_by_octets(channel, queue)
+    assert refused.value.code == 541
+
+
+def _filtered_by_octets(channel: WireChannel, queue: str) -> list[int]:
+    """The numbers of two messages that a consumer gets whose filter is the octet 0xFF."""
+    channel.confirm_select()
+    for number, value in enumerate(("\x7f", "a", "\x7fa", "\x7f")):
+        properties = Basic.Properties(headers={"x-stream-filter-value": value})
+        octets = channel.publication("", queue, str(number).encode(), properties)
+        channel.connection.send(octets.replace(b"\x7f", b"\xff"))  # which no client encodes
+        assert isinstance(channel.next(), Basic.Ack)  # a chunk each: RabbitMQ filters by chunks
+    channel.call(Basic.Qos(prefetch_count=4))
+    arguments = {"x-stream-offset": "first", "x-stream-filter": "\x7f"}
+    consume = marshal(Basic.Consume(queue=queue, arguments=arguments), channel.number)
+    channel.connection.send(consume.replace(b"\x7f", b"\xff"))
+    assert isinstance(channel.next(), Basic.ConsumeOk)
+    found = [channel.next() for _ in range(2)]
+    return [int(one.body) for one in found if isinstance(one, Content)]
 
 
 @pytest.mark.usefixtures("since_4_0")

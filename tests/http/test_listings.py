@@ -108,6 +108,13 @@ def test_overview(api, broker, channel):
     }
 
 
+def test_there_are_so_many_columns_at_most(api):
+    columns = [f"c{number}" for number in range(199)]
+    assert api.get("queues", "/", "q/1", columns=",".join(["name", *columns])) == {"name": "q/1"}
+    refused = api.request("GET", "queues", params={"columns": ",".join(["name", "state", *columns])})
+    assert (refused.status_code, refused.json()["reason"]) == (400, "there are more than 200 columns")
+
+
 def test_columns_choose_parts_by_dotted_names(api):
     assert api.get("queues", "/", "q/1", columns="name,message_stats.publish,nothing,name.x") == {
         "name": "q/1",

@@ -33,12 +33,13 @@ class StreamFilter:
     """What a consumer filters by.
 
     Args:
-        values: the values of the header ``x-stream-filter-value`` to be delivered; the empty one stands for none.
+        values: the values of the header ``x-stream-filter-value`` to be delivered; the empty one stands for none. Those
+            that are not UTF-8 are octets, as in :class:`~jumpmq.amqp.fields.Field`.
     """
 
-    def __init__(self, values: Iterable[str]) -> None:
+    def __init__(self, values: Iterable[str | bytes]) -> None:
         self._values = frozenset(values)
-        self._octets = frozenset(map(str.encode, self._values))
+        self._octets = frozenset(one if isinstance(one, bytes) else one.encode() for one in self._values)
         self._patterns = [b"%sS%s%s" % (_NAMED, len(one).to_bytes(4), one) for one in self._octets]
 
     @classmethod
@@ -95,7 +96,7 @@ class StreamFilter:
         return properties[at : at + 1] != b"S" or properties[at + 5 : at + 5 + length] not in self._octets
 
 
-def _value(properties: bytes) -> str:
+def _value(properties: bytes) -> str | bytes:
     """The value that a message is filtered by; empty where it has none, or none that is a text."""
     headers = Properties.parse(properties).headers or ()
     return next((field.value for field in headers if field.name == VALUE and field.type == "S"), "")

@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.plumbing.paging import Key, Order, Page, value_at
 
 SORTED_AT_ONCE = 500
@@ -28,6 +29,9 @@ CHOSEN_AT_MOST = 2_000
 
 SHOWN_AT_ONCE = 500
 """Objects whose figures are asked for at once."""
+
+MAX_COLUMNS = 200
+"""Columns that a request may ask for."""
 
 WRITTEN_AT_ONCE = 256 << 10
 """Characters of objects after which they are written."""
@@ -224,9 +228,15 @@ def _answer(text: str) -> Response:
 
 
 def _columns(request: Request) -> list[list[str]]:
-    """``?columns=a,b.c`` as paths into an object."""
-    text = request.query_params.get("columns", "")
-    return [column.split(".") for column in text.split(",") if column]
+    """``?columns=a,b.c`` as paths into an object.
+
+    Raises:
+        BadRequest: there are too many: each costs for each object of a list.
+    """
+    columns = dict.fromkeys(request.query_params.get("columns", "").split(","))
+    if len(columns) > MAX_COLUMNS:
+        raise BadRequest(f"there are more than {MAX_COLUMNS} columns")
+    return [column.split(".") for column in columns if column]
 
 
 def _select(shown: dict[str, Any], columns: list[list[str]]) -> dict[str, Any]:
