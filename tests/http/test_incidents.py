@@ -8,7 +8,8 @@ from tests.http.api import API, publish
 from tests.waiting import until
 
 import jumpmq
-from jumpmq.http.incidents import pattern_of
+from jumpmq.http.incidents import by_cause, pattern_of
+from jumpmq.http.warning import Warning
 from jumpmq.http.warnings import percent
 
 
@@ -191,3 +192,72 @@ def test_what_names_have_in_common(name, pattern):
 )
 def test_a_share_reads_as_in_the_tables_of_the_page(share, written):
     assert percent(share) == written
+
+
+@pytest.mark.slow
+def test_dead_letters_are_told_until_they_are_gone(api, channel, vhost):
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": 0}
+    channel.queue_declare("dead", durable=True)
+    channel.queue_declare("dying", durable=True, arguments=dead)
+    publish(channel, "dying", [b"x"] * 3)
+    found = only(api, vhost, lambda one: one["kind"] == "dead-letters-wait")
+    assert "'dead' holds 3 dead letters" in found["text"]
+    until(lambda: not api.get("queues", vhost, "dead")["message_stats"]["publish_details"]["rate"])
+    assert [one["kind"] for one in incidents(api, vhost)] == ["dead-letters-wait"]
+    channel.queue_purge("dead")
+    until(lambda: not incidents(api, vhost))
+
+
+@pytest.mark.slow
+def test_what_waits_without_a_consumer_is_told_when_publishers_have_ended(api, channel, vhost):
+    channel.queue_declare("left", durable=True)
+    publish(channel, "left", [b"x"] * 150)
+    found = only(api, vhost, lambda one: "None come now" in one["text"])
+    assert (found["kind"], found["messages"]) == ("queue-without-consumer", 150)
+
+
+@pytest.mark.slow
+def test_the_slow_one_of_several_consumers_is_named(api, broker, channel, vhost):
+    def consumer(name):
+        parameters = pika.ConnectionParameters(
+            "127.0.0.1", broker.port, vhost, client_properties={"connection_name": name}
+        )
+        connection = pika.BlockingConnection(parameters)
+        taking = connection.channel()
+        taking.basic_qos(prefetch_count=5)
+        return connection, taking
+
+    channel.queue_declare("invoices", durable=True)
+    (quick, taking), (slow, holding) = consumer("printer"), consumer("printer-old")
+
+    def print_one(channel, method, properties, body):
+        time.sleep(0.01)
+        channel.basic_ack(method.delivery_tag)
+
+    taking.basic_consume("invoices", print_one)
+    holding.basic_consume("invoices", lambda *_: None)
+    with quick, slow:
+
+        def told():
+            for _ in range(100):
+                channel.basic_publish("", "invoices", b"x")
+            quick.process_data_events(0.3)
+            slow.process_data_events(0)
+            return [one for one in incidents(api, vhost) if "'printer-old' takes 0.0/s, the others" in one["text"]]
+
+        assert until(told)
+
+
+def test_what_is_next_comes_first():
+    def warning(name, severity="warning", what="queue", **given):
+        return Warning("slow-consumer", severity, what, "/", name, "", "", name if what == "queue" else "", 10, **given)
+
+    told = [
+        (warning("late", full_in=14_220.0, growth=3.0), 1.0),
+        (warning("growing", growth=50.0), 2.0),
+        (warning("soon", full_in=420.0, growth=2.0), 3.0),
+        (warning("full", "alarm"), 4.0),
+        (warning("node", "alarm", "node"), 5.0),
+        (warning("still"), 0.0),
+    ]
+    assert [one.cause.name for one in by_cause(told)] == ["node", "full", "soon", "late", "growing", "still"]

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jumpmq.http.plumbing.authentication import Authentication
+from jumpmq.http.plumbing.compressing import Compressed
 from jumpmq.http.plumbing.errors import ANSWERS, ambiguous_length
 from jumpmq.http.plumbing.forwarding import LOCAL, Forwarder
 from jumpmq.http.plumbing.origins import OwnNames, SameOrigin
@@ -145,7 +146,7 @@ def application(
         "node_forwarder": node_forwarder,
     }
     api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
-    named = {"api": _guarded(api, broker, sessions), "metrics": _guarded(metrics, broker, sessions)}
+    named = {"api": _guarded(Compressed(api), broker, sessions), "metrics": _guarded(metrics, broker, sessions)}
     names = [name.strip() for name in (broker.config.http_names or "").split(",") if name.strip()]
     return OwnNames(EncodedPaths(Mounts(named, site)), [broker.config.host, *names])
 

@@ -6,6 +6,7 @@ a consumer are one incident, too.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -62,9 +63,14 @@ class Incident:
         """The worst of all that it tells of."""
         return min(one.severity for one in (self.cause, *self.symptoms, *self.alike))
 
+    @property
+    def queues(self) -> list[Warning]:
+        """Those that tell how many messages wait."""
+        return self.alike or [one for one in (self.cause, *self.symptoms) if one.messages][:1]
+
     def shown(self) -> dict[str, Any]:
         """As the API shows it: the cause's warning with ``symptoms``, ``count``, ``pattern`` and ``names``."""
-        queues = self.alike or [one for one in (self.cause, *self.symptoms) if one.messages][:1]
+        queues = self.queues
         shown = self.cause.shown() | {
             "severity": self.severity,
             "since": round(self.since, 3),
@@ -83,7 +89,8 @@ class Incident:
 
 
 def by_cause(told: Iterable[Told]) -> list[Incident]:
-    """The incidents that warnings come of: alarms first, else in the order in which their causes are told."""
+    """The incidents that warnings come of, the most urgent first: alarms, those of nodes before others; then what is
+    full soonest; then what grows most; then the oldest."""
     in_queues: dict[tuple[str, str], list[Told]] = {}
     incidents: list[Incident] = []
     for one, since in told:
@@ -95,7 +102,16 @@ def by_cause(told: Iterable[Told]) -> list[Incident]:
         (cause, since), *others = sorted(found, key=lambda item: _ORDER.get(item[0].kind, len(CAUSES)))
         incidents.append(Incident(cause, since, [one for one, _ in others]))
     together = list(_together(incidents))
-    return sorted(together, key=lambda one: (one.severity, one.since, one.cause.identity))
+    return sorted(together, key=_urgency)
+
+
+def _urgency(one: Incident) -> tuple[Any, ...]:
+    full_in = min((each.full_in for each in one.queues if each.full_in is not None), default=math.inf)
+    growth = sum(each.growth for each in one.queues)
+    # rounded, so that two that are alike do not change places at each look
+    soon = math.inf if full_in == math.inf else round(math.log2(max(full_in, 1)))
+    fast = round(math.log2(growth)) if growth > 1 else 0
+    return one.severity, one.cause.object != "node", soon, -fast, one.since, one.cause.identity
 
 
 def _together(incidents: Iterable[Incident]) -> Iterable[Incident]:

@@ -21,6 +21,7 @@ from jumpmq.http.rates import PAUSE, Rates
 from jumpmq.http.ring_counts import together
 from jumpmq.http.shards import Shard, shards_of
 from jumpmq.http.spread import spread_of_keys, spread_of_messages
+from jumpmq.http.trends import Trends
 from jumpmq.http.warning import Warning
 from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
 from jumpmq.topology.definitions import QueueDefinition
@@ -53,6 +54,12 @@ FEW = 200
 """Messages on a ring below which nothing is said of how they spread."""
 
 NEAR_FULL = 0.95
+CONSUMERS = 200
+"""Consumers of a queue that are compared with each other."""
+
+SLOWER = 3
+"""How many times fewer messages a consumer takes than those beside it, to be called slow."""
+
 BACKLOG = 100
 """Ready messages below which a queue with consumers is not worth a warning."""
 
@@ -85,6 +92,7 @@ class Watch:
         self._known: dict[tuple[str, str, str, str], _Known] = {}
         self._next = 0.0  # when to look unasked, by the monotonic clock
         self.absences = Absences(broker, rates)
+        self._trends = Trends()
         rates.on_look.append(self._look)
 
     async def shown(self) -> list[dict[str, Any]]:
@@ -104,7 +112,7 @@ class Watch:
             self._next = now + max(LOOK_EVERY, PAUSE * (now - began))
 
     async def _told(self) -> list[tuple[Warning, float]]:
-        found = await find(self._broker, self._rates, self.absences)
+        found = await find(self._broker, self._rates, self.absences, self._trends)
         now = time.time()
         for one in found:
             known = self._known.setdefault(one.identity, _Known(one, now, now))
@@ -114,7 +122,7 @@ class Watch:
         return [(one.warning, one.since) for _, one in ordered]
 
 
-async def find(broker: Broker, rates: Rates, absences: Absences) -> list[Warning]:
+async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends) -> list[Warning]:
     """All warnings, alarms first."""
     found, slices = list(of_nodes(broker, absences)), broker.slices
     found += map(_move_stands_still, standing_still(broker.figures.states()))
@@ -123,11 +131,13 @@ async def find(broker: Broker, rates: Rates, absences: Absences) -> list[Warning
     async for host, name in slices.through(_sharded(broker)[:SHARDED]):
         found += [one async for one in _shards(broker, rates, host, name)]
     served = _Served(broker, rates)
-    for queue, figures in await _fullest(broker, rates):
+    fullest = await _fullest(broker, rates)
+    trends.note((queue.id, figures.ready) for queue, figures in fullest)
+    for queue, figures in fullest:
         if not figures.consumers:
             await served.learn(queue.vhost)
         if _is_there(broker, queue):
-            found += _queue(broker, rates, served, queue, figures)
+            found += [one async for one in _queue(broker, served, _State(rates, trends, queue, figures))]
         await slices.next()
     return sorted(found, key=lambda one: one.severity)
 
@@ -338,42 +348,56 @@ def _consume_more(name: str, idle: list[Shard], several: bool) -> str:
     )
 
 
-def _queue(
-    broker: Broker,
-    rates: Rates,
-    served: _Served,
-    queue: QueueDefinition,
-    figures: QueueFigures,
-) -> Iterator[Warning]:
+async def _queue(broker: Broker, served: _Served, state: _State) -> AsyncIterator[Warning]:
+    queue, figures = state.queue, state.figures
     limit = figures.max_length
-    state = _State(rates, queue, figures)
     if limit is not None and figures.ready >= NEAR_FULL * limit:
         yield _full(state, limit)
     fences = figures.status.get("fences")
     if fences and figures.status["messages_fenced"] >= max(BACKLOG, figures.ready / 2):
         yield _keys_wait(state, fences, figures.status["messages_fenced"])
     elif figures.consumers:
-        yield from _slow(state)
+        for one in _slow(state):
+            yield replace(one, text=one.text + await _slowest(broker, state))
     elif not _is_read(broker, queue) and not _is_shard(broker, queue):
-        yield from _unconsumed(state, served)
+        for one in _unconsumed(state, served):
+            yield one
+
+
+async def _slowest(broker: Broker, state: _State) -> str:
+    """Which consumer is much slower than those beside it, if one is."""
+    consumers = await broker.figures.consumers_of(state.queue, CONSUMERS)
+    rates = [(state.rates.of_consumer(one)["messages_delivered_details"]["rate"], one) for one in consumers if one.peer]
+    if len(rates) < 2:
+        return ""
+    rates.sort(key=lambda item: item[0])
+    (least, slowest), others = rates[0], [rate for rate, _ in rates[1:]]
+    usual = others[len(others) // 2]
+    if usual < 1 or least * SLOWER > usual:
+        return ""
+    assert slowest.peer is not None
+    name = slowest.peer.provided_name or slowest.peer.name
+    beside = f"the others {usual:,.1f}/s" if len(others) == 1 else f"the others about {usual:,.1f}/s"
+    return f" '{name}' takes {least:,.1f}/s, {beside}."
 
 
 class _State:
     """What a warning of a queue tells.
 
     Attributes:
-        coming, done: messages a second that come, and that consumers have done with.
+        coming, done: messages a second that come, and that consumers have done with, lately.
         growth, full_in: as a warning has them.
     """
 
-    def __init__(self, rates: Rates, queue: QueueDefinition, figures: QueueFigures) -> None:
-        self.queue, self.figures = queue, figures
+    def __init__(self, rates: Rates, trends: Trends, queue: QueueDefinition, figures: QueueFigures) -> None:
+        self.rates, self.queue, self.figures = rates, queue, figures
         stats = rates.of_queue(figures)
         self.coming: float = stats["publish_details"]["rate"]
         self.done: float = stats["ack_details"]["rate"]
         if figures.automatic:
             self.done = max(self.done, stats["deliver_get_details"]["rate"])
-        self.growth = self.coming - self.done
+        fitted = trends.growth(queue.id)
+        self.growth = self.coming - self.done if fitted is None else fitted
         room = None if figures.max_length is None else figures.max_length - figures.ready
         self.full_in = room / self.growth if room is not None and room > 0 and self.growth > 0 else None
 
@@ -439,9 +463,10 @@ def _keys_wait(state: _State, fences: list[dict[str, Any]], held: int) -> Warnin
 def _unconsumed(state: _State, served: _Served) -> Iterator[Warning]:
     queue, figures, coming = state.queue, state.figures, state.coming
     siblings = served.beside(queue)
-    if figures.ready < BACKLOG and not siblings:
+    if figures.ready and served.takes_dead_letters(queue):
+        yield _dead_letters_wait(state)
         return
-    if not coming and not siblings:
+    if figures.ready < BACKLOG and not siblings:
         return
     if queue.exclusive:
         yield state.warning(
@@ -451,21 +476,24 @@ def _unconsumed(state: _State, served: _Served) -> Iterator[Warning]:
             "Look at the client: such a queue is for its own replies or events, and goes with its connection.",
         )
         return
-    if served.takes_dead_letters(queue):
-        yield state.warning(
-            "dead-letters-wait",
-            "warning",
-            f"'{queue.name}' holds {figures.ready:,} dead letters.",
-            "The header x-death of each says which queue it died in, and why. Mend that first; then move them back "
-            "(Move messages on the page of the queue, or jumpmqctl move_messages --to-origin), or purge them.",
-        )
-        return
     others = f"; {siblings} of the queues beside it on the ring have some" if siblings else ""
     yield state.warning(
         "queue-without-consumer",
         "warning",
-        f"'{queue.name}' has {figures.ready:,} messages and no consumer{others}.",
+        f"'{queue.name}' has {figures.ready:,} messages and no consumer{others}."
+        + ("" if coming else " None come now."),
         "Start a consumer, or unbind the queue if what it gets is not wanted.",
+    )
+
+
+def _dead_letters_wait(state: _State) -> Warning:
+    queue, figures = state.queue, state.figures
+    return state.warning(
+        "dead-letters-wait",
+        "warning",
+        f"'{queue.name}' holds {figures.ready:,} dead letters.",
+        "The header x-death of each says which queue it died in, and why. Mend that first; then move them back "
+        "(Move messages on the page of the queue, or jumpmqctl move_messages --to-origin), or purge them.",
     )
 
 

@@ -142,7 +142,7 @@ def test_a_user_with_no_rights_sees_empty_lists_and_no_complaint(api, channel, o
 
 
 @pytest.mark.slow
-def test_a_thousand_incidents_stay_below_a_third_of_the_page(site):
+def test_of_a_thousand_incidents_five_are_shown_and_the_rest_is_counted(site):
     one = {"kind": "slow-consumer", "severity": "warning", "object": "queue", "vhost": "/", "text": "x " * 200}
     one |= {"advice": "y", "messages": 10, "growth": 1.0, "full_in": None, "since": 1.0}
     one |= {"symptoms": [], "count": 1, "names": [], "pattern": ""}
@@ -150,14 +150,26 @@ def test_a_thousand_incidents_stay_below_a_third_of_the_page(site):
     site.page.route("**/api/incidents", lambda route: route.fulfill(json=many))
     site.page.reload()
     rows = site.page.get_by_label("Warnings").get_by_role("listitem")
-    site.see("and 900 more")
-    assert rows.count() == 100
+    site.see("1,000 problems").see("995 more")
+    assert rows.count() == 5
     box = site.page.get_by_label("Warnings").bounding_box()
     assert box["height"] <= site.page.viewport_size["height"] / 2
+    site.press("995 more").see("and 900 more")
+    assert rows.count() == 100
     asked = []
     site.page.on("request", lambda request: asked.append(request.url) if "/history/queues/" in request.url else None)
     site.page.wait_for_timeout(6000)
     assert len(asked) < 100, "the line of each is not asked for"
+
+
+@pytest.mark.slow
+def test_a_question_without_an_answer_is_given_up_and_said(site):
+    site.see("Messages a second")
+    site.page.route("**/api/history?**", lambda route: None)
+    site.see("No answer within 15 s")
+    assert site.page.locator(".silent").count() == 0, "others are answered"
+    site.page.unroute("**/api/history?**")
+    site.page.locator(".failure").wait_for(state="detached")
 
 
 def test_an_alarm_of_a_node_names_the_node_and_leads_to_it(api, site):

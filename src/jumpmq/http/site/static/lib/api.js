@@ -31,8 +31,13 @@ export const below = (url, ...parts) => {
   return url + (url.includes("?") ? encodeURIComponent(more) : more);
 };
 
-async function ask(method, url, body, signal) {
-  let response;
+/** Milliseconds after which a question without an answer is given up; what changes something is waited for. */
+const PATIENCE = 15000;
+
+async function ask(method, url, body, given) {
+  const signals = [...(given ? [given] : []), ...(method === "GET" ? [AbortSignal.timeout(PATIENCE)] : [])];
+  const signal = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
+  let response, text;
   try {
     response = await fetch(new URL(url, location.origin), { // without a user and password of the page's own address
       method,
@@ -40,12 +45,13 @@ async function ask(method, url, body, signal) {
       headers: { "X-JumpMQ-Page": "1", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
+    text = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    if (error.name === "TimeoutError") throw new Refused(0, `No answer within ${PATIENCE / 1000} s: what is shown here is old. Asking again.`);
     heard.answers = false;
     throw new Refused(0, "The broker does not answer.");
   }
-  const text = await response.text();
   heard.at = Date.now();
   heard.answers = true;
   const found = text && response.headers.get("Content-Type")?.includes("json") ? JSON.parse(text) : text;

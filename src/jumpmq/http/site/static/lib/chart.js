@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import * as format from "./format.js";
 import { useLive } from "./live.js";
-import { html, useEffect, useLast, useRef, useState } from "./ui.js";
+import { Failure, html, useEffect, useLast, useRef, useState } from "./ui.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -136,9 +136,9 @@ function eventsOf({ at, events = [], consumers = [] }) {
 /** The same as long as is picked, asked for again and again; `url` is that of an object's history. */
 export function LiveCharts({ url, which }) {
   const span = useSpan();
-  const { data } = useLive((signal) => get(url, { seconds: span }, signal), refreshed(span), [url, span]);
+  const { data, error } = useLive((signal) => get(url, { seconds: span }, signal), refreshed(span), [url, span]);
   const samples = useLast(data);
-  return samples && html`<${SpanPicker} /><${Charts} samples=${samples} which=${which} />`;
+  return samples && html`<${Failure} error=${error} /><${SpanPicker} /><${Charts} samples=${samples} which=${which} />`;
 }
 
 /** How often samples are asked for, in seconds: those of hours are a minute apart. */

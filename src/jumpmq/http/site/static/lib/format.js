@@ -43,7 +43,15 @@ export function span(seconds) {
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+/** A span of time that is only known roughly, in one unit. */
+export function about(seconds) {
+  const [size, unit] = seconds < 90 ? [1, "s"] : seconds < 5400 ? [60, "min"] : seconds < 172800 ? [3600, "h"] : [86400, "d"];
+  return `${Math.max(1, Math.round(seconds / size))} ${unit}`;
+}
+
 export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
+/** A time of day, with the day where that is not today. */
+export const since = (seconds) => (new Date(seconds * 1000).toDateString() === new Date().toDateString() ? clock(seconds) : moment(seconds));
 export const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], { hour12: false });
 
 /** A value of AMQP as text: strings as they are, all else as JSON. */

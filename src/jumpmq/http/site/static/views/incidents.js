@@ -4,7 +4,7 @@ import { get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { useHost } from "../lib/host.js";
 import { link, useLive } from "../lib/live.js";
-import { Failure, html, Mark, Spark, useEffect, useState } from "../lib/ui.js";
+import { Failure, html, Mark, Spark, tell, useEffect, useState } from "../lib/ui.js";
 
 const MUTED = "jumpmq muted";
 const HOUR = 3600;
@@ -12,7 +12,10 @@ const HOUR = 3600;
 /** Fewer than this are unfolded by themselves: there is room for them. */
 const FEW = 3;
 
-/** Causes that are listed, and of these how many have their backlog drawn, which is asked for one by one. */
+/** Causes that are shown unasked. */
+const SHOWN = 5;
+
+/** Causes that are listed at most, and of these how many have their backlog drawn, which is asked for one by one. */
 const MOST = 100;
 const DRAWN = 20;
 
@@ -37,6 +40,7 @@ const useIncidents = () => useLive((signal) => get("/api/incidents", {}, signal)
 /** All of them, for the first page. */
 export function Incidents() {
   const { data, error, again, at } = useIncidents();
+  const [whole, setWhole] = useState(false);
   const host = useHost();
   if (!data) return html`<${Failure} error=${error} />`;
   const muted = mutedNow();
@@ -47,9 +51,29 @@ export function Incidents() {
   const unmute = () => { localStorage.removeItem(MUTED); again(); };
   const hidden = silent > 0 && html`<p class="note">${format.plural(silent, "cause")} muted. <button type="button" class="quiet" onClick=${unmute}>Show again</button></p>`;
   if (!shown.length) return html`${!silent && html`<${Well} at=${at} />`}${hidden}`;
-  return html`<section aria-label="Warnings"><ul class="incidents" tabindex=${shown.length < FEW ? undefined : "0"}>
-    ${shown.slice(0, MOST).map((one, number) => html`<${Incident} key=${keyOf(one)} one=${one} drawn=${number < DRAWN} open=${shown.length < FEW || one.kind === "node-down"} onMute=${() => change(one, HOUR)} />`)}
-  </ul>${shown.length > MOST && html`<p class="note">and ${format.count(shown.length - MOST)} more</p>`}${hidden}</section>`;
+  const urgent = shown.filter((one) => one.severity === "alarm").length;
+  const listed = shown.slice(0, whole ? MOST : SHOWN);
+  const rest = shown.length - SHOWN;
+  return html`<section aria-label="Warnings">
+    <header class="problems"><h2>${format.plural(shown.length, "problem")}${urgent > 0 && `, ${format.count(urgent)} urgent`}</h2>
+      <button type="button" class="quiet" onClick=${() => copy(shown)}>Copy as text</button></header>
+    <${Failure} error=${error} />
+    <ul class="incidents">
+      ${listed.map((one, number) => html`<${Incident} key=${keyOf(one)} one=${one} drawn=${number < DRAWN} open=${shown.length < FEW || one.kind === "node-down"} onMute=${() => change(one, HOUR)} />`)}
+    </ul>
+    ${rest > 0 && html`<button type="button" class="quiet" aria-expanded=${String(whole)} onClick=${() => setWhole(!whole)}>${whole ? "Fewer" : `${format.count(rest)} more`}</button>`}
+    ${whole && shown.length > MOST && html`<p class="note">and ${format.count(shown.length - MOST)} more</p>`}${hidden}
+  </section>`;
+}
+
+/** The causes as somebody would send them to others. */
+export const asText = (causes) => causes.map((one) => [
+  `${one.severity === "alarm" ? "URGENT " : ""}${one.kind.replaceAll("-", " ")}: ${one.name}${one.vhost && one.vhost !== "/" ? ` in ${one.vhost}` : ""} (since ${format.moment(one.since)}${trend(one) ? `, ${trend(one)}` : ""})`,
+  one.text, ...one.symptoms.map((each) => each.text), `What to do: ${one.advice}`,
+].join("\n")).join("\n\n");
+
+function copy(causes) {
+  navigator.clipboard.writeText(asText(causes)).then(() => tell("Copied"), () => tell("This browser does not let a page copy here."));
 }
 
 /** That there is no problem: said of as many nodes as answer, and in green only if all of them do. */
@@ -93,7 +117,7 @@ function Incident({ one, drawn, open, here, onMute }) {
         ${one.vhost && one.vhost !== "/" && html`<span class="note">in ${one.vhost}</span>`}
         <span class="note trend">${trend(one)}</span>
         ${about && drawn && html`<${Backlog} vhost=${one.vhost} name=${about} />`}
-        <span class="note">since ${format.clock(one.since)}</span>
+        <span class="note">since ${format.since(one.since)}</span>
     </div>
     <div class="unfolded" hidden=${!unfolded}>
       <p>${one.text}</p>
@@ -111,8 +135,8 @@ function trend({ kind, messages, growth, full_in: full, symptoms }) {
   const parts = [`${format.short(messages)} waiting`];
   if ([kind, ...symptoms.map((each) => each.kind)].includes("queue-full")) return `${parts[0]}, full`;
   if (growth >= 0.5) parts.push(`grows ${format.rate(growth)}/s`);
-  if (growth <= -0.5) parts.push(`empty in ${format.span(messages / -growth)}`);
-  if (full != null) parts.push(`full in ${format.span(full)}`);
+  if (growth <= -0.5) parts.push(`empty in ≈ ${format.about(messages / -growth)}`);
+  if (full != null) parts.push(`full in ≈ ${format.about(full)}`);
   return parts.join(", ");
 }
 

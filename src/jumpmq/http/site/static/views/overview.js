@@ -20,10 +20,13 @@ function History() {
   const host = useHost();
   const url = host ? path("history", "vhosts", host) : "/api/history";
   const { data, error } = useLive((signal) => get(url, { seconds }, signal), refreshed(seconds), [url, seconds]);
+  const nodes = useLive((signal) => get("/api/nodes", { columns: "name" }, signal), 30, []);
   const shown = useLast(data);
   if (!shown) return html`<${Failure} error=${error} /><div class="waiting" />`;
   const last = (name) => shown[name]?.at(-1);
+  const of = nodes.data?.length > 1 ? "this node" : undefined;
   return html`
+    <${Failure} error=${error} />
     <${Tiles}>
       <${Tile} label="Published" value=${format.rate(last("publish"))} unit="/s" />
       <${Tile} label="Delivered" value=${format.rate(last("deliver_get"))} unit="/s" />
@@ -31,9 +34,9 @@ function History() {
       <${Tile} label="Ready" value=${format.short(last("ready"))} />
       <${Tile} label="Unacknowledged" value=${format.short(last("unacknowledged"))} />
       ${!host && html`
-        <${Tile} label="Memory" value=${format.octets(last("memory"))} />
-        <${Tile} label="Disk free" value=${format.octets(last("disk_free"))} />
-        <${Tile} label="Connections" value=${format.short(last("connections"))} />`}
+        <${Tile} label="Memory" value=${format.octets(last("memory"))} unit=${of} />
+        <${Tile} label="Disk free" value=${format.octets(last("disk_free"))} unit=${of} />
+        <${Tile} label="Connections" value=${format.short(last("connections"))} unit=${of} />`}
     <//>
     <${SpanPicker} />
     <${Charts} samples=${shown} which=${["rates", "backlog", ...(host ? [] : ["memory"]), ...(!host && last("disk_free") != null ? ["disk"] : [])]} />`;
@@ -41,7 +44,7 @@ function History() {
 
 function FullestQueues() {
   const url = listOf("/api/queues", useHost());
-  const ask = (signal) => get(url, { type: "classic,quorum", page: 1, page_size: 10, sort: "messages", sort_reverse: true }, signal);
+  const ask = (signal) => get(url, { columns: "name,vhost,messages,messages_unacknowledged,consumers,message_stats.publish_details,message_stats.ack_details", type: "classic,quorum", page: 1, page_size: 10, sort: "messages", sort_reverse: true }, signal);
   const { data, error } = useLive(ask, 3, [url]);
   const rows = data?.items.filter((queue) => queue.messages);
   const most = rows?.[0]?.messages ?? 1;
@@ -52,7 +55,7 @@ function FullestQueues() {
       { label: "Messages", num: true, render: (queue) => format.count(queue.messages) },
       { label: "", class: "wide-cell", render: (queue) => html`<${Bar} share=${queue.messages / most} label=${`${format.percent(queue.messages / most)} of the fullest`} />` },
       { label: "Over time", render: (queue) => html`<${Backlog} vhost=${queue.vhost} name=${queue.name} />` },
-      { label: "In /s", num: true, render: (queue) => format.rate(queue.message_stats.publish_details.rate) },
+      { label: "Published /s", num: true, render: (queue) => format.rate(queue.message_stats.publish_details.rate) },
       { label: "Acked /s", num: true, render: (queue) => format.rate(queue.message_stats.ack_details.rate) },
       { label: "Unacked", num: true, render: (queue) => format.count(queue.messages_unacknowledged) },
       { label: "Consumers", num: true, render: (queue) => queue.consumers ? format.count(queue.consumers) : html`<${Mark} state="warning">none<//>` },

@@ -37,10 +37,10 @@ const COLUMNS = [
   { label: "Unacked", sort: "messages_unacknowledged", num: true, render: (queue) => known(queue, format.count(queue.messages_unacknowledged)) },
   { label: "Total", sort: "messages", num: true, render: (queue) => known(queue, format.count(queue.messages)) },
   { label: "Over time", minor: true, render: (queue) => html`<${Spark} values=${samplesOf(queue)} label=${`Messages in ${queue.name} over the last minutes`} />` },
-  { label: "In /s", sort: "message_stats.publish_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.publish_details.rate)) },
-  { label: "Out /s", sort: "message_stats.deliver_get_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.deliver_get_details.rate)) },
+  { label: "Published /s", sort: "message_stats.publish_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.publish_details.rate)) },
+  { label: "Delivered /s", sort: "message_stats.deliver_get_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.deliver_get_details.rate)) },
   { label: "Acked /s", sort: "message_stats.ack_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.ack_details.rate)) },
-  { label: "Consumers", sort: "consumers", num: true, render: (queue) => known(queue, format.count(queue.consumers)) },
+  { label: "Consumers", sort: "consumers", num: true, render: (queue) => known(queue, !queue.consumers && queue.messages_ready && queue.type !== "stream" ? html`<${Mark} state="warning">none<//>` : format.count(queue.consumers)) },
 ];
 
 /** What the broker tells the queues by that want a look. */
@@ -48,6 +48,13 @@ const FILTERS = [["unattended", "No consumer"], ["growing", "Growing"], ["full",
 
 /** The samples for the line beside each queue. */
 const SAMPLES = { lengths_age: 300, lengths_incr: 10 };
+
+/** Of all that the broker tells of a queue, what the list draws. */
+const DRAWN = [
+  "name", "vhost", "type", "durable", "exclusive", "auto_delete", "policy", "state", "node", "moving_from", "moving_to", "move_failed", "consumers",
+  "messages", "messages_ready", "messages_unacknowledged", "messages_details", "head_message_timestamp",
+  ...["publish", "deliver_get", "ack"].map((name) => `message_stats.${name}_details`),
+].join();
 
 export function Queues() {
   const hosts = useHosts();
@@ -62,7 +69,7 @@ export function Queues() {
         { name: "durable", label: "Durable", type: "checkbox", value: true },
         { name: "arguments", label: "Arguments", type: "textarea", hint: `JSON, such as {"x-max-length": 1000}` },
       ]} />`}>
-    <${ServerTable} url="/api/queues" columns=${COLUMNS} caption="Queues" order="messages" reverse filters=${FILTERS} query=${SAMPLES} empty="No queue is declared yet." version=${version} />
+    <${ServerTable} url="/api/queues" columns=${COLUMNS} caption="Queues" order="messages" reverse filters=${FILTERS} query=${{ ...SAMPLES, columns: DRAWN }} empty="No queue is declared yet." version=${version} />
   <//>`;
 }
 
@@ -83,7 +90,7 @@ export function Queue({ vhost, name }) {
       ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("The queue is empty."); }} />`}
       <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("The queue is deleted."); }} />`}>
     <${Failure} error=${error} />
-    ${down && html`<p class="unwell" role="alert">Node <a href=${link("nodes", queue.node)}>${queue.node}</a>, which holds this queue, does not answer${queue.down_since ? ` since ${format.clock(queue.down_since)}` : ""}: its messages and consumers are unknown until it returns. Publishes to it are refused.</p>`}
+    ${down && html`<p class="unwell" role="alert">Node <a href=${link("nodes", queue.node)}>${queue.node}</a>, which holds this queue, does not answer${queue.down_since ? ` since ${format.since(queue.down_since)}` : ""}: its messages and consumers are unknown until it returns. Publishes to it are refused.</p>`}
     ${person.may("monitoring") && html`<${IncidentsOf} vhost=${vhost} name=${name} queue />`}
     <${Tiles}>
       ${tile("Ready", format.count(queue.messages_ready))}

@@ -24,8 +24,20 @@ export const RingList = ({ columns = COLUMNS }) => html`<${ServerTable} url="/ap
 
 export const Rings = () => html`<${Page} title="Rings"><${RingList} /><//>`;
 
-/** How far a destination's messages are from its weight: a word for the colour. */
-const stateOf = (ratio, total) => (total < 200 || ratio < 1.25 ? "" : ratio < 2 ? "warning" : "alarm");
+/** A probability below which a destination's share is not taken for chance, over all destinations together. */
+const UNLIKELY = 0.001;
+
+/**
+ * How far a destination's messages are from its weight: a word for the colour. Only where that is not by chance: of
+ * `count` destinations each is tested, so that each has its part of the probability (Bonferroni).
+ */
+function stateOf(ratio, share, total, count) {
+  const deviation = Math.sqrt(total * share * (1 - share));
+  if (!(ratio >= 1.25) || !deviation || total * share < 5) return "";
+  const z = (total * share * (ratio - 1)) / deviation;
+  const chance = Math.exp(-z * z / 2) / (z * Math.sqrt(2 * Math.PI)); // of so much or more: an upper bound
+  return chance > UNLIKELY / count ? "" : ratio < 2 ? "warning" : "alarm";
+}
 
 export function Ring({ vhost, name }) {
   const url = path("exchanges", vhost, name, "ring");
@@ -36,7 +48,7 @@ export function Ring({ vhost, name }) {
   if (!buckets || !seen) return html`<${Page} title=${name} kind="Ring"><${Failure} error=${ring.error ?? traffic.error} /><//>`;
   const rows = seen.destinations.map((one) => {
     const share = seen.messages ? one.messages / seen.messages : 0;
-    return { ...one, part: share, keyPart: seen.keys ? one.keys / seen.keys : 0, ratio: share / one.share, level: stateOf(share / one.share, seen.messages) };
+    return { ...one, part: share, keyPart: seen.keys ? one.keys / seen.keys : 0, ratio: share / one.share, level: stateOf(share / one.share, one.share, seen.messages, seen.destinations.length) };
   });
   const retired = buckets.retired.reduce((sum, [, number]) => sum + number, 0);
   return html`<${Page} title=${name} kind="Ring" actions=${html`<a class="button" href=${link("flow", vhost, name)}>Flow</a><a class="button" href=${link("exchanges", vhost, name)}>Exchange</a><a class="button primary" href=${link("what-if", vhost, name)}>What if</a>`}>
@@ -51,7 +63,7 @@ export function Ring({ vhost, name }) {
     <//>
     ${!seen.counted && html`<${Empty}>Keys are not counted: the broker runs with --key-sketches off.<//>`}
     <div class="columns ring">
-      <${Panel} title="The ring" note="outside the buckets, inside the messages"><${Picture} buckets=${buckets} rows=${rows} /><//>
+      <${Panel} title="The ring" note="outer ring: key space · inner ring: messages"><${Picture} buckets=${buckets} rows=${rows} /><//>
       <${Panel} title="Is it even?" note="how likely chance alone is to stray as far">
         <${Spread} what="Messages" test=${seen.spread.messages} />
         <${Spread} what="Different keys" test=${seen.spread.keys} />
@@ -64,7 +76,7 @@ export function Ring({ vhost, name }) {
         { label: "Weight", num: true, render: (row) => format.count(row.weight) },
         { label: "Share", num: true, render: (row) => format.percent(row.share) },
         { label: "Messages", num: true, render: (row) => format.count(row.messages) },
-        { label: "of all", num: true, render: (row) => html`<span class=${row.level}>${format.percent(row.part)}</span>` },
+        { label: "% of messages", num: true, render: (row) => html`<span class=${row.level}>${format.percent(row.part)}</span>` },
         { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.part} mark=${row.share} state=${row.level} label=${`${format.percent(row.part)} of the messages, ${format.percent(row.share)} expected`} />` },
         { label: "Keys", num: true, render: (row) => format.count(row.keys) },
         { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.keyPart} mark=${row.share} state="keys" label=${`${format.percent(row.keyPart)} of the keys`} />` },
@@ -77,7 +89,7 @@ export function Ring({ vhost, name }) {
         { label: "Messages", num: true, render: (row) => format.count(row.messages) },
         { label: "Share", num: true, render: (row) => format.percent(row.share) },
         { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.share} state=${row.share - row.error >= 0.1 ? "warning" : ""} />` },
-        { label: "at least", num: true, render: (row) => format.percent(Math.max(0, row.share - row.error)) },
+        { label: "≥", num: true, render: (row) => format.percent(Math.max(0, row.share - row.error)) },
       ]} />
     <//>
   <//>`;
@@ -91,7 +103,7 @@ function Spread({ what, test }) {
   if (!test) return html`<p class="spread"><b>${what}</b> <span class="note">too few to tell</span></p>`;
   const unlikely = test.p_value < 0.001;
   return html`<div class="spread">
-    <p><b>${what}</b> <${Mark} state=${unlikely ? "warning" : "good"}>${unlikely ? "not by chance" : "as chance has it"}<//></p>
+    <p><b>${what}</b> <${Mark} state=${unlikely ? "warning" : "good"}>${unlikely ? "Uneven" : "Even"}<//></p>
     <p class="note">χ² ${format.count(test.chi_squared)} with ${format.plural(test.degrees, "degree")} of freedom, p ${format.probability(test.p_value)}</p>
   </div>`;
 }
@@ -100,6 +112,7 @@ function Spread({ what, test }) {
 function verdict({ spread, missing, messages, hashed: what }) {
   if (!messages) return "Nothing has come since the ring changed last.";
   if (missing > messages / 20) return `${format.percent(missing / messages)} of the messages lack the ${what}: they all go to one destination.`;
+  if (!spread.messages) return "Too few messages to tell yet.";
   const uneven = (test) => test && test.p_value < 0.001;
   if (uneven(spread.messages) && !uneven(spread.keys)) return "Keys are spread evenly, messages are not: some keys have many more messages than others. The hottest are below.";
   if (uneven(spread.keys)) return "The keys themselves are spread unevenly: are there few different ones?";
