@@ -74,6 +74,7 @@ GET /api/fences/here                      401 200 200 200 200
 DELETE /api/fences/here/q/other           401 404 404 404 404
 GET /api/readers                          401 200 200 200 200
 GET /api/exchanges/here/h/ring/traffic    401 401 401 200 200
+GET /api/exchanges/here/h/key?key=x       401 401 401 200 200
 POST /api/exchanges/here/h/ring/what-if   401 401 400 400 400 {}
 POST /api/exchanges/here/h/ring/changes   401 400 400 400 400 {}
 GET /api/warnings                         401 401 401 200 200

@@ -232,3 +232,67 @@ def test_a_monitoring_user_sees_rings_and_shards(api, channel, ring):
     assert api.get("exchanges", "/", ring, "ring")["buckets"] == 3
     assert api.get("warnings") == []
     assert api.request("GET", "log").status_code == 401
+
+
+def test_a_key_is_followed_to_where_its_messages_are(api, channel):
+    channel.exchange_declare("keyed", "x-consistent-hash", durable=True)
+    for number in range(8):
+        channel.queue_declare(f"keyed-{number}", durable=True)
+        channel.queue_bind(f"keyed-{number}", "keyed", str(1 + number % 3))
+    channel.queue_unbind("keyed-3", "keyed", "1")
+    channel.confirm_delivery()
+    for number in range(200):
+        channel.basic_publish("keyed", "acme" if number % 4 == 0 else f"customer-{number}", b"x")
+    held = {name: api.get("queues", "/", name, "browse", key="acme")["messages"] for name in queues_of(api, "keyed")}
+    (name,) = [name for name, messages in held.items() if messages]
+    found = until(lambda: (seen := api.get("exchanges", "/", "keyed", "key", key="acme"))["traffic"] and seen)
+    assert (found["destination"], found["queue"]["name"], found["then"]) == (name, name, None)
+    assert found["traffic"]["messages"] == 50 and found["traffic"]["share"] == pytest.approx(0.25)
+    ring = api.get("exchanges", "/", "keyed", "ring")
+    runs = {one["destination"]: one["runs"] for one in ring["destinations"]}
+    for number in range(100):
+        one = api.get("exchanges", "/", "keyed", "key", key=f"customer-{number}")
+        owners = [label for label, of in runs.items() if any(a <= one["bucket"] < a + count for a, count in of)]
+        assert owners == ([] if one["retired"] else [one["destination"]])
+
+
+def queues_of(api, exchange):
+    return {one["destination"] for one in api.get("exchanges", "/", exchange, "bindings", "source")}
+
+
+@pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
+def test_where_a_key_would_go_is_where_it_goes_then(api, channel, kind):
+    channel.exchange_declare(f"then-{kind}", kind)
+    for number in range(3):
+        channel.queue_declare(f"then-{number}")
+        channel.queue_bind(f"then-{number}", f"then-{kind}", "1")
+    keys = [f"customer-{number}" for number in range(40)]
+
+    def destinations(**query):
+        found = [api.get("exchanges", "/", f"then-{kind}", "key", key=key, **query) for key in keys]
+        return [one["then"]["destination"] if query else one["destination"] for one in found]
+
+    foretold = destinations(destinations=4)
+    fewer = destinations(destinations=2)
+    channel.queue_declare("then-3")
+    channel.queue_bind("then-3", f"then-{kind}", "1")
+    assert [one.replace("new 1", "then-3") for one in foretold] == destinations()
+    assert "then-3" in destinations()
+    for name in ("then-3", "then-2"):
+        channel.queue_unbind(name, f"then-{kind}", "1")
+    assert fewer == destinations()
+
+
+def test_what_cannot_be_followed_is_refused(api, channel):
+    channel.exchange_declare("empty", "x-consistent-hash")
+    found = api.get("exchanges", "/", "empty", "key", key="acme", destinations=2)
+    assert (found["destination"], found["queue"], found["then"]["destination"][:3]) == (None, None, "new")
+    for exchange, query, status, said in (
+        ("amq.direct", {"key": "acme"}, 404, "hashes no keys"),
+        ("empty", {}, 400, "key"),
+        ("empty", {"key": "acme", "destinations": "1001"}, 400, "destinations"),
+        ("empty", {"key": "acme", "destinations": "x"}, 400, "destinations"),
+        ("nothing", {"key": "acme"}, 404, "no exchange"),
+    ):
+        refused = api.request("GET", "exchanges", "/", exchange, "key", params=query)
+        assert refused.status_code == status and said in refused.json()["reason"]

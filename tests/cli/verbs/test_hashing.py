@@ -72,3 +72,22 @@ def test_no_ring(failure, exchange: str) -> None:
 def test_no_shards(failure) -> None:
     status, said = failure("shards", "amq.topic")
     assert (status, said) == (65, "Error:\nExchange 'amq.topic' in virtual host '/' is not sharded\n")
+
+
+def test_a_key_is_explained(channel, output, failure) -> None:
+    channel.exchange_declare("explained", "x-consistent-hash")
+    for queue in ("x", "y"):
+        channel.queue_declare(queue)
+        channel.queue_bind(queue, "explained", "1")
+    channel.confirm_delivery()
+    channel.basic_publish("explained", "acme", b"order")
+    said = output("-q", "explain_key", "explained", "acme", "--destinations", "3").splitlines()
+    queue = next(name for name in ("x", "y") if channel.queue_declare(name, passive=True).method.message_count)
+    assert said[1].endswith(f"of 2 of exchange 'explained' leads to {queue}")
+    assert "1 messages ready, 0 unacknowledged" in said
+    assert "deliveries: the queue has no consumer" in said
+    assert said[-1].startswith("with 3 destinations it would go to ")
+    assert failure("explain_key", "amq.topic", "acme")[1].startswith("Error:\nExchange 'amq.topic' in virtual host '/'")
+    for queue in ("x", "y"):
+        channel.queue_delete(queue)
+    channel.exchange_delete("explained")

@@ -129,3 +129,37 @@ def test_the_menu_counts_and_marks_what_is_wrong(open_page):
     assert box["y"] + box["height"] < PHONE["height"], "the cause is on the first screen of a phone"
     wide = phone.picture("overview-phone").page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert wide <= 0, "the head has room for the choice of a virtual host"
+
+
+@pytest.mark.slow
+def test_a_key_is_followed_from_the_palette_to_its_messages(api, channel, open_page):
+    channel.exchange_declare("by-customer", "x-consistent-hash", durable=True)
+    for number in range(8):
+        channel.queue_declare(f"customers-{number}", durable=True)
+        channel.queue_bind(f"customers-{number}", "by-customer", "1")
+    for number in range(90):
+        channel.basic_publish("by-customer", "acme" if number % 9 == 0 else f"customer-{number}", b"order %d" % number)
+    for look in ({}, {"scheme": "dark"}, {"viewport": PHONE}):
+        site = open_page(**look)
+        site.page.keyboard.press("Control+K")
+        site.page.get_by_role("dialog").get_by_role("combobox").fill("acme")
+        site.page.get_by_role("option").filter(has_text="acme on by-customer").click()
+        chain = site.page.get_by_label("The way of the key")
+        place = api.get("exchanges", "/", "by-customer", "key", key="acme")
+        chain.get_by_role("link", name=place["destination"]).wait_for()
+        chain.get_by_text(f"{place['bucket']} of 8").wait_for()
+        messages = site.page.get_by_role("table", name="Messages of this key")
+        messages.get_by_text("order 81").or_(messages.get_by_text("order 36")).first.wait_for()
+        assert messages.locator("tbody tr").count() == 5
+        site.see("With 9 queues it would").see("the queue has no consumer")
+        site.page.locator(".ring-picture .lit").wait_for()
+        assert site.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert problems(site.page) == []
+        site.picture(f"key-{look.get('scheme') or ('phone' if look else 'light')}")
+    slider = site.page.get_by_label("Number of queues")
+    slider.fill("16")
+    then = api.get("exchanges", "/", "by-customer", "key", key="acme", destinations=16)["then"]["destination"]
+    site.see(f"With 16 queues it would (go to|stay in) {then}")
+    site.go("rings", "/", "by-customer").page.get_by_label("Key", exact=True).fill("customer-1")
+    site.press("Follow the key")
+    site.page.get_by_label("The way of the key").get_by_text("customer-1", exact=True).wait_for()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from jumpmq.cli.errors import CommandError
 from jumpmq.cli.formatters import FormatterName, as_json_object
 from jumpmq.cli.session import Session
+from jumpmq.management import Refusal
 
 Exchange = Annotated[str, typer.Argument(help="name of the exchange")]
 
@@ -63,4 +65,58 @@ def shards(session: Session, exchange: Exchange) -> None:
             typer.echo(f"Warning: shard '{shard['name']}' has {count} messages and no consumer", err=True)
 
 
-VERBS = (consistent_hash_exchange_ring_state, shards)
+def explain_key(
+    session: Session,
+    exchange: Exchange,
+    key: Annotated[str, typer.Argument(help="what the exchange hashes: a routing key, or the value of a header")],
+    destinations: Annotated[
+        int | None, typer.Option(min=0, max=1000, help="say also where the key would go with so many destinations")
+    ] = None,
+) -> None:
+    """Says where a key goes: its hash, bucket, queue, node, consumers, and what waits there and why."""
+    session.inform(f"Following key '{key}' from exchange {exchange} in vhost {session.vhost} ...")
+    query = {"key": key} | ({} if destinations is None else {"destinations": str(destinations)})
+    try:
+        found = session.api.get("exchanges", session.vhost, exchange, "key", **query)
+    except Refusal as refusal:
+        if refusal.code != 404:
+            raise
+        where = f"in virtual host '{session.vhost}' does not exist or hashes no keys"
+        raise CommandError(f"Exchange '{exchange}' {where}", os.EX_DATAERR) from None
+    if session.formatter is FormatterName.json:
+        typer.echo(as_json_object(found))
+        return
+    for line in _followed(session, found):
+        typer.echo(line)
+
+
+def _followed(session: Session, found: dict[str, Any]) -> Iterator[str]:
+    for hop in found["hops"]:
+        where = hop["destination"] or "nothing: no queue is bound"
+        retired = " (retired)" if hop["retired"] else ""
+        yield f"{hop['hashed']} '{found['key']}' has hash {hop['hash']}"
+        yield f"bucket {hop['bucket']} of {hop['buckets']}{retired} of exchange '{hop['exchange']}' leads to {where}"
+    queue = found["queue"]
+    if queue is not None:
+        worker = f", worker {queue['worker']}" if queue["workers"] > 1 else ""
+        yield f"queue '{queue['name']}' is at {queue['node']}{worker}, {queue['state']}"
+        if queue["state"] != "down":
+            yield f"{queue['messages_ready']} messages ready, {queue['messages_unacknowledged']} unacknowledged"
+            explained = session.api.get("queues", session.vhost, queue["name"], "explain")
+            yield f"deliveries: {explained['reason']}"
+        for one in queue["consumer_details"]:
+            yield f"consumer '{one['consumer_tag']}' of {_client(one)}"
+        for one in queue["readers"]:
+            yield f"reader group '{one['group']}', {one['behind']} messages behind"
+    if found["traffic"] is not None:
+        yield f"{100 * found['traffic']['share']:.1f} % of the messages of the last minutes"
+    if found["then"] is not None:
+        yield f"with {found['then']['destinations']} destinations it would go to {found['then']['destination']}"
+
+
+def _client(consumer: dict[str, Any]) -> str:
+    channel = consumer["channel_details"]
+    return channel.get("user_provided_name") or channel.get("name") or "the broker itself"
+
+
+VERBS = (consistent_hash_exchange_ring_state, explain_key, shards)

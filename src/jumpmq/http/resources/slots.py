@@ -88,6 +88,8 @@ def _why_ready(queue: Queue, message: Message) -> str:
 def _why_queue(queue: Queue) -> str | None:
     """Why the queue delivers nothing; None where it delivers."""
     if not queue.ready_count:
+        if not queue.unacknowledged_count:
+            return "the queue is empty"
         return f"nothing is ready, and {queue.unacknowledged_count} messages are unacknowledged"
     if queue.fences is not None and queue.fenced_count == queue.ready_count:
         return _why_fenced(queue.fences)

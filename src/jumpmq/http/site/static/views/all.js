@@ -9,9 +9,6 @@ import { Log } from "./log.js";
 import { Overview } from "./overview.js";
 import { Queue, Queues } from "./queues.js";
 import { Ring, Rings } from "./rings.js";
-import { Shards, ShardsOf } from "./shards.js";
-import { WhatIf, WhatIfOf } from "./what_if.js";
-import { Why } from "./why.js";
 import { Empty, Failure, html, Page, useEffect, useState } from "../lib/ui.js";
 
 const Nowhere = () => html`<${Page} title="Nothing is here"><${Empty}>There is no view at this address.<//><//>`;
@@ -27,6 +24,10 @@ function later(load, name, title) {
   };
 }
 
+const key = () => import("./key.js");
+const shards = () => import("./shards.js");
+const whatIf = () => import("./what_if.js");
+const why = () => import("./why.js");
 const flow = () => import("./flow.js");
 const messages = () => import("./messages.js");
 const definitions = () => import("./definitions.js");
@@ -45,14 +46,15 @@ const VIEWS = {
   exchanges: [Exchanges, Exchange, "Exchanges"],
   flow: [later(flow, "Flows", "Flow"), later(flow, "Flow", "Flow"), "Flow"],
   rings: [Rings, Ring, "Rings"],
-  "what-if": [WhatIf, WhatIfOf, "What if"],
-  shards: [Shards, ShardsOf, "Shards"],
+  key: [null, later(key, "Key", "Key"), "Key"],
+  "what-if": [later(whatIf, "WhatIf", "What if"), later(whatIf, "WhatIfOf", "What if"), "What if"],
+  shards: [later(shards, "Shards", "Shards"), later(shards, "ShardsOf", "Shards"), "Shards"],
   connections: [Connections, Connection, "Connections"],
   channels: [Channels, Channel, "Channels"],
   consumers: [Consumers, null, "Consumers"],
   nodes: [later(nodes, "Nodes", "Nodes"), later(nodes, "Node", "Node"), "Nodes"],
   groups: [later(groups, "Groups", "Consumer groups"), later(groups, "Group", "Consumer group"), "Consumer groups"],
-  why: [null, Why, "Deliveries"],
+  why: [null, later(why, "Why", "Deliveries"), "Deliveries"],
   readers: [later(readers, "Readers", "Readers and streams"), null, "Readers and streams"],
   vhosts: [Hosts, null, "Virtual hosts"],
   users: [later(users, "Users", "Users"), null, "Users"],

@@ -22,13 +22,20 @@ async function found(text, signal) {
   return lists.flat();
 }
 
+/** The rings on which a key can be followed; asked for once, when the palette opens. */
+async function ringsOf() {
+  const lists = await Promise.all(["x-consistent-hash", "x-modulus-hash"].map((type) => get("/api/exchanges", { type, page: 1, page_size: 20, columns: "name,vhost", sort: "name" }).then(({ items }) => items, () => [])));
+  return lists.flat();
+}
+
 /** `views` are those that the user may open: `[place, label]`. */
 export function Palette({ views, onClose }) {
   const [text, setText] = useState("");
   const [objects, setObjects] = useState([]);
   const [at, setAt] = useState(0);
   const input = useRef();
-  useEffect(() => { input.current.focus(); }, []);
+  const [rings, setRings] = useState([]);
+  useEffect(() => { input.current.focus(); ringsOf().then(setRings); }, []);
   useEffect(() => {
     const aborting = new AbortController();
     const timer = text && setTimeout(() => found(text, aborting.signal).then(setObjects, () => {}), 150);
@@ -40,7 +47,8 @@ export function Palette({ views, onClose }) {
   }, [text]);
   useEffect(() => { document.getElementById(`option-${at}`)?.scrollIntoView({ block: "nearest" }); }, [at]);
   const named = views.filter(([, label]) => label.toLowerCase().includes(text.toLowerCase()));
-  const options = [...objects, ...named.map(([place, label]) => ({ kind: "View", name: label, to: link(...(place ? [place] : [])) }))];
+  const keys = text ? rings.map(({ vhost, name }) => ({ kind: "Key", name: `${text} on ${name}`, vhost, to: `${link("key", vhost, name)}?${new URLSearchParams({ key: text })}` })) : [];
+  const options = [...objects, ...named.map(([place, label]) => ({ kind: "View", name: label, to: link(...(place ? [place] : [])) })), ...keys];
   const current = Math.min(at, Math.max(0, options.length - 1));
   const go = (option) => {
     onClose();
@@ -57,8 +65,8 @@ export function Palette({ views, onClose }) {
     }
   };
   return html`<${Dialog} title="Go to" onClose=${onClose}>
-    <input ref=${input} type="text" role="combobox" aria-expanded="true" aria-controls="options" aria-activedescendant=${options.length ? `option-${current}` : undefined} aria-label="Name of a queue, exchange, connection or view"
-      placeholder="A queue, exchange, connection or view" autocomplete="off" spellcheck=${false} value=${text} onKeyDown=${press} onInput=${(event) => { setText(event.target.value); setAt(0); }} />
+    <input ref=${input} type="text" role="combobox" aria-expanded="true" aria-controls="options" aria-activedescendant=${options.length ? `option-${current}` : undefined} aria-label="Name of a queue, exchange, connection or view, or a key"
+      placeholder="A queue, exchange, connection or view, or a key" autocomplete="off" spellcheck=${false} value=${text} onKeyDown=${press} onInput=${(event) => { setText(event.target.value); setAt(0); }} />
     <ul id="options" role="listbox" aria-label="Found" class="options">
       ${options.map((option, place) => html`<li key=${option.kind + option.to} id=${`option-${place}`} role="option" aria-selected=${String(place === current)} onClick=${() => go(option)}>
         <span class="note">${option.kind}</span> ${option.name} ${option.vhost && option.vhost !== "/" && html`<span class="note">in ${option.vhost}</span>`}

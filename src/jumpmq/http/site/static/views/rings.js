@@ -3,7 +3,7 @@
 import { below, get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Empty, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast } from "../lib/ui.js";
+import { Bar, Empty, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast, useState } from "../lib/ui.js";
 import { IncidentsOf } from "./incidents.js";
 
 /** Beyond this many a picture of arcs says nothing that the table does not. */
@@ -39,6 +39,15 @@ function stateOf(ratio, share, total, count) {
   return chance > UNLIKELY / count ? "" : ratio < 2 ? "warning" : "alarm";
 }
 
+/** The field that asks for a key; `onAsk(key)`. */
+export function AskKey({ value = "", onAsk }) {
+  const [key, setKey] = useState(value);
+  return html`<form class="ask-key" role="search" onSubmit=${(event) => { event.preventDefault(); onAsk(key); }}>
+    <input type="search" class="search" aria-label="Key" placeholder="A key, such as customer-3" value=${key} onInput=${(event) => setKey(event.target.value)} spellcheck=${false} />
+    <button class="primary">Follow the key</button>
+  </form>`;
+}
+
 export function Ring({ vhost, name }) {
   const url = path("exchanges", vhost, name, "ring");
   const ring = useLive((signal) => get(url, {}, signal), 5, [url]);
@@ -54,6 +63,7 @@ export function Ring({ vhost, name }) {
   return html`<${Page} title=${name} kind="Ring" actions=${html`<a class="button" href=${link("flow", vhost, name)}>Flow</a><a class="button" href=${link("exchanges", vhost, name)}>Exchange</a><a class="button primary" href=${link("what-if", vhost, name)}>What if</a>`}>
     <${Failure} error=${ring.error ?? traffic.error} />
     <${IncidentsOf} vhost=${vhost} name=${name} />
+    <${AskKey} onAsk=${(key) => { location.hash = `${link("key", vhost, name)}?${new URLSearchParams({ key })}`; }} />
     <${Tiles}>
       <${Tile} label="Hashed" value=${seen.hashed} state="text" />
       <${Tile} label="Messages" value=${format.short(seen.messages)} unit=${seen.since ? `since ${format.clock(seen.since)}` : "lately"} />
@@ -84,7 +94,7 @@ export function Ring({ vhost, name }) {
     <//>
     <${Panel} title="Hottest keys" note="of the messages of the last minutes">
       <${Table} caption="Hottest keys" rows=${seen.hottest.filter((one) => one.share - one.error > 0.002).slice(0, 12)} empty=${seen.messages ? "No key stands out." : "No key was seen yet."} columns=${[
-        { label: "Key", class: "name", render: (row) => html`<code>${row.key}</code>` },
+        { label: "Key", class: "name", render: (row) => html`<a href=${`${link("key", vhost, name)}?${new URLSearchParams({ key: row.key })}`}><code>${row.key}</code></a>` },
         { label: "goes to", class: "name", render: (row) => destination(vhost, row.destination) },
         { label: "Messages", num: true, render: (row) => format.count(row.messages) },
         { label: "Share", num: true, render: (row) => format.percent(row.share) },
@@ -120,7 +130,7 @@ function verdict({ spread, missing, messages, hashed: what }) {
 }
 
 /** Two circles: outside who has which buckets, with retired ones as gaps; inside who got how many messages. */
-function Picture({ buckets, rows }) {
+export function Picture({ buckets, rows, lit }) {
   const levels = new Map(rows.map((row) => [row.destination, row.level]));
   const runs = buckets.destinations.flatMap(({ destination: name, runs: own }, place) => own.map(([first, number]) => ({ name, first, number, place })));
   const total = buckets.buckets + buckets.retired.reduce((sum, [, number]) => sum + number, 0);
@@ -129,10 +139,11 @@ function Picture({ buckets, rows }) {
   let turned = 0;
   const shares = rows.map((row, place) => ({ row, place, from: turned, to: (turned += row.part) }));
   const fullest = rows.reduce((most, row) => (row.ratio > most.ratio ? row : most), rows[0]);
-  return html`<svg class="ring-picture" viewBox="-110 -110 220 220" role="img" aria-label=${`Ring of ${rows.length} destinations; ${fullest.destination} has ${format.percent(fullest.part)} of the messages where its weight gives ${format.percent(fullest.share)}`}>
+  return html`<svg class="ring-picture" viewBox="-110 -110 220 220" role="img" aria-label=${lit >= 0 ? `Ring of ${rows.length} destinations; bucket ${lit} is marked` : `Ring of ${rows.length} destinations; ${fullest.destination} has ${format.percent(fullest.part)} of the messages where its weight gives ${format.percent(fullest.share)}`}>
     ${buckets.retired.map(([first, number]) => html`<path class="retired" d=${arc(first / total, (first + number) / total, 88, 100)}><title>${format.plural(number, "bucket")} retired</title></path>`)}
     ${runs.map((run) => html`<path class="share ${run.place % 2 ? "odd" : ""} ${levels.get(run.name)}" d=${arc(run.first / total, (run.first + run.number) / total, 88, 100)}><title>${run.name}: ${format.plural(run.number, "bucket")}</title></path>`)}
     ${shares.filter(({ row }) => row.part > 0).map(({ row, place, from, to }) => html`<path class="share ${place % 2 ? "odd" : ""} ${row.level}" d=${arc(from, to, 52, 82)}><title>${row.destination}: ${format.percent(row.part)} of the messages</title></path>`)}
+    ${lit >= 0 && html`<path class="lit" d=${arc(lit / total, (lit + 1) / total, 84, 106)}><title>the bucket of the key</title></path>`}
     <text y="-4" class="big">${format.short(rows.length)}</text><text y="14">${rows.length === 1 ? "destination" : "destinations"}</text>
   </svg>`;
 }

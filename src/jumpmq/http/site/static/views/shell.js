@@ -29,7 +29,7 @@ const OF_USERS = new Set(["connections", "channels", "consumers", "groups"]);
 
 export function Shell({ title, parts, onLogout, children }) {
   const person = usePerson();
-  const here = { messages: "queues" }[parts[0]] ?? parts[0] ?? "";
+  const here = { messages: "queues", why: "queues", key: "rings" }[parts[0]] ?? parts[0] ?? "";
   useEffect(() => {
     document.title = `${title} · JumpMQ`;
     document.getElementById("title")?.focus({ preventScroll: true });

@@ -1,0 +1,171 @@
+"""``/api/exchanges/{vhost}/{exchange}/key``: where a key goes, and what is there of it. JumpMQ's own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jumpmq.amqp.errors import NotFound
+from jumpmq.hashing import HashRing, modulus
+from jumpmq.hashing.kernel import jump, jump64, phash2, phash2_list, xxh64
+from jumpmq.http.plumbing import requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.resources import consumers
+from jumpmq.http.resources.ring_changes import destination_of
+from jumpmq.http.ring_counts import together
+from jumpmq.http.schema.shapes import TEXT, Shape, whole
+from jumpmq.topology import Exchange, VirtualHost
+from jumpmq.topology.exchanges import HASH_EXCHANGES, ConsistentHashExchange, ModulusHashExchange
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+
+SHOWN_CONSUMERS = 20
+MAX_DESTINATIONS = 1000
+MAX_HOPS = 8
+"""Hash exchanges that follow each other."""
+
+LONGEST_KEY = 255
+"""Octets of a key that rings remember, by which it is found among the frequent ones."""
+
+QUERY = Shape({"key": TEXT, "destinations": whole(MAX_DESTINATIONS)}, required=("key",))
+"""What the query may say."""
+
+
+async def follow(request: Request) -> Response:
+    """``GET /api/exchanges/{vhost}/{exchange}/key?key=KEY&destinations=N``: where a key goes: its hash, bucket,
+    destination, and the queue with its node, consumers and readers.
+
+    A key is what the exchange hashes: a routing key, or the value of a header or property. ``traffic`` is its part of
+    the messages of the last minutes, where it is frequent, else null. With ``destinations`` the answer says under
+    ``then`` where the key would go with so many of them.
+    """
+    exchange, host = requested.exchange(request), requested.virtual_host(request)
+    query = QUERY.read(dict[str, Any](request.query_params))
+    if not isinstance(exchange, HASH_EXCHANGES):
+        raise NotFound(f"exchange '{exchange.name}' in vhost '{host.name}' hashes no keys: its type is {exchange.type}")
+    key = query["key"].encode()
+    hops = _hops(host, exchange, key)
+    found = {"vhost": host.name, "exchange": exchange.name, "key": query["key"], **hops[0]}
+    found["hops"] = hops
+    found["traffic"] = await _traffic(requested.broker(request), exchange, key)
+    found["then"] = None
+    if "destinations" in query:
+        found["then"] = await asyncio.to_thread(_then, _state(exchange), key, query["destinations"])
+    return answer(found | {"queue": await _queue(request, host, hops[-1]["destination"])})
+
+
+def _hops(host: VirtualHost, exchange: Exchange, key: bytes) -> list[dict[str, Any]]:
+    """Through which hash exchanges a key goes; the last hop leads to a queue, if any does."""
+    hops: list[dict[str, Any]] = []
+    while isinstance(exchange, HASH_EXCHANGES) and len(hops) < MAX_HOPS:
+        hops.append(_hop(exchange, key))
+        label = hops[-1]["destination"]
+        kind, name = destination_of(label) if label is not None else ("queue", "")
+        if kind == "queue" or name not in host.exchanges:
+            break
+        exchange = host.exchanges[name]
+    return hops
+
+
+def _hop(exchange: ConsistentHashExchange | ModulusHashExchange, key: bytes) -> dict[str, Any]:
+    found = {"exchange": exchange.name, "type": exchange.type, "hashed": " ".join(exchange.hashed or ("routing key",))}
+    if isinstance(exchange, ModulusHashExchange):
+        names = exchange.names
+        bucket = modulus([key], len(names)) if names else -1
+        return found | {
+            "destination": names[bucket] if names else None,
+            "hash": phash2_list([key]),
+            "bucket": bucket,
+            "buckets": len(names),
+            "retired": False,
+        }
+    ring = exchange.ring
+    total = ring.buckets + sum(count for _, count in ring.retired)
+    number = xxh64(key) if ring.function == "xxh64" else phash2(key)
+    bucket = -1 if not total else (jump64 if ring.function == "xxh64" else jump)(number, total)
+    is_retired = any(first <= bucket < first + count for first, count in ring.retired)
+    return found | {
+        "destination": ring.route(key),
+        "hash": number,
+        "bucket": bucket,
+        "buckets": total,
+        "retired": is_retired,
+    }
+
+
+def _state(exchange: ConsistentHashExchange | ModulusHashExchange) -> dict[str, Any] | list[str]:
+    return exchange.ring.state() if isinstance(exchange, ConsistentHashExchange) else list(exchange.names)
+
+
+def _then(state: dict[str, Any] | list[str], key: bytes, count: int) -> dict[str, Any]:
+    """Where a key would go with another number of destinations: new ones are called ``new 1`` and so on; if there are
+    to be fewer, those bound last are removed."""
+    if isinstance(state, list):
+        names = [*state[:count], *(f"new {number}" for number in range(1, count - len(state) + 1))]
+        label = names[modulus([key], len(names))] if names else None
+        return {"destinations": count, "destination": label}
+    ring = HashRing.restore(state)
+    names, weights = list(ring.destinations), sorted(ring.destinations.values())
+    for name in reversed(names[count:]):
+        ring.remove(name)
+    for number in range(1, count - len(names) + 1):
+        ring.add(f"new {number}", weights[len(weights) // 2] if weights else 1)
+    return {"destinations": count, "destination": ring.route(key)}
+
+
+async def _traffic(
+    broker: Broker, exchange: ConsistentHashExchange | ModulusHashExchange, key: bytes
+) -> dict[str, Any] | None:
+    if not isinstance(exchange, ConsistentHashExchange):
+        return None
+    parts = await broker.figures.ring_traffic(exchange.vhost, exchange.name)
+    counts = together(parts, exchange.ring.names)
+    if counts is None:
+        return None
+    frequent = next((one for one in counts.counted.frequent if one.key == key[:LONGEST_KEY]), None)
+    if frequent is None or not counts.counted.noted:
+        return None
+    return {
+        "since": counts.counted.since,
+        "messages": frequent.messages,
+        "share": round(frequent.messages / counts.counted.noted, 6),
+        "error": round(frequent.error / counts.counted.noted, 6),
+    }
+
+
+async def _queue(request: Request, host: VirtualHost, label: str | None) -> dict[str, Any] | None:
+    """The queue that a destination is, with who reads it; None if it is none."""
+    kind, name = destination_of(label or "")
+    if label is None or kind != "queue" or name not in host.declared:
+        return None
+    broker, definition = requested.broker(request), host.declared[name].definition
+    node = broker.topology.node_of(definition.home)
+    figures = await broker.figures.queue(definition)
+    if figures is None:
+        return None
+    seen = await broker.figures.consumers_of(definition, SHOWN_CONSUMERS)
+    readers = [one for one in await broker.figures.readers() if (one.vhost, one.queue) == (host.name, name)]
+    homes = broker.topology.nodes.get(node, [definition.home])
+    return {
+        "name": name,
+        "type": figures.type,
+        "node": node,
+        "worker": homes.index(definition.home) + 1 if definition.home in homes else 1,
+        "workers": len(homes),
+        "state": figures.state,
+        "messages_ready": figures.ready,
+        "messages_unacknowledged": figures.unacknowledged,
+        "consumers": figures.consumers,
+        "consumer_details": [consumers.shown(request, one) for one in seen],
+        "readers": [{"group": one.group, "alive": one.alive, "behind": one.ready} for one in readers],
+        "waits_for": figures.status.get("fences", []),
+    }
+
+
+ROUTES = [Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/key", follow, access=Access.MONITORING)]
