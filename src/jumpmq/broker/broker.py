@@ -81,7 +81,10 @@ COMMIT_LOOK = 0.5
 """Seconds between two looks whether commits still come, while somebody waits for one."""
 
 STOP_TIMEOUT = 1.5
-"""Seconds that the disk, and then the clients, have to answer at the broker's stop."""
+"""Seconds that the disk, and then clients that are still sent something, have at the broker's stop."""
+
+CLOSE_TIMEOUT = 0.5
+"""Seconds that all other clients have to answer that their connection is closed: many are busy, or never read it."""
 
 
 class Broker:
@@ -169,6 +172,7 @@ class Broker:
         self._refusals = Refusals()  # connections beyond the limit
         self._is_restored = False  # whether the queues have what was kept
         self._is_stopping = False  # whether no more clients are taken
+        self._closing: asyncio.Task[None] | None = None  # closes them
         self._joining: set[asyncio.Task[Any]] = set()  # clients that were handed over and are not connected yet
         self._tls_processes: TLSProcesses | None = None  # which do TLS for clients of AMQP
         self._commits: Commits  # the broker's side of the store
@@ -582,20 +586,11 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop listening, close the connections, and put everything on disk."""
-        self._is_stopping = True
-        self._stop_listening()
+        self.close_clients()
         await self.certificates.stop()
         await self.reader_groups.stop()
-        with contextlib.suppress(
-            TimeoutError, NotCommitted
-        ):  # a disk that takes nothing must not keep it from stopping
-            await asyncio.wait_for(self.committed(), STOP_TIMEOUT)
-        self.close_connections("broker forced connection closure with reason 'shutdown'", lambda connection: True)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_TIMEOUT):
-                await asyncio.gather(*(connection.closed.wait() for connection in self.connections))
-        for connection in list(self.connections):
-            connection.abort()
+        assert self._closing is not None
+        await self._closing
         if self._tls_processes is not None:
             await self._tls_processes.stop()
         if self.other_homes is not None:
@@ -618,6 +613,30 @@ class Broker:
         if self.spans is not None:
             with contextlib.suppress(TimeoutError):  # nor must a collector
                 await asyncio.wait_for(asyncio.to_thread(self.spans.close), STOP_TIMEOUT)
+
+    def close_clients(self) -> None:
+        """Begin to stop: listen no more, and close the connections once what was sent so far is on disk. :meth:`stop`
+        does the rest; until then other homes are served."""
+        if self._closing is None:
+            self._is_stopping = True
+            self._stop_listening()
+            self._closing = asyncio.get_running_loop().create_task(self._close_clients(), name="closing clients")
+
+    async def _close_clients(self) -> None:
+        with contextlib.suppress(
+            TimeoutError, NotCommitted
+        ):  # a disk that takes nothing must not keep it from stopping
+            await asyncio.wait_for(self.committed(), STOP_TIMEOUT)
+        self.close_connections("broker forced connection closure with reason 'shutdown'", lambda connection: True)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for seconds in (CLOSE_TIMEOUT, STOP_TIMEOUT):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(began + seconds):
+                    await asyncio.gather(*(connection.closed.wait() for connection in self.connections))
+            for connection in list(self.connections):
+                if seconds == STOP_TIMEOUT or not connection.writing.waiting:
+                    connection.abort()
 
     def _checkpoint(self) -> None:
         """Have the store know where queues stand, as the mark of a clean stop says that it does."""

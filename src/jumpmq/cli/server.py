@@ -99,6 +99,7 @@ async def serving(
     try:
         async with _managed(broker, stop):
             yield Control(_endpoints(broker), broker, broker.memory, broker.certificates.reload)
+            broker.close_clients()  # while requests end
     finally:
         await broker.stop()
 

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 
 import anyio
 import uvicorn
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jumpmq.broker import Broker
 from jumpmq.http.application import application
 from jumpmq.http.observed import Observed
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
+
+ANSWER_TIMEOUT = 0.5
+"""Seconds for requests to be answered that are cancelled as the broker ends."""
 
 if TYPE_CHECKING:
     from jumpmq.http.plumbing.forwarding import Forwarder
@@ -30,7 +35,7 @@ def server(
     """What answers on a broker's management port; see :func:`jumpmq.http.application.application`."""
     return Server(
         uvicorn.Config(
-            application(broker, observed, stop_broker, forwarder, node_forwarder),
+            _Cancelled(application(broker, observed, stop_broker, forwarder, node_forwarder)),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -42,6 +47,28 @@ def server(
             timeout_graceful_shutdown=1,
         )
     )
+
+
+class _Cancelled:
+    """Answers requests that still wait for something when the broker ends, and are cancelled for that."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if not begun:
+                said = {"error": "Service Unavailable", "reason": "the broker stops; what was asked for may be done"}
+                await JSONResponse(said, 503)(scope, receive, send)
 
 
 class Server(uvicorn.Server):
@@ -83,8 +110,11 @@ class Server(uvicorn.Server):
                 while state.connections or state.tasks:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.005)
         except TimeoutError:
-            for task in state.tasks:
+            tasks = list(state.tasks)
+            for task in tasks:
                 task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=ANSWER_TIMEOUT)
 
     def accept(self) -> asyncio.Protocol:
         """The protocol of a new connection."""

@@ -71,6 +71,28 @@ async def test_an_etcd_without_space_has_definitions_stand_still(
             await stopped(first)
 
 
+def test_a_request_that_waits_for_etcd_is_answered_when_the_node_stops(tmp_path: Path) -> None:
+    with (
+        etcd(tmp_path) as (member,),
+        JumpMQ(tmp_path / "node", arguments=("--cluster", "test", "--etcd", member.url)) as node,
+    ):
+        api = api_of(node)
+        api.get("overview")
+        member.kill()
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(api.request, "PUT", "queues", "/", "q", json={"durable": True})
+            other = api_of(node)
+            for _ in range(20):
+                other.get("overview")
+            assert node.stop() == 0
+            answer = asked.result(30)
+        assert (answer.status_code, answer.json()["reason"]) == (
+            503,
+            "the broker stops; what was asked for may be done",
+        )
+        assert "Traceback" not in node.log.read_text()
+
+
 class Cluster:
     """Two nodes, and an etcd whose data is replaced.
 

@@ -23,6 +23,7 @@ from tests.homes import in_loop
 
 import jumpmq
 from jumpmq import Config
+from jumpmq.broker import BrokerError
 from jumpmq.nodes.processes import workers
 from jumpmq.nodes.processes.workers import serving_workers
 
@@ -139,6 +140,34 @@ async def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(tmp
             os.kill(before, signal.SIGKILL)
             await until(lambda before=before: homes.all_ready and before not in homes.pids)
             await asyncio.to_thread(publish_to_all, round + 1)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@in_loop
+async def test_a_process_that_dies_while_the_broker_starts_is_started_again(tmp_path: Path, place: int) -> None:
+    supervisor = workers.Workers(settings(tmp_path), 2, lambda: None, lambda reason: None)
+    starting = asyncio.create_task(supervisor.start())
+    try:
+        await until(lambda: supervisor.pids[place])
+        os.kill(supervisor.pids[place], signal.SIGKILL)
+        async with asyncio.timeout(60):
+            await starting
+        assert supervisor.all_ready
+    finally:
+        await supervisor.stop()
+
+
+@in_loop
+async def test_a_process_that_never_starts_keeps_the_broker_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "SHORT_LIVES", 1)
+    monkeypatch.setattr(workers, "SHORT_LIFE", 1000.0)
+    supervisor = workers.Workers(settings(), 2, lambda: None, lambda reason: None)
+    starting = asyncio.create_task(supervisor.start())
+    await until(lambda: supervisor.pids[1])
+    os.kill(supervisor.pids[1], signal.SIGKILL)
+    with pytest.raises(BrokerError, match="home 2 has ended 1 times soon after its start"):
+        await starting
+    await supervisor.stop()
 
 
 @in_loop

@@ -2,11 +2,11 @@
 
 `DESCRIPTOR` is a socket that the supervisor (:mod:`jumpmq.nodes.processes.workers`) has the other end of. On it come
 the settings, pickled, with their length in front; then an octet at a time: a client without TLS or with, each with its
-socket; that certificates are to be read again; that its home is to be left, or is not; that it is to end. Back go lines
-of JSON: ``ready`` with the ports of HTTP, or the ``error`` that keeps it from starting; how many clients it was given
-in all (``taken``) and has (``open``), at least once a second; whether the broker is to ``listen``; that it is to
-``stop``, or to be served by so many ``workers``; and that its home has been ``left``, and whether nothing else is in
-its data directory.
+socket; that certificates are to be read again; that its home is to be left, or is not; that it is to close its
+clients, as it will be told to end; that it is to end. Back go lines of JSON: ``ready`` with the ports of HTTP, or the
+``error`` that keeps it from starting; how many clients it was given in all (``taken``) and has (``open``), at least
+once a second; whether the broker is to ``listen``; that it is to ``stop``, or to be served by so many ``workers``; and
+that its home has been ``left``, and whether nothing else is in its data directory.
 
 It ends, as a broker does that is told to stop, when the supervisor says so or is gone: there is no half of a broker.
 Signals but SIGKILL do not end it: those of a terminal or of systemd go to all processes, also to the supervisor.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import pickle
 import shutil
 import signal
@@ -35,7 +36,9 @@ from jumpmq.cli.serve import calm_garbage_collection, end_at_once, keep_memory, 
 from jumpmq.cli.server import Control, serving
 from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
 
-CLIENT, TLS_CLIENT, RELOAD, LEAVE, STAY, END = b"c", b"t", b"r", b"l", b"s", b"e"
+log = logging.getLogger(__name__)
+
+CLIENT, TLS_CLIENT, RELOAD, LEAVE, STAY, CLOSE, END = b"c", b"t", b"r", b"l", b"s", b"d", b"e"
 
 LENGTH = 4
 """Octets in front of the settings."""
@@ -127,8 +130,12 @@ class Worker:
         await self._ended.wait()
         for task in (keeping, speaking):
             task.cancel()
+        self._listen_no_more()
+
+    def _listen_no_more(self) -> None:
+        """Have the supervisor not be told that listeners close: what ends here is this process."""
         for listener in self._listeners.values():
-            listener.ask = lambda listening: None  # what ends here is this process
+            listener.ask = lambda listening: None
 
     def _decide(self, leaves: bool) -> None:
         """Have the home be left, or not."""
@@ -179,10 +186,15 @@ class Worker:
             octets, descriptors = b"", []
         if END in octets or not octets:
             self._was_told = END in octets
+            if not self._was_told:
+                log.error("the supervisor has ended: this process ends, too, as it cannot be given clients any more")
             asyncio.get_running_loop().remove_reader(self._supervisor.fileno())
             self._ended.set()
         if RELOAD in octets and self._control is not None:
             self._reloading = asyncio.ensure_future(self._control.reload_certificates())
+        if CLOSE in octets and self._control is not None:
+            self._listen_no_more()
+            self._control.broker.close_clients()
         for octet in octets:
             if octet in (LEAVE[0], STAY[0]):
                 self._decide(octet == LEAVE[0])

@@ -32,7 +32,7 @@ from jumpmq.broker.config import OTHER_HOMES, default_node, homes_in
 from jumpmq.broker.connection.listeners import bind
 from jumpmq.broker.connection.tls_processes import FULL_PAUSE, LONGEST_PAUSE, PACKAGES, SHORT_LIFE
 from jumpmq.cli.server import RunningBroker
-from jumpmq.nodes.processes.worker import CLIENT, END, LEAVE, LENGTH, RELOAD, STAY, TLS_CLIENT, Assignment
+from jumpmq.nodes.processes.worker import CLIENT, CLOSE, END, LEAVE, LENGTH, RELOAD, STAY, TLS_CLIENT, Assignment
 
 log = logging.getLogger(__name__)
 
@@ -255,15 +255,18 @@ class Workers:
         self.look()
 
     async def stop(self) -> None:
-        """Accept no more clients, and end all processes: the first one last, as the others ask it."""
+        """Accept no more clients, and end all processes: the first one last where it orders the log of the others."""
         self._suspended = True
         self.look()
         for sockets in self._sockets.values():
             for listening in sockets:
                 listening.close()
         await asyncio.gather(*self._removing)
-        await asyncio.gather(*(worker.stop() for worker in self._workers[1:]))
-        await self._workers[0].stop()
+        first, *others = self._workers
+        if self.config.cluster is None:
+            first.send(CLOSE)
+            await asyncio.gather(*(worker.stop() for worker in others))
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
         shutil.rmtree(self.links, ignore_errors=True)
         os.close(self._lock)
 
@@ -429,9 +432,9 @@ class _Worker:
     def _end(self) -> None:
         """It has ended, or will at once."""
         self._disconnect()
-        if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(BrokerError(f"the process of {self} ended while it started"))
-        elif self._ready is not None and not self._ready.cancelled() and self._ready.exception() is None:
+        if self._ready is not None and not (
+            self._ready.cancelled() or (self._ready.done() and self._ready.exception())
+        ):
             self._restart = asyncio.get_running_loop().create_task(self._start_again(), name=str(self))
 
     def _disconnect(self) -> None:
@@ -450,7 +453,11 @@ class _Worker:
         if self._short_lives >= SHORT_LIVES:
             reason = f"the process of {self} has ended {SHORT_LIVES} times soon after its start"
             log.critical("%s; the broker stops", reason)
-            self._workers.fail(reason)
+            assert self._ready is not None
+            if self._ready.done():
+                self._workers.fail(reason)
+            else:
+                self._ready.set_exception(BrokerError(reason))
             return
         pause = min(LONGEST_PAUSE, 0.1 * 2 ** (self._short_lives - 1)) if self._short_lives else 0.0
         log.error("%s: its process has ended with status %d; started again in %g s", self, status, pause)
