@@ -1,6 +1,7 @@
 """What `deploy/` and the wheel hold is judged by the programs that read it."""
 
 import ast
+import base64
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 import requests
 import yaml
 from tests.cli.commands import serving
+from tests.etcd import needs_etcd
 
 import jumpmq
 from jumpmq.cli.settings import SETTINGS
@@ -57,10 +59,110 @@ def test_the_kubernetes_manifests_are_such(name: str) -> None:
     check(tool("kubernetes-validate"), "--strict", DEPLOY / "kubernetes" / name)
 
 
+def test_prometheus_is_a_user_that_may_only_look() -> None:
+    """Once more, when it is there, and with passwords that a URL has to escape."""
+    service = yaml.safe_load((DEPLOY / "docker" / "compose.yaml").read_text())["services"]["users"]
+    command = service["command"][0].replace("$$", "$")
+    with jumpmq.running(default_user="admin", default_pass="a/b@c#d e") as broker:
+        url = f"http://127.0.0.1:{broker.http_port}"
+        admin, user = ("admin", "a/b@c#d e"), ("prometheus", "p'$%&")
+        requests.put(f"{url}/api/queues/%2F/q", json={}, auth=admin, timeout=30).raise_for_status()
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        given = {
+            "PATH": path,
+            "ADMIN_PASS": admin[1],
+            "PROMETHEUS_PASS": user[1],
+            "BROKER": url.removeprefix("http://"),
+        }
+        for _ in range(2):
+            done = subprocess.run([*service["entrypoint"], command], env=given, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        found = requests.get(f"{url}/metrics/per-object", auth=user, timeout=30)
+        assert 'queue="q"' in found.text
+        assert requests.get(f"{url}/api/users", auth=user, timeout=30).status_code == 401
+    config = yaml.safe_load((DEPLOY / "docker" / "prometheus.yaml").read_text())
+    assert config["scrape_configs"][0]["basic_auth"]["username"] == "prometheus"
+
+
+def _environment(file: Path, name: str) -> dict[str, str]:
+    """The environment of a container of a manifest or compose file."""
+    if file.parent.name == "docker":
+        return dict(yaml.safe_load(file.read_text())["services"][name]["environment"])
+    for document in yaml.safe_load_all(file.read_text()):
+        if document["kind"] == "StatefulSet":
+            [container] = document["spec"]["template"]["spec"]["containers"]
+            if container["name"] == name:
+                return {one["name"]: one.get("value", "") for one in container["env"]}
+    raise AssertionError(f"no {name} in {file}")
+
+
+@needs_etcd
+@pytest.mark.parametrize("kind", ["docker", pytest.param("kubernetes", marks=pytest.mark.slow)])
+def test_etcd_of_the_examples_is_closed(kind: str, tmp_path: Path) -> None:
+    """Its settings, on this machine: a node with the certificate comes in, and who has none does not."""
+    docker = kind == "docker"
+    files = [DEPLOY / kind / name for name in (["cluster.yaml"] * 2 if docker else ["etcd.yaml", "jumpmq.yaml"])]
+    names = ("etcd1", "node1") if docker else ("etcd", "jumpmq")
+    etcd, node = (_environment(file, name) for file, name in zip(files, names, strict=True))
+    check(DEPLOY / "etcd-certificates", tmp_path / "certificates", "etcd-0.etcd")
+    check(DEPLOY / "etcd-certificates", tmp_path / "certificates", "etcd-0.etcd")  # is there already
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        client, peer = (f"https://127.0.0.1:{one.getsockname()[1]}" for one in (first, second))
+    given = {name: value for name, value in etcd.items() if name.endswith(("_FILE", "_AUTH"))} | {
+        "ETCD_NAME": "one",
+        "ETCD_DATA_DIR": str(tmp_path / "data"),
+        "ETCD_LISTEN_CLIENT_URLS": client,
+        "ETCD_ADVERTISE_CLIENT_URLS": client,
+        "ETCD_LISTEN_PEER_URLS": peer,
+        "ETCD_INITIAL_ADVERTISE_PEER_URLS": peer,
+        "ETCD_INITIAL_CLUSTER": f"one={peer}",
+    }
+    assert etcd["ETCD_LISTEN_CLIENT_URLS"].startswith("https://")
+    assert etcd["ETCD_LISTEN_PEER_URLS"].startswith("https://")
+
+    def here(value: str) -> str:
+        if docker:
+            return value.replace("/certificates/", f"{tmp_path}/certificates/")
+        return value.replace("/etc/etcd/tls/", f"{tmp_path}/certificates/etcd/").replace(
+            "/etc/jumpmq/etcd/", f"{tmp_path}/certificates/node/"
+        )
+
+    process = subprocess.Popen(
+        ["etcd"], env={"PATH": os.environ["PATH"]} | {name: here(value) for name, value in given.items()},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        own = {name: here(value) for name, value in node.items() if value.startswith("/")}
+        assert own.keys() == {f"JUMPMQ_{name}" for name in ("ETCD_CA", "ETCD_CERT", "ETCD_KEY", "CLUSTER_SECRET_FILE")}
+        with serving(tmp_path / "node", "--cluster", "jumpmq", "--etcd", client, **own):
+            ca = str(tmp_path / "certificates" / "node" / "ca.crt")
+            with pytest.raises(requests.exceptions.RequestException, match=r"(?i)certificate|ssl|reset|aborted"):
+                requests.post(f"{client}/v3/kv/range", json={"key": "AA=="}, verify=ca, timeout=10).raise_for_status()
+            own_certificate = own["JUMPMQ_ETCD_CERT"], own["JUMPMQ_ETCD_KEY"]
+            key = base64.b64encode(b"/jumpmq/jumpmq/id").decode()
+            found = requests.post(
+                f"{client}/v3/kv/range", json={"key": key}, verify=ca, cert=own_certificate, timeout=10
+            )
+            assert base64.b64decode(found.json()["kvs"][0]["value"]).startswith(b"sealed1:")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_only_nodes_and_members_reach_etcd() -> None:
+    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "etcd.yaml").read_text()))
+    [policy] = [one for one in documents if one["kind"] == "NetworkPolicy"]
+    assert policy["spec"]["podSelector"] == {"matchLabels": {"app": "etcd"}}
+    sources = [
+        source["podSelector"]["matchLabels"]["app"] for rule in policy["spec"]["ingress"] for source in rule["from"]
+    ]
+    assert sources == ["jumpmq", "etcd"]
+
+
 def test_settings_of_deployments_are_the_brokers() -> None:
     """What is set by the environment is a setting."""
     for file in DEPLOY.rglob("*.yaml"):
-        for name in set(re.findall(r"JUMPMQ_([A-Z_]+)", file.read_text())) - {"PASS"}:
+        for name in set(re.findall(r"JUMPMQ_([A-Z_]+)", file.read_text())) - {"PASS", "URL"}:
             assert name.lower() in SETTINGS, f"{file}: JUMPMQ_{name}"
 
 

@@ -55,6 +55,7 @@ class Config:
         etcd: the cluster's metadata store, as URLs of its members with commas between.
         etcd_ca, etcd_cert, etcd_key: for members with ``https``, as in
             :class:`~jumpmq.broker.security.certificates.ServerTLS`; None is the authorities that the system knows.
+        cluster_secret_file: secrets, one a line, that seal what the cluster keeps in etcd; None keeps it readable.
         recover_cluster: where etcd has lost the cluster, have this node's definitions be those of the cluster.
         cluster_host: address at which the other nodes of the cluster reach this one.
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
@@ -110,6 +111,7 @@ class Config:
     etcd_ca: Path | None = None
     etcd_cert: Path | None = None
     etcd_key: Path | None = None
+    cluster_secret_file: Path | None = None
     cluster_host: str = "127.0.0.1"
     recover_cluster: bool = False
     queue_leader_locator: str = "client-local"

@@ -196,6 +196,13 @@ SETTINGS = {
         Setting("etcd_cert", "FILE", "a file", "certificate that this node shows to etcd", _path),
         Setting("etcd_key", "FILE", "a file", "key of that certificate, if its own file does not hold it", _path),
         Setting(
+            "cluster_secret_file",
+            "FILE",
+            "a file",
+            "secret, the same at all nodes, that seals what the cluster keeps in etcd",
+            _path,
+        ),
+        Setting(
             "cluster_host",
             "ADDRESS",
             "an address, or a name",

@@ -14,12 +14,17 @@ from typing import Any
 
 import aiohttp
 
+from jumpmq.nodes.membership.sealing import SEALED, NotOpened, Seal
+
 log = logging.getLogger(__name__)
 
 TIMEOUT = 3.0
 """Seconds until a call is given up; etcd itself gives up a write without a leader after five or so."""
 
 CONNECT_TIMEOUT = 1.0
+
+RESEALED = 50
+"""Values that are read together to be sealed with another secret."""
 
 WATCH_LINE = 32 << 20
 """Octets of an answer to a watch at most: some events come together."""
@@ -75,6 +80,10 @@ class Compacted(EtcdError):
     """A watch begins before what etcd still knows."""
 
 
+class NotSealed(EtcdError):
+    """A value is sealed where none should be, is not where it should be, or was sealed with something else."""
+
+
 class NoSpace(EtcdError):
     """etcd has reached its quota, or its disk's end, and takes no changes until an operator has made room."""
 
@@ -86,6 +95,7 @@ class Etcd:
         urls: of the members' clients' ports, ``http://HOST:2379``.
         tls: how members with ``https`` are checked; None is as the system does.
         user, password: where etcd has authentication.
+        seal: seals all values that are put, and opens those that are read; None where they are as they are.
     """
 
     def __init__(
@@ -94,7 +104,10 @@ class Etcd:
         tls: ssl.SSLContext | None = None,
         user: str | None = None,
         password: str | None = None,
+        seal: Seal | None = None,
     ) -> None:
+        self.seal = seal
+        self._others: dict[str, bytes] = {}  # of keys that were sealed with a secret that is not the first: as it is
         self._urls = [url.rstrip("/") for url in urls]
         self._tls: ssl.SSLContext | bool = True if tls is None else tls
         self._login = None if user is None else {"name": user, "password": password or ""}
@@ -126,7 +139,7 @@ class Etcd:
     async def range(self, first: str, end: str | None = None, limit: int = 0) -> Found:
         """What the keys from ``first`` up to, but without, ``end`` have; at most ``limit`` of them, if it is not 0."""
         answer = await self._call("kv/range", range_of(first, end, limit))
-        return _found(answer, answer)
+        return self._found(answer, answer)
 
     async def folder(self, folder: str) -> Found:
         """What all keys in a folder have, whose name ends with a slash."""
@@ -136,10 +149,37 @@ class Etcd:
         self, compare: Sequence[JSON], success: Sequence[JSON], failure: Sequence[JSON] = ()
     ) -> tuple[bool, list[Found]]:
         """Do ``success`` if all comparisons hold, else ``failure``; returns which, and what was read by :func:`get`."""
-        body = {"compare": list(compare), "success": list(success), "failure": list(failure)}
+        body = {
+            "compare": [self._sealed_comparison(one) for one in compare],
+            "success": [self._sealed_put(one) for one in success],
+            "failure": [self._sealed_put(one) for one in failure],
+        }
         answer = await self._call("kv/txn", body)
+        done = bool(answer.get("succeeded", False))
+        if not done and self.seal is not None:
+            compared = [_decoded(one["key"]).decode() for one in body["compare"] if one["target"] == "VALUE"]
+            for key in compared:  # another node may have sealed the same value with another secret
+                await self.get(key)
+            if [self._sealed_comparison(one) for one in compare] != body["compare"]:
+                return await self.transaction(compare, success, failure)
         read = [one["response_range"] for one in answer.get("responses", ()) if "response_range" in one]
-        return bool(answer.get("succeeded", False)), [_found(answer, one) for one in read]
+        return done, [self._found(answer, one) for one in read]
+
+    async def reseal(self, folder: str) -> None:
+        """Have all that is kept in a folder sealed with the first secret."""
+        first, end, seal = folder, end_of(folder), self.seal
+        while seal is not None:
+            answer = await self._call("kv/range", range_of(first, end, RESEALED))
+            read = answer.get("kvs", ())
+            for one in read:
+                key, as_it_is = _decoded(one["key"]).decode(), _decoded(one.get("value", ""))
+                sealed = seal.seal(key, self._opened(key, as_it_is))
+                if sealed != as_it_is and not int(one.get("lease", 0)):
+                    same = has(key, as_it_is)
+                    await self._call("kv/txn", {"compare": [same], "success": [put(key, sealed)]})
+            if len(read) < RESEALED:
+                return
+            first = _decoded(read[-1]["key"]).decode() + "\0"
 
     async def grant(self, seconds: int) -> int:
         """A lease: what is put with it is deleted when it is not kept alive for so long."""
@@ -180,8 +220,59 @@ class Etcd:
             if int(result.get("compact_revision", 0)):
                 raise Compacted(f"etcd at {self.url} has compacted what was to be watched")
             raise EtcdError(f"etcd at {self.url}: {result.get('cancel_reason') or 'the watch was cancelled'}")
-        events = [_event(event) for event in result.get("events", ())]
+        events = [self._event(event) for event in result.get("events", ())]
         return [events] if events or result.get("created") else []
+
+    # --- seals ---
+
+    def _opened(self, key: str, value: bytes) -> bytes:
+        """A value that etcd has.
+
+        Raises:
+            NotSealed: it was put by who has no secret of this cluster, or by a node that has one where this has none.
+        """
+        if self.seal is None:
+            if value.startswith(SEALED):
+                raise NotSealed(f"etcd at {self.url}: '{key}' is sealed: this node needs --cluster-secret-file")
+            return value
+        try:
+            opened = self.seal.open(key, value)
+        except NotOpened as error:
+            raise NotSealed(f"etcd at {self.url}: {error}") from None
+        if self.seal.seal(key, opened) == value:
+            self._others.pop(key, None)
+        else:
+            self._others[key] = value
+        return opened
+
+    def _sealed_put(self, operation: JSON) -> JSON:
+        if self.seal is None or "request_put" not in operation:
+            return operation
+        put = operation["request_put"]
+        sealed = self.seal.seal(_decoded(put["key"]).decode(), _decoded(put["value"]))
+        return {"request_put": put | {"value": _encoded(sealed)}}
+
+    def _sealed_comparison(self, comparison: JSON) -> JSON:
+        if self.seal is None or comparison["target"] != "VALUE":
+            return comparison
+        key, value = _decoded(comparison["key"]).decode(), _decoded(comparison["value"])
+        other = self._others.get(key)
+        same = other is not None and self.seal.open(key, other) == value
+        return comparison | {"value": _encoded(other if same and other is not None else self.seal.seal(key, value))}
+
+    def _found(self, answer: JSON, read: JSON) -> Found:
+        """What a range of a call's answer has."""
+        values = []
+        for one in read.get("kvs", ()):
+            key = _decoded(one["key"]).decode()
+            values.append(Value(key, self._opened(key, _decoded(one.get("value", ""))), int(one["mod_revision"])))
+        return Found(values, int(answer["header"]["revision"]))
+
+    def _event(self, event: JSON) -> Event:
+        kv = event["kv"]
+        key = _decoded(kv["key"]).decode()
+        value = None if event.get("type") == "DELETE" else self._opened(key, _decoded(kv.get("value", "")))
+        return Event(key, value, int(kv["mod_revision"]))
 
     def _post(self, call: str, body: JSON, timeout: aiohttp.ClientTimeout) -> Any:
         if self._session is None:
@@ -266,21 +357,6 @@ def present(key: str) -> JSON:
 def has(key: str, value: bytes | str) -> JSON:
     """Holds where a key has a value."""
     return {"key": _encoded(key), "target": "VALUE", "result": "EQUAL", "value": _encoded(value)}
-
-
-def _found(answer: JSON, read: JSON) -> Found:
-    """What a range of a call's answer has."""
-    values = [
-        Value(_decoded(one["key"]).decode(), _decoded(one.get("value", "")), int(one["mod_revision"]))
-        for one in read.get("kvs", ())
-    ]
-    return Found(values, int(answer["header"]["revision"]))
-
-
-def _event(event: JSON) -> Event:
-    kv = event["kv"]
-    value = None if event.get("type") == "DELETE" else _decoded(kv.get("value", ""))
-    return Event(_decoded(kv["key"]).decode(), value, int(kv["mod_revision"]))
 
 
 def _encoded(text: bytes | str) -> str:

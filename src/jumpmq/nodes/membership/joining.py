@@ -136,6 +136,7 @@ class Joining:
             name, other = node or default_node, uuid.uuid4().hex
             me = Membership(self._keys.cluster, uuid.uuid4().hex, name, other, worker=worker)
         self._me = me
+        self._bind(me.id)
         if me.cluster != self._keys.cluster:
             raise BrokerError(f"the data directory belongs to cluster '{me.cluster}', not '{self._keys.cluster}'")
         if node is not None and node != me.node:
@@ -144,7 +145,9 @@ class Joining:
         applied = next((value >> PLACE_BITS for kind, _, value in found if kind == APPLIED), 0)
         if self._recovers:
             await self._recover(me, applied, found)
-        me = self._of_cluster(me, await self._created(me, applied, found), has_none)
+        identity = await self._created(me, applied, found)
+        self._bind(identity)
+        me = self._of_cluster(me, identity, has_none)
         await self._check_format()
         head = await self._head()
         if applied > head.entry and await self._etcd.get(self._keys.entry(applied)) is None:
@@ -161,6 +164,11 @@ class Joining:
             found = [*found, (APPLIED, "", 0)]
         await self._keep(me)
         return Joined(me, secret.value.decode(), found)
+
+    def _bind(self, identity: str) -> None:
+        """Have values be sealed as those of the cluster with this identity."""
+        if self._etcd.seal is not None:
+            self._etcd.seal.identity = identity
 
     def _is_otherwise(self, me: Membership, node: str | None) -> bool:
         """Whether another cluster, or another name, was asked for than a start before that got no home."""

@@ -15,6 +15,8 @@
 ``snapshot-head``      which entry the snapshot has applied, where its chunks are, and the first entry that is kept
 ``snapshot/FOLDER/I``  chunks of the snapshot: all records of definitions, compressed
 =====================  ==============================================================================================
+
+Values are sealed where the nodes have a secret (:mod:`~jumpmq.nodes.membership.sealing`).
 """
 
 from dataclasses import dataclass
@@ -32,6 +34,11 @@ class Keys:
     """
 
     cluster: str
+
+    @property
+    def all(self) -> str:
+        """The folder of all keys."""
+        return self._key("")
 
     def _key(self, name: str) -> str:
         return f"/jumpmq/{self.cluster}/{name}"
@@ -101,6 +108,11 @@ class Keys:
 
     def snapshot(self, folder: str) -> str:
         return f"{self.snapshots}{folder}/"
+
+
+def is_of_any_identity(key: str) -> bool:
+    """Whether a key is looked at before the cluster's identity is known, or names one itself."""
+    return key.split("/")[3:4] in (["format"], ["id"], ["lost"])
 
 
 def number_of(entry: str) -> int:

@@ -1,13 +1,14 @@
 """Where a cluster's etcd is, as settings say it."""
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.membership.etcd import Etcd
+from jumpmq.nodes.membership.sealing import Seal, read_secrets
 
 PORT = 2379
 """That of etcd's clients, where a URL names none."""
@@ -21,6 +22,8 @@ class EtcdSettings:
         cluster: the cluster's name.
         urls: of etcd's members, with commas between.
         ca, cert, key: files, as in :class:`~jumpmq.broker.config.Config`.
+        secrets: what seals the cluster's values (:mod:`~jumpmq.nodes.membership.sealing`); none where they are plain.
+        identity: the cluster's, once it is known.
     """
 
     cluster: str
@@ -28,18 +31,22 @@ class EtcdSettings:
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    identity: str = ""
 
     @classmethod
     def of(cls, config: Config) -> "EtcdSettings":
         """Those of a node.
 
         Raises:
-            BrokerError: the cluster has no name.
+            BrokerError: the cluster has no name, or its secret cannot be read.
         """
         if not config.cluster or "/" in config.cluster:
             raise BrokerError(f"a cluster cannot be called '{config.cluster}': a name without slashes is needed")
         files = config.etcd_ca, config.etcd_cert, config.etcd_key
-        return cls(config.cluster, config.etcd or "", *(None if file is None else str(file) for file in files))
+        ca, cert, key = (None if file is None else str(file) for file in files)
+        secrets = () if config.cluster_secret_file is None else read_secrets(config.cluster_secret_file)
+        return cls(config.cluster, config.etcd or "", ca, cert, key, secrets)
 
     def client(self) -> Etcd:
         """A client.
@@ -47,22 +54,32 @@ class EtcdSettings:
         Raises:
             BrokerError: a URL or a file cannot be used.
         """
-        urls, user, password = [], None, None
+        urls: list[str] = []
+        user = password = None
         for url in filter(None, (one.strip() for one in self.urls.split(","))):
             try:
                 parts = urlsplit(url)
                 port = parts.port or PORT
             except ValueError:
-                raise BrokerError(f"etcd cannot be at '{url}'") from None
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise BrokerError(f"etcd cannot be at '{url}': http://HOST:PORT is meant")
+                raise BrokerError(_refused(len(urls) + 1)) from None
+            if (
+                parts.scheme not in ("http", "https")
+                or not parts.hostname
+                or parts.path.strip("/")
+                or (parts.query or parts.fragment)
+            ):
+                raise BrokerError(_refused(len(urls) + 1))
             host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
             urls.append(f"{parts.scheme}://{host}:{port}")
             if parts.username is not None:
                 user, password = unquote(parts.username), unquote(parts.password or "")
         if not urls:
             raise BrokerError("a cluster needs the setting etcd: the URLs of its members")
-        return Etcd(urls, self._tls(), user, password)
+        seal = None
+        if self.secrets:
+            seal = Seal(self.secrets)
+            seal.identity = self.identity
+        return Etcd(urls, self._tls(), user, password, seal)
 
     def _tls(self) -> ssl.SSLContext | None:
         if self.ca is None and self.cert is None:
@@ -74,3 +91,11 @@ class EtcdSettings:
         except (OSError, ssl.SSLError) as error:
             raise BrokerError(f"the certificates for etcd cannot be used: {error.strerror or error}") from None
         return context
+
+
+def _refused(number: int) -> str:
+    """Why a URL is refused. It is not shown: a password may be anywhere in it."""
+    return (
+        f"etcd's URL number {number} is none: http://HOST:PORT or http://USER:PASSWORD@HOST:PORT is meant, with the "
+        "characters / ? # @ : % of user and password as %2F %3F %23 %40 %3A %25, and commas as %2C"
+    )

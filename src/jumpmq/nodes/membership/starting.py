@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import HOMES, Config, default_node
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.passwords import hash_password
 from jumpmq.nodes.log.common_log import Record
-from jumpmq.nodes.membership.etcd import EtcdError
+from jumpmq.nodes.membership.etcd import EtcdError, NotSealed
 from jumpmq.nodes.membership.joining import Joining, kept_membership
 from jumpmq.nodes.membership.keys import Keys
 from jumpmq.nodes.membership.member import PAUSES, Member
@@ -62,7 +63,11 @@ async def enter(
         while True:
             try:
                 joined = await joining.join(found, config.node, default, config.worker)
+                if len(settings.secrets) > 1:
+                    await etcd.reseal(keys.all)
                 break
+            except NotSealed as error:
+                raise BrokerError(f"{error}") from None
             except EtcdError as error:
                 if str(error) != told:
                     told = str(error)
@@ -73,6 +78,7 @@ async def enter(
         await etcd.close()
         raise
     me = joined.membership
+    settings = replace(settings, identity=me.id)
     member = Member(settings, etcd, me, joined.secret, config.cluster_host, boot, turns, on_failure)
     member.begins = config.begins
     return member, joined.definitions

@@ -1,0 +1,244 @@
+"""Who can write into etcd, and has not the cluster's secret, learns nothing and changes nothing."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.etcd import EtcdMember, etcd
+from tests.homes import in_loop, propose, stopped, until
+from tests.nodes.membership.test_cluster import config_of, declare, started
+
+from jumpmq.broker import Broker, BrokerError
+from jumpmq.nodes.membership.compacting import compact
+from jumpmq.nodes.membership.etcd import Etcd, delete, end_of, put
+from jumpmq.nodes.membership.keys import Keys
+from jumpmq.nodes.membership.member import Member
+from jumpmq.nodes.membership.sealing import SEALED, NotOpened, Seal
+from jumpmq.topology import PutUser
+from jumpmq.topology.json_form import change_to_json
+
+KEYS = Keys("test")
+
+
+def _secret(directory: Path, name: str, *secret: str) -> Path:
+    file = directory / name
+    file.write_text("\n".join(secret) + "\n")
+    return file
+
+
+class Outsider(Etcd):
+    """Who may read and write all that is there, and has no secret."""
+
+    def _opened(self, key: str, value: bytes) -> bytes:
+        return value
+
+    async def everything(self) -> dict[str, bytes]:
+        """What there is of the cluster."""
+        return {one.key: one.value for one in (await self.folder(KEYS.all)).values}
+
+
+def _member(broker: Broker) -> Member:
+    assert broker._member is not None
+    return broker._member
+
+
+class Lifetime:
+    """An etcd, a broker, and an outsider who may read and write all that is there."""
+
+    def __init__(self, directory: Path, members: list[EtcdMember]) -> None:
+        self.directory, self.members = directory, members
+        self.outsider = Outsider([members[0].url])
+
+    async def start(self, number: int, secret: Path | None, **settings: Any) -> Broker:
+        return await started(config_of(number, self.directory, self.members, cluster_secret_file=secret, **settings))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "plain",
+        "moved",
+        pytest.param("another secret", marks=pytest.mark.slow),
+        pytest.param("of another identity", marks=pytest.mark.slow),
+    ],
+)
+@in_loop
+async def test_an_entry_that_was_not_sealed_by_a_node_is_not_applied(tmp_path: Path, attack: str) -> None:
+    """Definitions stand still until it is gone, and nothing ends."""
+    with etcd(tmp_path / "etcd", 1) as members:
+        life = Lifetime(tmp_path, members)
+        words = secrets.token_hex(32)
+        broker = await life.start(0, _secret(tmp_path, "secret", words))
+        try:
+            await propose(broker, PutUser("mallory", "hash", ()))
+            member = _member(broker)
+            number = member.log.entry + 1
+            change = change_to_json(PutUser("mallory", "hash of mallory", ("administrator",)))
+            entry = {"id": "0" * 32, "home": 1, "changes": [[change, {"name": ""}]]}
+            forged = json.dumps(entry).encode()
+            if attack == "another secret":
+                forged = Seal([secrets.token_hex(32)]).seal(KEYS.entry(number), forged)
+            elif attack == "moved":
+                forged = (await life.outsider.everything())[KEYS.entry(number - 1)]
+            elif attack == "of another identity":
+                seal = Seal([words])
+                seal.identity = "0" * 32
+                forged = seal.seal(KEYS.entry(number), forged)
+            await life.outsider.transaction([], [put(KEYS.entry(number), forged)])
+            proposal = asyncio.ensure_future(declare(broker, "q"))
+            await until(lambda: member.standstill._error is not None)
+            assert KEYS.entry(number) in str(member.standstill._error)
+            assert broker.topology.users["mallory"].tags == ()
+            await life.outsider.transaction([], [delete(KEYS.entry(number))])
+            async with asyncio.timeout(20):
+                await proposal
+            assert "q" in broker.topology.vhosts["/"].declared
+            assert broker.topology.users["mallory"].tags == ()
+        finally:
+            await stopped(broker)
+            await life.outsider.close()
+
+
+@in_loop
+async def test_nothing_can_be_read_and_the_log_is_compacted_sealed(tmp_path: Path) -> None:
+    with etcd(tmp_path / "etcd", 1) as members:
+        life = Lifetime(tmp_path, members)
+        file = _secret(tmp_path, "secret", secrets.token_hex(32))
+        broker = await life.start(0, file)
+        second = await life.start(1, file)
+        try:
+            await propose(second, PutUser("eve", "the hash of eve's password", ()))
+            settings = _member(broker)._settings
+            client = settings.client()
+            head = await compact(client, KEYS)
+            await client.close()
+            assert head.entry == _member(broker).log.entry
+            assert second.topology.users["eve"].password_hash == "the hash of eve's password"
+            found = await life.outsider.everything()
+            assert {KEYS.id, KEYS.secret, KEYS.snapshot_head, KEYS.format} <= found.keys()
+            for key, value in found.items():
+                assert value.startswith(SEALED), key
+            assert "secret" not in repr(settings) and file.read_text().strip() not in repr(settings)
+            third = await life.start(2, file)
+            await stopped(third)
+        finally:
+            await stopped(second)
+            await stopped(broker)
+            await life.outsider.close()
+
+
+@in_loop
+async def test_nodes_that_seal_and_nodes_that_do_not_are_no_cluster(tmp_path: Path) -> None:
+    """Which one is to blame is said, and it ends."""
+    with etcd(tmp_path / "etcd", 1) as members:
+        life = Lifetime(tmp_path, members)
+        broker = await life.start(0, _secret(tmp_path, "secret", secrets.token_hex(32)))
+        try:
+            with pytest.raises(
+                BrokerError, match=r"'/jumpmq/test/id' is sealed: this node needs --cluster-secret-file"
+            ):
+                await life.start(1, None)
+            other = _secret(tmp_path, "other", secrets.token_hex(32))
+            with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' was sealed with another secret"):
+                await life.start(1, other)
+            short = _secret(tmp_path, "short", "secret")
+            with pytest.raises(BrokerError, match="has fewer than 32 characters: `openssl rand -hex 32` makes one"):
+                await life.start(1, short)
+            with pytest.raises(BrokerError, match=r"cannot be read from .*missing: No such file"):
+                await life.start(1, tmp_path / "missing")
+        finally:
+            await stopped(broker)
+        await life.outsider.transaction([], [delete(KEYS.all, end_of(KEYS.all))])
+        plain = await life.start(2, None)
+        try:
+            with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' is not sealed: it was put without the secret"):
+                await life.start(1, other)
+        finally:
+            await stopped(plain)
+            await life.outsider.close()
+
+
+@pytest.mark.slow
+@in_loop
+async def test_a_secret_takes_the_place_of_another_while_nodes_run(tmp_path: Path) -> None:
+    with etcd(tmp_path / "etcd", 1) as members:
+        life = Lifetime(tmp_path, members)
+        old, new = secrets.token_hex(32), secrets.token_hex(32)
+        file = _secret(tmp_path, "secret", old)
+        brokers = [await life.start(number, file) for number in range(2)]
+        declared = []
+        try:
+            for lines in ([old, new], [new, old], [new]):
+                _secret(tmp_path, "secret", *lines)
+                for number in range(2):
+                    await stopped(brokers[number])
+                    brokers[number] = await life.start(number, file)
+                    for broker in brokers:
+                        name = f"{len(declared)}"
+                        await declare(broker, name)
+                        declared.append(name)
+                    await until(lambda: all(set(declared) <= _declared(broker) for broker in brokers))
+            seal = Seal([old])
+            seal.identity = _member(brokers[0]).me.id
+            for key, value in (await life.outsider.everything()).items():
+                with pytest.raises(NotOpened):
+                    seal.open(key, value)
+        finally:
+            for broker in brokers:
+                await stopped(broker)
+            await life.outsider.close()
+
+
+def _declared(broker: Broker) -> set[str]:
+    return set(broker.topology.vhosts["/"].declared)
+
+
+@pytest.mark.slow
+@in_loop
+async def test_a_cluster_becomes_a_sealed_one_from_what_a_node_has(tmp_path: Path) -> None:
+    """The links have another secret then: the one until then could be read."""
+    with etcd(tmp_path / "etcd", 1) as members:
+        life = Lifetime(tmp_path, members)
+        broker = await life.start(0, None)
+        await declare(broker, "kept")
+        before = (await life.outsider.everything())[KEYS.secret].decode()
+        await stopped(broker)
+        await life.outsider.transaction([], [delete(KEYS.all, end_of(KEYS.all))])
+        file = _secret(tmp_path, "secret", secrets.token_hex(32))
+        broker = await life.start(0, file, recover_cluster=True)
+        second = await life.start(1, file)
+        try:
+            assert _declared(broker) == _declared(second) == {"kept"}
+            assert all(value.startswith(SEALED) for value in (await life.outsider.everything()).values())
+            assert _member(broker).secret != before
+        finally:
+            await stopped(second)
+            await stopped(broker)
+            await life.outsider.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda sealed: sealed[:-4] + b"AAAA",
+        lambda sealed: SEALED,
+        lambda sealed: SEALED + b"no base64",
+        lambda sealed: sealed.removeprefix(SEALED),
+        lambda sealed: b"",
+    ],
+)
+def test_what_was_changed_does_not_open(change: Callable[[bytes], bytes]) -> None:
+    seal = Seal(["s" * 32])
+    sealed = seal.seal("/jumpmq/c/x", b"value" * 10)
+    assert seal.open("/jumpmq/c/x", sealed) == b"value" * 10
+    with pytest.raises(NotOpened):
+        seal.open("/jumpmq/c/x", change(sealed))
+    with pytest.raises(NotOpened):
+        seal.open("/jumpmq/c/y", sealed)
+    seal.identity = "another"
+    with pytest.raises(NotOpened):
+        seal.open("/jumpmq/c/x", sealed)
