@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import requests
+from tests.clients.test_bunny import bunny_is_installed
+from tests.conformance.test_example_programs import COUNTS
 
 import jumpmq
 
@@ -115,3 +117,27 @@ def test_the_traffic_of_the_compose_file(tmp_path: Path) -> None:
             reader.kill()
             publisher.wait()
             reader.communicate()
+
+
+JARS = [Path("/usr/share/java") / name for name in ("amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar")]
+PLUGINS = next(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/plugins"), None)
+CLASS_PATH = os.pathsep.join(map(str, JARS))
+LANGUAGES = {
+    "java": ["java", "-cp", CLASS_PATH, "java/Spreading.java"] if all(jar.exists() for jar in JARS) else None,
+    "ruby": ["ruby", "ruby/spreading.rb"] if bunny_is_installed() else None,
+    "erlang": ["escript", "erlang/spreading.escript"] if PLUGINS is not None else None,
+}
+
+
+@pytest.mark.parametrize("way", ["routing-key", "header", "property"])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_documents_programs_spread_alike_in_each_language(language: str, way: str) -> None:
+    command = LANGUAGES[language]
+    if command is None:
+        pytest.skip(f"the client of {language} is not installed")
+    with jumpmq.running() as broker:
+        environment = os.environ | {"ERL_LIBS": str(PLUGINS)}
+        line = [*command, broker.amqp_url, way]
+        result = subprocess.run(line, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert {queue: int(count) for queue, count in map(str.split, result.stdout.splitlines())} == COUNTS

@@ -37,7 +37,9 @@ def hashes_types(broker: BrokerProcess) -> bool:
 def test_headers(broker: BrokerProcess, channel: WireChannel, unique: Callable[[str], str], buckets: int) -> None:
     ring = hash_header_ring(channel, unique, buckets)
     # RabbitMQ 4.0 closes the connection with 541 for an empty list or table.
-    vectors = [one for one in VECTORS if broker.name == "JumpMQ" or hashes_types(broker) or one["value"] not in ([], {})]
+    vectors = [
+        one for one in VECTORS if broker.name == "JumpMQ" or hashes_types(broker) or one["value"] not in ([], {})
+    ]
     places = ring.place([("ignored", properties(vector["type"], vector["value"])) for vector in vectors])
     expected = [ring.owner(vector["consistent_hash"][str(buckets)]) for vector in vectors]
     if hashes_types(broker):
