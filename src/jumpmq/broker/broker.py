@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused
@@ -516,6 +517,8 @@ class Broker:
             self.store.put(*IDENTITY, self.identity)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._commits.wait(), MARK_TIMEOUT)
+                if self._member is not None:
+                    self._member.sight = partial(self.starts.sight, self.store)
 
     async def _listen(self) -> None:
         config = self.config

@@ -57,6 +57,7 @@ class Config:
             :class:`~jumpmq.broker.security.certificates.ServerTLS`; None is the authorities that the system knows.
         cluster_secret_file: secrets, one a line, that seal what the cluster keeps in etcd; None keeps it readable.
         recover_cluster: where etcd has lost the cluster, have this node's definitions be those of the cluster.
+        accept_older_data: whether a data directory is taken that is older than what etcd has seen of it.
         cluster_host: address at which the other nodes of the cluster reach this one.
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
             RabbitMQ's setting.
@@ -114,6 +115,7 @@ class Config:
     cluster_secret_file: Path | None = None
     cluster_host: str = "127.0.0.1"
     recover_cluster: bool = False
+    accept_older_data: bool = False
     queue_leader_locator: str = "client-local"
     node: str | None = None
     load_definitions: Path | None = None

@@ -219,6 +219,14 @@ SETTINGS = {
             "false",
         ),
         Setting(
+            "accept_older_data",
+            "true|false",
+            "true or false",
+            "take an older copy of this node's data directory, and record what it lacks as a loss",
+            _switch,
+            "false",
+        ),
+        Setting(
             "load_definitions",
             "PATH",
             "a file or directory",

@@ -934,6 +934,81 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
             await stopped(first)
 
 
+def consumed(port: int, queue: str, count: int) -> list[bytes]:
+    """Bodies of so many messages, which are acknowledged."""
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        found = [channel.basic_get(queue) for _ in range(count)]
+        for method, _, _ in found:
+            channel.basic_ack(method.delivery_tag)
+        channel.queue_declare(queue, passive=True)
+        return [body for _, _, body in found]
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["of a start before", "of the last start"])
+@in_loop
+async def test_an_older_copy_of_a_data_directory_is_refused_or_its_loss_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    """What was acknowledged since would come again, unmarked, and newer messages are missing."""
+    monkeypatch.setattr(member, "ALIVE_INTERVAL", 0.1)
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        second = await started(config_of(1, tmp_path, members))
+        here, copy, newest = (tmp_path / name for name in ("node-1", "copy", "newest"))
+        asking, keys = Etcd([members[0].url]), Keys("test")
+        try:
+            await declare(second, "q")
+            assert await asyncio.to_thread(_published, second.port, "q", 5) == 5
+            if not running:
+                await stopped(second)
+            shutil.copytree(here, copy)
+            if not running:
+                second = await started(config_of(1, tmp_path, members))
+            assert await asyncio.to_thread(consumed, second.port, "q", 4) == [b"0", b"1", b"2", b"3"]
+            assert await asyncio.to_thread(_published, second.port, "q", 2) == 2
+            await second.committed()
+            await stopped(second)
+            here.rename(newest)
+            shutil.copytree(copy, here)
+            for _ in range(2):
+                with pytest.raises(
+                    BrokerError, match=r"lacks what was there .* an older copy, .* with --accept-older-data"
+                ):
+                    await started(config_of(1, tmp_path, members))
+            shutil.rmtree(here)
+            shutil.copytree(newest, here)
+            second = await started(config_of(1, tmp_path, members))
+            assert second.topology.vhosts["/"].queues["q"].message_count == 3
+            assert not second._commits.losses
+            await stopped(second)
+            shutil.rmtree(here)
+            copy.rename(here)
+            for _ in range(2):
+                second = await started(config_of(1, tmp_path, members, accept_older_data=True))
+                assert second.topology.vhosts["/"].queues["q"].message_count == 5
+                ((loss, _),) = second._commits.losses
+                assert "the data directory of node 'two@host' lacks what was there" in loss
+                await stopped(second)
+            shutil.rmtree(here)
+            newest.rename(here)
+            with pytest.raises(BrokerError, match="older copy"):  # it lacks what came since the other one was taken
+                await started(config_of(1, tmp_path, members))
+            first.topology.propose(ForgetNode("two@host"))
+            await until(lambda: 2 in first.topology.forgotten)
+
+            async def is_seen() -> bool:
+                return await asking.get(keys.seen("two@host")) is not None
+
+            async with asyncio.timeout(10):
+                while await is_seen():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        finally:
+            await asking.close()
+            await stopped(second)
+            await stopped(first)
+
+
 @in_loop
 async def test_a_cluster_that_etcd_has_lost_is_recovered_from_a_node(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

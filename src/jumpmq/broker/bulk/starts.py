@@ -51,6 +51,18 @@ class Starts:
         self._begun = {start: commit for commit, start in kept} | {self._boot: store.last_commit}
         store.put(KIND, self._boot, store.last_commit)
 
+    @classmethod
+    def until_now(cls, store: Store, definitions: list[tuple[str, str, Any]]) -> Starts:
+        """Those before this one, which leaves no record yet.
+
+        Args:
+            definitions: see :meth:`begin`.
+        """
+        found = cls("")
+        kept = sorted((commit, start) for kind, start, commit in definitions if kind == KIND)
+        found._begun = {start: commit for commit, start in kept} | {"": store.last_commit}
+        return found
+
     def sight(self, store: Store) -> dict[str, tuple[str, int]]:
         """What is on disk now."""
         return {self._directory: (self._boot, store.last_commit)}

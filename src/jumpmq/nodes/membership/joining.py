@@ -11,7 +11,9 @@ import secrets
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 
+from jumpmq.broker.bulk.starts import OlderDirectory, Starts
 from jumpmq.broker.config import LEFT, MEMBERSHIP
 from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.nodes.log.cluster_log import PLACE_BITS
@@ -93,6 +95,7 @@ class Joining:
         on_disk: waits until what was put is on disk.
         first_definitions: what a new cluster begins with, made from what the data directory has.
         recovers: whether what the data directory has takes the place of a cluster that etcd has lost.
+        takes_older: whether a data directory is taken that is older than what etcd has seen of it.
         waits: whether this process waits where etcd was set back, as other workers of its node serve.
     """
 
@@ -104,6 +107,7 @@ class Joining:
         on_disk: Callable[[], Awaitable[None]],
         first_definitions: Callable[[list[Record]], list[Record]],
         recovers: bool = False,
+        takes_older: bool = False,
         waits: bool = False,
     ) -> None:
         self._etcd = etcd  # the cluster's
@@ -112,6 +116,7 @@ class Joining:
         self._on_disk = on_disk  # waits until what was put is on disk
         self._first_definitions = first_definitions  # of a new cluster
         self._refused = EtcdError if waits else BrokerError  # where etcd lacks what this process has
+        self._takes_older = takes_older  # whether an older copy of the data directory is taken
         self._recovers = recovers  # whether this node's are those of a cluster that is lost
         self._me: Membership | None = None  # who it is, of which etcd may know though an attempt has failed
 
@@ -153,6 +158,7 @@ class Joining:
         if applied > head.entry and await self._etcd.get(self._keys.entry(applied)) is None:
             raise self._refused(set_back(me.cluster, applied))
         await self._require_all(self._keys.lost_of(me.id))
+        await self._require_newest(me, found)
         me = await self._with_home(me, applied)
         # No definition is put into the store before etcd has answered for the last time: an attempt may be made again.
         secret = await self._etcd.get(self._keys.secret)
@@ -253,6 +259,31 @@ class Joining:
         for one in (await self._etcd.folder(lost)).values:
             node = one.key.removeprefix(self._keys.lost).partition("/")[2]
             raise EtcdError(set_back(self._keys.cluster, int(json.loads(one.value)["entry"]), f"node '{node}'"))
+
+    async def _require_newest(self, me: Membership, found: list[Record]) -> None:
+        """Refuse a data directory that is older than what etcd has seen of it, or have the loss recorded.
+
+        Raises:
+            BrokerError: it is older.
+        """
+        value = await self._etcd.get(self._keys.seen(me.process))
+        if value is None or not me.home:
+            return
+        seen = json.loads(value.value)
+        try:
+            Starts.until_now(self._store, found).require_seen(seen["sight"])
+        except OlderDirectory:
+            at = datetime.fromtimestamp(seen["at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            lacks = (
+                f"the data directory of {me} lacks what was there at {at}: it is an older copy, or the end of its log "
+                "is gone. Messages that were published since are missing, and those that were acknowledged come again"
+            )
+            if not self._takes_older:
+                raise BrokerError(
+                    f"{lacks}: start with the newest directory or, where that is lost, with --accept-older-data true"
+                ) from None
+            self._store.losses.add(lacks)
+            self._store.keep_losses()
 
     def _of_cluster(self, me: Membership, identity: str, has_none: bool) -> Membership:
         if me.id == identity:
@@ -361,7 +392,8 @@ async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:
     """
     member = await etcd.get(keys.member(me.process))
     if member is not None and json.loads(member.value)["member"] == me.member:
-        await etcd.transaction([has(keys.member(me.process), member.value)], [delete(keys.member(me.process))])
+        gone = [delete(keys.member(me.process)), delete(keys.seen(me.process))]
+        await etcd.transaction([has(keys.member(me.process), member.value)], gone)
 
 
 def _advice(me: Membership) -> str:

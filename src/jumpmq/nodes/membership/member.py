@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from jumpmq.broker.bulk.starts import Sight
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
 from jumpmq.nodes.log.log_link import LOG
@@ -129,6 +131,7 @@ class Member:
         log: the log of changes, once it is followed.
         is_connected: whether etcd has answered the last call.
         standstill: whether definitions can be changed.
+        sight: tells what the data directory has on disk, once that has a record of this start.
         begins: whether this is the node's first worker, and no other of them runs yet.
         is_ready: whether another home has its queues, so that others may be there.
     """
@@ -151,6 +154,8 @@ class Member:
         self.on_change: list[Callable[[], None]] = []
         self.is_connected = True
         self.standstill = Standstill(self._stand_still, lambda: self.log.go_on())
+        self.sight: Callable[[], Sight] = dict
+        self._seen: Sight = {}  # what etcd knows of that
         self.begins = False
         self.is_ready: Callable[[int], bool] = lambda home: True
         self._failed_at = 0.0  # when it last ceased to, by the loop's clock
@@ -265,6 +270,7 @@ class Member:
         if self.begins:
             await self._again_and_again(self._bury_workers)
         await self._again_and_again(self._live)
+        await self._again_and_again(self._note_seen)
         await self._again_and_again(self._catch_up)
         self._run(self._follow_log(), "log")
         self._run(self._follow_live(self._live_revision), "nodes")
@@ -360,6 +366,7 @@ class Member:
         if self._lease:
             with contextlib.suppress(EtcdError, TimeoutError):
                 async with asyncio.timeout(1.0):
+                    await self._note_seen()
                     await self._etcd.revoke(self._lease)
         await self._etcd.close()
 
@@ -472,6 +479,22 @@ class Member:
                 log.warning("etcd has taken %s for dead; it is announced again", self.me)
                 await self._again_and_again(self._live)
             await self._again_and_again(self._look_for_dead)
+            with contextlib.suppress(EtcdError):
+                await self._note_seen()
+
+    async def _note_seen(self) -> None:
+        """Have etcd know what this process has on disk: an older copy of it is then refused.
+
+        Raises:
+            EtcdError: it cannot be asked.
+        """
+        seen = self.sight()
+        if seen == self._seen:
+            return
+        value = json.dumps({"at": time.time(), "sight": seen})
+        mine = [self._is_ours, has(self._keys.live_node(self.me.process), self._live_value)]
+        if (await self._etcd.transaction(mine, [put(self._keys.seen(self.me.process), value)]))[0]:
+            self._seen = seen
 
     async def _live_key(self, home: int) -> str:
         """What is in etcd while a home lives."""
@@ -843,5 +866,6 @@ class Member:
         found = await self._again_and_again(lambda: self._etcd.folder(self._keys.members))
         for member in found.values:
             if int(json.loads(member.value)["home"]) in self._topology.forgotten:
-                drop = [has(member.key, member.value)], [delete(member.key)]
+                process = member.key.removeprefix(self._keys.members)
+                drop = [has(member.key, member.value)], [delete(member.key), delete(self._keys.seen(process))]
                 await self._again_and_again(lambda drop=drop: self._etcd.transaction(*drop))  # type: ignore[misc]
