@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StringType, StructType
 from tests.generating import examples
 
 from jumpmq.amqp import _reference as reference
@@ -22,6 +22,8 @@ from jumpmq.spark.publishable import _encoded, check_publishable, publishable
 kernel: ModuleType = pytest.importorskip("jumpmq.amqp._kernel", reason="the compiled kernel is not built")
 
 LONG = "x" * 256
+KAFKAS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+WORDS = StringType()
 BEFORE_1970 = datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC)
 
 
@@ -32,9 +34,13 @@ BEFORE_1970 = datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC)
         ("queue", LONG, pa.string(), "'queue' has more than 255 octets"),
         ("message_id", LONG, pa.string(), "properties cannot be encoded: a short string"),
         ("headers", [(LONG, "v")], pa.map_(pa.string(), pa.string()), "properties cannot be encoded: a short string"),
-        ("priority", 300, pa.int32(), "properties cannot be encoded"),
-        ("delivery_mode", -1, pa.int32(), "properties cannot be encoded"),
-        ("timestamp", BEFORE_1970, pa.timestamp("us", "UTC"), "properties cannot be encoded"),
+        ("priority", 300, pa.int32(), "a row's 'priority' is 300, and must be from 0 to 255"),
+        ("priority", -(1 << 60), pa.int64(), "a row's 'priority' is -1152921504606846976, and must be from 0"),
+        ("delivery_mode", -1, pa.int32(), "a row's 'delivery_mode' is -1, and must be from 0 to 255"),
+        ("expiration", -1, pa.int32(), "a row's 'expiration' is -1 milliseconds, and must be not below 0"),
+        ("timestamp", BEFORE_1970, pa.timestamp("us", "UTC"), "a row's 'timestamp' is 1969-12-31 .* none before 1970"),
+        ("properties", {"priority": 300}, pa.struct([("priority", pa.int64())]), "a row's 'priority' is 300"),
+        ("headers", [{"key": None, "value": b""}], KAFKAS, "a row has a header without a key"),
     ],
 )
 def test_a_value_that_amqp_has_no_room_for_is_named(column: str, value: Any, type_: Any, refusal: str) -> None:
@@ -118,3 +124,75 @@ def test_properties_of_many_rows_are_those_of_each(
     assert found is not None
     assert found.to_pylist() == [_encoded(row) for row in batch.to_pylist()]
     found.validate(full=True)
+
+
+def octets_of(**columns: pa.Array) -> list[Properties | None]:
+    """What is published of rows with these columns."""
+    rows = len(next(iter(columns.values())))
+    batch = pa.record_batch({"body": pa.array(["b"] * rows), "routing_key": pa.array(["k"] * rows)} | columns)
+    found = publishable(batch, True, False).column("properties").to_pylist()
+    return [None if one is None else Properties.parse(one) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "kind", "published"),
+    [
+        (pa.int8(), 5, "b", 5),
+        (pa.int16(), -5, "s", -5),
+        (pa.int32(), 5, "I", 5),
+        (pa.int64(), 1 << 40, "l", 1 << 40),
+        (pa.float64(), 0.5, "d", 0.5),
+        (pa.bool_(), True, "t", True),
+        (pa.string(), "5", "S", "5"),
+        (pa.binary(), b"\xff", "S", b"\xff"),
+        (pa.timestamp("us", "UTC"), datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC), "T", 1356998400),
+    ],
+)
+def test_headers_keep_the_type_of_their_values(type_: Any, value: Any, kind: str, published: Any) -> None:
+    """As a map, in Kafka's shape, and where what was read has other headers."""
+    expected = [Field("a", kind, published), Field("n", "V", None)]
+    as_map = pa.array([[("a", value), ("n", None)], None, []], pa.map_(pa.string(), type_))
+    pairs = pa.list_(pa.struct([("key", pa.string()), ("value", type_)]))
+    as_pairs = pa.array([[{"key": "a", "value": value}, {"key": "n", "value": None}], None, []], pairs)
+    for headers in (as_map, as_pairs):
+        assert octets_of(headers=headers) == [Properties(headers=expected), None, None]
+    read = Properties(message_id="m", headers=[Field("b", "I", 1)])
+    octets = pa.array([read.encode()] * 3, pa.binary())
+    changed, *_ = octets_of(headers=as_pairs, amqp_properties=octets)
+    assert changed == Properties(message_id="m", headers=expected)
+
+
+def test_whole_numbers_and_partial_properties_are_taken() -> None:
+    numbers = {
+        name: pa.array([7, None], pa.int64()) for name in ("priority", "delivery_mode", "expiration", "message_id")
+    }
+    assert octets_of(**numbers) == [Properties(priority=7, delivery_mode=7, expiration="7", message_id="7"), None]
+    part = pa.array(
+        [{"expiration": 60_000, "priority": 3}, None], pa.struct([("expiration", pa.int32()), ("priority", pa.int8())])
+    )
+    assert octets_of(properties=part) == [Properties(expiration="60000", priority=3), None]
+    read = pa.array([Properties(message_id="m", priority=1).encode()] * 2, pa.binary())
+    assert octets_of(properties=part, amqp_properties=read)[0] == Properties(
+        message_id="m", expiration="60000", priority=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "refusal"),
+    [
+        ("headers", MapType(LongType(), WORDS), r"must be of type map<string,V> or array<struct<key:string,value:V>>"),
+        ("headers", MapType(WORDS, ArrayType(WORDS)), "'headers' must be of type map<string,V>"),
+        ("headers", ArrayType(StructType().add("name", WORDS).add("value", WORDS)), "must be of type map<string,V>"),
+        ("priority", WORDS, "'priority' must be of type int, not string: cast it"),
+        ("expiration", DoubleType(), "'expiration' must be of type string or bigint, not double: cast it"),
+        ("timestamp", LongType(), "'timestamp' must be of type timestamp, not bigint: cast it"),
+        ("properties", WORDS, "'properties' must be of type struct of some of content_type"),
+        ("properties", StructType().add("colour", WORDS), "there is no 'colour'"),
+        ("properties", StructType().add("priority", WORDS), "must be of type struct with 'priority' of type int"),
+    ],
+)
+def test_types_whose_meaning_is_not_plain_are_refused(name: str, type_: DataType, refusal: str) -> None:
+    schema = StructType().add("routing_key", StringType()).add("body", StringType())
+    schema.add(name, type_)
+    with pytest.raises(JumpMQError, match=refusal):
+        check_publishable(schema, True, False)

@@ -10,6 +10,7 @@ from tests.http.api import API
 from tests.spark.sources import numbered, publish, run_available, stream, table
 
 from jumpmq.management import ManagementClient
+from jumpmq.spark import Router, route
 
 
 def write(frame, broker, **options):
@@ -75,6 +76,29 @@ def test_properties_as_columns_and_text_bodies(spark, broker, channel):
     first, second = rows_of(spark, broker, exchange="x")
     assert (bytes(first.body).decode(), first.properties.message_id, first.properties.timestamp) == ("ä", "m1", when)
     assert (bytes(second.body), bytes(second.routing_key), second.properties.message_id) == (b"", b"q2", None)
+
+
+def test_headers_of_integers_are_hashed_as_integers(spark, broker, channel):
+    """Also in the shape that Kafka's sink wants them in, and beside numbers of other types."""
+    channel.exchange_declare("h", "x-consistent-hash", durable=True, arguments={"hash-header": "customer"})
+    for queue in ("h1", "h2", "h3"):
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, "h", "1")
+    keys = spark.range(60, numPartitions=1)
+    struct = "array(named_struct('key', 'customer', 'value', id))"
+    for headers in ("map('customer', cast(id as int))", struct):
+        columns = ("'k' as routing_key", "cast(id as string) as body", f"{headers} as headers", "id as message_id")
+        frame = keys.selectExpr(*columns, "5L as priority", "named_struct('expiration', 3600000) as properties")
+        write(frame, broker, exchange="h")
+    router = Router.from_broker(broker.http_url, "h")
+    expected = {(row.queue, row.id) for row in route(keys, "id", router).collect()}
+    rows = rows_of(spark, broker, exchange="h")
+    assert len(rows) == 120 and {(row.queue, int(row.body)) for row in rows} == expected
+    assert {(row.headers["customer"], row.properties.message_id) for row in rows} == {
+        (str(i), str(i)) for i in range(60)
+    }
+    assert {(row.properties.priority, row.properties.expiration) for row in rows} == {(5, "3600000")}
+    assert len({queue for queue, _ in expected}) == 3
 
 
 def test_rows_that_reach_no_queue(spark, broker, channel):

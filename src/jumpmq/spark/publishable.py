@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
+from jumpmq.spark.as_given import as_encoded, as_read, expected_of, kind_of_headers
 from jumpmq.spark.decoding import decoded
 from jumpmq.spark.encoding import encoded
 from jumpmq.spark.errors import JumpMQError
@@ -44,6 +45,12 @@ def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -
     if "routing_key" not in names and not (has_queue or "queue" in names):
         raise JumpMQError(f"there is no column 'routing_key'; there are {', '.join(schema.names)}")
     for field in schema:
+        if field.name in PROPERTIES.names or field.name in ("headers", "properties"):
+            wanted = expected_of(field.name, field.dataType)
+            if wanted is not None:
+                found = field.dataType.simpleString()
+                raise JumpMQError(f"column '{field.name}' must be of type {wanted}, not {found}: cast it")
+            continue
         expected = _expected(field.name)
         if expected is None:
             raise JumpMQError(
@@ -61,14 +68,8 @@ def _expected(name: str) -> tuple[DataType, ...] | None:
         return (StringType(),)
     if name in TEXTS:
         return StringType(), BinaryType()
-    if name == "headers":
-        return (MapType(StringType(), StringType()),)
-    if name == "properties":
-        return (PROPERTIES,)
     if name == "amqp_properties":
         return (BinaryType(),)
-    if name in PROPERTIES.names:
-        return (PROPERTIES[name].dataType,)
     return () if name in IGNORED else None
 
 
@@ -113,6 +114,8 @@ def _short(type_: pa.DataType) -> pa.DataType:
         return pa.binary()
     if pa.types.is_struct(type_):
         return pa.struct([field.with_type(_short(field.type)) for field in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_short(type_.value_type)))
     if pa.types.is_map(type_):
         return pa.map_(_short(type_.key_type), type_.item_field.with_type(_short(type_.item_type)))
     return type_
@@ -138,63 +141,66 @@ def _properties(batch: pa.RecordBatch) -> pa.BinaryArray | None:
     since, that goes into them, and the rest stays.
     """
     names = [name for name in ("headers", "properties", *PROPERTIES.names) if name in batch.schema.names]
+    batch = as_encoded(batch)
+    kind = kind_of_headers(batch.schema.field("headers").type) if "headers" in names else "S"
     if "amqp_properties" not in batch.schema.names:
-        return _encoded_rows(batch.select(names)) if names else None
+        return _encoded_rows(batch.select(names), kind) if names else None
     octets = batch.column("amqp_properties").cast(pa.binary())
-    shown = decoded(octets, batch.schema)
+    shown = decoded(octets, as_read(batch.schema))
     single = [name for name in names if name not in shown and batch.column(name).null_count < len(batch)]
     if not single and all(batch.column(name).equals(column) for name, column in shown.items()):
         return octets
     rows, before = batch.select(names).to_pylist(), pa.record_batch(shown).to_pylist() if shown else [{}] * len(batch)
-    found = [_changed(*each) for each in zip(octets.to_pylist(), before, rows, strict=True)]
+    found = [_changed(*each, kind) for each in zip(octets.to_pylist(), before, rows, strict=True)]
     return pa.array(found, pa.binary())
 
 
-def _encoded_rows(columns: pa.RecordBatch) -> pa.BinaryArray:
+def _encoded_rows(columns: pa.RecordBatch, kind: str) -> pa.BinaryArray:
     found = encoded(columns)
-    return pa.array([_encoded(row) for row in columns.to_pylist()], pa.binary()) if found is None else found
+    return pa.array([_encoded(row, kind) for row in columns.to_pylist()], pa.binary()) if found is None else found
 
 
-def _changed(octets: bytes | None, before: dict[str, Any], row: dict[str, Any]) -> bytes | None:
+def _changed(octets: bytes | None, before: dict[str, Any], row: dict[str, Any], kind: str) -> bytes | None:
     """The octets of a row, with what its columns say that they do not.
 
     Args:
         before: what the columns ``headers`` and ``properties`` say if they are as they were read.
+        kind: the field type of headers.
     """
     if octets is None:
-        return _encoded(row)
+        return _encoded(row, kind)
     now = {name: value for name, value in row.items() if value != before.get(name)}
     if not now:
         return octets
     try:
         read = Properties.parse(octets)
     except AMQPError:
-        return _encoded(row)
+        return _encoded(row, kind)
     if "properties" in now:
-        old, new = before["properties"] or {}, now.pop("properties") or {}
-        now |= {name: new.get(name) for name in PROPERTIES.names if new.get(name) != old.get(name)} | now
+        old, new = before["properties"] or {}, now.pop("properties") or dict.fromkeys(PROPERTIES.names)
+        now |= {name: value for name, value in new.items() if value != old.get(name)} | now
     if "headers" in now:
         new = now.pop("headers")
-        read.headers = _retyped(new, before["headers"] or [], read.headers or []) if new else None
+        read.headers = _retyped(new, before.get("headers") or [], read.headers or [], kind) if new else None
     for name, value in now.items():
         setattr(read, name, _plain(value))
     return _octets(read)
 
 
-def _retyped(new: list[tuple[str, Any]], before: list[tuple[str, Any]], fields: list[Field]) -> list[Field]:
+def _retyped(new: list[Any], before: list[tuple[str, Any]], fields: list[Field], kind: str) -> list[Field]:
     """Headers as fields: those that say what they said keep their types."""
-    kept = dict(zip(before, fields, strict=True))
-    return [kept.get(each) or _header(*each) for each in new]
+    kept = dict(zip(before, fields, strict=True)) if before else {}
+    return [kept.get(each) or _header(*each, kind) for each in map(_pair, new)]
 
 
-def _encoded(row: dict[str, Any]) -> bytes | None:
+def _encoded(row: dict[str, Any], kind: str = "S") -> bytes | None:
     """The octets of what a row says; None where it says nothing."""
     found: dict[str, Any] = dict(row.pop("properties", None) or {})
     headers = row.pop("headers", None)
     found |= {name: value for name, value in row.items() if value is not None}
     made = Properties(**{name: _plain(value) for name, value in found.items()})
     if headers:
-        made.headers = [_header(name, value) for name, value in headers]
+        made.headers = [_header(*_pair(each), kind) for each in headers]
     return _octets(made) if made != Properties() else None
 
 
@@ -209,5 +215,18 @@ def _octets(properties: Properties) -> bytes:
         raise JumpMQError(f"a row's properties cannot be encoded: {error}") from None
 
 
-def _header(name: str, value: str | None) -> Field:
-    return Field(name, "V", None) if value is None else Field(name, "S", value)
+def _pair(header: Any) -> tuple[str, Any]:
+    """Name and value of a header, of a map or of an array of structs.
+
+    Raises:
+        JumpMQError: it has no name.
+    """
+    if isinstance(header, tuple):
+        return header
+    if header is None or header["key"] is None:
+        raise JumpMQError("a row has a header without a key")
+    return header["key"], header["value"]
+
+
+def _header(name: str, value: Any, kind: str) -> Field:
+    return Field(name, "V", None) if value is None else Field(name, kind, _plain(value))

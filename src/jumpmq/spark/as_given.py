@@ -1,0 +1,162 @@
+"""Columns of headers and properties as users have them, and as they are encoded.
+
+Types are taken whose meaning is plain. Whole numbers of any width stand for a priority, a delivery mode, an expiration
+in milliseconds, and for ids, which AMQP has as text. Headers keep the types of their values: integers are integers,
+which a hash exchange tells from text.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    IntegralType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.schema import PROPERTIES
+
+OCTETS = ("delivery_mode", "priority")
+"""Properties that are numbers of one octet."""
+
+NUMBERS_AS_TEXT = ("expiration", "message_id", "correlation_id")
+"""Properties of text that may be given as whole numbers."""
+
+_KINDS: dict[DataType, str] = {
+    StringType(): "S",
+    BinaryType(): "S",
+    BooleanType(): "t",
+    ByteType(): "b",
+    ShortType(): "s",
+    IntegerType(): "I",
+    LongType(): "l",
+    FloatType(): "f",
+    DoubleType(): "d",
+    TimestampType(): "T",
+}
+"""Types of headers' values, each with that of AMQP's field; text and octets are both AMQP's long string."""
+
+_ARROW_KINDS = {
+    pa.string(): "S",
+    pa.binary(): "S",
+    pa.bool_(): "t",
+    pa.int8(): "b",
+    pa.int16(): "s",
+    pa.int32(): "I",
+    pa.int64(): "l",
+    pa.float32(): "f",
+    pa.float64(): "d",
+}
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def expected_of(name: str, type_: DataType) -> str | None:
+    """The types that a column of headers or of a property may have, in words; None where it has one of these."""
+    if name == "headers":
+        fits = _are_headers(type_)
+        return None if fits else "map<string,V> or array<struct<key:string,value:V>>, V text, octets, a number or truth"
+    if name == "properties":
+        return _expected_of_struct(type_)
+    if name in OCTETS:
+        return None if isinstance(type_, IntegralType) else "int"
+    if name in NUMBERS_AS_TEXT:
+        return None if isinstance(type_, StringType | IntegralType) else "string or bigint"
+    expected = PROPERTIES[name].dataType
+    return None if type_ == expected else expected.simpleString()
+
+
+def _expected_of_struct(type_: DataType) -> str | None:
+    if not isinstance(type_, StructType):
+        return "struct of some of " + ", ".join(PROPERTIES.names)
+    for field in type_:
+        if field.name not in PROPERTIES.names:
+            return f"struct of some of {', '.join(PROPERTIES.names)} (there is no '{field.name}')"
+        if (expected := expected_of(field.name, field.dataType)) is not None:
+            return f"struct with '{field.name}' of type {expected}"
+    return None
+
+
+def _are_headers(type_: DataType) -> bool:
+    if isinstance(type_, MapType):
+        return type_.keyType == StringType() and type_.valueType in _KINDS
+    if not isinstance(type_, ArrayType) or not isinstance(type_.elementType, StructType):
+        return False
+    fields = type_.elementType
+    return fields.names == ["key", "value"] and fields[0].dataType == StringType() and fields[1].dataType in _KINDS
+
+
+def kind_of_headers(type_: pa.DataType) -> str:
+    """The field type of a column of headers, by the type of its values."""
+    value = type_.item_type if pa.types.is_map(type_) else type_.value_type.field("value").type
+    return "T" if pa.types.is_timestamp(value) else _ARROW_KINDS[value]
+
+
+def as_read(schema: pa.Schema) -> pa.Schema:
+    """The columns that are as the source has them: not headers of another shape than a map of text."""
+    place = schema.get_field_index("headers")
+    if place < 0 or (pa.types.is_map(schema.field(place).type) and schema.field(place).type.item_type == pa.string()):
+        return schema
+    return schema.remove(place)
+
+
+def as_encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with properties in the types of :data:`PROPERTIES`.
+
+    Raises:
+        JumpMQError: a value is out of range.
+    """
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    for name, column in columns.items():
+        if name in PROPERTIES.names:
+            columns[name] = _plain(name, column)
+        elif name == "properties":
+            fields = [column.type.field(place) for place in range(column.type.num_fields)]
+            children = [_plain(field.name, pc.struct_field(column, field.name)) for field in fields]
+            names = [pa.field(field.name, child.type) for field, child in zip(fields, children, strict=True)]
+            columns[name] = pa.StructArray.from_arrays(children, fields=names, mask=column.is_null())
+    return pa.record_batch(columns)
+
+
+def _plain(name: str, column: pa.Array) -> pa.Array:
+    """
+    Raises:
+        JumpMQError: a value is out of range.
+    """
+    if name in OCTETS:
+        _require_within(name, column, 0, 255)
+        return column.cast(pa.int32())
+    if name in NUMBERS_AS_TEXT and pa.types.is_integer(column.type):
+        if name == "expiration":
+            _require_within(name, column, 0, (1 << 63) - 1)
+        return column.cast(pa.string())
+    if name == "timestamp":
+        earliest = pc.min(column).as_py()
+        if earliest is not None and earliest.replace(tzinfo=UTC) < EPOCH:
+            raise JumpMQError(f"a row's 'timestamp' is {earliest}, and AMQP has none before 1970")
+    return column
+
+
+def _require_within(name: str, column: pa.Array, lowest: int, highest: int) -> None:
+    found = pc.min_max(column).as_py()
+    for value in found.values():
+        if value is not None and not lowest <= value <= highest:
+            unit = " milliseconds" if name == "expiration" else ""
+            bounds = f"from {lowest} to {highest}" if name in OCTETS else "not below 0"
+            raise JumpMQError(f"a row's '{name}' is {value}{unit}, and must be {bounds}")
