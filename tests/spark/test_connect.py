@@ -17,6 +17,8 @@ pytestmark = pytest.mark.slow
 
 PIPELINE = Path(__file__).parents[2] / "examples/spark/pipeline"
 
+CATALOG = ("--conf", "spark.sql.catalogImplementation=hive")
+
 CONNECTED = """
 import sys
 from pyspark.sql import SparkSession
@@ -89,18 +91,20 @@ def test_workers_run_the_drivers_interpreter(broker, channel, tmp_path):
 
 
 def test_a_declarative_pipeline(broker, channel, tmp_path):
-    publish(channel, numbered(1, 50))
+    """A second run adds what has come since; that it is a full refresh destroys nothing."""
     shutil.copytree(PIPELINE, tmp_path / "pipeline")
     spec = tmp_path / "pipeline/spark-pipeline.yml"
     text = spec.read_text().replace("http://guest:guest@127.0.0.1:15672", broker.http_url).replace("flights", "x")
     spec.write_text(text.replace("file:///tmp/messages-pipeline", f"file://{tmp_path}/storage"))
     home = _find_spark_home()
-    command = [f"{home}/bin/spark-pipelines", "run", "--spec", str(spec)]
-    # PySpark 4.3 stumbles over what any Python source's planner reports, when all is done: status 1.
-    printed, logged = run(command, tmp_path, status=1, SPARK_HOME=home, PYSPARK_PYTHON=sys.executable)
-    assert "Run is COMPLETED" in printed + logged
-    assert sorted(column(tmp_path, "messages", "body")) == numbered(1, 50)
-    assert sum(column(tmp_path, "messages_by_queue", "count")) == 50
+    for expected, options in ((numbered(1, 50), []), (numbered(1, 80), ["--full-refresh-all"])):
+        publish(channel, expected[-30:] if options else expected)
+        command = [f"{home}/bin/spark-pipelines", "run", *CATALOG, "--spec", str(spec), *options]
+        # PySpark 4.3 stumbles over what any Python source's planner reports, when all is done: status 1.
+        printed, logged = run(command, tmp_path, status=1, SPARK_HOME=home, PYSPARK_PYTHON=sys.executable)
+        assert "Run is COMPLETED" in printed + logged
+        assert sorted(column(tmp_path, "messages", "body")) == expected
+        assert sum(column(tmp_path, "messages_by_queue", "count")) == len(expected)
 
 
 def column(directory, table, name):

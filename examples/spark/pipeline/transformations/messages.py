@@ -9,7 +9,7 @@ spark = SparkSession.active()
 jumpmq.spark.register(spark)
 
 
-@dp.table
+@dp.table(table_properties={"pipelines.reset.allowed": "false"})  # a message that was read does not come again
 def messages() -> DataFrame:
     """All that came through the exchange so far."""
     reader = spark.readStream.format("jumpmq").option("url", spark.conf.get("jumpmq.url"))
