@@ -1,5 +1,6 @@
 """How far a query is, by queue, for programs and for Prometheus."""
 
+import json
 import urllib.request
 
 import pytest
@@ -7,6 +8,7 @@ from tests.spark.sources import Sink, declare, numbered, publish, stream
 from tests.waiting import until
 
 import jumpmq.spark
+from jumpmq.spark.lag import LAGS
 
 
 @pytest.fixture
@@ -40,6 +42,9 @@ def test_rows_and_lag_by_queue(spark, broker, channel, exporter, tmp_path):
             queue: sum(row.queue == queue for row in sink.batches[0]) for queue in ("q1", "q2", 'q "3"')
         }
         assert found.unread == {"left": 1}
+        lags = json.loads(query.lastProgress.sources[0].latestOffset)
+        waiting = [one.ready for one in found.queues.values()]
+        assert [lags[name] for name in LAGS] == [min(waiting), max(waiting), 60 / 3, 60 * 4]
         assert found.ready == 60 and 0 <= found.oldest < 600 and found.seconds > 0
         until(lambda: len(sink.rows) == 90 and jumpmq.spark.progress(query).ready == 0)
         named = 'query="flights",queue="q \\"3\\""'

@@ -196,3 +196,34 @@ def test_types_whose_meaning_is_not_plain_are_refused(name: str, type_: DataType
     schema.add(name, type_)
     with pytest.raises(JumpMQError, match=refusal):
         check_publishable(schema, True, False)
+
+
+def test_copies_are_headers_of_long_strings() -> None:
+    keys = pa.array([["a", "b"], [], None], pa.list_(pa.string()))
+    rows = pa.record_batch(
+        {"body": ["1", "2", "3"], "routing_key": ["k"] * 3, "message_id": ["m", None, None], "cc": keys}
+    )
+    first, *others = publishable(rows, True, False).column("properties").to_pylist()
+    copies = Field("CC", "A", [("S", "a"), ("S", "b")])
+    assert first == Properties(message_id="m", headers=[copies]).encode()
+    assert others == [None, None]
+    alone = pa.record_batch({"body": ["1"], "routing_key": ["k"], "bcc": pa.array([["a"]])})
+    (octets,) = publishable(alone, True, False).column("properties").to_pylist()
+    assert octets == Properties(headers=[Field("BCC", "A", [("S", "a")])]).encode()
+
+
+@pytest.mark.parametrize(
+    ("copies", "headers", "reason"),
+    [
+        ([None], [], "'cc' has a key that is null"),
+        ([LONG], [], "'cc' has a key of more than 255 octets"),
+        (["a"], [("CC", "b")], "a row has the header 'CC' already"),
+    ],
+)
+def test_copies_that_make_no_sense_are_named(copies: list[Any], headers: list[Any], reason: str) -> None:
+    given = pa.array([headers], pa.map_(pa.string(), pa.string()))
+    rows = pa.record_batch(
+        {"body": ["b"], "routing_key": ["k"], "headers": given, "cc": pa.array([copies], pa.list_(pa.string()))}
+    )
+    with pytest.raises(JumpMQError, match=reason):
+        publishable(rows, True, False)

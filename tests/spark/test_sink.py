@@ -272,3 +272,9 @@ def test_a_chunk_is_published_in_parts_where_many_queues_get_it(spark, broker, c
         write(frame, broker, exchange="many", txnAppId="many", txnVersion="1")
     rows = table(spark, broker, queue="many99").orderBy("seq").collect()
     assert [int(row.body) for row in rows] == list(range(8192))
+
+
+def test_copies_reach_the_queues_of_their_keys(spark, broker, channel):
+    rows = spark.sql("SELECT 'q1' AS routing_key, 'b' AS body, array('q2') AS cc")
+    rows.write.format("jumpmq").mode("append").option("url", broker.http_url).option("exchange", "").save()
+    assert [len(table(spark, broker, queue=queue).collect()) for queue in ("q1", "q2")] == [1, 1]

@@ -2,7 +2,7 @@
 
 Spark gives Python sources no metrics of their own. What a source says of the queues' ends is in the progress, as the
 ``latestOffset`` of the source, in JSON: ``{"ready": {QUEUE: COUNT}, "total": COUNT, "rows": {QUEUE: COUNT}, "oldest":
-{QUEUE: TIME}, "unread": {QUEUE: COUNT}}``.
+{QUEUE: TIME}, "unread": {QUEUE: COUNT}}``, with the lags of Kafka's source by its names (:mod:`jumpmq.spark.lag`).
 """
 
 from __future__ import annotations

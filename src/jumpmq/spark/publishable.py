@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import BinaryType, DataType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties
 from jumpmq.spark.as_given import as_encoded, as_read, expected_of, kind_of_headers
+from jumpmq.spark.copies import COPIES, with_copies
 from jumpmq.spark.decoding import decoded
 from jumpmq.spark.encoding import encoded
 from jumpmq.spark.errors import JumpMQError
@@ -55,7 +56,7 @@ def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -
         if expected is None:
             raise JumpMQError(
                 f"column '{field.name}' cannot be published; there are {', '.join(TEXTS)}, "
-                f"{', '.join(OF_PROPERTIES)}, {', '.join(PROPERTIES.names)}"
+                f"{', '.join(COPIES)}, {', '.join(OF_PROPERTIES)}, {', '.join(PROPERTIES.names)}"
             )
         words, found = [one.simpleString() for one in expected], field.dataType.simpleString()
         if words and found not in words:  # whether there may be nulls is no matter
@@ -70,6 +71,8 @@ def _expected(name: str) -> tuple[DataType, ...] | None:
         return StringType(), BinaryType()
     if name == "amqp_properties":
         return (BinaryType(),)
+    if name in COPIES:
+        return (ArrayType(StringType()),)
     return () if name in IGNORED else None
 
 
@@ -95,7 +98,7 @@ def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> p
     for name in ("routing_key", "exchange", "queue"):
         if name in columns and (pc.max(pc.binary_length(columns[name])).as_py() or 0) > 255:
             raise JumpMQError(f"a row's '{name}' has more than 255 octets, which is the most that AMQP allows")
-    properties = _properties(batch)
+    properties = with_copies(_properties(batch), batch)
     if properties is not None:
         columns["properties"] = properties
     return pa.record_batch(columns)

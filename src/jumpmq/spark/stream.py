@@ -37,6 +37,7 @@ from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import Gone, JumpMQError, NotThere, QueueInUse
+from jumpmq.spark.lag import behind
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Cut, Slices, pieces
 from jumpmq.spark.rows import converter
@@ -131,7 +132,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         down = [queue for queue, at in found if at.get("down")]
         shown = {"ready": waiting, "total": sum(waiting.values()), "rows": rows, "oldest": oldest, "down": down}
-        return shown | {"unread": self._unread()}
+        octets = sum(at.get("ready_octets") or 0 for _, at in found)
+        return shown | {"unread": self._unread()} | behind(waiting, octets)
 
     def _unread(self) -> dict[str, int]:
         """Queues that are not bound, and have messages and no reader; looked for now and then."""

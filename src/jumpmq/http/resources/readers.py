@@ -169,12 +169,12 @@ async def reserve(request: Request) -> JSONResponse:
     "seen": {...}}``.
     Queues that are bound to the exchange are added with offset null. 423 is the answer while a consumer group takes the
     messages of one of the queues, and, where it does not share, while a query of another group reads one. The answer is
-    ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT, "ready": COUNT, "oldest": TIME}, ...}, "lost": {NAME:
-    COUNT or null, ...}, "seen": {...}}``, where ``messages`` are outstanding, the ``oldest`` of them published at that
-    time in seconds since the epoch (null if there is none), ``ready`` are not yet reserved, and ``lost`` are deleted
-    queues with the messages that went with them. ``seen`` is what there is of the broker's data directories, to be sent
-    with the next request: 410 is the answer where one is older then, as it was restored from a backup, unless
-    ``accept_loss`` is true.
+    ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT, "ready": COUNT, "ready_octets": OCTETS, "oldest": TIME},
+    ...}, "lost": {NAME: COUNT or null, ...}, "seen": {...}}``, where ``messages`` are outstanding, the ``oldest`` of
+    them published at that time in seconds since the epoch (null if there is none), ``ready`` are not yet reserved, and
+    ``lost`` are deleted queues with the messages that went with them. ``seen`` is what there is of the broker's data
+    directories, to be sent with the next request: 410 is the answer where one is older then, as it was restored from a
+    backup, unless ``accept_loss`` is true.
 
     Queues whose home is down stay where they are (``"down": true``), and the others go on; but where there is a
     ``last_seq``, 404 is the answer.
@@ -214,9 +214,11 @@ async def reserve(request: Request) -> JSONResponse:
             "offset": place.latest,
             "messages": place.outstanding,
             "ready": place.queue.ready_count,
+            "ready_octets": figures and figures.ready_octets,
             "oldest": place.oldest,
         }
         for queue, place in places.items()
+        for figures in (place.queue.figures(),)
     }
     seen = _groups(request).sight()
     if away:

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.lag import behind
 from jumpmq.spark.options import RESERVED, SourceOptions
 from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut
@@ -108,7 +109,8 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What waits in the streams beyond the last micro-batch."""
         if not self._waiting:
             return None
-        return {"ready": self._waiting, "total": sum(self._waiting.values()), "rows": self._granted}
+        shown = {"ready": self._waiting, "total": sum(self._waiting.values()), "rows": self._granted}
+        return shown | behind(self._waiting, None)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         self._require_own(end)

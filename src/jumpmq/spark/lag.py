@@ -1,0 +1,23 @@
+"""How far a query is behind, by the names that Spark's Kafka source has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+LAGS = (
+    "minOffsetsBehindLatest",
+    "maxOffsetsBehindLatest",
+    "avgOffsetsBehindLatest",
+    "estimatedTotalBytesBehindLatest",
+)
+
+
+def behind(waiting: Mapping[str, int], octets: int | None) -> dict[str, float | None]:
+    """The least, the most and the average of messages that wait in a queue, and the octets of all.
+
+    Args:
+        waiting: messages beyond the last micro-batch, by queue or stream; of one at least.
+        octets: of their bodies; None where that is not known, as of streams.
+    """
+    counts = waiting.values()
+    return dict(zip(LAGS, (min(counts), max(counts), sum(counts) / len(counts), octets), strict=True))
