@@ -36,6 +36,7 @@ from jumpmq.broker.figures.values import (
     QueueCounts,
     QueueFigures,
 )
+from jumpmq.topology.definitions import home_of
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -89,6 +90,7 @@ class Look:
         ready, unacknowledged: of all queues; what streams keep is not ready in this sense.
         backlogs: the same two by virtual host.
         of_hosts: what the queues of each virtual host have counted, deleted ones included, as samples of queues are.
+        of_homes: ready and unacknowledged messages by home; what streams keep is among them.
         fullest: queues with messages, the longest backlog first; streams, from which nothing is taken, are not among
             them.
     """
@@ -106,6 +108,7 @@ class Look:
     unacknowledged: int = 0
     backlogs: dict[str, Counts] = field(default_factory=dict)
     of_hosts: dict[str, Counts] = field(default_factory=dict)
+    of_homes: dict[int, int] = field(default_factory=dict)
     fullest: list[QueueCounts] = field(default_factory=list)
 
 
@@ -330,6 +333,8 @@ class Rates:
         for queue in queues:
             sample = look.queues[queue.id]
             ready, unacknowledged = sample.counts[-2:]
+            home = home_of(queue.id)
+            look.of_homes[home] = look.of_homes.get(home, 0) + ready + unacknowledged
             backlog = backlog[0] + (0 if queue.append_only else ready), backlog[1] + unacknowledged
             if queue.consumers:
                 look.consumers_of[queue.id] = queue.consumers

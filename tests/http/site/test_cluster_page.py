@@ -1,5 +1,6 @@
 """The page of a node of a cluster: true of all nodes, whichever of them answers."""
 
+import re
 from contextlib import ExitStack
 
 import pika
@@ -61,7 +62,8 @@ def test_alarms_of_other_nodes_are_told(nodes, api, site, at):
         alarm = site.page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="memory alarm")
         alarm.get_by_role("link", name=NODES[2]).wait_for()
         site.page.get_by_role("link", name="Nodes").locator(".dot.alarm").wait_for()
-        site.go("nodes").row(NODES[2]).locator(".mark.alarm").get_by_text("memory alarm").wait_for()
+        box = site.go("nodes").page.get_by_role("region", name=NODES[2], exact=True)
+        box.locator(".mark.alarm").get_by_text("memory alarm").wait_for()
     finally:
         nodes.brokers[2].set_limits(memory=limit)
     channel.queue_delete("held")
@@ -121,6 +123,29 @@ def of_ring(api, name, *what):
     return api.get("exchanges", "/", name, "ring", *what)
 
 
+@pytest.mark.slow
+def test_a_node_is_drained_from_the_page(nodes, api, site, at):
+    channel = at(2)
+    for number in range(3):
+        channel.queue_declare(f"drained-{number}", durable=True)
+        publish(channel, f"drained-{number}", [b"x"] * 5)
+    channel.basic_consume("drained-0", lambda *_: None)
+    box = site.go("nodes").page.get_by_role("region", name=NODES[1], exact=True)
+    site.picture("cluster-nodes")
+    site.press("Drain", box)
+    dialog = site.page.get_by_role("dialog")
+    dialog.get_by_text("3 queues, 15 messages (15 B); 1 consumer is cancelled").wait_for()
+    site.press("Drain", dialog)
+    dialog.get_by_text("No queue is left on the node").wait_for()
+    assert not [one for one in api.get("queues") if one["node"] == NODES[1]]
+    assert [api.counts(f"drained-{number}")[0] for number in range(3)] == [5, 5, 5]
+    site.page.keyboard.press("Escape")
+    site.go("queues", "/", "drained-1").press("Move to node").fill(place=NODES[1]).submit("Move")
+    until(lambda: api.get("queues", "/", "drained-1")["node"] == NODES[1])
+    for number in range(3):
+        api.request("DELETE", "queues", "/", f"drained-{number}")
+
+
 def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(nodes, api, site, at):
     there = at(3)
     there.exchange_declare("orders", "x-consistent-hash", durable=True)
@@ -150,8 +175,11 @@ def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(n
         assert site.page.get_by_role("button", name="Purge").count() == 0
         until(lambda: api.get("history", "queues", "/", "part-0")["ready"][-1:] == [None])
         site.picture("cluster-down-queue")
-        mark = site.go("nodes").row(NODES[2]).locator(".mark.alarm")
-        mark.get_by_text("down").wait_for()
+        box = site.go("nodes").page.get_by_role("region", name=NODES[2], exact=True)
+        box.get_by_text(re.compile(r"\d queues down since")).wait_for()
+        assert "alarm" in box.get_attribute("class") and "2 of 2 queues of 'orders'" in box.inner_text()
+        site.press("Forget", box).fill(typed="other").press("Forget this node", site.page.get_by_role("dialog"))
+        site.see(f"Type {NODES[2]} to forget it").picture("cluster-down-nodes").page.keyboard.press("Escape")
         site.go("nodes", NODES[2]).page.locator(".tile.alarm").get_by_text("down").wait_for()
         refused = api.request("POST", "exchanges", "/", "amq.default", "publish", json=message("part-0"))
         assert f"node {NODES[2]}, which holds queue 'part-0', is down" in refused.json()["reason"]

@@ -95,13 +95,46 @@ def require_node(request: Request) -> None:
 
 
 def _node(request: Request, name: str) -> dict[str, Any]:
-    """A node by its name; of one that does not answer nothing is known but whether it runs."""
+    """A node by its name; of one that does not answer only that, since when, and what is there."""
     broker = requested.broker(request)
+    workers = {"workers": _workers(request, name)}
     if name == broker.node:
-        return _sampled(request)
+        return _sampled(request) | workers
     if (found := broker.figures.nodes().get(name)) is not None:
-        return shown(request, found)
-    return {"name": name, "type": "disc", "running": name in broker.running_nodes, "partitions": []}
+        return shown(request, found) | workers
+    return {"name": name, "type": "disc", "running": name in broker.running_nodes, "partitions": []} | workers
+
+
+def _workers(request: Request, name: str) -> list[dict[str, Any]]:
+    """The processes of a node, each with its home. JumpMQ's own.
+
+    ``messages`` of one that does not answer are those that it had when it last did.
+    """
+    broker, rates = requested.broker(request), request.app.state.rates
+    absences, states = request.app.state.watch.absences.of, {one.home: one for one in broker.figures.states()}
+    found = []
+    for number, home in enumerate(broker.topology.nodes.get(name, ()), 1):
+        state, absence = states.get(home), absences.get(home)
+        one: dict[str, Any] = {
+            "worker": number,
+            "home": home,
+            "running": state is not None and absence is None,
+            "leaves": home in broker.topology.left,
+            "queues": broker.topology.holdings.queues_by_home[home],
+            "messages": rates.latest.of_homes.get(home, 0) if absence is None else absence.messages,
+        }
+        if absence is not None:
+            one["down_since"] = round(absence.since, 3)
+        elif state is not None:
+            one |= {
+                "os_pid": str(state.node.pid),
+                "mem_used": state.node.resident,
+                "mem_messages": state.node.memory,
+                "connections": state.node.connections,
+                "uptime": int((time.time() - state.node.started_at) * 1000),
+            }
+        found.append(one)
+    return found
 
 
 def _sampled(request: Request) -> dict[str, Any]:

@@ -216,6 +216,7 @@ export function Dialog({ title, onClose, lasting, children }) {
   const dialog = useRef();
   useLayoutEffect(() => {
     dialog.current.showModal();
+    (dialog.current.querySelector("input, select, textarea") ?? dialog.current.querySelector("form button"))?.focus();
     return () => dialog.current?.close();
   }, []);
   return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onClose=${onClose} onCancel=${(event) => lasting && event.preventDefault()} onClick=${(event) => !lasting && event.target === dialog.current && onClose()}>
@@ -294,12 +295,12 @@ export function Confirm({ label, title, text, warn, submit, done, quiet }) {
     <//>`}`;
 }
 
-/** A button that opens a form in a dialog, which closes when that is done unless it is to `stay`. */
-export function FormButton({ label, title, fields, submit, done, button = "", send, stay, danger, warn, disabled, children }) {
+/** A button that opens a form in a dialog, which closes when that is done unless it is to `stay`; `opened` and `closed` are told. */
+export function FormButton({ label, title, fields, submit, done, button = "", send, stay, danger, warn, disabled, opened, closed, children }) {
   const [open, setOpen] = useState(false);
   return html`
-    <button type="button" class=${button} disabled=${disabled} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
-    ${open && html`<${Dialog} title=${title ?? label} onClose=${() => setOpen(false)}>
+    <button type="button" class=${button} disabled=${disabled} aria-haspopup="dialog" onClick=${() => { setOpen(true); opened?.(); }}>${label}</button>
+    ${open && html`<${Dialog} title=${title ?? label} onClose=${() => { setOpen(false); closed?.(); }}>
       <${Form} fields=${fields} label=${send ?? label} danger=${danger} warn=${warn} submit=${submit} done=${(result) => { setOpen(Boolean(stay)); done?.(result); }}>${children}<//>
     <//>`}`;
 }

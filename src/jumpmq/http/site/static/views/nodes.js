@@ -1,24 +1,125 @@
 // The nodes of the cluster and the links between them, and one with what its loss would stop.
 
-import { get, path } from "../lib/api.js";
+import { get, path, post, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Facts, Failure, html, Mark, Page, Panel, Table, Tile, Tiles, useLast } from "../lib/ui.js";
+import { Bar, Confirm, Facts, Failure, FormButton, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useEffect, useLast, usePerson, useRef, useState } from "../lib/ui.js";
 
 export function Nodes() {
-  const { data, error } = useLive((signal) => get("/api/nodes", {}, signal), 3, []);
+  const person = usePerson();
+  const { data, error, again } = useLive((signal) => get("/api/nodes", {}, signal), 3, []);
+  const causes = useLive((signal) => get("/api/incidents", {}, signal), 5, []);
   const running = data?.filter((one) => one.running) ?? [];
-  return html`<${Page} title="Nodes">
+  const workers = data?.flatMap((one) => one.workers) ?? [];
+  const most = Math.max(1, ...workers.map((one) => one.queues));
+  const counts = workers.filter((one) => one.running).map((one) => one.queues);
+  return html`<${Page} title="Nodes" actions=${person.may("administrator") && workers.length > 1 && html`<${Rebalance} counts=${counts} again=${again} />`}>
     <${Failure} error=${error} />
-    ${data && html`<${Table} caption="Nodes" rows=${data} rowKey=${(one) => one.name} columns=${[
-      { label: "Node", class: "name", render: (one) => html`<a href=${link("nodes", one.name)}>${one.name}</a>` },
-      { label: "State", render: (one) => html`<${State} node=${one} />` },
-      { label: "Links", render: (one) => html`<${Links} node=${one} running=${running} />` },
-      { label: "Connections", num: true, render: (one) => told(one.sockets_used, format.count) },
-      { label: "Memory", num: true, render: (one) => told(one.mem_used, format.octets) },
-      { label: "Disk free", num: true, render: (one) => told(one.disk_free, format.octets) },
-    ]} />`}
+    <div class="cluster">${data?.map((node) => html`<${Box} key=${node.name} node=${node} running=${running} most=${most} again=${again}
+      causes=${causes.data?.filter((one) => one.object === "node" && one.name === node.name) ?? []} />`)}</div>
   <//>`;
+}
+
+/** A node as a box in the colour of its health: its workers, what they hold, its links, and what can be done to it. */
+function Box({ node, running, most, causes, again }) {
+  const person = usePerson();
+  const down = !node.running;
+  const state = down || causes.some((one) => one.severity === "alarm") ? "alarm" : causes.length || node.workers.some((one) => !one.running) ? "warning" : "good";
+  const since = node.workers.map((one) => one.down_since).filter(Boolean).sort()[0];
+  const queues = node.workers.reduce((sum, one) => sum + one.queues, 0);
+  return html`<section class=${`panel box ${state}`} aria-label=${node.name}>
+    <header><h2><a href=${link("nodes", node.name)}>${node.name}</a></h2> <${State} node=${node} />
+      <p class="note">${down ? `${format.plural(queues, "queue")} down${since ? ` since ${format.since(since)}` : ""}` : html`up ${format.span((node.uptime ?? 0) / 1000)}`}</p></header>
+    ${causes.map((one) => html`<p key=${one.kind} class=${one.severity === "alarm" ? "failure" : "caution"}>${one.text}</p>`)}
+    ${node.workers.length > 0 && html`<${Table} caption=${`Workers of ${node.name}`} rows=${node.workers} rowKey=${(one) => one.home} columns=${[
+      { label: "Worker", render: (one) => html`${one.worker}${!one.running && html` <${Mark} state="alarm">down<//>`}${one.leaves && html` <${Mark}>leaves<//>`}` },
+      { label: "Queues", num: true, render: (one) => format.count(one.queues) },
+      { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${one.queues / most} state=${one.running ? "" : "alarm"} label=${format.plural(one.queues, "queue")} />` },
+      { label: "Messages", num: true, render: (one) => (one.running ? format.short(one.messages) : one.messages ? html`${format.short(one.messages)} <span class="note">then</span>` : "–") },
+      { label: "Memory", num: true, render: (one) => told(one.mem_used, format.octets) },
+      { label: "Clients", num: true, render: (one) => told(one.connections, format.count) },
+    ]} />`}
+    ${!down && html`<p class="note">${format.count(node.sockets_used)} connections · ${format.octets(node.mem_used)} of memory · ${node.disk_free == null ? "nothing on disk" : `${format.octets(node.disk_free)} of disk free`}</p>
+    ${running.length > 1 && html`<p class="note links">Links: <${Links} node=${node} running=${running} /></p>`}`}
+    ${person.may("administrator") && html`<div class="buttons">
+      ${!down && running.length > 1 && html`<${Drain} node=${node.name} again=${again} />`}
+      ${down && html`<${Forget} node=${node} queues=${queues} again=${again} />`}
+      ${!down && node.name === person.node && node.workers.length > 1 && html`<${FewerWorkers} node=${node} again=${again} />`}
+    </div>`}
+  </section>`;
+}
+
+/** How many messages, octets and consumers the queues of a node have. */
+async function inside(node) {
+  const found = await get("/api/queues", { node, columns: "name,vhost,messages,message_bytes,consumers,exclusive" });
+  const sum = (what) => found.reduce((total, one) => total + (one[what] ?? 0), 0);
+  return `${format.plural(found.length, "queue")}, ${format.plural(sum("messages"), "message")} (${format.octets(sum("message_bytes"))}); ${format.plural(sum("consumers"), "consumer")} ${sum("consumers") === 1 ? "is" : "are"} cancelled`;
+}
+
+/** Queues that are on their way at a time. */
+const AT_ONCE = 20;
+
+/** Moves the queues of a node to the others, as `jumpmqctl drain` does, and says how far that is. */
+async function drain(node, say, stopped) {
+  const stay = new Map();
+  const asked = new Set();
+  for (;;) {
+    const all = await get("/api/queues", { columns: "name,vhost,node,moving_from,moving_to,move_failed" });
+    const key = (one) => `${one.vhost}\n${one.name}`;
+    for (const one of all) if (asked.has(key(one)) && one.move_failed) stay.set(key(one), `${one.name}: ${one.move_failed}`);
+    const left = all.filter((one) => one.node === node && !stay.has(key(one)));
+    const here = left.filter((one) => !one.moving_to);
+    const moving = left.length - here.length + all.filter((one) => one.moving_from === node).length;
+    say(`${format.plural(here.length + moving, "queue")} to go${moving ? `, ${format.count(moving)} on their way` : ""}.`);
+    if (stopped() || (!here.length && !moving)) return [...stay.values()];
+    for (const one of here.slice(0, Math.max(0, AT_ONCE - moving))) {
+      try {
+        await post(path("queues", one.vhost, one.name, "actions"), { action: "move" });
+        asked.add(key(one));
+      } catch (error) {
+        if (!error.message.includes("is on its way already")) stay.set(key(one), `${one.name}: ${error.message}`);
+      }
+    }
+    await new Promise((done) => setTimeout(done, 500));
+  }
+}
+
+function Drain({ node, again }) {
+  const [preview, setPreview] = useState("");
+  const [said, setSaid] = useState("");
+  const open = useRef(false);
+  const go = async () => {
+    open.current = true;
+    const stay = await drain(node, setSaid, () => !open.current);
+    setSaid(stay.length ? `${format.plural(stay.length, "queue")} ${stay.length === 1 ? "stays" : "stay"}: ${stay.slice(0, 5).join("; ")}` : open.current ? "No queue is left on the node." : "Stopped.");
+    again();
+  };
+  useEffect(() => () => { open.current = false; }, []);
+  return html`<${FormButton} label="Drain" title=${`Drain ${node}?`} send="Drain" stay danger fields=${[]} submit=${go} opened=${() => { setSaid(""); inside(node).then(setPreview, (error) => setPreview(error.message)); }} closed=${() => { open.current = false; }}>
+    <p>Its queues move to the other nodes: ${preview || "..."}. Nothing is lost; closing this dialog stops it after those on their way.</p>
+    ${said && html`<p class="note" role="status">${said}</p>`}
+  <//>`;
+}
+
+const Forget = ({ node, queues, again }) => html`<${FormButton} label="Forget" title=${`Forget ${node.name}?`} send="Forget this node" danger
+  fields=${[{ name: "typed", label: "Its name, to be sure", required: true }]}
+  submit=${({ typed }) => {
+    if (typed !== node.name) throw new Error(`Type ${node.name} to forget it.`);
+    return remove(path("nodes", node.name));
+  }} done=${() => { again(); tell("Node forgotten"); }}>
+  <p>For a node that will not return: its ${format.plural(queues, "queue")} and their messages are deleted, and its shards leave their rings.</p>
+<//>`;
+
+const FewerWorkers = ({ node, again }) => html`<${FormButton} label="Workers" title=${`Workers of ${node.name}`} send="Set"
+  fields=${[{ name: "count", label: "Workers that stay", type: "number", min: 1, value: node.workers.length, required: true }]}
+  warn=${({ count }) => Number(count) < node.workers.length && `${format.plural(node.workers.slice(Number(count)).reduce((sum, one) => sum + one.queues, 0), "queue")} of ${format.plural(node.workers.length - Number(count), "worker")} move to those that stay. More workers again take a start with --workers.`}
+  submit=${({ count }) => put("/api/workers", { count: Number(count) })} done=${() => { again(); tell("Workers are leaving"); }} />`;
+
+function Rebalance({ counts, again }) {
+  const mean = counts.reduce((sum, one) => sum + one, 0) / counts.length;
+  const moved = counts.reduce((sum, one) => sum + Math.max(0, Math.floor(one - mean)), 0);
+  return html`<${Confirm} label="Rebalance" title="Rebalance queues?" text=${`Workers have ${counts.map(format.count).join(", ")} queues. About ${format.plural(moved, "queue")} ${moved === 1 ? "moves" : "move"} to those that have fewer; their consumers are cancelled and connect again.`}
+    submit=${() => post("/api/rebalance/queues")} done=${() => { again(); tell("Queues are moving"); }} />`;
 }
 
 export function Node({ name }) {
@@ -36,6 +137,10 @@ export function Node({ name }) {
       <${Tile} label="Queues" value=${format.count(contents.queues)} />
       <${Tile} label="Messages" value=${node.running ? format.count(contents.messages) : "–"} />
       <${Tile} label="Connections" value=${told(node.sockets_used, format.count)} />
+      ${node.running && html`<${Tile} label="Up" value=${format.span((node.uptime ?? 0) / 1000)} state="text" />
+      <${Tile} label="Memory" value=${format.octets(node.mem_used)} />
+      <${Tile} label="Disk free" value=${told(node.disk_free, format.octets)} state=${node.disk_free_alarm ? "alarm" : ""} />
+      <${Tile} label="Files" value=${format.count(node.fd_used)} unit=${`of ${format.short(node.fd_total)}`} />`}
     <//>
     <p class="note">${node.running ? `If this node fails, its ${format.plural(contents.queues, "queue")} ${contents.queues === 1 ? "is" : "are"} unavailable until it returns.` : "Its queues are down; their messages are on its disk."}</p>
     <div class="columns">
@@ -76,5 +181,5 @@ function Links({ node, running }) {
   const linked = new Set(node.cluster_links.map((one) => one.name));
   const missing = running.filter((one) => one.name !== node.name && !linked.has(one.name));
   if (missing.length) return html`<${Mark} state="warning">none to ${missing.map((one) => one.name).join(", ")}<//>`;
-  return format.plural(linked.size, "link");
+  return html`${node.cluster_links.map((one) => html`<span key=${one.name} class="link-of">${one.name}${one.unsent > 0 && html` <b>${format.octets(one.unsent)} wait</b>`}</span>`)}`;
 }

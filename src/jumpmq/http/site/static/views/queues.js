@@ -86,6 +86,7 @@ export function Queue({ vhost, name }) {
       <${FormButton} label="Publish" ...${publishing(vhost, "amq.default", name)} />
       <a class="button" href=${link("messages", vhost, name)}>Browse messages</a>
       ${queue.type !== "stream" && html`<${Move} vhost=${vhost} name=${name} label="Move messages" ready=${queue.messages_ready} done=${again} />`}
+      ${person.may("administrator") && html`<${ToNode} queue=${queue} done=${again} />`}
       <${Messages} vhost=${vhost} name=${name} stream=${queue.type === "stream"} done=${again} />
       ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("The queue is empty."); }} />`}
       <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("The queue is deleted."); }} />`}>
@@ -113,6 +114,20 @@ export function Queue({ vhost, name }) {
     </div>
     <${FencesOf} vhost=${vhost} names=${[name]} />
     <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this queue" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${consumerColumns.slice(2)} rows=${queue.consumer_details} empty=${down ? "Unknown while the node is down." : "This queue has no consumers."} /><//>
+  <//>`;
+}
+
+/** Moves a queue to another node or worker, where there are several. */
+function ToNode({ queue, done }) {
+  const { data } = useLive((signal) => get("/api/nodes", { columns: "name,running,workers" }, signal), 30, []);
+  const places = (data ?? []).filter((one) => one.running).flatMap(({ name, workers }) => (workers.length > 1
+    ? workers.filter((one) => one.running).map((one) => ({ label: `${name}, worker ${one.worker}`, to: { home: one.home } }))
+    : [{ label: name, to: { node: name } }])).filter(({ to }) => to.node !== queue.node);
+  if (!places.length || (data ?? []).flatMap((one) => one.workers).length < 2) return null;
+  const move = ({ place }) => post(path("queues", queue.vhost, queue.name, "actions"), { action: "move", ...places.find((one) => one.label === place).to });
+  return html`<${FormButton} label="Move to node" title=${`Move ${queue.name}`} send="Move" submit=${move} done=${() => { done(); tell("Queue is moving"); }}
+    fields=${[{ name: "place", label: "To", type: "select", options: places.map((one) => one.label), value: places[0].label }]}>
+    <p>${format.plural(queue.messages, "message")} (${format.octets(queue.message_bytes ?? 0)}) ${queue.messages === 1 ? "goes" : "go"} along; ${format.plural(queue.consumers, "consumer")} ${queue.consumers === 1 ? "is" : "are"} cancelled and ${queue.consumers === 1 ? "connects" : "connect"} again.</p>
   <//>`;
 }
 
