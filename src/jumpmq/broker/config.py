@@ -59,6 +59,7 @@ class Config:
         recover_cluster: where etcd has lost the cluster, have this node's definitions be those of the cluster.
         accept_older_data: whether a data directory is taken that is older than what etcd has seen of it.
         cluster_host: address at which the other nodes of the cluster reach this one.
+        cluster_port: the same, of the first worker, the next one has the next port; 0 picks free ones.
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
             RabbitMQ's setting.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
@@ -114,6 +115,7 @@ class Config:
     etcd_key: Path | None = None
     cluster_secret_file: Path | None = None
     cluster_host: str = "127.0.0.1"
+    cluster_port: int = 0
     recover_cluster: bool = False
     accept_older_data: bool = False
     queue_leader_locator: str = "client-local"

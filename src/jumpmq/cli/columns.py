@@ -79,7 +79,7 @@ QUEUES = Listing(
     "Listing queues for vhost {vhost} ...",
     _same(
         "arguments auto_delete consumer_capacity consumer_utilisation consumers disk_reads disk_writes durable "
-        "exclusive exclusive_consumer_pid exclusive_consumer_tag head_message_timestamp leader members memory "
+        "exclusive exclusive_consumer_pid exclusive_consumer_tag head_message_timestamp home leader members memory "
         "message_bytes message_bytes_persistent message_bytes_ram message_bytes_ready message_bytes_unacknowledged "
         "messages messages_persistent messages_ram messages_ready messages_ready_ram messages_unacknowledged "
         "messages_unacknowledged_ram name node online owner_pid pid policy slave_pids state synchronised_slave_pids "

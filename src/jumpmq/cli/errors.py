@@ -89,6 +89,6 @@ def command_error(error: ManagementError) -> CommandError:
             return CommandError(str(error), os.EX_PROTOCOL)
         case Refusal(code=401 | 403):
             return CommandError(str(error), os.EX_NOPERM)
-        case Refusal(code=404 | 405):
+        case Refusal(code=404 | 405, is_down=False):
             return CommandError(str(error), os.EX_DATAERR)
     return CommandError(str(error))

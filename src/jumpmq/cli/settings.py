@@ -211,6 +211,14 @@ SETTINGS = {
             "127.0.0.1",
         ),
         Setting(
+            "cluster_port",
+            "PORT",
+            f"a number up to {LAST_PORT}",
+            "the same, for the first worker, and one more for each other; 0 picks free ones",
+            _number(0, LAST_PORT),
+            "0",
+        ),
+        Setting(
             "recover_cluster",
             "true|false",
             "true or false",

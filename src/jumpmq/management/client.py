@@ -81,7 +81,7 @@ class ManagementClient:
         try:
             return self.get(*path)
         except Refusal as refusal:
-            if refusal.code == 404:
+            if refusal.is_absent:
                 return None
             raise
 
@@ -169,13 +169,14 @@ class ManagementClient:
     def _refusal(self, response: HTTPResponse, place: str) -> Refusal:
         reason = _reason(response.read())
         code = response.status
+        refusal = Refusal(reason or f"{self.address}{place} answered {code} {response.reason}", code, reason)
         match code:
             case 401 | 403:
                 told = f": {reason}" if reason else ""
                 return Refusal(f"{self.address} refuses user '{self.user}'{told}", code, reason)
-            case 404 | 405:
+            case 404 | 405 if not refusal.is_down:
                 return Refusal(f"{self.address} has no {place}", code, reason)
-        return Refusal(reason or f"{self.address}{place} answered {code} {response.reason}", code, reason)
+        return refusal
 
 
 def _without_secret(url: str) -> str:

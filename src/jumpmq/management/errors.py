@@ -37,3 +37,13 @@ class Refusal(ManagementError):
         super().__init__(text)
         self.code = code
         self.reason = reason
+
+    @property
+    def is_down(self) -> bool:
+        """Whether what was asked for exists at a node or worker that does not answer."""
+        return "is down or inaccessible" in self.reason
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether what was asked for does not exist."""
+        return self.code == 404 and not self.is_down

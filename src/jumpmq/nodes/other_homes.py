@@ -31,6 +31,8 @@ from jumpmq.topology.snapshot import followed_digest, records_of
 
 log = logging.getLogger(__name__)
 
+LAST_PORT = 65535
+
 APPLIED = "applied"
 """Kind of the record that says which entry of the log a home has."""
 
@@ -252,7 +254,10 @@ def _ways(config: Config, directory: Directory | None) -> Ways:
     if directory is not None:
         from jumpmq.nodes.transport.tls import TLSSockets  # here, so that processes of one machine do not load it
 
-        return TLSSockets(directory, config.home, config.cluster_host)
+        port = config.cluster_port + config.worker - 1 if config.cluster_port else 0
+        if port > LAST_PORT:  # getaddrinfo would take another one
+            raise BrokerError(f"with cluster-port {config.cluster_port} there is no port for worker {config.worker}")
+        return TLSSockets(directory, config.home, config.cluster_host, port)
     if config.links is None:
         raise BrokerError("several homes need a directory for the links between them")
     return UnixSockets(config.links, config.home, config.homes)

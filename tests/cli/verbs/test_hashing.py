@@ -38,7 +38,7 @@ def test_a_warning_of_messages_without_a_consumer(control, sharded) -> None:
     result = control("-q", "shards", "shard.images")
     assert result.returncode == 0
     assert result.stdout == (
-        f"name\tmessages\tconsumers\tshare\tskew\n{SHARD}0\t1\t1\t0.5\t1.0\n{SHARD}1\t1\t0\t0.5\t1.0\n"
+        f"name\tmessages\tconsumers\tshare\tskew\tnode\n{SHARD}0\t1\t1\t0.5\t1.0\tjumpmq@sparrow\n{SHARD}1\t1\t0\t0.5\t1.0\tjumpmq@sparrow\n"
     )
     assert result.stderr == f"Warning: shard '{SHARD}1' has 1 messages and no consumer\n"
 

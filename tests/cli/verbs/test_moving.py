@@ -28,7 +28,11 @@ def test_a_queue_moves_from_worker_to_worker() -> None:
                 channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
             for home in ("2", "1"):
                 result = run("jumpmqctl", "move_queue", "q", "--home", home, "--url", broker.http_url)
-                assert result.stdout.endswith("Queue 'q' is on node " + queues_of(broker.http_url)["q"]["node"] + "\n")
+                shown = queues_of(broker.http_url)["q"]
+                assert shown["home"] == int(home)
+                assert result.stdout.endswith(f"Queue 'q' is on node {shown['node']}, at home {home}\n")
+                listed = run("jumpmqctl", "-q", "list_queues", "name", "home", "--url", broker.http_url)
+                assert f"q\t{home}\n" in listed.stdout
             found = [channel.basic_get("q", auto_ack=True)[2] for _ in range(10)]
             assert [int(body) for body in found] == list(range(10))
         for options, status, reason in (

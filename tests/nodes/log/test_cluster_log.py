@@ -490,7 +490,7 @@ def test_a_node_that_is_forgotten_is_told_and_applies_nothing_more() -> None:
     forget = {"change": "ForgetNode", "node": NODES[1]}
     asker = {"user": "", "connection": "", "address": ""}
     log.receive(1, {"id": "x.1", "home": 2, "changes": [[forget, asker]]})
-    assert "cannot forget itself" in told[0]
+    assert "was forgotten by its cluster; its data is kept" in told[0]
     assert NODES[1] in topology.nodes
     log.receive(2, {"id": "x.2", "home": 2, "changes": [[change_to_json(PutUser("ann", "", ())), asker]]})
     assert (topology.applied, list(topology.users)) == (0, [])

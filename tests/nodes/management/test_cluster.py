@@ -154,6 +154,11 @@ def test_jumpmqctl_names_nodes(nodes, connections):
     assert ctl("-s", "list_queues", "name", "node", "--offline").stdout == "q3\tthree@host\n"
     assert ctl("-s", "list_queues", "name", "--online").stdout.split() == ["q1", "q2"]
     assert ctl("-s", "-n", NODES[1], "list_queues", "name", "--local").stdout == "q2\n"
+    assert ctl("-s", "list_queues", "name", "home").stdout == "q1\t1\nq2\t2\nq3\t3\n"
+    down = "home node 'three@host' of durable queue 'q3' in vhost '/' is down or inaccessible"
+    for verb in ("purge_queue", "explain", "delete_queue"):
+        refused = ctl(verb, "q3")
+        assert (refused.returncode, down in refused.stderr) == (69, True), refused.stderr
 
 
 def test_what_a_node_is_needed_for(nodes, connections):

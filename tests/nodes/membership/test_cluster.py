@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import threading
 from base64 import b64decode
 from contextlib import suppress
@@ -639,7 +640,7 @@ async def test_a_forgotten_node_is_refused_and_its_name_is_free(tmp_path: Path) 
             starting = asyncio.ensure_future(back.start())
             await until(lambda: failures or starting.done())
             why = (failures or [str(starting.exception())])[0]
-            assert "was forgotten" in why or "cannot forget itself" in why
+            assert "was forgotten by its cluster; its data is kept" in why
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             second = await started(replace(config_of(1, tmp_path, members), data_dir=tmp_path / "anew"))
@@ -647,6 +648,27 @@ async def test_a_forgotten_node_is_refused_and_its_name_is_free(tmp_path: Path) 
         finally:
             await stopped(second)
             await stopped(first)
+
+
+@in_loop
+async def test_links_are_taken_at_the_port_that_is_set(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+        used, port = taken.getsockname()[1], free.getsockname()[1]
+        free.close()
+        with etcd(tmp_path) as members:
+            with pytest.raises(BrokerError, match=r"links to other homes cannot be made: .*Address already in use"):
+                await started(config_of(0, tmp_path, members, cluster_port=used))
+            with pytest.raises(BrokerError, match="with cluster-port 65535 there is no port for worker 2"):
+                await started(config_of(0, tmp_path, members, cluster_port=65535, worker=2))
+            first = await started(config_of(0, tmp_path, members, cluster_port=port))
+            second = await started(config_of(1, tmp_path, members))
+            try:
+                assert second._member is not None
+                assert second._member.addresses[1] == ("127.0.0.1", port)
+                await until(lambda: len(second.running_nodes) == 2)
+            finally:
+                await stopped(second)
+                await stopped(first)
 
 
 @in_loop

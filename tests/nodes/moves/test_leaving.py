@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.homes import config_of, in_loop, propose, started, stopped, until
 from tests.http.api import API
 from tests.nodes.management.running_homes import running_nodes
+from tests.waiting import until as soon
 
 from jumpmq.nodes.transport.directory import FixedDirectory
 from jumpmq.topology import DeclareExchange, ExchangeDefinition, LeaveHome, MoveQueue, SetPolicy
@@ -40,3 +41,22 @@ def test_no_queue_is_sent_to_a_worker_that_is_left(tmp_path: Path) -> None:
             api.request("PUT", "queues", "/", name, json={"durable": True, "node": "one@host"})
             assert api.request("POST", "queues", "/", name, "actions", json={"action": "move"}).status_code == 204
         assert {one["node"] for one in api.get("queues")} == {"two@host"}
+
+
+def test_a_shard_that_was_moved_is_listed_when_its_node_is_forgotten(tmp_path: Path) -> None:
+    with running_nodes(3, tmp_path) as running:
+        first = running.brokers[0]
+        running.run(propose(first, SetPolicy("/", "sharded", "x", {"shards-per-node": 1}, 0, "exchanges")))
+        running.run(propose(first, DeclareExchange(ExchangeDefinition("/", "x", "x-modulus-hash", durable=True))))
+        api = API(f"http://guest:guest@127.0.0.1:{first.port_of('http')}")
+        shard = "sharding: x - three@host - 0"
+        body = {"action": "move", "node": "one@host"}
+        assert api.request("POST", "queues", "/", shard, "actions", json=body).status_code == 204
+        soon(lambda: "moving_from" not in api.get("queues", "/", shard))
+        running.run(running.leave(3))
+        soon(lambda: api.request("DELETE", "nodes", "three@host").status_code == 200)
+        assert {one["name"]: one["node"] for one in api.get("exchanges", "/", "x", "shards")} == {
+            "sharding: x - one@host - 0": "one@host",
+            "sharding: x - two@host - 0": "two@host",
+            shard: "one@host",
+        }

@@ -15,7 +15,7 @@ from jumpmq.management import Refusal
 
 Exchange = Annotated[str, typer.Argument(help="name of the exchange")]
 
-SHARD_COLUMNS = ["name", "messages", "consumers", "share", "skew"]
+SHARD_COLUMNS = ["name", "messages", "consumers", "share", "skew", "node"]
 
 
 def consistent_hash_exchange_ring_state(session: Session, exchange: Exchange) -> None:

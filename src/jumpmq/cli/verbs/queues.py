@@ -29,7 +29,7 @@ def purge_queue(session: Session, queue: Name) -> None:
     try:
         session.api.delete("queues", session.vhost, queue, "contents")
     except Refusal as refusal:
-        if refusal.code == 404:
+        if refusal.is_absent:
             raise CommandError("not_found") from None
         raise
 
@@ -83,7 +83,8 @@ def move_queue(
         time.sleep(LOOK)
     if (reason := found.get("move_failed")) is not None:
         raise CommandError(f"Queue '{queue}' stays on node {found['node']}, and could not be moved {reason}")
-    session.say(f"Queue '{queue}' is on node {found['node']}")
+    worker = f", at home {found['home']}" if home is not None else ""
+    session.say(f"Queue '{queue}' is on node {found['node']}{worker}")
 
 
 def move_messages(
@@ -164,7 +165,7 @@ def explain(
     try:
         found = session.api.get("queues", session.vhost, queue, "explain", **asked)
     except Refusal as refusal:
-        if refusal.code == 404:
+        if refusal.is_absent:
             raise CommandError("not_found") from None
         raise
     typer.echo(found["reason"])

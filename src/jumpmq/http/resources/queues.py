@@ -269,6 +269,7 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
             "idle_since": rates.idle_since(figures),
             "last_seq": figures.last_seq,
         }
+        | _home(requested.broker(request), definition)
         | _down_since(request, definition, figures)
         | _move_under_way(requested.broker(request).topology, declared.definition)
         | _message_figures(figures)
@@ -276,6 +277,11 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
         | dict(figures.status)
         | in_force(host, declared.destination)
     )
+
+
+def _home(broker: Broker, definition: QueueDefinition) -> dict[str, Any]:
+    """The number of the queue's home, where there are several: ``/api/workers`` lists them."""
+    return {} if broker.other_homes is None else {"home": definition.home}
 
 
 def _down_since(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any]:

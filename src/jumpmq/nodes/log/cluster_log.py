@@ -22,7 +22,7 @@ from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed
 from jumpmq.nodes.log.common_log import DIGESTS, Deciding
-from jumpmq.topology.changes import Change, DeclareQueue, HomeDown
+from jumpmq.topology.changes import Change, DeclareQueue, ForgetNode, HomeDown
 from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
 from jumpmq.topology.log import ANYWHERE
 from jumpmq.topology.proposals import Asker, Pending
@@ -44,6 +44,12 @@ STANDS_STILL = "the metadata store operation timed out: etcd is down, inaccessib
 NO_SPACE = "the metadata store operation timed out: etcd has no space left"
 SET_BACK = "the metadata store operation timed out: etcd was set back to an older state, or has lost its data"
 """The same where more is known."""
+
+
+def forgotten(node: str) -> str:
+    """Why a node ends, or does not start, that others have forgotten."""
+    return f"{node} was forgotten by its cluster; its data is kept: to join again it needs an empty directory"
+
 
 Entry = dict[str, Any]
 """An entry; it has a JSON form. ``id`` tells it from all others, ``home`` has asked for its ``changes``."""
@@ -248,9 +254,10 @@ class ClusterLog:
     def _is_for_this_node(self, change: Change) -> bool:
         try:
             self._topology.refuse_own_end(change)
-        except AMQPError as error:
+        except AMQPError:
+            assert isinstance(change, ForgetNode)
             self._is_forgotten = True
-            self.on_forgotten(error.text)
+            self.on_forgotten(forgotten(f"node '{change.node}'"))
             return False
         return True
 

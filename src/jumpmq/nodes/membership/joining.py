@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from jumpmq.broker.bulk.starts import OlderDirectory, Starts
 from jumpmq.broker.config import LEFT, MEMBERSHIP
 from jumpmq.broker.errors import BrokerError, HomeLeft
-from jumpmq.nodes.log.cluster_log import PLACE_BITS
+from jumpmq.nodes.log.cluster_log import PLACE_BITS, forgotten
 from jumpmq.nodes.log.common_log import Record
 from jumpmq.nodes.membership.etcd import Etcd, EtcdError, absent, delete, end_of, has, put
 from jumpmq.nodes.membership.keys import FORMAT, Keys
@@ -321,7 +321,7 @@ class Joining:
                     raise BrokerError(f"the cluster has a {me} with another data directory: {_advice(me)}")
                 return replace(me, home=int(value["home"]))
             if me.home:
-                raise BrokerError(_forgotten(me))
+                raise BrokerError(forgotten(str(me)))
             homes = await self._etcd.get(self._keys.homes)
             assert homes is not None
             home = int(homes.value) + 1
@@ -345,7 +345,7 @@ class Joining:
         """
         home = next((value for kind, key, value in given if (kind, key) == ("home", str(me.home))), None)
         if home is not None and home.get("forgotten"):
-            raise BrokerError(_forgotten(me))
+            raise BrokerError(forgotten(str(me)))
         there = {value["id"] for kind, _, value in given if kind == "queue"}
         kept = []
         for kind, key, value in found:
@@ -403,10 +403,6 @@ def _advice(me: Membership) -> str:
         "where that is lost, remove this one, start the node with fewer workers, drain it, stop it, and forget it; "
         "then it joins again with an empty one"
     )
-
-
-def _forgotten(me: Membership) -> str:
-    return f"{me} was forgotten by its cluster; its data is kept: to join again it needs an empty directory"
 
 
 def _member(home: int, me: Membership) -> str:

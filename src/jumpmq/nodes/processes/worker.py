@@ -36,7 +36,7 @@ from jumpmq.cli.serve import calm_garbage_collection, end_at_once, keep_memory, 
 from jumpmq.cli.server import Control, serving
 from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("jumpmq.nodes.processes.worker")  # its own name is __main__
 
 CLIENT, TLS_CLIENT, RELOAD, LEAVE, STAY, CLOSE, END = b"c", b"t", b"r", b"l", b"s", b"d", b"e"
 
