@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import Counter
+from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from jumpmq.broker.connection.closed import CLOSED
+from jumpmq.http.admission import Admission
+from jumpmq.http.places import Places
 
 REQUEST_TIMEOUT = 20.0
 """Seconds from the opening of a connection, and from the first octet of each further request, to its head's end."""
@@ -39,6 +42,31 @@ SHARE_KEPT = 0.5
 """Of all connections, those that such requests of one address may hold; beyond, they are given up as others are."""
 
 
+class Door:
+    """What the HTTP connections of an event loop share.
+
+    Attributes:
+        places: who has them.
+        admission: whose request begins.
+    """
+
+    def __init__(self) -> None:
+        self.places = Places[BoundedProtocol]()
+        self.admission = Admission()
+
+    def admits(self, address: str) -> bool:
+        """Whether a new connection of an address is to be served; see :meth:`Places.admits`."""
+        return self.places.admits(address, connection_limit())
+
+
+_doors: WeakKeyDictionary[asyncio.AbstractEventLoop, Door] = WeakKeyDictionary()
+
+
+def door(loop: asyncio.AbstractEventLoop) -> Door:
+    """That of an event loop."""
+    return _doors.setdefault(loop, Door())
+
+
 def connection_limit() -> int:
     """How many HTTP connections there may be at once."""
     return min(MAX_CONNECTIONS, int(resource.getrlimit(resource.RLIMIT_NOFILE)[0] * SHARE_OF_FILES))
@@ -52,6 +80,9 @@ class BoundedProtocol(H11Protocol):
     that has been waiting for a request longest; else, of the requests of the user who has most there, of the one that
     has made no progress for longest. Where its own address has most, and all of those make progress, the new one is
     closed itself.
+
+    A request begins at the turn of its connection (:mod:`~jumpmq.http.admission`), and not before the client has read
+    most of what it was answered.
     """
 
     waiting_since = 0.0
@@ -64,27 +95,58 @@ class BoundedProtocol(H11Protocol):
     _look_timer: asyncio.TimerHandle | None = None
     _body_since = 0.0  # when the head of the request under way was complete
     _received = 0  # octets since then
+    _asks = False  # whether something was received that waits for its turn
+    _answered = False  # whether a request was answered
     _unread = 0  # octets of answers that waited for the client at the last look
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.progress_at = self.loop.time()
         self._watch()
-        if len(self.connections) > connection_limit():
+        self._door.places.enter(self, self._address)
+        if len(self._door.places) > connection_limit():
             self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        cycle = self.cycle
         self.progress_at = self.loop.time()
+        self._received += len(data)
         super().data_received(data)
-        if self.cycle is cycle:
-            self._received += len(data)
-        else:
+        self._watch()
+
+    def handle_events(self) -> None:
+        """Go on with the request under way; what else was received waits for its turn."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            super().handle_events()
+        elif not self._asks and self.conn.trailing_data[0]:
+            self._asks = True
+            self.flow.pause_reading()
+            self._ask()
+
+    def _ask(self) -> None:
+        """Have the request begin, unless the client is to read before; :meth:`resume_writing` comes back then."""
+        if not self.flow.write_paused:
+            self._door.admission.ask(self, self._address, is_new=not self._answered)
+
+    def begin(self) -> bool:
+        """See :class:`~jumpmq.http.admission.Asking`."""
+        if not self._asks or self.transport.is_closing():
+            return False
+        cycle, self._asks = self.cycle, False
+        self.flow.resume_reading()
+        super().handle_events()
+        if self.cycle is not cycle:
             self._body_since, self._received = self.loop.time(), 0
         self._watch()
+        return True
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._asks:
+            self._ask()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._answered = True
         if self.cycle.response_complete:
             self.waiting_since = self.loop.time()
 
@@ -93,6 +155,7 @@ class BoundedProtocol(H11Protocol):
         if self._look_timer is not None:
             self._look_timer.cancel()
             self._look_timer = None
+        self._door.places.leave(self, self._address)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()  # uvicorn leaves the timer, which keeps the connection, after a reset
         self.transport = CLOSED
@@ -128,6 +191,10 @@ class BoundedProtocol(H11Protocol):
             self._look_timer = self.loop.call_later(LOOK_INTERVAL, self._look)
 
     @property
+    def _door(self) -> Door:
+        return door(self.loop)
+
+    @property
     def _is_kept(self) -> bool:
         answering = self.cycle is not None and not self.cycle.response_complete
         return answering and self.cycle.scope["path"].startswith(KEPT_PLACES)
@@ -142,20 +209,22 @@ class BoundedProtocol(H11Protocol):
         return self.cycle.scope.get("user") if self.cycle is not None else None
 
     def _make_room(self) -> None:
-        found = [one for one in self.connections if isinstance(one, BoundedProtocol) and one is not self]
-        addresses = Counter(one._address for one in found)
-        most = max(addresses.values(), default=0)
-        from_most = [one for one in found if addresses[one._address] == most]
+        places = self._door.places
+        from_most = [one for one in places.of_most() if one is not self]
         waiting = [one for one in from_most if one.waiting_since]
-        before = self.loop.time() - (LOOK_INTERVAL if addresses[self._address] == most else 0.0)
-        slow = [one for one in from_most if one.progress_at <= before]
-        kept = [one for one in slow if one._is_kept]
-        if len(kept) <= connection_limit() * SHARE_KEPT:
-            slow = [one for one in slow if not one._is_kept]
         given_up: BoundedProtocol = self
         if waiting:
             given_up = min(waiting, key=lambda one: one.waiting_since)
-        elif slow:
+        elif slow := self._slow_of(from_most):
             users = Counter(one._user for one in slow)
             given_up = min(slow, key=lambda one: (-users[one._user], one.progress_at))
+        places.leave(given_up, given_up._address)  # at once: others may come before it is closed
         given_up.transport.abort()
+
+    def _slow_of(self, found: list[BoundedProtocol]) -> list[BoundedProtocol]:
+        """Those of an address's connections that may be given up though they make progress."""
+        is_own = bool(found) and found[0]._address == self._address
+        before = self.loop.time() - (LOOK_INTERVAL if is_own else 0.0)
+        slow = [one for one in found if one.progress_at <= before]
+        kept = [one for one in slow if one._is_kept]
+        return slow if len(kept) > connection_limit() * SHARE_KEPT else [one for one in slow if not one._is_kept]

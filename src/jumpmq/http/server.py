@@ -57,9 +57,12 @@ class HTTPServer:
         self._observed.start()
         config = self._broker.config
         if config.http_port is not None:
-            await self._broker.listen(Listener("http", config.host, config.http_port, self._accept))
+            await self._broker.listen(
+                Listener("http", config.host, config.http_port, self._accept, admits=self._admits)
+            )
         if config.tls is not None and config.https_port is not None:
-            await self._broker.listen(Listener("https", config.host, config.https_port, self._accept, config.tls))
+            https = Listener("https", config.host, config.https_port, self._accept, config.tls, admits=self._admits)
+            await self._broker.listen(https)
 
     async def stop(self) -> None:
         """Close all connections, also those in the middle of an answer, within some two seconds."""
@@ -69,6 +72,10 @@ class HTTPServer:
         if self._server is not None and self._task is not None:
             self._server.exit()
             await self._task
+
+    def _admits(self, address: str) -> bool:
+        """Whether a new connection from an address is accepted; see :class:`jumpmq.http.places.Places`."""
+        return self._server is None or self._server.admits(address)
 
     def _accept(self) -> asyncio.Protocol:
         """The protocol of a new connection."""

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from jumpmq.broker import Broker
 from jumpmq.http.application import application
 from jumpmq.http.observed import Observed
-from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol
+from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol, door
 
 ANSWER_TIMEOUT = 0.5
 """Seconds for requests to be answered that are cancelled as the broker ends."""
@@ -120,6 +120,10 @@ class Server(uvicorn.Server):
         """The protocol of a new connection."""
         protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         return protocol(self.config, self.server_state, self.lifespan.state)
+
+    def admits(self, address: str) -> bool:
+        """Whether a new connection from an address is served."""
+        return door(asyncio.get_running_loop()).admits(address)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

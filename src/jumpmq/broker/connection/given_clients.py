@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from jumpmq.broker.connection.listeners import TLS_TIMEOUT, Listener
+from jumpmq.broker.connection.listeners import Listener
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.certificates import CertificateError
 
@@ -24,7 +22,6 @@ class GivenClients(Listener):
     given_addresses: list[str] = field(default_factory=list)
     ask: Callable[[bool], None] = lambda listening: None
     _listening: bool = field(default=False, init=False)
-    _joining: set[asyncio.Task[object]] = field(default_factory=set, init=False)
 
     async def start(self) -> None:
         """Take clients, and ask for them.
@@ -62,22 +59,3 @@ class GivenClients(Listener):
         """Ask for no more clients."""
         self._listening = False
         self.ask(False)
-
-    @property
-    def joining(self) -> int:
-        """Clients that were given and are not connected yet."""
-        return len(self._joining)
-
-    def take(self, client: socket.socket) -> None:
-        """Serve a client."""
-        loop = asyncio.get_running_loop()
-        client.setblocking(False)
-        encryption = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": TLS_TIMEOUT}
-        task = loop.create_task(loop.connect_accepted_socket(self.accept, client, **encryption))  # type: ignore[arg-type]
-        self._joining.add(task)
-        task.add_done_callback(self._joined)
-
-    def _joined(self, task: asyncio.Task[object]) -> None:
-        self._joining.discard(task)
-        if not task.cancelled():
-            task.exception()  # the client is gone, or speaks no TLS, which is no error

@@ -1,7 +1,8 @@
 """Where the broker listens: sockets, with TLS or without, on which certificates can be renewed.
 
-A listener with TLS takes new certificates by listening again on the same socket: connections stay, and none
-finds the port closed.
+A listener takes all clients that wait, as long as a slice lasts: the event loop's own server takes one in a turn, and
+where turns are long clients would wait for as many as come before them. With TLS it takes new certificates for those
+who come from then on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.certificates import CertificateError, ServerTLS, keeps_many_sessions
+from jumpmq.broker.upkeep.slices import SLICE
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,9 @@ BACKLOG = 1024
 
 TLS_TIMEOUT = 10.0
 """Seconds that a client has for the handshake of TLS."""
+
+FULL_PAUSE = 1.0
+"""Seconds until clients are accepted again where they could not be: too many files are open, say."""
 
 WATCH_INTERVAL = 5.0
 """Seconds between looks at the files of certificates."""
@@ -96,6 +101,7 @@ class Listener:
         accept: makes the protocol of a new connection.
         tls: None where it speaks plainly.
         elsewhere: the processes that do TLS for it; None where the broker's own does.
+        admits: whether a client from an address is served; others are closed at once.
     """
 
     protocol: str
@@ -104,8 +110,10 @@ class Listener:
     accept: Callable[[], asyncio.BaseProtocol]
     tls: ServerTLS | None = None
     elsewhere: Elsewhere | None = None
+    admits: Callable[[str], bool] = lambda address: True
     _sockets: list[socket.socket] = field(default_factory=list, init=False)
-    _servers: list[asyncio.Server] = field(default_factory=list, init=False)
+    _is_reading: bool = field(default=False, init=False)
+    _joining: set[asyncio.Task[object]] = field(default_factory=set, init=False)
     _versions: Any = field(default=None, init=False)
     _context: ssl.SSLContext | None = field(default=None, init=False)
 
@@ -137,10 +145,7 @@ class Listener:
             CertificateError: they cannot be used; those before stay in use.
         """
         if self.tls is not None and not self.is_suspended:
-            before = self._servers
             await self._serve()
-            for server in before:
-                server.close()
 
     @property
     def is_outdated(self) -> bool:
@@ -161,11 +166,10 @@ class Listener:
         """Listen no more; who is connected stays so."""
         if self.elsewhere is not None:
             self.elsewhere.close()
-        for server in self._servers:
-            server.close()
+        self._read(False)
         for listening in self._sockets:
             listening.close()
-        self._servers, self._sockets = [], []
+        self._sockets = []
 
     @property
     def addresses(self) -> list[str]:
@@ -173,20 +177,71 @@ class Listener:
         return [listening.getsockname()[0] for listening in self._sockets]
 
     async def _serve(self) -> None:
-        encryption: dict[str, Any] = {}
         if self.tls is not None:
             self._versions = self.tls.versions()
             context = self.tls.context()
-            encryption = {"ssl": context, "ssl_handshake_timeout": TLS_TIMEOUT}
             self._context = context if self.elsewhere is None else None
         if self.elsewhere is not None:
             await self.elsewhere.listen(self._sockets)
             return
+        for listening in self._sockets:
+            listening.setblocking(False)
+        self._read(True)
+
+    def _read(self, wanted: bool) -> None:
+        """Have the event loop look for clients, or look no more."""
+        if wanted is self._is_reading:
+            return
+        self._is_reading, loop = wanted, asyncio.get_running_loop()
+        for listening in self._sockets:
+            if wanted:
+                loop.add_reader(listening, self._accept_some, listening)
+            else:
+                loop.remove_reader(listening)
+
+    def _accept_some(self, listening: socket.socket) -> None:
+        """Accept the clients that wait, for the time of a slice."""
+        until = time.perf_counter() + SLICE
+        while True:
+            try:
+                client, address = listening.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                log.error("clients of port %d must wait: %s", self.port, error.strerror)
+                self._read(False)
+                asyncio.get_running_loop().call_later(FULL_PAUSE, self._go_on)
+                return
+            if self.admits(address[0]):
+                self.take(client)
+            else:
+                client.close()
+            if time.perf_counter() > until:
+                return
+
+    def _go_on(self) -> None:
+        self._read(bool(self._sockets))
+
+    @property
+    def joining(self) -> int:
+        """Clients that were accepted and are not connected yet."""
+        return len(self._joining)
+
+    def take(self, client: socket.socket) -> None:
+        """Serve a client that was accepted."""
         loop = asyncio.get_running_loop()
-        self._servers = [
-            await loop.create_server(self.accept, sock=listening.dup(), backlog=BACKLOG, **encryption)
-            for listening in self._sockets
-        ]
+        client.setblocking(False)
+        encryption = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": TLS_TIMEOUT}
+        task = loop.create_task(loop.connect_accepted_socket(self.accept, client, **encryption))  # type: ignore[arg-type]
+        self._joining.add(task)
+        task.add_done_callback(self._joined)
+
+    def _joined(self, task: asyncio.Task[object]) -> None:
+        self._joining.discard(task)
+        if not task.cancelled():
+            task.exception()  # the client is gone, or speaks no TLS, which is no error
 
 
 class CertificateWatch:

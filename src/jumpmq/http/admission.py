@@ -1,0 +1,77 @@
+"""Which requests begin: a few in each turn of the event loop, so that a turn stays short however many wait.
+
+The addresses that ask take turns. Of one address, connections that were not answered yet come first, then those that
+have waited longest. A turn with one request of each of a thousand connections would take a second, in which clients of
+AMQP, and new ones of HTTP, wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from typing import Protocol
+
+AT_ONCE = 4
+"""Requests that begin in a turn; each takes half a millisecond or more."""
+
+
+class Asking(Protocol):
+    """A connection with a request."""
+
+    def begin(self) -> bool:
+        """Begin the request; returns whether there was one: the client may be gone."""
+
+
+class _Line:
+    """The connections of one address that wait."""
+
+    def __init__(self) -> None:
+        self.new: deque[Asking] = deque()  # those that were not answered yet
+        self.others: deque[Asking] = deque()
+
+    def next(self) -> Asking:
+        return (self.new or self.others).popleft()
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.others)
+
+
+class Admission:
+    """The requests of one event loop."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[str, _Line] = OrderedDict()  # by address, in the order of their turns
+        self._begun = 0  # requests of this turn
+        self._is_due = False  # whether the next turn is scheduled
+
+    def ask(self, connection: Asking, address: str, is_new: bool) -> None:
+        """Begin a connection's request, now or later.
+
+        Args:
+            address: of the client.
+            is_new: whether the connection was not answered yet.
+        """
+        if self._begun < AT_ONCE and not self._lines:
+            self._begin(connection)
+            return
+        line = self._lines.setdefault(address, _Line())
+        (line.new if is_new else line.others).append(connection)
+        self._schedule()
+
+    def _begin(self, connection: Asking) -> None:
+        self._begun += connection.begin()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_due, self._begun = False, 0
+        while self._lines and self._begun < AT_ONCE:
+            address, line = self._lines.popitem(last=False)
+            connection = line.next()
+            if line:
+                self._lines[address] = line
+            self._begin(connection)

@@ -1,0 +1,67 @@
+"""The places of HTTP connections, by address: whom a new one gets the place of, and whether it is taken at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Generic, TypeVar
+
+REPLACED = 100
+"""Connections of one address that have most places, and that are replaced by others of it, in a second. Beyond, its new
+ones are closed at once, which costs a twentieth."""
+
+T = TypeVar("T")
+
+
+class Places(Generic[T]):
+    """Those of one event loop."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[str, dict[T, None]] = {}
+        self._taken = 0
+        self._second, self._replaced = 0, 0  # the second by the monotonic clock, and what was replaced in it
+
+    def __len__(self) -> int:
+        return self._taken
+
+    def enter(self, one: T, address: str) -> None:
+        """A connection is there."""
+        self._by_address.setdefault(address, {})[one] = None
+        self._taken += 1
+
+    def leave(self, one: T, address: str) -> None:
+        """It is gone."""
+        there = self._by_address.get(address)
+        if there is None or one not in there:
+            return
+        del there[one]
+        self._taken -= 1
+        if not there:
+            del self._by_address[address]
+
+    def of(self, address: str) -> Collection[T]:
+        """The connections of an address, the oldest first."""
+        return self._by_address.get(address, {})
+
+    @property
+    def most(self) -> int:
+        """How many the address has that has most."""
+        return max(map(len, self._by_address.values()), default=0)
+
+    def of_most(self) -> list[T]:
+        """The connections of the address that has most, or of all such addresses."""
+        most = self.most
+        return [one for there in self._by_address.values() if len(there) == most for one in there]
+
+    def admits(self, address: str, limit: int) -> bool:
+        """Whether a new connection is to be served, which may cost another its place.
+
+        Args:
+            limit: connections that there may be.
+        """
+        if self._taken < limit or len(self.of(address)) < self.most:
+            return True
+        if (second := int(time.monotonic())) != self._second:
+            self._second, self._replaced = second, 0
+        self._replaced += 1
+        return self._replaced <= REPLACED
