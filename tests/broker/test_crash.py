@@ -11,9 +11,8 @@ from typing import Any
 import pika
 import pytest
 from tests.broker.traffic import Consumer, Letter, Publisher, contents, key_of, kill_under, letter_of
-from tests.homes import config_of, in_loop, started, stopped
-from tests.nodes.messages.test_enqueue import declare as declare_queue
-from tests.nodes.messages.test_enqueue import queue_of, with_channel
+from tests.brokers import config_of, in_loop, queue_of, started, stopped, with_channel
+from tests.brokers import declare as declare_queue
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Content, Exchange, Queue, WireChannel, login
 

@@ -9,8 +9,7 @@ from typing import Any
 import pika
 import pytest
 import requests
-from tests.homes import config_of, in_loop, started, stopped, until
-from tests.nodes.messages.test_enqueue import with_channel
+from tests.brokers import config_of, in_loop, started, stopped, until, with_channel
 
 import jumpmq
 from jumpmq.broker.errors import BrokerError

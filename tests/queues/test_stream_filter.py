@@ -7,8 +7,7 @@ from typing import Any
 import pika
 import pyarrow as pa
 import pytest
-from tests.homes import config_of, in_loop, started, stopped
-from tests.nodes.messages.test_enqueue import with_channel
+from tests.brokers import config_of, in_loop, started, stopped, with_channel
 
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.properties import Properties

@@ -204,7 +204,7 @@ def test_messages_of_queues_of_another_home_are_told_apart(built: Built) -> None
         published = message("there", headers)
         routes = built.route(exchange, published)
         assert {queue.name: found for queue, found in routes.queues.items()} == {"here": [published]}
-        assert {queue.name: found for queue, found in (routes.elsewhere or {}).items()} == {"there": [published]}
+        assert {queue.name: found for queue, found in (routes.remote or {}).items()} == {"there": [published]}
         assert routes.unroutable == []
     with pytest.raises(NotFound, match="queue 'there' in vhost '/' is at home 2"):
         built.vhost.queue("there")

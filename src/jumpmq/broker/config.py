@@ -64,7 +64,7 @@ class Config:
             RabbitMQ's setting.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
         load_definitions: definitions file, or directory of such, that is imported before the broker listens; see
-            :mod:`jumpmq.cli.load_definitions`.
+            :mod:`jumpmq.serving.load_definitions`.
         default_user, default_pass: the administrator that a new data directory begins with, as RabbitMQ's settings of
             these names. Only guest is let in from loopback addresses alone.
         oauth_resource, oauth_keys: whose tokens are logins, as in :class:`~jumpmq.broker.security.tokens.Tokens`.

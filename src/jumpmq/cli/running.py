@@ -19,7 +19,7 @@ import uvloop
 
 from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.config import homes_in
-from jumpmq.cli.server import RunningBroker, serving
+from jumpmq.serving.server import RunningBroker, serving
 
 __all__ = ["RunningBroker", "running"]
 

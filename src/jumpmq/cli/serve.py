@@ -4,39 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
-import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvloop
 
 from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.config import homes_in
-from jumpmq.broker.memory.heap import KeptMemory, keep_few_arenas
-from jumpmq.cli.logs import configure
-from jumpmq.cli.server import Control, serving
+from jumpmq.cli.server import serving
 from jumpmq.cli.settings import SettingError, Value, default_file, in_force
 from jumpmq.cli.supervisor import notify
-from jumpmq.queues.memory import MemoryAccount
+from jumpmq.serving.process import calm_garbage_collection, end_at_once, keep_memory, prepare, until_stopped
+from jumpmq.serving.server import Control
 
 if TYPE_CHECKING:
     from jumpmq.nodes.processes.workers import SeveralControl
 
-MAX_FILES = 1 << 20
-"""Open files that are asked for where the system sets no limit."""
-
 STOPS = signal.SIGTERM, signal.SIGINT
 """What ends the broker."""
-
-MEMORY_INTERVAL = 0.1
-"""Seconds between two looks at how much of freed memory is to be kept."""
 
 
 def default_data_dir() -> Path:
@@ -92,41 +83,11 @@ def serve(config: Config) -> None:
     gc.freeze()  # all goes with the process: to look through what a hundred thousand queues were takes seconds
 
 
-def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
-    """Set this process up to serve.
-
-    Args:
-        process: which of several it is, as :func:`jumpmq.cli.logs.configure` has it.
-    """
-    gc.disable()  # until it serves: what there is by then stays
-    configure(config.log_level, config.log_format, process)
-    _raise_file_limit()
-    keep_few_arenas()
-
-
 async def _serve_until_signal(config: Config) -> None:
     stop, started = asyncio.Event(), asyncio.Event()
     for number in STOPS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await until_stopped(_serve(config, stop, started), stop, started)
-
-
-async def until_stopped(serving: Coroutine[Any, Any, None], stop: asyncio.Event, started: asyncio.Event) -> None:
-    """Serve until that ends.
-
-    Args:
-        serving: does it, and ends by itself once `stop` is set.
-        stop: set when it is to end.
-        started: set once it serves. Before, it is cancelled: what a start waits for, etcd say, may never come.
-    """
-    task = asyncio.create_task(serving, name="serving")
-    told = asyncio.create_task(stop.wait(), name="stop")
-    await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
-    if not started.is_set():
-        task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 async def _serve(config: Config, stop: asyncio.Event, started: asyncio.Event) -> None:
@@ -148,12 +109,6 @@ async def _serve(config: Config, stop: asyncio.Event, started: asyncio.Event) ->
             keeping.cancel()
 
 
-def end_at_once(reason: str) -> None:
-    """End as a crash does: a clean stop would wait for what does not come. Starting from the log is what is left."""
-    logging.shutdown()
-    os._exit(1)
-
-
 def _serving(config: Config, stop: Callable[[], None]) -> AbstractAsyncContextManager[Control | SeveralControl]:
     if max(config.workers, homes_in(config.data_dir)) == 1:
         return serving(config, stop, end_at_once)
@@ -167,33 +122,3 @@ async def _reload_certificates(control: Control | SeveralControl, hang_up: async
     while await hang_up.wait():
         hang_up.clear()
         await control.reload_certificates()
-
-
-async def keep_memory(account: MemoryAccount) -> None:
-    """From the start's end on: what the start took goes back."""
-    kept = KeptMemory(account)
-    while True:
-        await asyncio.sleep(MEMORY_INTERVAL)
-        kept.look()
-
-
-def _raise_file_limit() -> None:
-    """Allow as many open files as the system lets us have: each connection takes one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MAX_FILES if hard == resource.RLIM_INFINITY else hard
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def calm_garbage_collection() -> None:
-    """Keep collections short, and full ones rare: over ten thousand queues one stops all deliveries for 50 ms.
-
-    Messages are no business of the collector (they are in no circles), and connections and queues let go of what refers
-    to them, so what it must find is little. A collection of the young takes half a millisecond, one of the next
-    generation two or three. A full one, which takes 35 ms behind ten thousand new queues, comes after sixty million
-    more objects were made than went. What the start made stays, and is never looked through: of 85,000 objects a
-    thousand are garbage.
-    """
-    gc.freeze()
-    gc.set_threshold(2_000, 2, 10_000)
-    gc.enable()

@@ -1,141 +1,23 @@
-"""A broker with its management port, started and stopped together."""
+"""A broker in this process: by itself, or as a node of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
-from jumpmq.broker import Broker, Config
-from jumpmq.http.server import HTTPServer
-from jumpmq.queues.memory import MemoryAccount
-
-#: The only user so far, accepted from loopback addresses only.
-GUEST = "guest:guest"
+from jumpmq.broker import Config
+from jumpmq.serving import server
+from jumpmq.serving.server import Control
 
 
-@dataclass(frozen=True)
-class RunningBroker:
-    """Where a started broker listens, and where it keeps its messages (`None`: nowhere).
-
-    A port is 0 where it does not listen for that.
-    """
-
-    node: str
-    host: str
-    port: int
-    http_port: int
-    data_dir: Path | None
-    tls_port: int = 0
-    https_port: int = 0
-    tls_ca: Path | None = None
-
-    @property
-    def amqp_url(self) -> str:
-        """For AMQP clients, with user and password."""
-        return f"amqp://{GUEST}@{self._address(self.port)}/%2F"
-
-    @property
-    def amqps_url(self) -> str:
-        """The same with TLS; `tls_ca` vouches for the broker."""
-        return f"amqps://{GUEST}@{self._address(self.tls_port)}/%2F"
-
-    @property
-    def http_url(self) -> str:
-        """For `jumpmqctl --url` and Spark's option `url`, with user and password."""
-        return f"http://{GUEST}@{self._address(self.http_port)}"
-
-    @property
-    def https_url(self) -> str:
-        """The same with TLS; `tls_ca` vouches for the broker."""
-        return f"https://{GUEST}@{self._address(self.https_port)}"
-
-    def ready_line(self) -> str:
-        """The one line that `jumpmq serve` prints: who is ready, and where."""
-        ports = {"amqp": self.port, "amqps": self.tls_port, "http": self.http_port, "https": self.https_port}
-        places = [f"{scheme}://{self._address(port)}" for scheme, port in ports.items() if port]
-        where = f"at {' and '.join(places)}" if places else "nowhere"
-        return f"JumpMQ {self.node} is ready {where}, data in {self.data_dir or 'memory'}"
-
-    def _address(self, port: int) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{port}"
-
-
-@dataclass(frozen=True)
-class Control:
-    """What can be asked of a serving broker from its own process."""
-
-    endpoints: RunningBroker
-    broker: Broker
-    memory: MemoryAccount
-    reload_certificates: Callable[[], Awaitable[None]]
-
-
-@asynccontextmanager
-async def serving(
+def serving(
     config: Config,
     stop: Callable[[], None] | None = None,
     fail: Callable[[str], None] = lambda reason: None,
-) -> AsyncIterator[Control]:
-    """Serves AMQP and HTTP in the running event loop until the block is left.
+) -> AbstractAsyncContextManager[Control]:
+    """Serves until the block is left; see :func:`jumpmq.serving.server.serving`."""
+    if config.cluster is None and config.homes == 1:
+        return server.serving(config, stop, fail)
+    from jumpmq.nodes.serving import serving as serving_home  # here, so that a process alone does not load it
 
-    Args:
-        stop: makes the caller leave the block; called when an administrator asks over HTTP, who is refused without it.
-        fail: called with a sentence when the broker cannot go on: its process is to end at once, and to be started
-            again. It is in the log already.
-
-    Raises:
-        BrokerError: the broker cannot start; its text is one line that says why.
-    """
-    broker = Broker(config)
-    broker.on_failure = fail
-    if config.load_definitions is not None and config.worker == 1:
-        from jumpmq.cli.load_definitions import loading  # here, so that a broker without it does not load HTTP
-
-        broker.before_listening = loading(config.load_definitions)
-    await broker.start()
-    try:
-        async with _managed(broker, stop):
-            yield Control(_endpoints(broker), broker, broker.memory, broker.certificates.reload)
-            broker.close_clients()  # while requests end
-    finally:
-        await broker.stop()
-
-
-@asynccontextmanager
-async def _managed(broker: Broker, stop: Callable[[], None] | None) -> AsyncIterator[None]:
-    if broker.is_clustered:
-        from jumpmq.nodes.management.management import managed_node  # here, so that a node alone does not load it
-
-        async with managed_node(broker, stop):
-            yield
-        return
-    if broker.config.homes > 1:
-        from jumpmq.nodes.management.directory import HomesDirectory  # here, so that a process alone does not load it
-        from jumpmq.nodes.management.management import managed
-
-        async with managed(broker, HomesDirectory.of(broker.config), stop):
-            yield
-        return
-    http = HTTPServer(broker, stop)
-    try:
-        await http.start()
-        yield
-    finally:
-        await http.stop()
-
-
-def _endpoints(broker: Broker) -> RunningBroker:
-    host = broker.config.host
-    return RunningBroker(
-        broker.node,
-        "127.0.0.1" if host == "localhost" else host,  # what every client takes the same way
-        broker.port,
-        broker.port_of("http"),
-        broker.config.data_dir,
-        broker.port_of("amqp/ssl"),
-        broker.port_of("https"),
-        broker.config.tls_ca,
-    )
+    return serving_home(config, stop, fail)

@@ -55,14 +55,12 @@ class HTTPServer:
             BrokerError: an address cannot be listened on.
         """
         self._observed.start()
-        config = self._broker.config
+        config, listening = self._broker.config, self._broker.listening
         if config.http_port is not None:
-            await self._broker.listen(
-                Listener("http", config.host, config.http_port, self._accept, admits=self._admits)
-            )
+            await listening.listen(Listener("http", config.host, config.http_port, self._accept, admits=self._admits))
         if config.tls is not None and config.https_port is not None:
             https = Listener("https", config.host, config.https_port, self._accept, config.tls, admits=self._admits)
-            await self._broker.listen(https)
+            await listening.listen(https)
 
     async def stop(self) -> None:
         """Close all connections, also those in the middle of an answer, within some two seconds."""

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.broker.figures.moves import MoveFigures
 from jumpmq.broker.figures.values import HomeState, QueueFigures, RingTrafficFigures
+from jumpmq.broker.peers import MoveFigures
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.absences import Absences
 from jumpmq.http.incidents import by_cause

@@ -1,31 +1,38 @@
-"""The other homes of this broker, as one of its processes knows them: links to them, and the log that all share."""
+"""The other homes of this broker, as one of its processes knows them: all parts of ``nodes``, made and wired."""
 
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from jumpmq.amqp.messages import Message
-from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.bulk.starts import Sight
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.remote import RemoteChannels
 from jumpmq.broker.config import HOMES, LEFT, Config
+from jumpmq.broker.connection.handed import KEEPS_ALL, HandsOver
+from jumpmq.broker.connection.pause import STOPPED
 from jumpmq.broker.errors import BrokerError, HomeLeft
+from jumpmq.broker.memory.alarms import Alarms
+from jumpmq.broker.opening import Opened
+from jumpmq.broker.peers import PeerFigures, Restored, node_of
+from jumpmq.broker.routing.sending import Sender
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.nodes.channels.remote_channels import ChannelLinks
 from jumpmq.nodes.channels.served_channels import ServedChannels
 from jumpmq.nodes.channels.usage import UsageLinks
 from jumpmq.nodes.log.common_log import ENTRY, FIRST, LET_GO, First, Follower, Record
 from jumpmq.nodes.log.log_link import FollowedLog, OnDisk, serve_log
+from jumpmq.nodes.membership.standstill import Standstill
 from jumpmq.nodes.messages.enqueue import Enqueue
 from jumpmq.nodes.messages.outbox import Outbox
 from jumpmq.nodes.messages.taking import Taking
 from jumpmq.nodes.moves.moving import Moves
 from jumpmq.nodes.moves.relocating import Relocating
 from jumpmq.nodes.moves.ring_changes import RingChanges
-from jumpmq.nodes.processes.hand_over import HandOver, Taken
+from jumpmq.nodes.processes.hand_over import HandOver
 from jumpmq.nodes.transport.directory import Directory
 from jumpmq.nodes.transport.links import Links, Ways
 from jumpmq.nodes.transport.unix import UnixSockets
-from jumpmq.queues.memory import MemoryAccount
-from jumpmq.store import Store
+from jumpmq.store import Batch
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.snapshot import followed_digest, records_of
 
@@ -45,6 +52,11 @@ class Member(Protocol):
     """
 
     is_ready: Callable[[int], bool]
+    standstill: Standstill
+    sight: Callable[[], Sight]
+
+    def after_stop(self, then: Callable[[], None]) -> None:
+        """The process was stopped for a while: call a function when it is known how the others see this node."""
 
     async def start(self, topology: Topology, links: Links) -> None:
         """Be seen by the others, and apply what the log of changes has, and what comes."""
@@ -60,62 +72,63 @@ class Member(Protocol):
 
 
 class OtherHomes:
-    """The other homes.
+    """The other homes: see :class:`~jumpmq.broker.peers.Peers`. :func:`~jumpmq.nodes.entering.enter` makes them.
 
     Args:
-        boot: tells this run of the process from all others.
-        store: where this home keeps what it has; None where everything is in memory.
+        config: settings, with the home and node of the member.
         identity: of the broker that this home was part of; None where it has never been here.
-        on_failure: called with a sentence when this home can no longer be part of the broker; the process has to end.
         directory: where the homes of other machines are; None where all are on this one.
         member: this node in its cluster; None where the first home orders the log.
 
     Attributes:
         links: one to each.
         enqueue: sends messages to their queues.
-        outbox: keeps messages until they are there.
-        taking: takes what the others have kept so.
-        moves: has queues move from home to home.
+        taking: takes what the others have kept in their outboxes.
+        queue_moves: has queues move from home to home.
         relocating: has queues of this home move to others, all of them where it is left.
         ring_changes: has messages of keys that move wait for those before them; to be served once queues are there.
         usage: tells what limited users have open; to be served once clients may come.
         channels: what clients' channels ask there.
-        served_channels: what clients of other homes ask here.
-        identity: of the broker.
-        hand_over: gives clients to the homes of their virtual hosts; None where no other is on this machine.
+        served: what clients of other homes ask here.
     """
+
+    is_shared = True
 
     def __init__(
         self,
         config: Config,
-        boot: str,
-        turns: Turns,
-        account: MemoryAccount,
-        store: Store | None,
+        opened: Opened,
         identity: str | None,
-        on_failure: Callable[[str], None],
         directory: Directory | None = None,
         member: Member | None = None,
     ) -> None:
+        boot, turns, store = opened.boot, opened.turns, opened.store
+        self.config = config
         self.identity = identity
+        self.node = ""  # until definitions are there
+        self.definitions: list[Record] = []
+        self._same_machine = (FIRST,) if directory is None else ()  # homes that name this node, too
+        self._home = config.home  # the number of this one
+        self._homes = config.homes  # how many there are
+        self.founds = config.home == FIRST and member is None
+        self.records_audit = config.worker == 1 and (config.home == FIRST or member is not None)
         self._ways = _ways(config, directory)  # the sockets under the links
         self.links = Links(self._ways, config.home, boot, turns)
         sockets = config.links if directory is None or member is not None else None
-        self.hand_over = None if sockets is None else HandOver(sockets, config.home, self.links)
-        self.enqueue = Enqueue(self.links, turns, account)
-        self.outbox = Outbox(self.links, turns, account, store)
+        self._hand_over = None if sockets is None else HandOver(sockets, config.home, self.links)
+        self.hand_over: HandsOver = KEEPS_ALL if self._hand_over is None else self._hand_over
+        self.enqueue = Enqueue(self.links, turns, opened.memory)
+        self.outbox = Outbox(self.links, turns, opened.memory, store)
         self.taking = Taking(self.links, turns, store)
         self.enqueue.on_ready.append(self.outbox.ready)
-        self.moves = Moves(self.links, turns, self.outbox, store)
-        self.relocating = Relocating(self.links, self.outbox)
+        self.queue_moves = Moves(self.links, turns, self.outbox, store)
+        self.moves = self.relocating = Relocating(self.links, self.outbox, self.queue_moves.streams, turns)
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links)
-        self.served_channels = ServedChannels(self.links)
-        self._home = config.home  # the number of this one
-        self._homes = config.homes  # how many there are
+        self.served = ServedChannels(self.links)
         self._boot = boot  # tells this run from all others
         self._store = store  # where this home keeps what it has
-        self._on_failure = on_failure  # ends the process
+        self._on_failure = opened.commits.fail  # ends the process
         self._turns = turns  # those of the broker
         self._on_disk = OnDisk(turns)  # calls back when what was changed is on disk
         self.ring_changes = RingChanges(self.links, turns, self.enqueue, self._on_disk)
@@ -127,14 +140,27 @@ class OtherHomes:
             self.relocating.on_removed = member.resign
         self._followed: FollowedLog | None = None  # not at the first home
 
-    async def definitions(self, found: list[Record]) -> list[Record]:
-        """The definitions that this home begins with: those that it has, or else the first home's.
+    @property
+    def sender(self) -> Sender:
+        """See :class:`~jumpmq.broker.peers.Peers`."""
+        return self.enqueue
+
+    async def find(self, found: list[Record], default: str | None) -> None:
+        """Find the definitions that this home begins with: those that it has, or else the first home's.
+
+        Args:
+            default: identity of a broker that has none yet.
 
         Raises:
             BrokerError: this home is not part of the first one's broker, there were more homes, or the sockets of links
                 cannot be made.
             HomeLeft: this one was left.
         """
+        self.definitions = await self._definitions(found)
+        self.identity = self.identity or default
+        self.node = node_of(self.config, self.definitions, *self._same_machine)
+
+    async def _definitions(self, found: list[Record]) -> list[Record]:
         if self._member is not None:
             return found
         kept = next((value for kind, key, value in found if (kind, key) == HOMES), self._homes)
@@ -157,8 +183,12 @@ class OtherHomes:
             self._store.put(kind, key, value)  # type: ignore[union-attr]
         return given
 
-    def order(self, topology: Topology, found: list[Record], identity: str) -> None:
-        """Have the first home's topology, which is restored, order the log."""
+    def order(self, topology: Topology) -> None:
+        """See :class:`~jumpmq.broker.peers.Peers`: the first worker orders the log."""
+        if not self.founds:
+            return
+        found, identity = self.definitions, self.identity
+        assert identity is not None
         others = range(2, self._homes + 1)
         entries: Any = _NOWHERE if self._store is None else self._store
         kept = [value for kind, _, value in found if kind == ENTRY]
@@ -171,11 +201,36 @@ class OtherHomes:
         topology.log = first
         serve_log(self.links, first)
 
-    async def join(self, topology: Topology, node: str, on_reply: Callable[[Message], object]) -> None:
-        """Be part of the broker: what is there is restored here.
+    def restore(self, topology: Topology, batches: dict[int, list[Batch]], alarms: Alarms) -> None:
+        """See :class:`~jumpmq.broker.peers.Peers`."""
+        self.outbox.restore(topology, self.definitions, batches)
+        self.taking.restore(topology, self.definitions)
+        self.queue_moves.streams.restore(self.definitions)
+        self.taking.is_short = lambda: alarms.active
+        self.enqueue.alarms = alarms
 
-        Args:
-            on_reply: delivers an answer to the direct reply-to address that is its routing key.
+    async def join(self, broker: Restored) -> None:
+        """See :class:`~jumpmq.broker.peers.Peers`."""
+        topology, services = broker.topology, broker.services
+        if self._member is not None:
+            self._member.sight = broker.sight
+        self.served.serve(services, services.memory)
+        await self._join_log(topology, broker.node)
+        self.enqueue.serve(services.deliver_reply)
+        self.ring_changes.serve(topology, services.pause)
+        self.usage.serve(services.user_limits)
+        self.queue_moves.serve(
+            topology, broker.channels, broker.queue_moved, broker.streams, broker.disk_free_limit, broker.users
+        )
+        self.relocating.serve(topology, broker.users)
+        if self._hand_over is not None:
+            self._hand_over.listen(topology, self._ways.secret, broker.take_client)
+        if (member := self._member) is not None:
+            pause = services.pause
+            pause.on_late = lambda: member.after_stop(lambda: pause.end(STOPPED))
+
+    async def _join_log(self, topology: Topology, node: str) -> None:
+        """Be one of those who share the log of definitions.
 
         Raises:
             BrokerError: the sockets of links cannot be made.
@@ -188,7 +243,6 @@ class OtherHomes:
         elif self._followed is None:
             self._note_homes(topology)
             await self._listen()
-            self.enqueue.serve(on_reply)
             return
         else:
             self._note_homes(topology)
@@ -198,16 +252,24 @@ class OtherHomes:
         pending = topology.propose(changes.AddHome(self._home, node))
         await decided(pending)
         pending.result()
-        self.enqueue.serve(on_reply)
 
-    def take_clients(self, topology: Topology, taken: Taken) -> None:
-        """Serve clients that others hand over, and hand over others.
+    @property
+    def homes(self) -> set[int]:
+        """See :class:`~jumpmq.broker.peers.Peers`."""
+        return {self._home, *self.links.homes}
 
-        Raises:
-            OSError: the socket for that cannot be made.
-        """
-        if self.hand_over is not None:
-            self.hand_over.listen(topology, self._ways.secret, taken)
+    def remote_channels(self, channel: Channel) -> RemoteChannels:
+        """See :class:`~jumpmq.broker.peers.Peers`."""
+        return self.channels.of(channel)
+
+    def served_channels(self) -> list[Channel]:
+        """See :class:`~jumpmq.broker.peers.Peers`."""
+        return self.served.channels()
+
+    def figures(self) -> PeerFigures:
+        """See :class:`~jumpmq.broker.peers.Peers`."""
+        standstill = None if self._member is None else self._member.standstill.reason
+        return PeerFigures(self.links.waiting, self.outbox.figures(), self.queue_moves.figures(), standstill)
 
     def _follow(self, topology: Topology, change: changes.Change) -> None:
         """Note that a home has come, or is removed, in the commit of that."""
@@ -232,12 +294,12 @@ class OtherHomes:
         """Break the links."""
         if self._member is not None:
             await self._member.stop()
-        if self.hand_over is not None:
-            self.hand_over.stop()
+        if self._hand_over is not None:
+            self._hand_over.stop()
         self.usage.stop()
         self.ring_changes.stop()
         self.relocating.stop()
-        self.moves.stop()
+        self.queue_moves.stop()
         self.outbox.stop()
         await self._on_disk.stop()
         await self.links.stop()

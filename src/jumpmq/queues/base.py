@@ -566,7 +566,7 @@ class Queue(ABC):
         raise NotImplementedError
 
     def set_offset(self, group: str, start: Field) -> None:
-        """Have a consumer group go on elsewhere; what its members hold no longer counts.
+        """Have a consumer group go on at another offset; what its members hold no longer counts.
 
         Args:
             start: as ``x-stream-offset`` says it.

@@ -215,7 +215,7 @@ class FencedMessages:
     # --- fences ---
 
     def add(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> None:
-        """Hold messages from ``first_seq`` on that the ring before a change would have sent elsewhere.
+        """Hold messages from ``first_seq`` on that the ring before a change would have sent to another queue.
 
         Args:
             own: what the ring as it was calls the queue; keys that were here do not wait.

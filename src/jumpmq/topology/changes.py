@@ -24,7 +24,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AddHome(Change):
-    """A home starts, on a node, where it moves if it was elsewhere; the shards that its node lacks are made.
+    """A home starts, on a node, where it moves if it was on another; the shards that its node lacks are made.
 
     Its queues that do not outlive its process, transient and exclusive ones, are gone.
 

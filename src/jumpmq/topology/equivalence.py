@@ -27,7 +27,7 @@ def check_exchange(current: Exchange, declared: ExchangeDefinition) -> None:
 def check_queue(current: QueueDefinition, declared: QueueDefinition) -> None:
     """
     Raises:
-        PreconditionFailed: the queue was declared in another way. (Exclusiveness is checked elsewhere.)
+        PreconditionFailed: the queue was declared in another way. (Exclusiveness is checked by the caller.)
     """
     subject = f"queue '{current.name}' in vhost '{current.vhost}'"
     for name in ("durable", "auto_delete"):

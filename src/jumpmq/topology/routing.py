@@ -31,7 +31,7 @@ class Routes:
         stripped: messages that have a BCC header, each with its properties without it; None where there are none. It is
             taken away by :meth:`strip` when the message is pushed.
         uncounted: what exchanges have spread without counting it; :meth:`count` makes up for it.
-        elsewhere: the same as ``queues`` of those whose home is another; None where all are here.
+        remote: the same as ``queues`` of those whose home is another; None where all are here.
     """
 
     queues: dict[Queue, list[Message]]
@@ -39,7 +39,7 @@ class Routes:
     error: AMQPError | None = None
     stripped: list[tuple[Message, bytes]] | None = None
     uncounted: list[tuple[Exchange, list[Message]]] | None = None
-    elsewhere: dict[DeclaredQueue, list[Message]] | None = None
+    remote: dict[DeclaredQueue, list[Message]] | None = None
 
     def count(self) -> None:
         """Have the exchanges count what they have spread, where they did not: the messages are published now."""
@@ -61,7 +61,7 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
     if plain or not any_copies(messages):
         split = exchange.split(messages)
         if _is_last(exchange, split[1]):
-            return _routes(*_apart(exchange, *split)) if exchange.fed_elsewhere else Routes(*split)  # type: ignore[arg-type]
+            return _routes(*_apart(exchange, *split)) if exchange.feeds_remote else Routes(*split)  # type: ignore[arg-type]
         return _routes(*_walk(exchange, messages, split, lambda at, run: at.split(run), alternate))
     return _route_opened(exchange, messages, lambda at, run: at.split_envelopes(run), alternate)
 
@@ -97,16 +97,16 @@ def _route_opened(
     opened, lost, sent = _walk(exchange, envelopes, split(exchange, envelopes), split, alternate)
     stripped = [(envelope.message, envelope.stripped) for envelope in envelopes if envelope.stripped is not None]
     queues = {queue: _messages(group) for queue, group in opened.items()}
-    elsewhere = None if sent is None else {queue: _messages(group) for queue, group in sent.items()}
-    return Routes(queues, _messages(lost), error, stripped, elsewhere=elsewhere)
+    remote = None if sent is None else {queue: _messages(group) for queue, group in sent.items()}
+    return Routes(queues, _messages(lost), error, stripped, remote=remote)
 
 
 def _routes(
     queues: dict[Queue, list[Message]],
     unroutable: list[Message],
-    elsewhere: dict[DeclaredQueue, list[Message]] | None,
+    remote: dict[DeclaredQueue, list[Message]] | None,
 ) -> Routes:
-    return Routes(queues, unroutable, elsewhere=elsewhere)
+    return Routes(queues, unroutable, remote=remote)
 
 
 def _is_last(exchange: Exchange, missed: list[T]) -> bool:
@@ -117,12 +117,12 @@ def _is_last(exchange: Exchange, missed: list[T]) -> bool:
 def _apart(
     exchange: Exchange, groups: dict[Destination, list[T]], missed: list[T]
 ) -> tuple[dict[Queue, list[T]], list[T], dict[DeclaredQueue, list[T]] | None]:
-    """What queues here get and those elsewhere, from an exchange that feeds queues only."""
-    if not exchange.fed_elsewhere:
+    """The shares of queues here and of remote queues, from an exchange that feeds queues only."""
+    if not exchange.feeds_remote:
         return groups, missed, None  # type: ignore[return-value]
-    elsewhere = {queue: group for queue, group in groups.items() if isinstance(queue, DeclaredQueue)}
+    remote = {queue: group for queue, group in groups.items() if isinstance(queue, DeclaredQueue)}
     here = {queue: group for queue, group in groups.items() if not isinstance(queue, DeclaredQueue)}
-    return here, missed, elsewhere or None  # type: ignore[return-value]
+    return here, missed, remote or None  # type: ignore[return-value]
 
 
 def _open(messages: list[Message]) -> tuple[list[Envelope], AMQPError | None]:
@@ -167,14 +167,14 @@ def _walk(
             seen.update([place[id(item)] for item in fresh])
             if fresh and isinstance(destination, Exchange):
                 steps.append((destination, fresh))
-    queues, elsewhere, routed = dict[Queue, list[T]](), dict[DeclaredQueue, list[T]](), set[int]()
+    queues, remote, routed = dict[Queue, list[T]](), dict[DeclaredQueue, list[T]](), set[int]()
     for destination, seen in visited.items():
         if isinstance(destination, Exchange):
             continue
         routed |= seen
         group = [items[number] for number in sorted(seen)]
         if isinstance(destination, DeclaredQueue):
-            elsewhere[destination] = group
+            remote[destination] = group
         else:
             queues[destination] = group
-    return queues, [item for number, item in enumerate(items) if number not in routed], elsewhere or None
+    return queues, [item for number, item in enumerate(items) if number not in routed], remote or None

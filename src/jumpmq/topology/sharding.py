@@ -53,6 +53,10 @@ class Shard:
         return self.messages > 0 and not self.consumers
 
 
+def _unreachable(queue: DeclaredQueue) -> float:
+    return math.inf
+
+
 class Sharding:
     """Finds the shards on this node, and says by which changes those of all nodes are made and bound."""
 
@@ -183,13 +187,14 @@ class Sharding:
     # --- the pseudo-queue ---
 
     def local_shard(
-        self, vhost: VirtualHost, name: str, elsewhere: Callable[[DeclaredQueue], int] | None = None
+        self, vhost: VirtualHost, name: str, consumers_of: Callable[[DeclaredQueue], float] = _unreachable
     ) -> str:
         """The queue to consume from where ``name`` is asked for: of a pseudo-queue, the shard of this node with the
         fewest consumers, and of several one whose home is this process's, and of these the one with the lowest number.
 
         Args:
-            elsewhere: says how many consumers a shard is known to have whose home is another.
+            consumers_of: number of consumers that a shard of another home is known to have; infinite if none can be
+                there.
         """
         settings = self._pseudo_queue(vhost, name)
         if settings is None:
@@ -199,11 +204,9 @@ class Sharding:
         found = [declared for shard in names if (declared := vhost.declared.get(shard)) is not None]
         for declared in sorted(found, key=lambda one: one.contents is None):
             if declared.contents is not None:
-                count = len(declared.contents.consumers)
-            elif elsewhere is not None:
-                count = elsewhere(declared)
+                count: float = len(declared.contents.consumers)
             else:
-                continue
+                count = consumers_of(declared)
             if count < fewest:
                 best, fewest = declared.name, count
                 if not fewest:

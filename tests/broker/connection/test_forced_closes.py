@@ -8,7 +8,7 @@ from tests.http.api import API
 from tests.wire import Basic, ConnectionClosed, WireConnection, login
 
 import jumpmq
-from jumpmq.broker.broker import Broker
+from jumpmq.broker.broker import start
 from jumpmq.broker.config import Config
 from jumpmq.topology import (
     AddVirtualHost,
@@ -25,8 +25,7 @@ SHARDS = 2000
 
 def test_what_opens_while_the_deletion_waits_is_closed_with_it() -> None:
     async def run() -> None:
-        broker = Broker(Config(port=0))
-        await broker.start()
+        broker = await start(Config(port=0))
         try:
             with broker.turns.turn():
                 broker.topology.apply(AddVirtualHost("ending"))

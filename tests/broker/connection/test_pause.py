@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.homes import homes, in_loop
-from tests.nodes.messages.test_enqueue import bodies, declare
+from tests.brokers import bodies, declare
+from tests.nodes.homes import homes, in_loop
 from tests.wire import login
 
 

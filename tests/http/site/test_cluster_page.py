@@ -6,9 +6,9 @@ from contextlib import ExitStack
 import pika
 import pytest
 from tests.etcd import etcd, needs_etcd
-from tests.homes import NODES
 from tests.http.api import API, publish
 from tests.http.site.test_trouble import window
+from tests.nodes.homes import NODES
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until
 
@@ -105,7 +105,7 @@ def test_a_ring_shows_the_traffic_of_all_nodes_and_its_hot_key_is_told_at_each(n
         channel.confirm_delivery()
         for number in range(300):
             channel.basic_publish("payments", "acme" if number % 2 else f"customer-{number}", b"x")
-    places = [API(f"http://guest:guest@127.0.0.1:{one.port_of('http')}") for one in nodes.brokers]
+    places = [API(f"http://guest:guest@127.0.0.1:{one.listening.port_of('http')}") for one in nodes.brokers]
     for place in places:
         traffic = until(lambda: (seen := of_ring(place, "payments", "traffic"))["messages"] == 600 and seen)  # noqa: B023
         assert traffic["keys"] == pytest.approx(151, rel=0.15), "both nodes had the same keys"

@@ -4,9 +4,9 @@ import contextlib
 
 import pika
 import pytest
-from tests.homes import NODES
 from tests.http.api import API, publish
 from tests.http.site.conftest import Site
+from tests.nodes.homes import NODES
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import PATIENCE, until
 

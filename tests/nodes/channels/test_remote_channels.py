@@ -13,8 +13,8 @@ from typing import Any
 import pika
 import pika.exceptions
 import pytest
-from tests.homes import homes, in_loop, stopped, until
-from tests.nodes.messages.test_enqueue import declare, queue_of, with_channel
+from tests.brokers import declare, queue_of, with_channel
+from tests.nodes.homes import homes, in_loop, stopped, until
 
 from jumpmq.broker import Broker
 from jumpmq.broker.connection import writing
@@ -322,7 +322,7 @@ async def test_a_client_that_comes_while_a_home_stops_is_not_served(tmp_path: Pa
 
         async def close() -> None:
             loop = asyncio.get_running_loop()
-            await loop.connect_accepted_socket(first.accept, theirs)
+            await loop.connect_accepted_socket(first.listening.accept, theirs)
             with contextlib.suppress(ConnectionError):
                 await loop.sock_sendall(ours, b"AMQP\0\0\x09\x01")
                 answers.append(await asyncio.wait_for(loop.sock_recv(ours, 100), 5))

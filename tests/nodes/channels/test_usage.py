@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.homes import homes, in_loop, propose, until
-from tests.nodes.messages.test_enqueue import declare, with_channel
+from tests.brokers import declare, with_channel
+from tests.nodes.homes import homes, in_loop, propose, until
 
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.topology import SetUserLimit

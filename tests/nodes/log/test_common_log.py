@@ -7,7 +7,7 @@ from typing import Any
 import pika
 import pytest
 from pika.exceptions import ConnectionClosedByBroker
-from tests.homes import config_of, definitions_of, homes, in_loop, propose, started, stopped, until
+from tests.nodes.homes import config_of, definitions_of, homes, in_loop, propose, started, stopped, until
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed

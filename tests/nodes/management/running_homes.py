@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.homes import NODES, config_of, started, stopped
+from tests.nodes.homes import NODES, config_of, started, stopped
 
 from jumpmq.broker import Broker
-from jumpmq.cli.server import RunningBroker
 from jumpmq.nodes.management.directory import HomesDirectory
 from jumpmq.nodes.management.management import managed, managed_node
 from jumpmq.nodes.transport.directory import FixedDirectory
+from jumpmq.serving.server import RunningBroker
 
 Join = Callable[[int, AsyncExitStack], Awaitable[Broker]]
 """Starts a home; what ends it goes on the stack."""
@@ -40,7 +40,7 @@ class RunningHomes:
         self._loop = loop
         first, last = brokers[0], brokers[-1]
         self.endpoints = RunningBroker(
-            first.node, "127.0.0.1", last.port, first.port_of("http"), first.config.data_dir, 0, 0, None
+            first.node, "127.0.0.1", last.port, first.listening.port_of("http"), first.config.data_dir, 0, 0, None
         )
 
     async def leave(self, home: int) -> None:
@@ -102,7 +102,11 @@ async def _join(
     config.http_port = 0 if home == 1 or known is not None else None
     broker = await started(config, known)
     stack.push_async_callback(stopped, broker)
-    management = managed(broker, HomesDirectory.of(config)) if known is None else managed_node(broker)
+    management = (
+        managed(broker, broker.peers, HomesDirectory.of(config))
+        if known is None
+        else managed_node(broker, broker.peers)
+    )
     await stack.enter_async_context(management)
     return broker
 

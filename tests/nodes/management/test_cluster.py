@@ -14,8 +14,8 @@ import pika
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.commands import run
-from tests.homes import NODES
 from tests.http.api import API, publish
+from tests.nodes.homes import NODES
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until
 
@@ -32,7 +32,7 @@ def nodes(tmp_path):
 
 
 def api_of(running, home):
-    return API(f"http://guest:guest@127.0.0.1:{running.brokers[home - 1].port_of('http')}")
+    return API(f"http://guest:guest@127.0.0.1:{running.brokers[home - 1].listening.port_of('http')}")
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_an_operators_word_to_a_node_is_for_that_node(nodes, connections):
 
 def test_what_another_node_is_asked_needs_the_rights_for_it(nodes):
     api_of(nodes, 1).request("PUT", "users", "watcher", json={"password": "watcher", "tags": "monitoring"})
-    watcher = API(f"http://watcher:watcher@127.0.0.1:{nodes.brokers[0].port_of('http')}")
+    watcher = API(f"http://watcher:watcher@127.0.0.1:{nodes.brokers[0].listening.port_of('http')}")
     assert watcher.request("GET", "nodes", NODES[1], "memory").status_code == 200
     assert watcher.request("PUT", "nodes", NODES[1], "listeners", json={"suspended": True}).status_code == 401
 
@@ -186,7 +186,7 @@ def test_what_a_node_is_needed_for(nodes, connections):
 
 def test_who_does_not_know_the_secret_cannot_call(nodes):
     """It gets as far as TLS."""
-    directory = nodes.brokers[0].other_homes.links._ways._directory
+    directory = nodes.brokers[0].peers.links._ways._directory
     host, port = directory.addresses[1]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -247,7 +247,7 @@ def test_a_user_closes_the_own_connection_where_another_has_the_same_name(nodes,
     port = nodes.brokers[0].port
     own = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, credentials=credentials))
     name = same_name(nodes, (1, 3))
-    of_other = API(f"http://other:other@127.0.0.1:{nodes.brokers[2].port_of('http')}")
+    of_other = API(f"http://other:other@127.0.0.1:{nodes.brokers[2].listening.port_of('http')}")
     assert of_other.request("DELETE", "connections", name, params={"node": NODES[2]}).status_code == 401
     assert of_other.request("DELETE", "connections", name).status_code == 204
     assert is_closed(own)

@@ -12,13 +12,16 @@ from typing import Any
 
 import pika
 import pytest
+from tests import brokers
 from tests.etcd import EtcdMember, etcd, needs_etcd
-from tests.homes import NODES, in_loop, propose, stopped, until
+from tests.nodes.homes import NODES, in_loop, propose, stopped, until
 from tests.topology.state import state_of
 from tests.waiting import until as soon
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout
 from jumpmq.broker import Broker, BrokerError, Config
+from jumpmq.broker.broker import start
+from jumpmq.nodes.entering import enter
 from jumpmq.nodes.membership import member
 from jumpmq.nodes.membership.compacting import compact
 from jumpmq.nodes.membership.etcd import Etcd, EtcdError, delete, end_of, put
@@ -64,10 +67,7 @@ def config_of(number: int, directory: Path, members: list[EtcdMember], **setting
 
 async def started(config: Config) -> Broker:
     """A node that serves."""
-    broker = Broker(config)
-    async with asyncio.timeout(20):
-        await broker.start()
-    return broker
+    return await brokers.started(config, enter)
 
 
 async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:
@@ -150,8 +150,7 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
             await until(lambda: len(second.running_nodes) == 3)
             if trouble == "a third node is down":
                 await stopped(third)
-            assert second.other_homes is not None
-            second.other_homes.links.handlers[LOG] = lambda link, payload: None  # what is told is read too late
+            second.peers.links.handlers[LOG] = lambda link, payload: None  # what is told is read too late
 
             def publish() -> None:
                 with pika.BlockingConnection(pika.ConnectionParameters(port=second.port)) as connection:
@@ -165,16 +164,13 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
             await until(lambda: bool(second.connections))
             await declare(first, "q")
             if trouble == "etcd did not answer":  # the first call after the stop found its member gone
-                assert second._member is not None
-                second._member._fails(EtcdError("nobody is there"))
+                second.peers._member._fails(EtcdError("nobody is there"))
             if trouble == "taken for dead":
-                assert second._member is not None
-                await second._member._etcd.revoke(second._member._lease)
+                await second.peers._member._etcd.revoke(second.peers._member._lease)
             second.pause.late_at = 0.0  # its clock stood still
             declared.set()
             await publishing
-            assert second._member is not None
-            assert await second._member._etcd.get(Keys("test").live_node(second.node)), "nobody waits for it"
+            assert await second.peers._member._etcd.get(Keys("test").live_node(second.node)), "nobody waits for it"
         finally:
             for broker in brokers:
                 await stopped(broker)
@@ -187,15 +183,14 @@ async def test_an_answer_waits_for_nodes_that_live_without_a_link(tmp_path: Path
         try:
             first, second = brokers
             await until(lambda: len(first.running_nodes) == 2)
-            assert first.other_homes is not None
             for number in range(5):
-                link = first.other_homes.links.to(2)
+                link = first.peers.links.to(2)
                 assert link is not None
                 link.close()
-                await until(lambda: first.other_homes.links.to(2) is None)
+                await until(lambda: first.peers.links.to(2) is None)
                 await declare(first, f"q{number}")
                 assert f"q{number}" in second.topology.vhosts["/"].declared
-                await until(lambda: first.other_homes.links.to(2) is not None)
+                await until(lambda: first.peers.links.to(2) is not None)
         finally:
             for broker in brokers:
                 await stopped(broker)
@@ -212,19 +207,18 @@ async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_an
         try:
             first, second = brokers
             await until(lambda: len(first.running_nodes) == len(second.running_nodes) == 2)
-            assert first.other_homes is not None and second.other_homes is not None
-            for ways in (one.other_homes.links._ways for one in brokers):
+            for ways in (one.peers.links._ways for one in brokers):
                 monkeypatch.setattr(ways, "connect", never)
-            link, other = first.other_homes.links.to(2), second.other_homes.links.to(1)
+            link, other = first.peers.links.to(2), second.peers.links.to(1)
             assert link is not None and other is not None
             if notices == "first":  # nothing comes to the second one any more, not even the end
                 monkeypatch.setattr(type(link), "write", lambda self: self._unsent.clear())
                 monkeypatch.setattr(type(link), "_look_at_clock", lambda self: None)
-                first.other_homes.links._down(link)
+                first.peers.links._down(link)
             else:
                 link.close()
-            await until(lambda: first.other_homes.links.to(2) is None)
-            assert notices == "both" or second.other_homes.links.to(1) is other
+            await until(lambda: first.peers.links.to(2) is None)
+            assert notices == "both" or second.peers.links.to(1) is other
             for number in range(3):
                 await declare(first, f"q{number}")
                 assert f"q{number}" in second.topology.vhosts["/"].declared
@@ -251,9 +245,7 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         try:
             await until(lambda: len(first.running_nodes) == len(second.running_nodes) == 2)
-            assert first.other_homes is not None
-            assert first._member is not None and second._member is not None
-            link = first.other_homes.links.to(2)
+            link = first.peers.links.to(2)
             assert link is not None
             if trouble == "a link carries nothing":
                 monkeypatch.setattr(Link, "send", lambda link, kind, *payload: None)
@@ -265,9 +257,13 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
 
             async def troubled(asked: Etcd, name: str, body: dict[str, Any]) -> dict[str, Any]:
                 is_applied = "q" in first.topology.vhosts["/"].declared
-                if trouble == "etcd has no quorum then" and (is_applied or asked is second._member._etcd) and fails:
+                if (
+                    trouble == "etcd has no quorum then"
+                    and (is_applied or asked is second.peers._member._etcd)
+                    and fails
+                ):
                     raise EtcdError("there is no quorum")
-                if trouble == "etcd is slow" and asked is second._member._etcd:
+                if trouble == "etcd is slow" and asked is second.peers._member._etcd:
                     await asyncio.sleep(0.3)
                 return await call(asked, name, body)
 
@@ -275,7 +271,7 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
             monkeypatch.setattr(Etcd, "_call", troubled)
             asyncio.get_running_loop().call_later(2.0, fails.clear)
             if trouble == "no news of who lives":
-                first._member._live_homes.clear()
+                first.peers._member._live_homes.clear()
             await declare(first, "q")
             assert "q" in second.topology.vhosts["/"].declared
         finally:
@@ -291,12 +287,11 @@ async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(t
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         try:
             await until(lambda: len(first.running_nodes) == 2)
-            assert second._member is not None and first._member is not None
-            second._member._lease = 0  # it cannot say farewell
+            second.peers._member._lease = 0  # it cannot say farewell
             await stopped(second)
-            assert first._member._unlinked == {2}
+            assert first.peers._member._unlinked == {2}
             await declare(first, "q")
-            assert first._member._unlinked == {2}
+            assert first.peers._member._unlinked == {2}
         finally:
             await stopped(first)
 
@@ -311,13 +306,14 @@ async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_fo
         try:
             first, second, third = brokers
             await until(lambda: all(len(one.running_nodes) == 3 for one in brokers))
-            assert second.other_homes is not None and second._member is not None
-            monkeypatch.setattr(second.other_homes.links, "_up", lambda link: False)
-            link = second.other_homes.links.to(3)
+            monkeypatch.setattr(second.peers.links, "_up", lambda link: False)
+            link = second.peers.links.to(3)
             assert link is not None
             link.close()
-            await until(lambda: second.other_homes.links.homes == [1] and 2 not in third.running_homes)
-            second._member._live_homes = {key: home for key, home in second._member._live_homes.items() if home != 3}
+            await until(lambda: second.peers.links.homes == [1] and 2 not in third.running_homes)
+            second.peers._member._live_homes = {
+                key: home for key, home in second.peers._member._live_homes.items() if home != 3
+            }
             await accepted(first, DeclareQueue(replace(first.topology.define_queue("/", "q"), home=3)))
 
             def publish() -> None:
@@ -376,19 +372,18 @@ async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         try:
             await until(lambda: len(second.running_nodes) == 2)
-            assert second._member is not None and second.other_homes is not None
 
             async def fails(*arguments: Any) -> Any:
                 raise EtcdError("there is no quorum")
 
-            links = second.other_homes.links
+            links = second.peers.links
             links.handlers[LOG] = lambda link, payload: None  # what is told is lost with the link
             with monkeypatch.context() as patched:
-                patched.setattr(second._member._etcd, "_call", fails)
+                patched.setattr(second.peers._member._etcd, "_call", fails)
                 for name in ("q", "r"):
                     await declare(first, name)
                 assert "r" not in second.topology.vhosts["/"].declared
-                links.handlers[LOG] = second._member._receive
+                links.handlers[LOG] = second.peers._member._receive
                 link = links.to(1)
                 assert link is not None
                 link.close()
@@ -518,7 +513,7 @@ async def test_a_broker_that_waited_for_an_etcd_that_is_not_there_goes_on_alone(
     await stopped(await started(replace(config, cluster=None)))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
-            await Broker(replace(config, etcd="http://127.0.0.1:9")).start()
+            await start(replace(config, etcd="http://127.0.0.1:9"), enter)
     await stopped(await started(replace(config, cluster=None)))
 
 
@@ -603,7 +598,7 @@ async def test_a_name_that_was_mistyped_before_etcd_was_asked_does_not_stick(
     config = config_of(0, tmp_path, [])
     with pytest.raises(TimeoutError):  # no etcd is there
         async with asyncio.timeout(1):
-            await Broker(replace(config, cluster="tset", node="noe@host", etcd="http://127.0.0.1:9")).start()
+            await start(replace(config, cluster="tset", node="noe@host", etcd="http://127.0.0.1:9"), enter)
     with etcd(tmp_path) as members:
         config = config_of(0, tmp_path, members)
         keep, kept = Joining._keep, list[Membership]()
@@ -635,9 +630,8 @@ async def test_a_forgotten_node_is_refused_and_its_name_is_free(tmp_path: Path) 
             await stopped(second)
             await propose(first, ForgetNode(NODES[1]))
             assert "gone" not in first.topology.vhosts["/"].declared
-            back = Broker(config_of(1, tmp_path, members))
-            back.on_failure = failures.append
-            starting = asyncio.ensure_future(back.start())
+            back = config_of(1, tmp_path, members)
+            starting = asyncio.ensure_future(start(back, enter, on_failure=failures.append))
             await until(lambda: failures or starting.done())
             why = (failures or [str(starting.exception())])[0]
             assert "was forgotten by its cluster; its data is kept" in why
@@ -663,8 +657,7 @@ async def test_links_are_taken_at_the_port_that_is_set(tmp_path: Path) -> None:
             first = await started(config_of(0, tmp_path, members, cluster_port=port))
             second = await started(config_of(1, tmp_path, members))
             try:
-                assert second._member is not None
-                assert second._member.addresses[1] == ("127.0.0.1", port)
+                assert second.peers._member.addresses[1] == ("127.0.0.1", port)
                 await until(lambda: len(second.running_nodes) == 2)
             finally:
                 await stopped(second)
@@ -693,7 +686,7 @@ async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Pat
         first = await started(config_of(0, tmp_path, members))
         failures: list[str] = []
         try:
-            first._member._on_failure = failures.append  # type: ignore[union-attr]
+            first.peers._member._on_failure = failures.append  # type: ignore[union-attr]
             shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
             copy = await started(replace(config_of(0, tmp_path, members), data_dir=tmp_path / "copy"))
             await until(lambda: failures)
@@ -755,13 +748,12 @@ async def test_a_node_that_runs_and_misses_compacted_entries_ends(
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         failures: list[str] = []
         try:
-            assert second._member is not None
-            second._member._on_failure = failures.append
+            second.peers._member._on_failure = failures.append
             with monkeypatch.context() as deaf:
-                deaf.setattr(second._member, "_take_one", lambda number, entry: None)
+                deaf.setattr(second.peers._member, "_take_one", lambda number, entry: None)
                 for name in ("q", "r", "s"):
                     await declare(first, name)
-                await compact(second._member._etcd, Keys("test"), kept=1)
+                await compact(second.peers._member._etcd, Keys("test"), kept=1)
             await until(lambda: failures)
             assert "is not kept any more" in failures[0]
         finally:
@@ -836,15 +828,14 @@ async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         asking, looks = Etcd([members[0].url]), 0
         try:
-            assert first._member is not None
-            look = first._member._look_for_dead
+            look = first.peers._member._look_for_dead
 
             async def counted() -> None:
                 nonlocal looks
                 await look()
                 looks += 1
 
-            monkeypatch.setattr(first._member, "_look_for_dead", counted)
+            monkeypatch.setattr(first.peers._member, "_look_for_dead", counted)
             definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
             await propose(second, DeclareQueue(definition))
             await asking.transaction([], [delete("/jumpmq/test/live/two@host")])
@@ -864,9 +855,8 @@ async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tm
         try:
             definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
             await propose(second, DeclareQueue(definition))
-            assert first._member is not None
             with first.turns.turn():
-                first._member._end(second.config.home)
+                first.peers._member._end(second.config.home)
             await declare(first, "later")
             assert "mine" in first.topology.vhosts["/"].declared
             assert "later" in second.topology.vhosts["/"].declared
@@ -886,14 +876,13 @@ async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, mo
         try:
             definition = third.topology.define_queue("/", "mine", exclusive=True, owner="client")
             await propose(third, DeclareQueue(definition))
-            assert first._member is not None
-            links = first.other_homes.links
+            links = first.peers.links
             monkeypatch.setattr(links, "_links", {})  # whatever still arrives, this node knows of no link
             await asking.transaction([], [delete("/jumpmq/test/live/three@host")])
-            await first._member._look_for_dead()
-            await first._member._look_for_dead()
+            await first.peers._member._look_for_dead()
+            await first.peers._member._look_for_dead()
             assert first.topology.log is not None
-            assert first._member.log.to_append() is None
+            assert first.peers._member.log.to_append() is None
             assert "mine" in first.topology.vhosts["/"].declared
         finally:
             monkeypatch.undo()
@@ -909,8 +898,7 @@ async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
         failures: list[tuple[int, str]] = []
         try:
             for number, broker in enumerate(brokers):
-                assert broker._member is not None
-                broker._member._on_failure = lambda why, number=number: failures.append((number, why))  # type: ignore[misc]
+                broker.peers._member._on_failure = lambda why, number=number: failures.append((number, why))  # type: ignore[misc]
             await declare(brokers[0], "q")
             await declare(brokers[1], "r")
             assert not failures
@@ -934,8 +922,7 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
         failures: list[str] = []
         asking, keys = Etcd([members[0].url]), Keys("test")
         try:
-            assert first._member is not None
-            first._member._on_failure = failures.append
+            first.peers._member._on_failure = failures.append
             for name in ("q", "r", "s"):
                 await declare(first, name)
             await stopped(second)
@@ -1090,10 +1077,9 @@ async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_pa
         failures: list[str] = []
         asking = Etcd([members[0].url])
         try:
-            assert first._member is not None
-            first._member._on_failure = failures.append
+            first.peers._member._on_failure = failures.append
             for junk in (b"junk", b'{"id":"x","home":2,"changes":[[{"change":"Unknown"},{}]]}'):
-                entry = Keys("test").entry(first._member.log.entry + 1)
+                entry = Keys("test").entry(first.peers._member.log.entry + 1)
                 await asking.transaction([], [put(entry, junk)])
                 await until(lambda: failures)
                 assert "of the cluster's log cannot be read" in failures.pop()
@@ -1109,17 +1095,15 @@ async def test_an_entry_that_cannot_be_read_ends_a_node_that_was_told_it_by_anot
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         failures: list[str] = []
         try:
-            assert first._member is not None
-            assert second._member is not None
-            second._member._on_failure = failures.append
-            number = second._member.log.entry + 1
+            second.peers._member._on_failure = failures.append
+            number = second.peers._member.log.entry + 1
             unknown = {"id": "x", "home": 1, "changes": [[{"change": "OfALaterRelease"}, {}]]}
-            first._member._say(2, {"number": number, "entry": unknown})
+            first.peers._member._say(2, {"number": number, "entry": unknown})
             with first.turns.turn():
                 pass
             await until(lambda: failures)
             assert f"entry {number} of the cluster's log cannot be read" in failures[0]
-            assert second._member.log.entry == number - 1
+            assert second.peers._member.log.entry == number - 1
             assert second.topology.applied >> 10 == number - 1
         finally:
             await stopped(second)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,17 @@ import pika
 import pika.exceptions
 import pytest
 from tests.cli.commands import run
-from tests.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
 from tests.http.api import API
+from tests.nodes.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
+from jumpmq.broker.broker import start
+from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.opening import Opened
 from jumpmq.http.server import HTTPServer
+from jumpmq.nodes.entering import enter
 from jumpmq.nodes.transport.directory import FixedDirectory
 from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, ForgetNode, SetPolicy
 
@@ -33,15 +38,17 @@ async def test_a_node_that_others_forget_stops_and_keeps_what_it_has(tmp_path: P
         await stopped(second)
         await propose(first, ForgetNode("two@host"))
         assert name not in first.topology.vhosts["/"].declared
-        again = Broker(config_of(2, 2, tmp_path, node="two@host"), known)
-        again.on_failure = failures.append
-        starting = asyncio.ensure_future(again.start())
+        config = config_of(2, 2, tmp_path, node="two@host")
+        again = partial(enter, directory=known)
+        starting = asyncio.ensure_future(start(config, again, on_failure=failures.append))
         await until(lambda: failures)
         assert "it keeps its data" in failures[0]
-        assert name in again.topology.vhosts["/"].declared
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        await stopped(again)
+        commits = Commits()
+        kept = Opened(config, commits).definitions
+        assert [value["name"] for kind, _, value in kept if kind == "queue"] == [name]
+        await commits.close()
     finally:
         await stopped(second)
         await stopped(first)
@@ -80,7 +87,7 @@ async def test_the_api_shows_nodes_and_forgets_one_that_is_down(tmp_path: Path) 
         brokers[0].config.http_port = 0
         http = HTTPServer(brokers[0])
         await http.start()
-        api = API(f"http://127.0.0.1:{brokers[0].port_of('http')}")
+        api = API(f"http://127.0.0.1:{brokers[0].listening.port_of('http')}")
         name = "gone"
         await propose(brokers[2], DeclareQueue(brokers[2].topology.define_queue("/", name, durable=True)))
         refused = await asyncio.to_thread(api.request, "DELETE", "nodes", "three@host")
@@ -175,7 +182,7 @@ async def test_a_node_that_is_down_refuses_its_share_and_its_queues_say_where_th
         ]
         assert sum(counts) == 90 and all(counts)
         await stopped(brokers[1])
-        await until(lambda: brokers[0].other_homes is not None and brokers[0].other_homes.links.homes == [3])
+        await until(lambda: brokers[0].peers.links.homes == [3])
         assert await asyncio.to_thread(_publish, brokers[0].port, keys) == (90 - counts[1], counts[1])
         shard = "sharding: x - two@host - 0"
         text = f"NOT_FOUND - home node 'two@host' of durable queue '{shard}' in vhost '/' is down or inaccessible"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.etcd import EtcdMember, etcd
-from tests.homes import in_loop, propose, stopped, until
+from tests.nodes.homes import in_loop, propose, stopped, until
 from tests.nodes.membership.test_cluster import config_of, declare, started
 
 from jumpmq.broker import Broker, BrokerError
@@ -42,8 +42,7 @@ class Outsider(Etcd):
 
 
 def _member(broker: Broker) -> Member:
-    assert broker._member is not None
-    return broker._member
+    return broker.peers._member
 
 
 class Lifetime:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pika
 import pytest
 from tests.etcd import EtcdMember, etcd, needs_etcd
-from tests.homes import in_loop, stopped, until
 from tests.http.api import API
+from tests.nodes.homes import in_loop, stopped, until
 from tests.nodes.membership.test_cluster import PERSISTENT, config_of, declare, started
 from tests.waiting import until as soon
 
@@ -163,15 +163,14 @@ async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of
         asking, keys = Etcd([members[0].url]), Keys("test")
         failures: list[str] = []
         try:
-            assert first._member is not None
-            first._member._on_failure = failures.append
-            entry = keys.entry(first._member.log.entry + 1)
+            first.peers._member._on_failure = failures.append
+            entry = keys.entry(first.peers._member.log.entry + 1)
             await asking.transaction([], [put(keys.id, "other"), put(entry, "another cluster's")])
             await until(lambda: first.standstill)
             assert first.standstill == "etcd has lost cluster 'test', and has another one of that name"
             with pytest.raises(MetadataTimeout, match="has lost its data"):
                 await declare(first, "late", limited=True)
-            await asking.transaction([], [put(keys.id, first._member.me.id), delete(entry)])
+            await asking.transaction([], [put(keys.id, first.peers._member.me.id), delete(entry)])
             await until(lambda: first.standstill is None)
             await declare(first, "again", limited=True)
             assert not failures

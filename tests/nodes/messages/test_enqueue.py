@@ -9,49 +9,15 @@ from typing import Any
 import pika
 import pytest
 from pika.exceptions import ConnectionClosedByBroker
-from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
+from tests.brokers import bind, bodies, declare, queue_of, with_channel
+from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopped, until
 from tests.wire import Basic, Content, WireChannel, login
 
 from jumpmq.amqp.properties import Properties
-from jumpmq.broker import Broker
 from jumpmq.nodes import other_homes
 from jumpmq.nodes.log.log_link import LOG
 from jumpmq.nodes.messages import enqueue
-from jumpmq.queues import Queue
-from jumpmq.topology import Arguments, Bind, Binding, DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
-
-
-async def declare(broker: Broker, name: str, durable: bool = True, **arguments: Any) -> None:
-    """Declare a queue at this home."""
-    definition = broker.topology.define_queue("/", name, durable, arguments=Arguments.of(arguments))
-    await propose(broker, DeclareQueue(definition))
-
-
-async def bind(broker: Broker, exchange: str, queue: str, key: str = "", kind: str = "queue") -> None:
-    await propose(broker, Bind("/", Binding(exchange, kind, queue, key.encode(), Arguments())))  # type: ignore[arg-type]
-
-
-async def with_channel(broker: Broker, work: Callable[[Any], Any]) -> Any:
-    """Have a client of this home do something on a channel, in a thread of its own."""
-
-    def run() -> Any:
-        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
-        try:
-            return work(connection.channel())
-        finally:
-            if connection.is_open:
-                connection.close()
-
-    return await asyncio.to_thread(run)
-
-
-def queue_of(broker: Broker, name: str) -> Queue:
-    return broker.topology.vhosts["/"].queues[name]
-
-
-def bodies(broker: Broker, name: str) -> list[bytes]:
-    queue = queue_of(broker, name)
-    return [message.body for message in queue.peek(1, queue.next_seq)]
+from jumpmq.topology import Arguments, DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
 
 
 @in_loop
@@ -429,8 +395,7 @@ async def test_who_publishes_faster_than_a_home_takes_is_not_read(tmp_path: Path
     async with homes(3, durable=False) as brokers:
         await declare(brokers[1], "slow")
         await declare(brokers[2], "quick")
-        assert brokers[1].other_homes is not None
-        stalled = brokers[1].other_homes.links.to(1)
+        stalled = brokers[1].peers.links.to(1)
         assert stalled is not None
         stalled._transport.pause_reading()
         body = bytes(1 << 20)
@@ -460,8 +425,7 @@ async def test_messages_for_a_queue_that_is_not_known_yet_wait_and_the_log_says_
 ) -> None:
     monkeypatch.setattr(enqueue, "TOLD", 0.1)
     async with homes(2, tmp_path) as (first, second):
-        assert second.other_homes is not None
-        links = second.other_homes.links
+        links = second.peers.links
         hear, held = links.handlers[LOG], list[bytes]()
         links.handlers[LOG] = lambda link, payload: held.append(bytes(payload))
         with first.turns.turn():

@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
-from tests.nodes.messages.test_enqueue import bind, bodies, declare, queue_of
+from tests.brokers import bind, bodies, declare, queue_of
+from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopped, until
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
@@ -27,23 +27,23 @@ PERSISTENT, TRANSIENT = (Properties(delivery_mode=mode).encode() for mode in (2,
 
 async def keep(broker: Broker, queue: str, *texts: bytes, properties: bytes = PERSISTENT) -> Forwarding:
     """Publish to a queue of another home; returns when what is kept of it is on disk here."""
-    assert broker.outbox is not None
-    forwarding = broker.outbox.forwarding()
+    assert broker.peers.outbox is not None
+    forwarding = broker.peers.outbox.forwarding()
     messages = [Message("", queue.encode(), properties, text, properties is PERSISTENT, 0.0) for text in texts]
     with broker.turns.turn():
-        broker.outbox.add(forwarding, broker.topology.vhosts["/"].declared[queue], messages)
+        broker.peers.outbox.add(forwarding, broker.topology.vhosts["/"].declared[queue], messages)
     await broker.committed()
     return forwarding
 
 
 def kept(broker: Broker) -> list[tuple[int, int, int]]:
-    assert broker.outbox is not None
-    return broker.outbox.figures()
+    assert broker.peers.outbox is not None
+    return broker.peers.outbox.figures()
 
 
 async def is_forwarded(broker: Broker, forwarding: Forwarding) -> bool:
-    assert broker.outbox is not None
-    return await broker.outbox.forwarded(forwarding)
+    assert broker.peers.outbox is not None
+    return await broker.peers.outbox.forwarded(forwarding)
 
 
 @in_loop
@@ -68,7 +68,7 @@ async def test_what_is_for_a_home_that_is_down_waits_also_over_restarts(tmp_path
         await keep(first, "q", b"before")
         await until(lambda: bodies(second, "q") == [b"before"])
         await stopped(second)
-        await until(lambda: not first.other_homes.links.homes)  # type: ignore[union-attr]
+        await until(lambda: not first.peers.links.homes)  # type: ignore[union-attr]
         assert not await is_forwarded(first, await keep(first, "q", *(b"%d" % number for number in range(5000))))
         await keep(first, "q", b"transient", properties=TRANSIENT)
         await stopped(first)
@@ -101,7 +101,7 @@ async def test_links_that_break_double_nothing(tmp_path: Path) -> None:
             texts = [b"%d-%d" % (number, place) + bytes(random.choice((1, 5000))) for place in range(20)]
             expected[name] += texts
             await keep(first, name, *texts)
-            if random.random() < 0.1 and (link := first.other_homes.links.to(2)) is not None:  # type: ignore[union-attr]
+            if random.random() < 0.1 and (link := first.peers.links.to(2)) is not None:  # type: ignore[union-attr]
                 link.close()
         await until(lambda: kept(first) == [(2, 0, 0)])
         assert {name: bodies(second, name) for name in "abc"} == {name: expected[name] for name in "abc"}
@@ -114,8 +114,7 @@ async def test_links_that_break_double_nothing(tmp_path: Path) -> None:
 async def test_an_answer_that_is_lost_has_nothing_published_twice(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as (first, second):
         await declare(second, "q")
-        assert first.other_homes is not None
-        links = first.other_homes.links
+        links = first.peers.links
         answered = links.handlers[TAKEN]
         links.handlers[TAKEN] = lambda link, payload: link.close()
         await keep(first, "q", b"1", b"2")
@@ -138,15 +137,14 @@ async def test_what_a_home_may_have_delivered_before_it_was_killed_is_marked_whe
         await second.committed()
         killed, passing = tmp_path / "killed", shutil.ignore_patterns("*.new")
         shutil.copytree(tmp_path / "home-2", killed, ignore=passing)  # before its commit with the message is on disk
-        assert first.other_homes is not None
-        answered = first.other_homes.links.handlers[TAKEN]
-        first.other_homes.links.handlers[TAKEN] = lambda link, payload: None
+        answered = first.peers.links.handlers[TAKEN]
+        first.peers.links.handlers[TAKEN] = lambda link, payload: None
         await keep(first, "q", b"1")
         await until(lambda: bodies(second, "q") == [b"1"])
         await stopped(second)
         shutil.rmtree(tmp_path / "home-2")
         killed.rename(tmp_path / "home-2")
-        first.other_homes.links.handlers[TAKEN] = answered
+        first.peers.links.handlers[TAKEN] = answered
         second = await started(config_of(2, 2, tmp_path))
         await until(lambda: kept(first) == [(2, 0, 0)])
         queue = queue_of(second, "q")
@@ -168,25 +166,23 @@ async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
         await second.committed()
         killed, passing = tmp_path / "killed", shutil.ignore_patterns("*.new")
         shutil.copytree(tmp_path / "home-2", killed, ignore=passing)  # before its commit with the message is on disk
-        assert first.other_homes is not None
-        assert second.other_homes is not None
-        answered, refusals = first.other_homes.links.handlers[TAKEN], []
+        answered, refusals = first.peers.links.handlers[TAKEN], []
 
         def refused(link: Link, payload: memoryview) -> None:
             if not ANSWER.unpack(payload)[2]:
                 refusals.append(ANSWER.unpack(payload))
                 answered(link, payload)
 
-        first.other_homes.links.handlers[TAKEN] = refused
+        first.peers.links.handlers[TAKEN] = refused
         await keep(first, "q", b"1")
         await until(lambda: bodies(second, "q") == [b"1"])
-        second.other_homes.taking.is_short = lambda: True
+        second.peers.taking.is_short = lambda: True
         await keep(first, "q", b"2")
         await until(lambda: refusals)
         await stopped(second)
         shutil.rmtree(tmp_path / "home-2")
         killed.rename(tmp_path / "home-2")
-        first.other_homes.links.handlers[TAKEN] = answered
+        first.peers.links.handlers[TAKEN] = answered
         second = await started(config_of(2, 2, tmp_path))
         await until(lambda: kept(first) == [(2, 0, 0)])
         queue = queue_of(second, "q")
@@ -199,8 +195,7 @@ async def test_what_an_older_state_of_the_disk_still_has_is_not_published_again(
     """A crash forgets which messages were answered."""
     async with homes(2, tmp_path) as (first, second):
         await declare(second, "q")
-        assert first.other_homes is not None
-        first.other_homes.links.handlers[TAKEN] = lambda link, payload: None
+        first.peers.links.handlers[TAKEN] = lambda link, payload: None
         await keep(first, "q", b"1", b"2")
         await until(lambda: bodies(second, "q") == [b"1", b"2"])
         await second.committed()
@@ -247,8 +242,8 @@ async def test_what_is_damaged_on_its_way_is_named_and_waited_for_no_more(
             path.write_bytes(path.read_bytes().replace(b"that is damaged", b"that is DAMAGED"))
         first = await started(config_of(1, 2, tmp_path))
         second.set_limits(memory=1 << 30)
-        assert first.outbox is not None
-        await until(lambda: not first.outbox.has_for(queue))  # type: ignore[union-attr]
+        assert first.peers.outbox is not None
+        await until(lambda: not first.peers.outbox.has_for(queue))  # type: ignore[union-attr]
         assert kept(first) == [(2, 0, 0)]
         assert "1 messages for" in caplog.text
         await keep(first, "q", b"2")
@@ -336,7 +331,7 @@ async def test_dead_letters_are_there_once_and_in_order_whatever_breaks_and_cras
             await die(brokers[0], *texts)
             expected += texts
             chance = random.random()
-            if chance < 0.3 and (link := brokers[random.randrange(2)].other_homes.links) is not None:  # type: ignore[union-attr]
+            if chance < 0.3 and (link := brokers[random.randrange(2)].peers.links) is not None:  # type: ignore[union-attr]
                 for home in link.homes:
                     link.to(home).close()  # type: ignore[union-attr]
             elif chance < 0.35:
@@ -357,7 +352,7 @@ async def test_dead_letters_wait_in_order_for_a_home_that_is_down_and_not_on_dis
         await declare(first, "dying", **DYING)
         await declare(first, "expiring", **DYING, **{"x-message-ttl": 1})
         await stopped(second)
-        await until(lambda: not first.other_homes.links.homes)  # type: ignore[union-attr]
+        await until(lambda: not first.peers.links.homes)  # type: ignore[union-attr]
         await die(first, b"1", b"2")
         with first.turns.turn():
             dying = queue_of(first, "dying")
@@ -389,7 +384,7 @@ async def test_what_expires_stays_while_the_outbox_of_its_letters_is_full(
         await declare(first, "near", **{**DYING, "x-dead-letter-routing-key": "here", "x-message-ttl": 1})
         await declare(first, "here")
         await stopped(second)
-        await until(lambda: not first.other_homes.links.homes)  # type: ignore[union-attr]
+        await until(lambda: not first.peers.links.homes)  # type: ignore[union-attr]
         with first.turns.turn():
             texts = [Message("", b"dying", PERSISTENT, b"%d" % number, persistent=True) for number in range(5000)]
             queue_of(first, "dying").push(texts)
@@ -430,8 +425,7 @@ async def test_a_letter_that_may_be_refused_is_marked_when_it_is_sent_again(tmp_
     async with homes(2, tmp_path) as (first, second):
         await declare(second, "letters", **{"x-overflow": "reject-publish", "x-max-length": 10})
         await declare(first, "dying", **DYING)
-        assert first.other_homes is not None
-        links = first.other_homes.links
+        links = first.peers.links
         answered = links.handlers[enqueue.ANSWER]
         links.handlers[enqueue.ANSWER] = lambda link, payload: link.close()
         await die(first, b"1")
@@ -445,7 +439,7 @@ async def test_a_letter_that_may_be_refused_is_marked_when_it_is_sent_again(tmp_
 async def crashed(brokers: list[Broker], place: int, directory: Path) -> None:
     """A home starts again from its files as they are now."""
     here, copy = directory / f"home-{place + 1}", directory / "copy"
-    await brokers[place].other_homes.stop()  # type: ignore[union-attr]
+    await brokers[place].peers.stop()  # type: ignore[union-attr]
     shutil.copytree(here, copy)
     await stopped(brokers[place])
     shutil.rmtree(here)
@@ -503,8 +497,7 @@ async def test_large_messages_and_many_queues_go_in_slices(tmp_path: Path) -> No
 @in_loop
 async def test_a_queue_whose_home_does_not_know_of_it_yet_is_waited_for(tmp_path: Path) -> None:
     async with homes(2, tmp_path) as (first, second):
-        assert second.other_homes is not None
-        links = second.other_homes.links
+        links = second.peers.links
         hear, held = links.handlers[LOG], list[bytes]()
         links.handlers[LOG] = lambda link, payload: held.append(bytes(payload))
         with first.turns.turn():

@@ -3,8 +3,8 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.homes import config_of, in_loop, propose, started, stopped, until
 from tests.http.api import API
+from tests.nodes.homes import config_of, in_loop, propose, started, stopped, until
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until as soon
 
@@ -26,8 +26,7 @@ async def test_a_worker_that_has_a_shard_of_another_node_ends_all_the_same(tmp_p
         shard = first.topology.vhosts["/"].declared["sharding: x - one@host - 0"]
         await propose(first, MoveQueue("/", shard.name, shard.id, 3))
         await until(lambda: not shard.definition.before)
-        assert third.other_homes is not None
-        third.other_homes.relocating.decide(True)
+        third.peers.relocating.decide(True)
         await until(lambda: list(first.topology.homes) == [1, 2])
         assert first.topology.vhosts["/"].declared[shard.name].definition.home == 2
 
@@ -36,7 +35,7 @@ def test_no_queue_is_sent_to_a_worker_that_is_left(tmp_path: Path) -> None:
     with running_nodes(3, tmp_path) as running:
         first, _, third = running.brokers
         running.run(propose(third, LeaveHome(3)))
-        api = API(f"http://guest:guest@127.0.0.1:{first.port_of('http')}")
+        api = API(f"http://guest:guest@127.0.0.1:{first.listening.port_of('http')}")
         for name in ("q1", "q2"):
             api.request("PUT", "queues", "/", name, json={"durable": True, "node": "one@host"})
             assert api.request("POST", "queues", "/", name, "actions", json={"action": "move"}).status_code == 204
@@ -48,7 +47,7 @@ def test_a_shard_that_was_moved_is_listed_when_its_node_is_forgotten(tmp_path: P
         first = running.brokers[0]
         running.run(propose(first, SetPolicy("/", "sharded", "x", {"shards-per-node": 1}, 0, "exchanges")))
         running.run(propose(first, DeclareExchange(ExchangeDefinition("/", "x", "x-modulus-hash", durable=True))))
-        api = API(f"http://guest:guest@127.0.0.1:{first.port_of('http')}")
+        api = API(f"http://guest:guest@127.0.0.1:{first.listening.port_of('http')}")
         shard = "sharding: x - three@host - 0"
         body = {"action": "move", "node": "one@host"}
         assert api.request("POST", "queues", "/", shard, "actions", json=body).status_code == 204

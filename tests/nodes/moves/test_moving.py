@@ -8,9 +8,9 @@ from typing import Any
 
 import pika
 import pytest
-from tests.homes import config_of, homes, in_loop, propose, started, stopped, until
+from tests.brokers import bind, bodies, declare, queue_of, with_channel
 from tests.nodes.channels.test_remote_channels import filled
-from tests.nodes.messages.test_enqueue import bind, bodies, declare, queue_of, with_channel
+from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopped, until
 from tests.nodes.messages.test_outbox import keep
 from tests.topology.state import state_of
 
@@ -76,8 +76,8 @@ async def test_what_a_queue_holds_follows_it_before_what_is_published_meanwhile(
         assert [one for one in found if one < 10_000] == list(range(4000))
         assert [one for one in found if one >= 10_000] == list(range(10_000, 11_000))
         assert state_of(first.topology) == state_of(second.topology) == state_of(third.topology)
-        assert first.outbox is not None
-        assert not any(count or octets for _, count, octets in first.outbox.figures())
+        assert first.peers.outbox is not None
+        assert not any(count or octets for _, count, octets in first.peers.outbox.figures())
         for broker in brokers:
             await stopped(broker)
         again = [await started(config_of(home, 3, tmp_path)) for home in (1, 2, 3)]
@@ -539,8 +539,7 @@ async def test_a_stream_has_nothing_twice_when_its_new_home_is_killed_between_fi
         await declare(first, "s", **{"x-queue-type": "stream"})
         await publish(first, "", "s", 0, 20)
         await with_channel(first, lambda channel: read_by_group(channel, 15, arguments))
-        assert second.other_homes is not None
-        handlers, held = second.other_homes.links.handlers, []
+        handlers, held = second.peers.links.handlers, []
         handed = handlers[HAND]
         handlers[HAND] = lambda link, payload: held.append((link, bytes(payload)))
         await move(first, "s", 2)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
-from tests.nodes.messages.test_enqueue import declare, queue_of, with_channel
+from tests.brokers import declare, queue_of, with_channel
+from tests.nodes.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
 from tests.nodes.moves.test_moving import is_over, publish, read
 
 from jumpmq.amqp.errors import PreconditionFailed
@@ -27,7 +27,7 @@ SMALL = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 20_000}
 
 def move(broker: Broker, name: str, home: int) -> None:
     """Have a stream of this node move to another."""
-    assert broker.begin_move(broker.topology.vhosts["/"].declared[name].definition, home)
+    assert broker.peers.moves.begin(broker.topology.vhosts["/"].declared[name], home)
 
 
 def shown(broker: Broker, name: str) -> dict[str, Any]:
@@ -263,7 +263,7 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
             await declare(first, "s", **SMALL)
             await publish(first, "", "s", 0, 500)
             await begin()
-            first.stop_move(first.topology.vhosts["/"].declared["s"].definition)
+            first.peers.moves.stop_copy(first.topology.vhosts["/"].declared["s"])
             room.set()
             await until(lambda: not list(tmp_path.glob("home-2/streams/*.coming")))
             assert shown(first, "s") == {}

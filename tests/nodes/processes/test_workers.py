@@ -19,7 +19,7 @@ from typing import Any
 import pika
 import pytest
 import requests
-from tests.homes import in_loop
+from tests.nodes.homes import in_loop
 
 import jumpmq
 from jumpmq import Config

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.homes import homes, in_loop, until
+from tests.nodes.homes import homes, in_loop, until
 
 from jumpmq.nodes.transport.link import JOINED, Link
 
@@ -11,15 +11,13 @@ from jumpmq.nodes.transport.link import JOINED, Link
 @in_loop
 async def test_parts_that_follow_each_other_are_one_record_and_nothing_passes_them() -> None:
     async with homes(2, durable=False) as (first, second):
-        assert first.other_homes is not None
-        assert second.other_homes is not None
         found: list[tuple[int, bytes]] = []
         for kind in (200, 201, 202):
-            second.other_homes.links.handlers[kind] = lambda link, payload, kind=kind: found.append(  # type: ignore[misc]
+            second.peers.links.handlers[kind] = lambda link, payload, kind=kind: found.append(  # type: ignore[misc]
                 (kind, bytes(payload))
             )
-        await until(lambda: first.other_homes.links.to(2))  # type: ignore[union-attr]
-        link = first.other_homes.links.to(2)
+        await until(lambda: first.peers.links.to(2))  # type: ignore[union-attr]
+        link = first.peers.links.to(2)
         assert link is not None
         large = b"7" * (JOINED // 2)
         with first.turns.turn():
@@ -45,8 +43,7 @@ async def test_a_link_that_proves_itself_after_the_stop_does_not_come_up(monkeyp
             held.append(link)
 
     async with homes(2, durable=False) as (first, _):
-        assert first.other_homes is not None
-        links = first.other_homes.links
+        links = first.peers.links
         await until(lambda: links.homes)
         monkeypatch.setattr(Link, "connection_made", connection_made)
         links.to(2).close()  # type: ignore[union-attr]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pika
 import pytest
-from tests.homes import homes, in_loop, until
-from tests.nodes.messages.test_enqueue import declare, queue_of, with_channel
+from tests.brokers import declare, queue_of, with_channel
+from tests.nodes.homes import homes, in_loop, until
 
 from jumpmq.nodes.channels.channel_records import WINDOW
 from jumpmq.nodes.messages.enqueue import CREDIT
@@ -50,7 +50,7 @@ async def test_channels_of_a_client_that_does_not_read_share_a_window(tmp_path: 
         assert ready > MESSAGES // 2
         assert waiting < 4 * WINDOW
         assert found == [len(BODY)] * MESSAGES
-        served = brokers[1].other_homes.served_channels  # type: ignore[union-attr]
+        served = brokers[1].peers.served  # type: ignore[union-attr]
         await until(lambda: not served._served and not served._windows)
 
 
@@ -86,7 +86,7 @@ async def test_answers_for_a_home_that_does_not_read_hold_up_who_sends_them(
         asking = asyncio.create_task(with_channel(brokers[0], ask))
         answering = asyncio.create_task(with_channel(brokers[1], answer))
         await address
-        links = [broker.other_homes.links for broker in brokers]  # type: ignore[union-attr]
+        links = [broker.peers.links for broker in brokers]  # type: ignore[union-attr]
         here, there = links[0].to(2), links[1].to(1)
         assert here is not None and there is not None
         here._transport.pause_reading()

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from tests.homes import in_loop, nodes, propose, until
+from tests.nodes.homes import in_loop, nodes, propose, until
 from tests.topology.state import state_of
 
 from jumpmq.broker.commit.commits import Commits

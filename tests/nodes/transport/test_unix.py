@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.homes import config_of, in_loop, started
+from tests.nodes.homes import config_of, in_loop, started
 
 from jumpmq.broker import BrokerError
 

@@ -20,7 +20,7 @@ from jumpmq.amqp.properties import HEADERS, Properties
 from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
 from jumpmq.broker.channel.publishing import check_user_id, set_expiry
 from jumpmq.broker.routing import routing
-from jumpmq.broker.routing.elsewhere import may_refuse
+from jumpmq.broker.routing.sending import may_refuse
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
@@ -93,7 +93,7 @@ class Judged:
         unroutable: how many of them reach no queue.
         undelivered: how many go to that exchange.
         shares: the messages of each queue here, in published order.
-        elsewhere: the same of queues of other homes.
+        remote: the same of queues of other homes.
         copies: how many messages these are together.
         bounded_copies: how many of them go to queues that may refuse some.
         flags: the property flags of all messages, or-ed.
@@ -107,7 +107,7 @@ class Judged:
     unroutable: int = 0
     undelivered: int = 0
     shares: dict[Queue, list[Message]] = field(default_factory=dict)
-    elsewhere: dict[DeclaredQueue, list[Message]] = field(default_factory=dict)
+    remote: dict[DeclaredQueue, list[Message]] = field(default_factory=dict)
     copies: int = 0
     bounded_copies: int = 0
     flags: int = 0
@@ -136,7 +136,7 @@ class Judged:
             self.bounded_copies += len(messages)
         self.shares.setdefault(queue, []).extend(messages)
 
-    def add_elsewhere(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+    def add_remote(self, queue: DeclaredQueue, messages: list[Message]) -> None:
         """The same for a queue of another home.
 
         Raises:
@@ -147,7 +147,7 @@ class Judged:
         if may_refuse(self.vhost, queue):
             where = f"queue '{queue.name}' in vhost '{queue.vhost}' is at home {queue.definition.home} of this broker"
             raise NotImplementedByServer(f"{where}, and may refuse messages: those of a batch cannot go to it")
-        self.elsewhere.setdefault(queue, []).extend(messages)
+        self.remote.setdefault(queue, []).extend(messages)
 
     def _count(self, copies: int) -> None:
         self.copies += copies
@@ -230,7 +230,7 @@ def push_all_or_none(judged: Judged, authorization: Authorization, keep: Keep) -
     if refused and judged.undelivered_to is not None:
         ids = {id(message) for message in refused}
         judged.shares = _without(judged.shares, ids)
-        judged.elsewhere = _without(judged.elsewhere, ids)
+        judged.remote = _without(judged.remote, ids)
         _send_on(judged, authorization, refused, FULL)
         judged.require_one_step()
         refused_there = _refused(judged)
@@ -309,7 +309,7 @@ def _push_shares(judged: Judged, shares: dict[Queue, list[Message]]) -> Generato
 def _keep_shares(judged: Judged, keep: Keep) -> Generator[None, None, None]:
     """Keep the shares of queues of other homes."""
     vhost = judged.vhost
-    for queue, share in judged.elsewhere.items():
+    for queue, share in judged.remote.items():
         for first in range(0, len(share), PUSHED_AT_ONCE):
             if vhost.declared.get(queue.name) is queue:
                 keep(queue, share[first : first + PUSHED_AT_ONCE])
@@ -321,7 +321,7 @@ def _count(judged: Judged) -> Generator[None, None, None]:
     tally = judged.vhost.past.channels
     messages, all_copies, unroutable = judged.count + judged.undelivered, judged.copies, judged.unroutable
     for exchange, count, routes in judged.routes:
-        shares = chain(routes.queues.values(), (routes.elsewhere or {}).values())
+        shares = chain(routes.queues.values(), (routes.remote or {}).values())
         copies, missed = sum(map(len, shares)), len(routes.unroutable)
         exchange.received += count
         routing.count(tally, exchange, count, copies, missed)
@@ -360,7 +360,7 @@ def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Mes
         if queue not in vhost.queues:
             if queue not in vhost.declared:
                 return run
-            judged.add_elsewhere(vhost.declared[queue], run)
+            judged.add_remote(vhost.declared[queue], run)
             return []
         judged.add(vhost.queues[queue], run)
         return []
@@ -368,8 +368,8 @@ def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Mes
     routes = vhost.preview(source, run, plain=not flags & HEADERS)
     if routes.error is not None:
         raise routes.error
-    for declared, share in (routes.elsewhere or {}).items():
-        judged.add_elsewhere(declared, share)
+    for declared, share in (routes.remote or {}).items():
+        judged.add_remote(declared, share)
     for target, share in routes.queues.items():
         judged.add(target, share)
     judged.routes.append((source, len(run), routes))

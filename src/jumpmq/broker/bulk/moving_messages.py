@@ -1,4 +1,4 @@
-"""Messages of a queue that are published elsewhere and leave it, as an operator asks for dead letters.
+"""Messages of a queue that are published again and leave it, as an operator asks for dead letters.
 
 What goes to classic and quorum queues of this home is published and settled in one commit: whatever is killed, each
 message is in one place. What goes to streams or to other homes is settled once it is there, so that a kill in between
@@ -22,7 +22,7 @@ from jumpmq.amqp.properties import EXPIRATION, HEADERS, Properties
 from jumpmq.broker.channel.publishing import set_expiry
 from jumpmq.broker.channel.returning import put_back
 from jumpmq.broker.routing import routing
-from jumpmq.broker.routing.elsewhere import Elsewhere, Sent
+from jumpmq.broker.routing.sending import Sender, Sent
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.upkeep.slices import SLICE, Sliced, in_turns
@@ -51,7 +51,7 @@ class Running(Sliced, Protocol):
     authorization: Authorization
 
     @property
-    def elsewhere(self) -> Elsewhere | None:
+    def sender(self) -> Sender:
         """Sends to queues of other homes; None where there are none."""
 
     async def committed(self) -> None:
@@ -308,8 +308,8 @@ class _Moving:
                 continue
             step.settled &= not declared.contents.append_only
             refused.update(map(id, routing.push_to(declared.contents, share, flags)))
-        if away and self._broker.elsewhere is not None:
-            step.sent.append(self._broker.elsewhere.send(away, flags))
+        if away:
+            step.sent.append(self._broker.sender.send(away, flags))
             step.settled = False
         self._keep_copies(step, refused, "the queue has refused it")
         return refused
@@ -318,7 +318,7 @@ class _Moving:
         """The same; also of those that reached no queue."""
         host, broker = self._host, self._broker
         tally = host.past.channels
-        pushed = routing.push(host, copies[0].exchange, copies, flags, tally, True, broker.elsewhere)
+        pushed = routing.push(host, copies[0].exchange, copies, flags, tally, True, broker.sender)
         refused, unroutable = set(map(id, pushed.refused)), set(map(id, pushed.unroutable))
         if pushed.sent is not None:
             step.sent.append(pushed.sent)
@@ -344,9 +344,8 @@ class _Moving:
             if not known.done():
                 known.set_result({message for message in sent.sources if sent.was_refused(message)})
 
-        assert self._broker.elsewhere is not None
         with self._broker.turns.turn():
-            self._broker.elsewhere.when_answered(sent, answered)
+            self._broker.sender.when_answered(sent, answered)
         return await known
 
     def _keep_copies(self, step: _Step, copies: set[int], reason: str) -> None:

@@ -50,8 +50,8 @@ class Channel:
         last_exchange: the exchange published to last, by name, and the topology's revision at which that was allowed;
             None where each publish is judged by itself.
         spans: tells of messages that are traced; None without tracing.
-        elsewhere: sends to queues of other homes; None where there are none.
-        remote: its remote channels at other homes; None where there are none.
+        sender: sends to queues of other homes.
+        remote: its remote channels, for queues of other homes.
         turns: those of the broker.
         tally: what was counted of its messages.
         published_to: messages by the exchange that they were published to.
@@ -62,8 +62,8 @@ class Channel:
 
     __slots__ = (  # so many attributes would be slow to find otherwise
         "_churn", "authorization", "closed", "confirms", "connection", "consumer_max", "consumer_prefetch",
-        "consumers", "elsewhere", "groups", "held", "last_exchange", "last_queue", "name", "next_delivery_tag",
-        "number", "prefetch", "published_to", "remote", "reply_queue", "reply_queues", "revoked", "spans",
+        "consumers", "groups", "held", "last_exchange", "last_queue", "name", "next_delivery_tag",
+        "number", "prefetch", "published_to", "remote", "reply_queue", "reply_queues", "revoked", "sender", "spans",
         "tags_at", "tally", "topology", "transaction", "turns", "unacknowledged", "upkeep", "user_limits",
         "waiting",
     )  # fmt: skip
@@ -77,8 +77,8 @@ class Channel:
         self.user_limits = services.user_limits
         self.spans = services.spans
         self.groups = services.groups
-        self.elsewhere = services.elsewhere
-        self.remote = None if services.remote is None else services.remote(self)
+        self.sender = services.sender
+        self.remote = services.remote(self)
         self._churn = services.churn  # where its end is counted
         self.consumer_max = services.config.consumer_max_per_channel
         self.turns = services.turns
@@ -135,8 +135,7 @@ class Channel:
         give_back(self.upkeep, self.unacknowledged.take_upto(0), Outcome.CONSUMER_GONE)
         for queue in queues:
             queue.end_return()
-        if self.remote is not None:
-            self.remote.close()
+        self.remote.close()
         self.connection.vhost.past.channels.add(self.tally)
 
     # --- publishing ---
@@ -212,7 +211,7 @@ class Channel:
 
         A few at a time while their queues have messages for them, as they may soon wait again.
         """
-        if self.remote is not None:
+        if self.remote.opened:
             self.remote.make_room()
         waiting = self.waiting
         while waiting and not self.connection.congested:
@@ -263,19 +262,13 @@ class Channel:
         """
         return self.connection.vhost.queue(self.resolve(name), self.connection.identity)
 
-    def queue_elsewhere(self, name: str) -> DeclaredQueue | None:
+    def remote_queue(self, name: str) -> DeclaredQueue | None:
         """The queue of that name, if its home is another.
 
         Raises:
             ResourceLocked: it is another connection's.
         """
-        if self.remote is None:
-            return None
-        vhost = self.connection.vhost
-        found = vhost.declared.get(name)
-        if found is None or found.contents is not None:
-            return None
-        return vhost.declared_queue(name, self.connection.identity)
+        return self.remote.queue(self.connection.vhost, name, self.connection.identity)
 
     def resolve(self, name: str) -> str:
         """The queue name that is meant: "" is the queue declared last on this channel."""

@@ -8,7 +8,6 @@ from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel import direct_reply, group_consumer
 from jumpmq.broker.channel.consumers import ChannelConsumer
-from jumpmq.broker.channel.remote import RemoteChannels
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.names import unique_name
 from jumpmq.broker.telemetry import tracing
@@ -28,8 +27,7 @@ def basic_qos(channel: "Channel", method: m.BasicQos) -> None:
     else:
         channel.consumer_prefetch = method.prefetch_count
     channel.send(m.BasicQosOk())
-    if channel.remote is not None:
-        channel.remote.set_prefetch()
+    channel.remote.set_prefetch()
     channel.serve()
 
 
@@ -48,8 +46,8 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
     if membership is not None:
         return _join_group(channel, replace(method, queue=name, consumer_tag=tag), membership)
     name = _source(channel, name)
-    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(name)) is not None:
-        return channel.remote.consume(elsewhere, replace(method, queue=name, consumer_tag=tag))
+    if (remote := channel.remote_queue(name)) is not None:
+        return channel.remote.consume(remote, replace(method, queue=name, consumer_tag=tag))
     queue = channel.queue(name)
     queue.require_unshared()
     if channel.prefetch and not queue.takes_global_prefetch:
@@ -75,12 +73,11 @@ def _join_group(channel: "Channel", method: m.BasicConsume, membership: group_co
     """Take up a member of a consumer group: a group of one queue is where the queue is, one of an exchange at all
     homes."""
     group_consumer.require(channel, membership, method)
-    if channel.remote is not None:
-        if (elsewhere := channel.queue_elsewhere(method.queue)) is not None:
-            channel.connection.require_permission("read", "queue", method.queue)
-            return channel.remote.consume(elsewhere, method)
-        if method.queue not in channel.connection.vhost.declared:
-            return channel.remote.join(method, membership)
+    if (remote := channel.remote_queue(method.queue)) is not None:
+        channel.connection.require_permission("read", "queue", method.queue)
+        return channel.remote.consume(remote, method)
+    if channel.remote.shares_groups and method.queue not in channel.connection.vhost.declared:
+        return channel.remote.join(method, membership)
     live = group_consumer.find(channel, membership, method.queue, method.arguments)
     consumer = group_consumer.take_up(channel, live, membership, method)
     channel.add(consumer)
@@ -95,10 +92,9 @@ def basic_cancel(channel: "Channel", method: m.BasicCancel) -> Waiting | None:
         if not method.no_wait:
             channel.send(m.BasicCancelOk(method.consumer_tag))
 
-    if channel.remote is not None:
-        waiting = channel.remote.cancel(method.consumer_tag, answer)
-        if waiting is not None:
-            return waiting
+    waiting = channel.remote.cancel(method.consumer_tag, answer)
+    if waiting is not None:
+        return waiting
     consumer = channel.consumers.get(method.consumer_tag)
     if consumer is not None:
         deletion = consumer.leave()
@@ -115,8 +111,8 @@ def basic_cancel(channel: "Channel", method: m.BasicCancel) -> Waiting | None:
 
 def basic_get(channel: "Channel", method: m.BasicGet) -> Waiting | None:
     name = _source(channel, channel.resolve(method.queue))
-    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(name)) is not None:
-        return _get_elsewhere(channel, channel.remote, elsewhere, replace(method, queue=name))
+    if (remote := channel.remote_queue(name)) is not None:
+        return _get_remote(channel, remote, replace(method, queue=name))
     queue = channel.queue(name)
     queue.require_unshared()
     queue.touch()
@@ -156,7 +152,7 @@ def _get(channel: "Channel", queue: Queue, method: m.BasicGet) -> None:
         channel.unacknowledged.add(tag, messages)
 
 
-def _get_elsewhere(channel: "Channel", remote: RemoteChannels, queue: DeclaredQueue, method: m.BasicGet) -> Waiting:
+def _get_remote(channel: "Channel", queue: DeclaredQueue, method: m.BasicGet) -> Waiting:
     def got(answer: m.BasicGetOk, message: Message) -> None:
         tag = channel.next_delivery_tag
         channel.next_delivery_tag += 1
@@ -173,7 +169,7 @@ def _get_elsewhere(channel: "Channel", remote: RemoteChannels, queue: DeclaredQu
         channel.tally.get_empty += 1
         channel.send(answer)
 
-    return remote.get(queue, method, got, empty)
+    return channel.remote.get(queue, method, got, empty)
 
 
 def _source(channel: "Channel", name: str) -> str:
@@ -182,7 +178,6 @@ def _source(channel: "Channel", name: str) -> str:
     Raises:
         AccessRefused: the user may not read it.
     """
-    elsewhere = None if channel.remote is None else channel.remote.consumers_of
-    actual = channel.topology.sharding.local_shard(channel.connection.vhost, name, elsewhere)
+    actual = channel.topology.sharding.local_shard(channel.connection.vhost, name, channel.remote.consumers_of)
     channel.connection.require_permission("read", "queue", actual)  # before anybody learns whether it is there
     return actual

@@ -87,15 +87,14 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
 
 def _declared(channel: "Channel", method: m.QueueDeclare, name: str) -> Waiting | None:
     """Answer for a queue that is there, with what it holds."""
-    elsewhere = channel.queue_elsewhere(name)
-    if channel.remote is not None and elsewhere is not None:
+    if (remote := channel.remote_queue(name)) is not None:
 
         def answer(found: m.QueueDeclareOk) -> None:
             channel.last_queue = name
             if not method.no_wait:
                 channel.send(found)
 
-        return channel.remote.ask(elsewhere, m.QueueDeclare(queue=name, passive=True), answer)
+        return channel.remote.ask(remote, m.QueueDeclare(queue=name, passive=True), answer)
     queue = channel.connection.vhost.queue(name, channel.connection.identity)
     queue.touch()
     channel.last_queue = queue.name
@@ -120,8 +119,8 @@ def queue_purge(channel: "Channel", method: m.QueuePurge) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "purge")
     name = channel.resolve(method.queue)
     channel.connection.require_permission("read", "queue", name)
-    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(name)) is not None:
-        return channel.remote.ask(elsewhere, m.QueuePurge(queue=name), _passing_on(channel, method))
+    if (remote := channel.remote_queue(name)) is not None:
+        return channel.remote.ask(remote, m.QueuePurge(queue=name), _passing_on(channel, method))
     queue = channel.queue(name)
     count = queue.purge()
     if method.no_wait:
@@ -151,9 +150,9 @@ def queue_delete(channel: "Channel", method: m.QueueDelete) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "delete")
     connection, name = channel.connection, channel.resolve(stripped(method.queue))
     connection.require_permission("configure", "queue", name)
-    if channel.remote is not None and (elsewhere := channel.queue_elsewhere(name)) is not None:
+    if (remote := channel.remote_queue(name)) is not None:
         asked = m.QueueDelete(queue=name, if_unused=method.if_unused, if_empty=method.if_empty)
-        return channel.remote.ask(elsewhere, asked, _passing_on(channel, method))
+        return channel.remote.ask(remote, asked, _passing_on(channel, method))
     change = rules.queue_deletion(
         connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.identity
     )

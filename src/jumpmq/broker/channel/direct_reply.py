@@ -33,8 +33,7 @@ class ReplyQueue:
     def __init__(self, channel: "Channel", tag: str) -> None:
         self.channel = channel
         self.tag = tag
-        home = b"" if channel.elsewhere is None else b"%d." % channel.topology.home
-        self.address = PREFIX + home + unique_name().encode()
+        self.address = PREFIX + channel.sender.reply_prefix + unique_name().encode()
         channel.reply_queues[self.address] = self
 
     def close(self) -> None:
@@ -53,7 +52,7 @@ class ReplyQueue:
 
 def home_of(channel: "Channel", address: bytes) -> int | None:
     """The other home whose channel has an address; None where it is none of another home's."""
-    if channel.elsewhere is None or not address.startswith(PREFIX):
+    if not address.startswith(PREFIX):
         return None
     number = address[len(PREFIX) :].partition(b".")[0]
     home = int(number) if number.isdigit() and len(number) < 10 else 0
@@ -67,7 +66,7 @@ def reply(channel: "Channel", message: Message) -> bool:
         found.deliver([message])
         return True
     home = home_of(channel, message.routing_key)
-    return home is not None and channel.elsewhere is not None and channel.elsewhere.send_reply(home, message)
+    return home is not None and channel.sender.send_reply(home, message)
 
 
 def declare(channel: "Channel", name: str) -> None:

@@ -10,7 +10,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS, REPLY_TO, UNKNOWN_MODE, USER_ID, Properties
 from jumpmq.broker.channel import direct_reply
 from jumpmq.broker.routing import routing
-from jumpmq.broker.routing.elsewhere import Elsewhere
+from jumpmq.broker.routing.sending import NOWHERE, Sender
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.telemetry import tracing
@@ -84,10 +84,10 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
     exchange = _require_exchange(channel, run)
     messages, error = _examined(channel, exchange, run)
     _count(channel, run.exchange, len(messages))
-    if not run.exchange and (channel.reply_queues or channel.elsewhere is not None):
+    if not run.exchange and (channel.reply_queues or channel.sender.reply_prefix):
         messages = _deliver_answers(channel, messages)
     pushed = routing.push(
-        channel.connection.vhost, exchange, messages, run.flags, channel.tally, run.mandatory, channel.elsewhere
+        channel.connection.vhost, exchange, messages, run.flags, channel.tally, run.mandatory, channel.sender
     )
     if channel.connection.vhost.tracing:
         tracing.published(channel, messages, pushed.routes)
@@ -115,7 +115,7 @@ def publish_one(
     vhost: VirtualHost,
     message: Message,
     spans: Spans | None = None,
-    elsewhere: Elsewhere | None = None,
+    sender: Sender = NOWHERE,
 ) -> routing.Pushed:
     """Publish a message without a channel, as an operator does.
 
@@ -129,7 +129,7 @@ def publish_one(
     authorization.require_publish(user, exchange, (message,))
     check_user_id(authorization, message, properties, user)
     flags = int.from_bytes(message.properties[:2])
-    pushed = routing.push(vhost, message.exchange, [message], flags, vhost.past.channels, elsewhere=elsewhere)
+    pushed = routing.push(vhost, message.exchange, [message], flags, vhost.past.channels, sender=sender)
     if pushed.error is not None:
         raise pushed.error
     if spans is not None:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.channel.remote import RemoteChannels
+from jumpmq.broker.channel.remote import RemoteChannels, no_remote
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
 from jumpmq.broker.consumer_groups.live import ConsumerGroups
-from jumpmq.broker.routing.elsewhere import Elsewhere
+from jumpmq.broker.routing.sending import NOWHERE, Sender
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.security.user_limits import UserLimits
 from jumpmq.broker.telemetry.churn import Churn
@@ -27,8 +27,8 @@ class ChannelServices:
     """What channels share.
 
     Attributes:
-        elsewhere: sends to queues of other homes; None where there are none.
-        remote: makes a channel's remote channels at other homes; None where there are none.
+        sender: sends to queues of other homes.
+        remote: makes a channel's remote channels, for its queues of other homes.
         reply_queues: direct reply-to addresses in use.
         groups: the consumer groups.
         spans: tells of messages that are traced; None without tracing.
@@ -43,8 +43,8 @@ class ChannelServices:
     churn: Churn
     groups: ConsumerGroups
     spans: Spans | None
-    elsewhere: Elsewhere | None = None
-    remote: "Callable[[Channel], RemoteChannels] | None" = None
+    sender: Sender = NOWHERE
+    remote: "Callable[[Channel], RemoteChannels]" = no_remote
     reply_queues: "dict[bytes, ReplyQueue]" = field(default_factory=dict)
 
     def deliver_reply(self, message: Message) -> bool:

@@ -19,7 +19,7 @@ from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.group_consumer import GROUP
 from jumpmq.broker.channel.settling import Settlement, acknowledge, settling
 from jumpmq.broker.channel.waiting import Waiting, in_steps
-from jumpmq.broker.routing.elsewhere import Sent
+from jumpmq.broker.routing.sending import Sent
 from jumpmq.queues.memory import held_octets
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def tx_commit(channel: "Channel", method: m.TxCommit) -> Waiting | None:
 def _committed(channel: "Channel", transaction: Transaction) -> Waiting | None:
     transaction.committing = None
     sent, transaction.sent = transaction.sent, []
-    if not sent or channel.elsewhere is None:
+    if not sent:
         _answer(channel)
         return None
 
@@ -105,7 +105,7 @@ def _committed(channel: "Channel", transaction: Transaction) -> Waiting | None:
             waiting.end()
 
     for one in sent:
-        channel.elsewhere.when_answered(one, answered)
+        channel.sender.when_answered(one, answered)
     return waiting
 
 

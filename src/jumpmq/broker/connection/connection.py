@@ -185,9 +185,9 @@ class Connection(asyncio.BufferedProtocol):
         """Give the client to the home of its virtual host; returns whether that is done. It is not read here from now
         on, as what it sends is for the other process."""
         hands = self._services.hand_over
-        home = None if hands is None else hands.home_of(vhost)
+        home = hands.home_of(vhost)
         stays = self._socket < 0 or self._origin is not None or self._handed is not None
-        if hands is None or home is None or stays or self.writing.waiting:
+        if home is None or stays or self.writing.waiting:
             return False
         protocol = self.protocol
         self._transport.pause_reading()

@@ -21,6 +21,19 @@ class HandsOver(Protocol):
         """Give a client to a home, by its descriptor, which stays open here; returns whether it is there."""
 
 
+class _KeepsAll:
+    """Gives no client away: a broker of one process, and nodes of one process each."""
+
+    def home_of(self, vhost: VirtualHost) -> int | None:
+        return None
+
+    def give(self, home: int, client: int, known: bytes) -> bool:
+        return False
+
+
+KEEPS_ALL: HandsOver = _KeepsAll()
+
+
 @dataclass(frozen=True, slots=True)
 class Handed:
     """A client that is logged in, and has asked for a virtual host.

@@ -146,11 +146,11 @@ class Handshake:
         return await authenticator.authenticate(self._claimed, password, peer_host, "amqp091")
 
     def known(self) -> dict[str, Any]:
-        """What is known of the client, for :meth:`go_on` elsewhere."""
+        """What is known of the client, for :meth:`go_on` in another process."""
         return {name: getattr(self, name) for name in KNOWN}
 
     def go_on(self, known: dict[str, Any]) -> None:
-        """The client has introduced itself elsewhere."""
+        """The client has introduced itself to another process."""
         for name in KNOWN:
             setattr(self, name, known[name])
 

@@ -80,7 +80,7 @@ class Refused(asyncio.Protocol):
         transport.abort()  # type: ignore[attr-defined]
 
 
-class Elsewhere(Protocol):
+class Processes(Protocol):
     """Accepts the clients of a listener in its place."""
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
@@ -100,7 +100,7 @@ class Listener:
         port: 0 picks a free one; which it is, once it listens.
         accept: makes the protocol of a new connection.
         tls: None where it speaks plainly.
-        elsewhere: the processes that do TLS for it; None where the broker's own does.
+        processes: the processes that do TLS for it; None where the broker's own does.
         admits: whether a client from an address is served; others are closed at once.
     """
 
@@ -109,7 +109,7 @@ class Listener:
     port: int
     accept: Callable[[], asyncio.BaseProtocol]
     tls: ServerTLS | None = None
-    elsewhere: Elsewhere | None = None
+    processes: Processes | None = None
     admits: Callable[[str], bool] = lambda address: True
     _sockets: list[socket.socket] = field(default_factory=list, init=False)
     _is_reading: bool = field(default=False, init=False)
@@ -164,8 +164,8 @@ class Listener:
 
     def close(self) -> None:
         """Listen no more; who is connected stays so."""
-        if self.elsewhere is not None:
-            self.elsewhere.close()
+        if self.processes is not None:
+            self.processes.close()
         self._read(False)
         for listening in self._sockets:
             listening.close()
@@ -180,9 +180,9 @@ class Listener:
         if self.tls is not None:
             self._versions = self.tls.versions()
             context = self.tls.context()
-            self._context = context if self.elsewhere is None else None
-        if self.elsewhere is not None:
-            await self.elsewhere.listen(self._sockets)
+            self._context = context if self.processes is None else None
+        if self.processes is not None:
+            await self.processes.listen(self._sockets)
             return
         for listening in self._sockets:
             listening.setblocking(False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jumpmq.broker.channel.services import ChannelServices
 from jumpmq.broker.connection.busy_polling import BusyPolling
-from jumpmq.broker.connection.handed import HandsOver
+from jumpmq.broker.connection.handed import KEEPS_ALL, HandsOver
 from jumpmq.broker.connection.pause import Pause
 from jumpmq.broker.connection.receiving import ReceiveBuffer
 from jumpmq.broker.memory.alarms import Alarms
@@ -25,7 +25,7 @@ class Services(ChannelServices):
     Attributes:
         connections: those that are open; each enters and leaves by itself.
         identities: one for each connection: the boot id, which is another at each start, and a counter.
-        hand_over: gives clients to the homes of their virtual hosts; None where there are no other homes for that.
+        hand_over: gives clients to the homes of their virtual hosts.
     """
 
     connections: "set[Connection]"
@@ -34,7 +34,7 @@ class Services(ChannelServices):
     alarms: Alarms
     authenticator: Authenticator
     pause: Pause
-    hand_over: "HandsOver | None" = None
+    hand_over: HandsOver = KEEPS_ALL
     receive_buffer: ReceiveBuffer = field(default_factory=ReceiveBuffer)
     run_sizes: RunSizes = field(default_factory=RunSizes)
     busy_polling: BusyPolling = field(default_factory=BusyPolling)

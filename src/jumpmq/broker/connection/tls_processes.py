@@ -47,7 +47,7 @@ class TLSProcesses:
     Args:
         count: how many, at least one.
         tls: the files of certificates.
-        accept: makes the protocol of a new client, whose TLS is done elsewhere.
+        accept: makes the protocol of a new client, whose TLS one of the processes does.
     """
 
     def __init__(self, count: int, tls: ServerTLS, accept: Accept) -> None:

@@ -136,7 +136,7 @@ class LiveGroup:
         exchanges: names of exchanges that its own is bound to; they are in ``refused``, too.
         unbound: names of queues that no binding leads to any more, and that are not empty yet.
         special: names of queues that not everyone may be a member of: exclusive ones, streams.
-        elsewhere: of queues of other homes, how many units they have, if those homes come before this one; else 0.
+        remote: of queues of other homes, how many units they have, if those homes come before this one; else 0.
         barred: readers who may not read a queue, by its name.
         consumers: the sessions of the members.
         unlimited: those of them that have no prefetch.
@@ -162,7 +162,7 @@ class LiveGroup:
     exchanges: set[str] = field(default_factory=set)
     unbound: set[str] = field(default_factory=set)
     special: set[str] = field(default_factory=set)
-    elsewhere: dict[str, int] = field(default_factory=dict)
+    remote: dict[str, int] = field(default_factory=dict)
     barred: dict[str, frozenset[Hashable]] = field(default_factory=dict)
     consumers: dict[Consumer, None] = field(default_factory=dict)
     unlimited: dict[Consumer, None] = field(default_factory=dict)
@@ -698,9 +698,9 @@ class ConsumerGroups:
             return
         self._note_name(live, declared)
         if queue is None:
-            live.elsewhere[name] = _unit_count(declared) if declared.definition.home < self._topology.home else 0
+            live.remote[name] = _unit_count(declared) if declared.definition.home < self._topology.home else 0
             return
-        live.elsewhere.pop(name, None)
+        live.remote.pop(name, None)
         problem = self._problem(live, queue)
         if name not in live.bound:  # others may wait until it is empty, and without the group nobody would consume it
             if queue.deleted or queue.moved or not _left(queue, live) or (shared is None and problem is not None):
@@ -755,7 +755,7 @@ class ConsumerGroups:
         """The group has nothing to do with a queue any more."""
         live.names.pop(name, None)
         live.barred.pop(name, None)
-        live.elsewhere.pop(name, None)
+        live.remote.pop(name, None)
         live.special.discard(name)
         live.unbound.discard(name)
         if name not in live.exchanges:
@@ -777,10 +777,10 @@ class ConsumerGroups:
 
     def _firsts(self, live: LiveGroup) -> dict[frozenset[Hashable], int] | None:
         """How many units the homes before this one have, by the readers that may not have them."""
-        if not live.elsewhere:
+        if not live.remote:
             return None
         firsts: Counter[frozenset[Hashable]] = Counter()
-        for name, units in live.elsewhere.items():
+        for name, units in live.remote.items():
             firsts[live.barred.get(name, frozenset())] += units
         return dict(firsts)
 

@@ -6,7 +6,7 @@ settled, so that no commit holds the one without the other. Streams have files o
 is settled when that is on disk, and after a crash in between the message dies once more.
 
 A letter for a queue of another home is staged here, in the outbox, which has it reach that queue once and in order. One
-that a queue elsewhere may refuse is sent at once, and its original settled when that home has answered.
+that a remote queue may refuse is sent at once, and its original settled when that home has answered.
 
 Where a queue dead-letters *at least once*, a letter that does not reach all its queues, as there are none or one
 refuses it, is tried again, and its original not settled before: after a restart it is in its queue again.
@@ -16,13 +16,13 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION
 from jumpmq.broker.dead_letters.dead_letters import DeadLetter, Origin, dead_letters
 from jumpmq.broker.dead_letters.undelivered_letters import UndeliveredLetters
-from jumpmq.broker.routing.elsewhere import Elsewhere, Sent, may_refuse
+from jumpmq.broker.routing.sending import Sender, Sent, may_refuse
 from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
@@ -83,6 +83,17 @@ class _SentLetters(NamedTuple):
     kept: list[DeadLetter]
 
 
+class LetterKeeper(Protocol):
+    """Keeps letters for queues of other homes until they are there."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is kept that no more need leave its queue."""
+
+    def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+        """Keep letters for a queue, in the commit of this turn."""
+
+
 class DeadLetters:
     """The dead letters of a broker.
 
@@ -90,24 +101,28 @@ class DeadLetters:
         upkeep: goes on where much died at once.
         account: what waits is charged to it, as ``staged``.
         streams: tells which letters in streams are on disk.
+        topology: returns the exchanges' topology, which is made after this.
+        sender: sends letters to queues of other homes that may refuse them.
+        keeper: keeps letters for other queues of other homes.
+        is_held_up: tells whether nothing is to be published for a moment.
         spans: tells of messages that are traced.
 
     Attributes:
-        topology: where the exchanges are.
-        elsewhere: sends letters to queues of other homes that may refuse them; None where there are none.
-        keep: keeps letters for queues of other homes until they are there, in the commit of this turn; None where there
-            are none.
-        is_full: tells whether so much is kept that no more need leave its queue.
         counts: messages that died, by the kind of their queue, the reason, and what is done for their letters:
             ``disabled``, ``at_most_once`` or ``at_least_once`` (RabbitMQ's words).
         arrived: of the last, those whose letters have reached all their queues.
-        is_held_up: tells whether nothing is to be published for a moment.
     """
 
-    topology: Topology
-
     def __init__(
-        self, upkeep: Upkeep, account: MemoryAccount, streams: StreamFiles, spans: Spans | None = None
+        self,
+        upkeep: Upkeep,
+        account: MemoryAccount,
+        streams: StreamFiles,
+        topology: Callable[[], Topology],
+        sender: Sender,
+        keeper: LetterKeeper,
+        is_held_up: Callable[[], bool],
+        spans: Spans | None = None,
     ) -> None:
         self._spans = spans  # told of messages that are traced
         self._upkeep = upkeep  # continues what is too much for a turn
@@ -115,11 +130,11 @@ class DeadLetters:
         self._streams = streams  # tell when a letter in one is on disk
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.arrived = 0
-        self.elsewhere: Elsewhere | None = None
-        self.keep: Callable[[DeclaredQueue, list[Message]], None] | None = None
-        self.is_full: Callable[[], bool] = lambda: False
+        self._topology = topology  # returns it
+        self._sender = sender  # of letters that queues of other homes may refuse
+        self._keeper = keeper  # of letters for other queues of other homes
+        self._is_held_up = is_held_up  # tells whether nothing is to be published for a moment
         self._kept: set[int] = set()  # ids of queues of which letters were kept
-        self.is_held_up: Callable[[], bool] = lambda: False
         self._waiting: deque[Dead] = deque()  # what is to be published
         self._publishing = False  # whether that is under way
         self._continuing = False  # whether the upkeep goes on with it
@@ -133,7 +148,7 @@ class DeadLetters:
         """Whether letters wait to be published, or many to be on disk, or there where a queue's letters go."""
         if self._waiting or self._unwritten_octets > UNWRITTEN:
             return True
-        return queue.id in self._kept and self.is_full()
+        return queue.id in self._kept and self._keeper.is_full
 
     def publish(self, queue: Queue, messages: list[Message], reason: str) -> None:
         """Dead-letter messages that left a queue undelivered, and settle them; what there is no exchange for is gone.
@@ -197,7 +212,7 @@ class DeadLetters:
         self._publishing = True
         try:
             until = time.perf_counter() + SLICE
-            while self._waiting and not self.is_held_up():
+            while self._waiting and not self._is_held_up():
                 dead, rest = self._waiting.popleft().cut()
                 if rest is not None:
                     self._waiting.appendleft(rest)
@@ -209,7 +224,7 @@ class DeadLetters:
             self._publishing = False
 
     def _publish(self, dead: Dead) -> None:
-        vhost = self.topology.vhosts.get(dead.queue.vhost)
+        vhost = self._topology().vhosts.get(dead.queue.vhost)
         if dead.at_least_once:
             self._publish_at_least_once(vhost, dead)
             return
@@ -245,7 +260,6 @@ class DeadLetters:
     ) -> None:
         """Settle messages, those with letters in queues of other homes when these have answered; what a home that went
         down did not get, and what is refused where letters have to arrive, is tried again."""
-        assert self.elsewhere is not None
         streamed = set(map(id, in_streams))
         away = [message for message in messages if id(message) in sent.letters]
         here = [message for message in messages if id(message) not in sent.letters]
@@ -267,7 +281,7 @@ class DeadLetters:
                 left = [message for message in away if id(message) in again]
                 self._try_again(dead._replace(messages=left, is_again=dead.is_again or lost))
 
-        self.elsewhere.when_answered(sent.sent, answered)
+        self._sender.when_answered(sent.sent, answered)
 
     def _try_again(self, dead: Dead) -> None:
         if dead.queue.deleted:
@@ -322,18 +336,18 @@ class DeadLetters:
             back = set(map(id, target.push(wanted))) if wanted else set()
             refused |= back
             self._undelivered.reached([originals[id(one)] for one in wanted if id(one) not in back], target.name)
-        sent = self._send_elsewhere(vhost, dead, found, routed.elsewhere)
-        for share in (routed.elsewhere or {}).values():
+        sent = self._send_away(vhost, dead, found, routed.remote)
+        for share in (routed.remote or {}).values():
             reached.update(map(id, share))
         left = [original for letter, original in originals.items() if letter in refused or letter not in reached]
         return left, _in_streams(dead, found, routed.queues), sent
 
-    def _send_elsewhere(
+    def _send_away(
         self, vhost: VirtualHost, dead: Dead, found: list[DeadLetter], routes: dict[DeclaredQueue, list[Message]] | None
     ) -> "_SentLetters | None":
         """Send letters to queues of other homes; returns those that these may refuse. Others are kept until they are
         there."""
-        if routes is None or self.elsewhere is None or self.keep is None:
+        if routes is None:
             return None
         wanted = {}
         for target, share in routes.items():
@@ -346,11 +360,11 @@ class DeadLetters:
                     one.redelivered = True
             elif new := self._new(dead, found, share, target.name):
                 self._kept.add(dead.queue.id)
-                self.keep(target, new)
+                self._keeper.add_letters(target, new)
         wanted = {target: share for target, share in wanted.items() if share}
         if not wanted:
             return None
-        sent = self.elsewhere.send(wanted, EXPIRATION)
+        sent = self._sender.send(wanted, EXPIRATION)
         both = zip(found, dead.messages, strict=True)
         letters = {id(original): id(letter.message) for letter, original in both if id(letter.message) in sent.sources}
         return _SentLetters(sent, letters, found)
@@ -381,7 +395,7 @@ class DeadLetters:
                 target.push(share)
         if routed.error is not None:
             self._fail(dead, routed.error)
-        return _in_streams(dead, found, routed.queues), self._send_elsewhere(vhost, dead, found, routed.elsewhere)
+        return _in_streams(dead, found, routed.queues), self._send_away(vhost, dead, found, routed.remote)
 
     def _tell(self, dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> None:
         if self._spans is not None:

@@ -15,19 +15,22 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import asdict, astuple
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import TIMESTAMP, Properties
+from jumpmq.broker.bulk.reader_groups import ReaderGroups
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.client import ChannelClient
 from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.channel.group_consumer import GroupConsumer
+from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.connection.connection import Connection
-from jumpmq.broker.connection.listeners import connection_limit
+from jumpmq.broker.connection.listeners import Listener, connection_limit
 from jumpmq.broker.consumer_groups.group import Member, Place, Unit
-from jumpmq.broker.consumer_groups.live import LiveGroup, Reader
+from jumpmq.broker.consumer_groups.live import ConsumerGroups, LiveGroup, Reader
+from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.figures.process import open_files, resident_octets
 from jumpmq.broker.figures.values import (
     LEVELS_OF_QUEUES,
@@ -57,16 +60,20 @@ from jumpmq.broker.figures.values import (
     RingTrafficFigures,
     TLSFigures,
 )
+from jumpmq.broker.memory.alarms import Alarms
+from jumpmq.broker.peers import Peers
+from jumpmq.broker.security.authenticator import Authenticator
 from jumpmq.broker.security.certificates import distinguished_name
 from jumpmq.broker.telemetry.churn import Churn
+from jumpmq.broker.telemetry.ring_traffic import RingTraffic
+from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.queues import Consumer, Queue, clock
+from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.slots import SlotFigures
-from jumpmq.topology import ConsistentHashExchange, Exchange, VirtualHost
+from jumpmq.store import Store
+from jumpmq.topology import ConsistentHashExchange, Exchange, Topology, VirtualHost
 from jumpmq.topology.exchanges import HASH_EXCHANGES, ModulusHashExchange
 from jumpmq.topology.tally import Past, Tally
-
-if TYPE_CHECKING:
-    from jumpmq.broker.broker import Broker
 
 T = TypeVar("T")
 
@@ -95,10 +102,38 @@ class Identified(Protocol):
     def id(self) -> int: ...
 
 
+class Shown(Protocol):
+    """What is read of a broker's process."""
+
+    node: str
+    peers: Peers
+    topology: Topology
+    slices: Slices
+    memory: MemoryAccount
+    alarms: Alarms
+    watchdog: Watchdog
+    consumer_groups: ConsumerGroups
+    reader_groups: ReaderGroups
+    dead_letters: DeadLetters
+    authenticator: Authenticator
+    connections: set[Connection]
+    churn: Churn
+    ring_traffic: RingTraffic
+
+    @property
+    def store(self) -> Store | None: ...
+    @property
+    def uptime(self) -> float: ...
+    @property
+    def losses(self) -> list[tuple[str, float]]: ...
+    @property
+    def listeners(self) -> list[Listener]: ...
+
+
 class HomeFigures:
     """The figures of a broker's process."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Shown) -> None:
         self._broker = broker
 
     async def _in_parts(self, items: list[T]) -> AsyncIterator[list[T]]:
@@ -365,6 +400,7 @@ class HomeFigures:
         """This home at a glance."""
         broker, vhosts = self._broker, self._broker.topology.vhosts
         exchanges = [one for host in vhosts.values() for one in host.exchanges.values() if one.received]
+        peers = broker.peers.figures()
         return HomeState(
             home=broker.topology.home,
             node=self.node(),
@@ -384,9 +420,9 @@ class HomeFigures:
                 for one in exchanges
                 if isinstance(one, HASH_EXCHANGES) and one.missing_count
             ],
-            outbox=[] if broker.outbox is None else broker.outbox.figures(),
-            moves=[] if broker.other_homes is None else broker.other_homes.moves.figures(),
-            standstill=broker.standstill,
+            outbox=peers.outbox,
+            moves=peers.moves,
+            standstill=peers.standstill,
         )
 
     def nodes(self) -> dict[str, NodeFigures]:
@@ -417,7 +453,7 @@ class HomeFigures:
             connections_limit=connection_limit(),
             blocked=sum(one.state in ("blocked", "blocking") for one in broker.connections),
             listeners=[(one.protocol, address, one.port) for one in broker.listeners for address in one.addresses],
-            links=[] if broker.other_homes is None else broker.other_homes.links.waiting,
+            links=broker.peers.figures().links,
         )
 
 

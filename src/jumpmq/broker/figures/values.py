@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jumpmq.broker.figures.moves import MoveFigures
+from jumpmq.broker.peers import MoveFigures
 from jumpmq.queues.fences import FenceFigures
 from jumpmq.queues.figures import Figures as MessageFigures
 from jumpmq.topology.tally import Tally

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION, HEADERS
-from jumpmq.broker.routing.elsewhere import Elsewhere, Sent
+from jumpmq.broker.routing.sending import NOWHERE, Sender, Sent
 from jumpmq.queues import Queue
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.exchanges import Exchange
@@ -21,7 +21,7 @@ class Pushed(NamedTuple):
         refused: the messages that a queue refused, once a queue.
         unroutable: those that reached no queue.
         routes: the messages of each queue here.
-        sent: what went to queues elsewhere; None where nothing did.
+        sent: what went to queues of other homes; None where nothing did.
         error: why routing stopped at a malformed message; those published after it went nowhere.
     """
 
@@ -41,7 +41,7 @@ def push(
     flags: int,
     tally: Tally | None = None,
     mandatory: bool = False,
-    elsewhere: Elsewhere | None = None,
+    sender: Sender = NOWHERE,
 ) -> Pushed:
     """Route a run of messages and push each queue its share.
 
@@ -50,7 +50,7 @@ def push(
         flags: the property flags of all messages, or-ed.
         tally: counts what clients publish; None where the broker publishes for itself.
         mandatory: whether the client gets back those that reach no queue.
-        elsewhere: sends to queues of other homes; None where there are none.
+        sender: sends to queues of other homes.
 
     Raises:
         NotFound, AccessRefused: as :meth:`VirtualHost.publishable`.
@@ -65,8 +65,8 @@ def push(
     for queue, share in routed.queues.items():
         copies += len(share)
         refused += push_to(queue, share, flags)
-    if routed.elsewhere is not None and elsewhere is not None:
-        sent = elsewhere.send(routed.elsewhere, flags)
+    if routed.remote is not None:
+        sent = sender.send(routed.remote, flags)
         queues, copies = queues + sent.queues, copies + sent.copies
     if tally is not None:
         count(tally, source, len(messages), copies, len(routed.unroutable), mandatory)

@@ -22,7 +22,7 @@ SALT = 4
 
 MAX_MEMORY = 1 << 18
 MAX_TIME = 16
-"""KiB of memory and rounds beyond which a hash from elsewhere is refused: verifying it would hold up all logins."""
+"""KiB of memory and rounds beyond which an imported hash is refused: verifying it would hold up all logins."""
 
 # RFC 9106's recommendations take 64 MB and more a login; these are the parameters of OWASP's password storage cheat
 # sheet with the least time at 19 MB.

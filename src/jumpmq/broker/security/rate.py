@@ -47,11 +47,11 @@ class PublishRate:
         """So many more were published."""
         self.counted += messages
         if self._cost:
-            self.count_elsewhere(messages)
+            self.count_at_others(messages)
         if self.shared is not None:
             self.shared.count(messages)
 
-    def count_elsewhere(self, messages: int) -> None:
+    def count_at_others(self, messages: int) -> None:
         """So many more were published at another home."""
         if self._cost:
             self._paid_until = max(self._paid_until, time.monotonic()) + messages * self._cost

@@ -52,7 +52,7 @@ class UserLimits:
         connections: those that are there.
 
     Attributes:
-        elsewhere: what is open at other homes, by home.
+        others: what is open at other homes, by home.
         on_use: called when something is opened that is limited.
     """
 
@@ -60,7 +60,7 @@ class UserLimits:
         self._topology = topology
         self._connections = connections
         self._rates: dict[Principal, PublishRate] = {}
-        self.elsewhere: Mapping[int, Usage] = {}
+        self.others: Mapping[int, Usage] = {}
         self.on_use: Callable[[], None] = lambda: None
 
     def require_connection(self, user: Principal, vhost: VirtualHost) -> None:
@@ -73,11 +73,11 @@ class UserLimits:
         if not limits and not vhost.limits:
             return
         running = self._running()
-        count = sum(one.vhost is vhost for one in running) + self._elsewhere(_of_host(vhost.name), CONNECTIONS)
+        count = sum(one.vhost is vhost for one in running) + self._at_others(_of_host(vhost.name), CONNECTIONS)
         if (limit := reached(vhost.limits, "max-connections", count)) is not None:
             where = f"access to vhost '{vhost.name}' refused for user '{user}'"
             raise NotAllowed(f"{where}: connection limit ({limit}) is reached")
-        count = sum(one.user == user for one in running) + self._elsewhere(_of_user(user), CONNECTIONS)
+        count = sum(one.user == user for one in running) + self._at_others(_of_user(user), CONNECTIONS)
         if (limit := reached(limits, "max-connections", count)) is not None:
             raise NotAllowed(f"connection refused for user '{user}': user connection limit ({limit}) is reached")
         self.on_use()
@@ -92,7 +92,7 @@ class UserLimits:
         if not limits:
             return
         count = sum(len(one.channels) for one in self._connections if one.user == user)
-        count += self._elsewhere(_of_user(user), CHANNELS)
+        count += self._at_others(_of_user(user), CHANNELS)
         if (limit := reached(limits, "max-channels", count)) is not None:
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({limit})"
@@ -109,7 +109,7 @@ class UserLimits:
         if "max-consumers" not in limits:
             return
         channels = [channel for one in self._connections if one.user == user for channel in one.channels.values()]
-        count = sum(len(channel.consumers) for channel in channels) + self._elsewhere(_of_user(user), CONSUMERS)
+        count = sum(len(channel.consumers) for channel in channels) + self._at_others(_of_user(user), CONSUMERS)
         if (limit := reached(limits, "max-consumers", count)) is not None:
             raise NotAllowed(f"number of consumers of user '{user}' has reached the user's limit ({limit})")
         self.on_use()
@@ -139,8 +139,8 @@ class UserLimits:
     def _running(self) -> list[Client]:
         return [one for one in self._connections if one.opened and one.protocol.state is State.RUNNING]
 
-    def _elsewhere(self, whose: str, what: int) -> int:
-        return sum(usage[whose][what] for usage in self.elsewhere.values() if whose in usage)
+    def _at_others(self, whose: str, what: int) -> int:
+        return sum(usage[whose][what] for usage in self.others.values() if whose in usage)
 
     # --- how fast is published ---
 
@@ -154,12 +154,12 @@ class UserLimits:
         rate.set_limit(limit)
         return rate
 
-    def published_elsewhere(self, before: Usage, after: Usage) -> None:
+    def published_at_others(self, before: Usage, after: Usage) -> None:
         """Another home has told of its usage: what its clients have published since counts here too."""
         for user, rate in self._rates.items():
             if (counts := after.get(whose := _of_user(user))) is not None:
                 had = before[whose][PUBLISHED] if whose in before else 0
-                rate.count_elsewhere(max(0, counts[PUBLISHED] - had))
+                rate.count_at_others(max(0, counts[PUBLISHED] - had))
 
     def follow(self, change: Change, asker: Asker) -> None:
         """Definitions have changed: let a user's connections publish as fast as the user may now."""

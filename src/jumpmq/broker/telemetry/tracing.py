@@ -16,7 +16,7 @@ from jumpmq.amqp.fields import Field, typed
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import HEADERS, Properties
 from jumpmq.broker.routing import routing
-from jumpmq.broker.routing.elsewhere import Elsewhere
+from jumpmq.broker.routing.sending import Sender
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.queues import Queue
 from jumpmq.topology import VirtualHost
@@ -37,7 +37,7 @@ class Channel(Protocol):
     """The channel of a client."""
 
     number: int
-    elsewhere: Elsewhere | None
+    sender: Sender
 
     @property
     def connection(self) -> Client:
@@ -104,4 +104,4 @@ def _copy(channel: Channel, key: str, message: Message, headers: list[Field]) ->
         return
     octets = key.encode()[:255]
     copy = Message(EXCHANGE, octets, Properties(headers=headers).encode(), message.body, False, time.time())
-    routing.push(vhost, exchange, [copy], HEADERS, elsewhere=channel.elsewhere)
+    routing.push(vhost, exchange, [copy], HEADERS, sender=channel.sender)

@@ -34,8 +34,7 @@ async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Messag
     if found := queue.peek(number, number, 1):
         return found[0]
     channels = [channel for one in broker.connections for channel in one.channels.values()]
-    if broker.other_homes is not None:
-        channels += broker.other_homes.served_channels.channels()
+    channels += broker.peers.served_channels()
     held = [(f"connection {one.connection.name}, channel {one.number}", one.unacknowledged) for one in channels]
     async for place, messages in broker.slices.through(_looked_at(held)):
         for message in messages:

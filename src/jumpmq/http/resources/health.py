@@ -226,7 +226,7 @@ async def aliveness(request: Request) -> JSONResponse:
     queue = host.queue(name)
     message = Message("", name.encode(), Properties().encode(), b"test_message", False, time.time())
     with broker.turns.turn():
-        publish_one(broker.authorization, requested.principal(request), host, message, elsewhere=broker.elsewhere)
+        publish_one(broker.authorization, requested.principal(request), host, message, sender=broker.sender)
         queue.settle(queue.take(1), Outcome.ACKNOWLEDGED)
     return JSONResponse({"status": "ok"})
 

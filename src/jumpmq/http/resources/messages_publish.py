@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.amqp.messages import Message
-from jumpmq.broker.bulk.bulk_publishing import Judged, Keep, Published, TooManyCopies, judge, push, push_all_or_none
+from jumpmq.broker.bulk.bulk_publishing import Judged, Published, TooManyCopies, judge, push, push_all_or_none
 from jumpmq.broker.bulk.writers import MAX_BATCH, WHOLE, Chunk, Place, WriterId
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.upkeep.slices import in_turns
@@ -23,11 +22,10 @@ from jumpmq.http.plumbing.arrow_messages import MAX_OCTETS, messages_of, read_ba
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Blocked, ContentTooLarge, Unauthorized
 from jumpmq.topology import VirtualHost
-from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
-    from jumpmq.nodes.messages.outbox import Forwarding
+    from jumpmq.broker.peers import Forwarding
 
 MAX_WRITER = 255
 
@@ -98,8 +96,7 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
     with _refused_as_answers():
         published, forwarding = await _push(broker, judged, chunk)
     await broker.committed()
-    if forwarding is not None and broker.outbox is not None:
-        await broker.outbox.forwarded(forwarding)
+    await broker.peers.outbox.forwarded(forwarding)
     return _answer(published, repeated=False)
 
 
@@ -114,25 +111,22 @@ def _refused_as_answers() -> Iterator[None]:
         raise ContentTooLarge(str(error)) from None
 
 
-async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> tuple[Published, Forwarding | None]:
+async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> tuple[Published, Forwarding]:
     """Push what was judged. That of a writer is in one commit with the note of it, and so is done as a whole once it is
     begun.
 
     Returns:
-        what became of it, and what goes to other homes; None where nothing does.
+        what became of it, and what goes to other homes.
 
     Raises:
         Blocked: too much is kept for a home that it would go to.
     """
-    result = Published()
-    keep: Keep = _keep_nothing
-    forwarding: Forwarding | None = None
-    if judged.elsewhere and broker.outbox is not None:
-        forwarding = broker.outbox.forwarding()
-        full = broker.outbox.full_home({queue.definition.home for queue in judged.elsewhere})
-        if full is not None:
-            raise Blocked(f"home {full} is down or behind, and too much is kept for it: publish again later")
-        keep = partial(broker.outbox.add, forwarding)
+    result, outbox = Published(), broker.peers.outbox
+    full = outbox.full_home({queue.definition.home for queue in judged.remote})
+    if full is not None:
+        raise Blocked(f"home {full} is down or behind, and too much is kept for it: publish again later")
+    forwarding = outbox.forwarding()
+    keep = partial(outbox.add, forwarding)
 
     def steps() -> Iterator[None]:
         nonlocal result
@@ -156,11 +150,6 @@ async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> tuple[Pu
                 pass
         raise
     return result, forwarding
-
-
-def _keep_nothing(queue: DeclaredQueue, messages: list[Message]) -> None:
-    """What keeps messages for other homes, where there are none."""
-    raise AssertionError(queue)
 
 
 def _require_write(request: Request, host: VirtualHost) -> None:

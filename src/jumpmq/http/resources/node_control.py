@@ -54,7 +54,7 @@ async def set_listeners(request: Request) -> Response:
     require_node(request)
     suspended = (await requested.shaped_body(request, LISTENERS))["suspended"]
     try:
-        await requested.broker(request).suspend(suspended)
+        await requested.broker(request).listening.suspend(suspended)
         await requested.node_forwarder(request).act("suspend", suspended)
     except BrokerError as error:
         return JSONResponse({"error": "unavailable", "reason": str(error)}, 503)

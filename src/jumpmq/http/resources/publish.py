@@ -75,7 +75,7 @@ async def publish(request: Request) -> JSONResponse:
     await broker.pause.over()
     try:
         user = requested.principal(request)
-        pushed = publish_one(broker.authorization, user, host, message, broker.spans, broker.elsewhere)
+        pushed = publish_one(broker.authorization, user, host, message, broker.spans, broker.sender)
     except AMQPError as error:  # RabbitMQ answers 400 to all of them here
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     refused_there = None if pushed.sent is None else broker.refused(pushed.sent)

@@ -165,7 +165,7 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
     if not homes or not set(homes) <= up:
         raise BadRequest(f"Node {node} could not be contacted" if node is not None else "no other node runs")
     if definition.home in homes:
-        broker.stop_move(definition)
+        broker.peers.moves.stop_copy(topology.vhosts[definition.vhost].declared[definition.name])
         return
     home = min(homes, key=lambda number: (topology.holdings.queues_by_home[number], number))
     rules.refuse_move(topology, definition, home)
@@ -175,7 +175,7 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
             f"queue '{queue.name}' in vhost '{queue.vhost}' cannot be moved: reader group '{group.shown_name}' has "
             "messages of it; end its query, or release the group"
         )
-    if broker.begin_move(definition, home):
+    if broker.peers.moves.begin(topology.vhosts[definition.vhost].declared[definition.name], home):
         await broker.committed()
     else:
         await changing.apply(request, MoveQueue(definition.vhost, definition.name, definition.id, home))
@@ -185,7 +185,7 @@ async def rebalance(request: Request) -> Response:
     """``POST /api/rebalance/queues``: have queues move from the homes that have most to those that have fewest, some at
     a time; answered before it begins."""
     await requested.forwarder(request).act("rebalance")
-    await requested.broker(request).rebalance()
+    requested.broker(request).peers.moves.rebalance()
     return changing.deleted()
 
 
@@ -281,7 +281,7 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
 
 def _home(broker: Broker, definition: QueueDefinition) -> dict[str, Any]:
     """The number of the queue's home, where there are several: ``/api/workers`` lists them."""
-    return {} if broker.other_homes is None else {"home": definition.home}
+    return {"home": definition.home} if broker.peers.is_shared else {}
 
 
 def _down_since(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any]:

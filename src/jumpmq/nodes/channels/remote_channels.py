@@ -10,7 +10,7 @@ there.
 import itertools
 import json
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -47,6 +47,7 @@ from jumpmq.nodes.transport.windows import Owed
 from jumpmq.queues import Outcome
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.runs import packed_seqs
+from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
@@ -357,6 +358,8 @@ def down(channel: "Channel", queue: DeclaredQueue) -> NotFound:
 class _OfChannel:
     """See :class:`~jumpmq.broker.channel.remote.RemoteChannels`."""
 
+    shares_groups = True
+
     def __init__(self, ends: ChannelLinks, channel: "Channel") -> None:
         self._ends = ends  # those of all channels
         self._channel = channel  # the client's
@@ -447,6 +450,16 @@ class _OfChannel:
             then()
 
         return self.ask(consumer.declared, m.BasicCancel(tag, False), cancelled)
+
+    @property
+    def opened(self) -> Collection[int]:
+        return self._remotes
+
+    def queue(self, vhost: VirtualHost, name: str, connection: str) -> DeclaredQueue | None:
+        found = vhost.declared.get(name)
+        if found is None or found.contents is not None:
+            return None
+        return vhost.declared_queue(name, connection)
 
     def set_prefetch(self) -> None:
         for remote in self._remotes.values():

@@ -38,7 +38,7 @@ class UsageLinks:
     def serve(self, limits: UserLimits) -> None:
         """Clients may come from now on."""
         self._limits = limits
-        limits.elsewhere = self._heard
+        limits.others = self._heard
         limits.on_use = self._tell_soon
         self._look()
 
@@ -77,4 +77,4 @@ class UsageLinks:
         before = self._heard.get(link.peer, usage)
         self._heard[link.peer] = usage
         if self._limits is not None:
-            self._limits.published_elsewhere(before, usage)
+            self._limits.published_at_others(before, usage)

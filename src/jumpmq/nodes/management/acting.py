@@ -51,12 +51,12 @@ async def forget_attempts(broker: Broker) -> None:
 
 async def rebalance(broker: Broker) -> None:
     """Have queues of this home move to homes that have fewer."""
-    await broker.rebalance()
+    broker.peers.moves.rebalance()
 
 
 async def suspend(broker: Broker, suspended: bool) -> None:
     """Listen for clients of AMQP no more, or again."""
-    await broker.suspend(suspended)
+    await broker.listening.suspend(suspended)
 
 
 async def end_group_member(broker: Broker, group: list[Any], member: str, reason: str) -> bool:

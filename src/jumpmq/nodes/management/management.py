@@ -16,6 +16,7 @@ from jumpmq.nodes.management.directory import HomesDirectory
 from jumpmq.nodes.management.listener import PrivateListener
 from jumpmq.nodes.management.merged import MergedFigures
 from jumpmq.nodes.management.passing import Passing
+from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.nodes.transport.link import Link
 
 FRONT = 1
@@ -25,7 +26,9 @@ Stop = Callable[[], None]
 
 
 @asynccontextmanager
-async def managed(broker: Broker, directory: HomesDirectory, stop_broker: Stop | None = None) -> AsyncIterator[None]:
+async def managed(
+    broker: Broker, others: OtherHomes, directory: HomesDirectory, stop_broker: Stop | None = None
+) -> AsyncIterator[None]:
     """Serves the management of a started broker that is one home of several on this machine, until the block is left.
 
     Raises:
@@ -36,7 +39,7 @@ async def managed(broker: Broker, directory: HomesDirectory, stop_broker: Stop |
     try:
         if directory.home == FRONT:
             clients = HomeClients(lambda: broker.topology.homes.keys() - {FRONT}, directory.client)
-            async with _answering(broker, clients, Passing(FRONT, clients), stop_broker):
+            async with _answering(broker, others, clients, Passing(FRONT, clients), stop_broker):
                 yield
         else:
             yield
@@ -45,15 +48,14 @@ async def managed(broker: Broker, directory: HomesDirectory, stop_broker: Stop |
 
 
 @asynccontextmanager
-async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> AsyncIterator[None]:
+async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | None = None) -> AsyncIterator[None]:
     """Serves the management of a started broker that is a node of a cluster, until the block is left. Of a node's
     workers the first one answers clients.
 
     Raises:
         BrokerError: an address cannot be listened on.
     """
-    assert broker.other_homes is not None
-    links, own = broker.other_homes.links, broker.config.home
+    links, own = others.links, broker.config.home
     clients = HomeClients(
         lambda: broker.topology.homes.keys() - {own}, lambda home: HomeClient(home, partial(links.call, home))
     )
@@ -65,7 +67,7 @@ async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> Async
     links.on_call = listener.accept
     try:
         if is_front:
-            async with _answering(broker, clients, here, stop_broker):
+            async with _answering(broker, others, clients, here, stop_broker):
                 yield
         else:
             yield
@@ -76,7 +78,7 @@ async def managed_node(broker: Broker, stop_broker: Stop | None = None) -> Async
 
 @asynccontextmanager
 async def _answering(
-    broker: Broker, clients: HomeClients, here: Passing, stop_broker: Stop | None
+    broker: Broker, others: OtherHomes, clients: HomeClients, here: Passing, stop_broker: Stop | None
 ) -> AsyncIterator[None]:
     """Answer clients, with what the other homes tell.
 
@@ -84,7 +86,6 @@ async def _answering(
         clients: of all of them.
         here: those of this node.
     """
-    assert broker.other_homes is not None
     broker.figures = figures = MergedFigures(broker.home_figures, AskedHomes(clients))
     if broker.config.homes > 1:
         broker.node_figures = figures.of(AskedHomes(here.clients))
@@ -94,11 +95,11 @@ async def _answering(
         clients.abandon(link.peer)
 
     # A home that hangs answers nothing, and its link breaks for its silence.
-    broker.other_homes.links.on_down.append(abandon)
+    others.links.on_down.append(abandon)
     try:
         await server.start()
         yield
     finally:
-        broker.other_homes.links.on_down.remove(abandon)
+        others.links.on_down.remove(abandon)
         await server.stop()
         clients.close()

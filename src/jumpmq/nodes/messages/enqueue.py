@@ -21,8 +21,8 @@ from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Part, State
 from jumpmq.broker.commit.turns import Client, Turns
 from jumpmq.broker.memory.alarms import Alarms
-from jumpmq.broker.routing.elsewhere import Sent, may_refuse
 from jumpmq.broker.routing.routing import push_to
+from jumpmq.broker.routing.sending import Sent, may_refuse
 from jumpmq.nodes.messages.units import NotKnownYet, Unit, decoded, destination
 from jumpmq.nodes.transport.link import Handler, Link
 from jumpmq.nodes.transport.links import Links
@@ -174,7 +174,7 @@ class _Incoming:
 
 
 class Enqueue:
-    """Sends to all other homes, and takes what they send: see :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`.
+    """Sends to all other homes, and takes what they send: see :class:`~jumpmq.broker.routing.sending.Sender`.
 
     Attributes:
         on_ready: called with the link to a home whose queues are there.
@@ -187,6 +187,7 @@ class Enqueue:
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
         self.is_dead: Callable[[int], bool] = lambda home: False
         self.is_ahead: Callable[[int], bool] = lambda home: False
+        self.reply_prefix = b"%d." % links.home
         self.alarms: Alarms | None = None
         self._account = account  # what is on its way is charged to it
         self._links = links  # one to each home
@@ -231,7 +232,7 @@ class Enqueue:
     # --- sending ---
 
     def send(self, routes: dict[DeclaredQueue, list[Message]], flags: int) -> Sent:
-        """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+        """See :class:`~jumpmq.broker.routing.sending.Sender`."""
         by_home: dict[int, list[tuple[DeclaredQueue, list[Message]]]] = {}
         copies = 0
         for queue, share in routes.items():
@@ -264,7 +265,7 @@ class Enqueue:
         return Sent(len(routes), copies, sent, parts, by_source)
 
     def send_reply(self, home: int, message: Message) -> bool:
-        """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+        """See :class:`~jumpmq.broker.routing.sending.Sender`."""
         outgoing = self._outgoing.get(home)
         if outgoing is None or outgoing.link is None:
             return False
@@ -273,7 +274,7 @@ class Enqueue:
         return True
 
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
-        """See :class:`~jumpmq.broker.routing.elsewhere.Elsewhere`."""
+        """See :class:`~jumpmq.broker.routing.sending.Sender`."""
         self._turns.when_known(sent.by_source, then)
 
     def _has_ended(self, home: int) -> bool:

@@ -26,6 +26,7 @@ from typing import Any
 from jumpmq.amqp.messages import Message, check_properties
 from jumpmq.amqp.properties import EXPIRATION
 from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.peers import Forwarding
 from jumpmq.nodes.messages.units import Unit
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
@@ -74,37 +75,6 @@ KIND = "outbox"
 """Kind of the records of the source, and of the number that the last run began with."""
 
 log = logging.getLogger(__name__)
-
-
-class Forwarding:
-    """Some messages on their way: what their publisher waits for.
-
-    Attributes:
-        homes: where they go.
-        over: set when it is not worth while to wait on.
-    """
-
-    def __init__(self) -> None:
-        self.homes: set[int] = set()
-        self.over = asyncio.Event()
-        self._parts = 0  # that are on their way
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all are on the disks of their homes, or their queues are gone."""
-        return not self._parts
-
-    def begin(self, home: int) -> None:
-        """More messages go to a home."""
-        self.homes.add(home)
-        self._parts += 1
-        self.over.clear()
-
-    def end(self) -> None:
-        """One of the parts is there."""
-        self._parts -= 1
-        if not self._parts:
-            self.over.set()
 
 
 class _Line:

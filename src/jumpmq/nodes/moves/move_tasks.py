@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from jumpmq.broker.figures.moves import MoveFigures
+from jumpmq.broker.peers import MoveFigures
 from jumpmq.queues import Queue
 from jumpmq.topology.declared import DeclaredQueue
 

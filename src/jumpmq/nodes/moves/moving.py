@@ -26,7 +26,7 @@ from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.consumer_groups.group import Counts
-from jumpmq.broker.figures.moves import MoveFigures
+from jumpmq.broker.peers import MoveFigures
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.nodes.messages.outbox import Outbox, ahead_of
 from jumpmq.nodes.moves.move_tasks import MoveTasks

@@ -8,16 +8,18 @@ too: whatever is killed meanwhile, the next start goes on.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from jumpmq.amqp.errors import AMQPError
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.peers import QueueUsers
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.nodes.messages.outbox import Outbox
+from jumpmq.nodes.moves.stream_moves import StreamMoves
 from jumpmq.nodes.transport.links import Links
 from jumpmq.queues.stream import Stream
 from jumpmq.topology import Change, LeaveHome, MoveQueue, RemoveHome, Topology
 from jumpmq.topology.declared import DeclaredQueue
-from jumpmq.topology.definitions import QueueDefinition, home_of
+from jumpmq.topology.definitions import home_of
 
 AT_ONCE = 20
 """Queues that are on their way at a time."""
@@ -31,27 +33,6 @@ TOLD = 30.0
 log = logging.getLogger(__name__)
 
 
-class Clients(Protocol):
-    """What uses this home."""
-
-    def reader_of(self, queue: str, vhost: str) -> str | None:
-        """The reader group that has messages of a queue here reserved."""
-
-    def begin_move(self, definition: QueueDefinition, home: int) -> bool:
-        """Have a stream here that is to move to another machine be copied there, after which it moves; returns whether
-        it is one.
-
-        Raises:
-            PreconditionFailed: it cannot.
-        """
-
-    def is_copied(self, definition: QueueDefinition) -> bool:
-        """Whether it is a stream that is being copied so."""
-
-    def close_all(self, reason: str) -> int:
-        """Close all connections; returns how many there were."""
-
-
 class Relocating:
     """Has queues of this home move.
 
@@ -60,21 +41,23 @@ class Relocating:
         on_left: called when all that was here is at other homes of the node, and the home is removed.
     """
 
-    def __init__(self, links: Links, outbox: Outbox) -> None:
+    def __init__(self, links: Links, outbox: Outbox, streams: StreamMoves, turns: Turns) -> None:
         self.on_removed: Callable[[], Awaitable[None]] | None = None
         self.on_left: Callable[[], None] = lambda: None
         self._links = links  # one to each other home
         self._outbox = outbox  # keeps what is on its way
+        self._streams = streams  # those that move to another machine
+        self._turns = turns  # those of the broker
         self._topology: Topology  # knows the queues
-        self._clients: Clients  # what uses this home
+        self._users: QueueUsers  # what uses this home
         self._task: asyncio.Task[None] | None = None  # has the home be left, or not any more
         self._balancing: asyncio.Task[None] | None = None  # has some queues move
         self._waits_for = ""  # what the log has not said yet
         self._since = 0.0  # by the clock of the event loop
 
-    def serve(self, topology: Topology, clients: Clients) -> None:
+    def serve(self, topology: Topology, users: QueueUsers) -> None:
         """Know what is here."""
-        self._topology, self._clients = topology, clients
+        self._topology, self._users = topology, users
 
     def decide(self, leaves: bool) -> None:
         """Leave this home, or do not any more."""
@@ -91,6 +74,18 @@ class Relocating:
                 task.cancel()
         self._task = self._balancing = None
 
+    def begin(self, queue: DeclaredQueue, home: int) -> bool:
+        """See :class:`~jumpmq.broker.peers.MoveRequests`."""
+        if not self._streams.is_for(queue, home):
+            return False
+        with self._turns.turn():
+            self._streams.begin(queue, home)
+        return True
+
+    def stop_copy(self, queue: DeclaredQueue) -> None:
+        """See :class:`~jumpmq.broker.peers.MoveRequests`."""
+        self._streams.end(queue)
+
     def rebalance(self) -> None:
         """Have queues move to homes that have fewer, until none of those that are up has two fewer than this one; goes
         on by itself, some at a time. What cannot move stays."""
@@ -105,7 +100,7 @@ class Relocating:
                 return
             if not queue.definition.before and self._topology.vhosts[queue.vhost].declared.get(queue.name) is queue:
                 await self._move(queue, others)
-            while self._clients.is_copied(queue.definition):  # noqa: ASYNC110
+            while self._streams.is_under_way(queue.definition):  # noqa: ASYNC110
                 await asyncio.sleep(PAUSE)
             while sum(1 for one in self._queues() if home_of(one.definition.before) == own) >= AT_ONCE:  # noqa: ASYNC110
                 await asyncio.sleep(PAUSE)
@@ -128,7 +123,7 @@ class Relocating:
         log.warning("home %d is left: its queues move to others", own)
         while True:
             if await self._is_empty():
-                self._clients.close_all("home is left")
+                self._users.close_all("home is left")
                 if await self._propose(RemoveHome(own)):
                     break
             await asyncio.sleep(PAUSE)
@@ -155,7 +150,7 @@ class Relocating:
     async def _move(self, queue: DeclaredQueue, others: list[int]) -> str | None:
         """Have a queue move to one of others; returns why it does not."""
         subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-        if (group := self._clients.reader_of(queue.name, queue.vhost)) is not None:
+        if (group := self._users.reader_of(queue.name, queue.vhost)) is not None:
             return f"reader group '{group}' has messages of {subject}"
         counts = self._topology.holdings.queues_by_home
         if not others:
@@ -167,7 +162,7 @@ class Relocating:
         if queue.shard is not None and self._topology.node_of(home) not in (here, queue.definition.node):
             return f"{subject} is a shard of its node"
         try:
-            if not self._clients.begin_move(queue.definition, home):
+            if not self.begin(queue, home):
                 await self._propose(MoveQueue(queue.vhost, queue.name, queue.id, home))
         except AMQPError as error:
             return error.text

@@ -32,8 +32,10 @@ import uvloop
 from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.connection.given_clients import GivenClients
 from jumpmq.broker.errors import HomeLeft
-from jumpmq.cli.serve import calm_garbage_collection, end_at_once, keep_memory, prepare, until_stopped
-from jumpmq.cli.server import Control, serving
+from jumpmq.nodes.other_homes import OtherHomes
+from jumpmq.nodes.serving import serving
+from jumpmq.serving.process import calm_garbage_collection, end_at_once, keep_memory, prepare, until_stopped
+from jumpmq.serving.server import Control
 from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
 
 log = logging.getLogger("jumpmq.nodes.processes.worker")  # its own name is __main__
@@ -139,26 +141,26 @@ class Worker:
 
     def _decide(self, leaves: bool) -> None:
         """Have the home be left, or not."""
-        if self._control is not None and (others := self._control.broker.other_homes) is not None:
+        if self._control is not None and isinstance(others := self._control.broker.peers, OtherHomes):
             others.relocating.decide(leaves)
 
     def _follow_leaving(self, broker: Broker) -> None:
-        if broker.other_homes is None:  # the others were left before this one started again
+        if not isinstance(broker.peers, OtherHomes):  # the others were left before this one started again
             return
-        broker.other_homes.relocating.on_left = lambda: self._say(left=not broker.losses)
+        broker.peers.relocating.on_left = lambda: self._say(left=not broker.losses)
         broker.set_workers = lambda count: self._say(workers=count)
 
     async def _listen(self, control: Control) -> None:
         broker, given = control.broker, self._assignment
         config = given.config
         if given.port is not None:
-            self._listeners[CLIENT[0]] = GivenClients("amqp", config.host, given.port, broker.accept)
+            self._listeners[CLIENT[0]] = GivenClients("amqp", config.host, given.port, broker.listening.accept)
         if given.tls_port is not None:
             where = config.host, given.tls_port
-            self._listeners[TLS_CLIENT[0]] = GivenClients("amqp/ssl", *where, broker.accept, config.tls)
+            self._listeners[TLS_CLIENT[0]] = GivenClients("amqp/ssl", *where, broker.listening.accept, config.tls)
         for listener in self._listeners.values():
             listener.given_addresses = given.addresses
-            await broker.listen(listener)
+            await broker.listening.listen(listener)
             listener.ask = lambda listening: self._say(listen=listening)
 
     def _say(self, **message: Any) -> None:

@@ -31,8 +31,8 @@ from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.config import OTHER_HOMES, default_node, homes_in
 from jumpmq.broker.connection.listeners import bind
 from jumpmq.broker.connection.tls_processes import FULL_PAUSE, LONGEST_PAUSE, PACKAGES, SHORT_LIFE
-from jumpmq.cli.server import RunningBroker
 from jumpmq.nodes.processes.worker import CLIENT, CLOSE, END, LEAVE, LENGTH, RELOAD, STAY, TLS_CLIENT, Assignment
+from jumpmq.serving.server import RunningBroker
 
 log = logging.getLogger(__name__)
 
@@ -490,7 +490,7 @@ async def serving_workers(
     stop: Callable[[], None] = lambda: None,
     fail: Callable[[str], None] = lambda reason: None,
 ) -> AsyncIterator[SeveralControl]:
-    """Serves with so many processes until the block is left; see :func:`jumpmq.cli.server.serving`.
+    """Serves with so many processes until the block is left; see :func:`jumpmq.serving.server.serving`.
 
     Raises:
         BrokerError: one of them cannot start, with its sentence.

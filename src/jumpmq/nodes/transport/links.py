@@ -68,6 +68,7 @@ class Links:
         boot: tells this run of the process from all others.
 
     Attributes:
+        home: number of this home.
         handlers: act on records, by kind; kinds below 64 are the log's.
         on_up, on_down: told of each link that is up, or down, in turn.
         on_call: makes the protocol of a call of another home; None while none is taken.
@@ -79,7 +80,7 @@ class Links:
         self.on_down: list[Told] = []
         self.on_call: Callable[[], asyncio.Protocol] | None = None
         self._ways = ways  # the sockets under them
-        self._home = home  # the number of this one
+        self.home = home  # the number of this one
         self._boot = boot  # tells this run from all others
         self._turns = turns  # those of the broker
         self._links: dict[int, Link] = {}  # those that are up, by home
@@ -126,7 +127,7 @@ class Links:
         """Connect to those that are there now, and to others no more."""
         homes = self._ways.homes
         for home in homes:
-            if home < self._home and home not in self._connecting:
+            if home < self.home and home not in self._connecting:
                 self._connecting[home] = asyncio.get_running_loop().create_task(self._connect(home))
         for home in self._connecting.keys() - homes:
             self._connecting.pop(home).cancel()
@@ -136,7 +137,7 @@ class Links:
     def _link(self, connects: bool) -> Link:
         def handshake(transport: asyncio.Transport) -> Handshake:
             certificate = self._ways.certificate(transport, connects)
-            return Handshake(connects, self._home, self._boot, self._ways.cluster, self._ways.secret, certificate)
+            return Handshake(connects, self.home, self._boot, self._ways.cluster, self._ways.secret, certificate)
 
         return Link(self._turns, handshake, connects, self.handlers, self._up, self._down, self.on_call)
 
@@ -151,7 +152,7 @@ class Links:
 
         def handshake(transport: asyncio.Transport) -> Handshake:
             certificate = self._ways.certificate(transport, True)
-            return Handshake(True, self._home, self._boot, self._ways.cluster, self._ways.secret, certificate, CALL)
+            return Handshake(True, self.home, self._boot, self._ways.cluster, self._ways.secret, certificate, CALL)
 
         caller = Caller(handshake, home)
         await self._ways.connect(home, lambda: caller)
@@ -181,7 +182,7 @@ class Links:
     def _up(self, link: Link) -> bool:
         if self._is_stopped:
             return False
-        if link.peer not in self._ways.homes or link.peer == self._home:
+        if link.peer not in self._ways.homes or link.peer == self.home:
             log.info("a link of home %d was refused: it is not known here yet", link.peer)
             return False
         before = self._links.get(link.peer)

@@ -37,7 +37,7 @@ class Exchange(ABC):
         declared_alternate: name of the exchange that gets what no binding matches, or None; the argument.
         alternate: the one in force, by argument or policy.
         fed_further: how many of the bindings lead to an exchange.
-        fed_elsewhere: how many lead to a queue of another home.
+        feeds_remote: how many lead to a queue of another home.
         ordered: whether messages of keys that come to other queues are to wait for those that went before.
         received: messages published to it since the broker started.
         published_in, published_out: messages that clients published to it, and how many queues got as many.
@@ -66,7 +66,7 @@ class Exchange(ABC):
         self.alternate = self.declared_alternate = string_argument(definition, "alternate-exchange")
         self.bindings: dict[Binding, Destination] = {}
         self.ordered = False
-        self.fed_further = self.fed_elsewhere = self.received = self.published_in = self.published_out = 0
+        self.fed_further = self.feeds_remote = self.received = self.published_in = self.published_out = 0
 
     def __repr__(self) -> str:
         return f"<{self.type} exchange {self.name!r} in vhost {self.vhost!r}>"
@@ -115,7 +115,7 @@ class Exchange(ABC):
         if isinstance(destination, Exchange):
             self.fed_further += number
         else:
-            self.fed_elsewhere += number
+            self.feeds_remote += number
 
     def twin(self) -> Generator[None, None, Self]:
         """Make an exchange with the same bindings, step by step; it routes as this one does.

@@ -47,7 +47,7 @@ class DirectExchange(Exchange):
         many there are."""
         self.bindings |= other.bindings
         self.fed_further += other.fed_further
-        self.fed_elsewhere += other.fed_elsewhere
+        self.feeds_remote += other.feeds_remote
         self._bound |= other._bound
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:

@@ -9,7 +9,7 @@ from jumpmq.topology.exchanges.random import RandomExchange
 
 
 class LocalRandomExchange(RandomExchange):
-    """Only classic queues are bound, as others may have their leader elsewhere; the binding key must be empty."""
+    """Only classic queues are bound, as others may have their leader on another node; the binding key must be empty."""
 
     type = "x-local-random"
 

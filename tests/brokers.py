@@ -1,21 +1,21 @@
-"""Several homes of one broker in one event loop, each a :class:`Broker` of its own with links to the others."""
+"""Brokers in the event loop of a test, each a :class:`Broker` of its own, and what tests ask of them."""
 
 import asyncio
 import functools
-import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, ParamSpec
 
+import pika
+
 from jumpmq.broker import Broker, Config
-from jumpmq.nodes.transport.directory import FixedDirectory
-from jumpmq.topology import Change
+from jumpmq.broker.broker import start
+from jumpmq.broker.peers import Enter, alone
+from jumpmq.queues import Queue
+from jumpmq.topology import Arguments, Bind, Binding, Change, DeclareQueue
 from jumpmq.topology.json_form import to_json
 
 P = ParamSpec("P")
-
-NODES = "one@host", "two@host", "three@host"
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -44,42 +44,10 @@ def config_of(home: int, homes: int, directory: Path, *, durable: bool = True, *
     )
 
 
-@asynccontextmanager
-async def homes(
-    count: int, directory: Path | None = None, *, durable: bool = True, **settings: Any
-) -> AsyncIterator[list[Broker]]:
-    """So many homes that have joined each other; the first is ``[0]``. They are stopped at the end."""
-    async with AsyncExitStack() as stack:
-        if directory is None:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        brokers: list[Broker] = []
-        for home in range(1, count + 1):
-            broker = await started(config_of(home, count, directory, durable=durable, **settings))
-            stack.push_async_callback(stopped, broker)
-            brokers.append(broker)
-        yield brokers
-
-
-@asynccontextmanager
-async def nodes(count: int, directory: Path, **settings: Any) -> AsyncIterator[list[Broker]]:
-    """So many nodes with a home each, with links of TCP and TLS; they are called ``one@host`` and so on."""
-    others = FixedDirectory("cluster", "s" * 64)
-    async with AsyncExitStack() as stack:
-        brokers: list[Broker] = []
-        for home in range(1, count + 1):
-            config = config_of(home, count, directory, node=NODES[home - 1], **settings)
-            broker = await started(config, others)
-            stack.push_async_callback(stopped, broker)
-            brokers.append(broker)
-        yield brokers
-
-
-async def started(config: Config, directory: FixedDirectory | None = None) -> Broker:
-    """A home that serves."""
-    broker = Broker(config, directory)
+async def started(config: Config, enter: Enter = alone) -> Broker:
+    """A broker that serves, with its peers."""
     async with asyncio.timeout(20):
-        await broker.start()
-    return broker
+        return await start(config, enter)
 
 
 async def stopped(broker: Broker) -> None:
@@ -116,3 +84,36 @@ async def until(true: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def declare(broker: Broker, name: str, durable: bool = True, **arguments: Any) -> None:
+    """Declare a queue at this home."""
+    definition = broker.topology.define_queue("/", name, durable, arguments=Arguments.of(arguments))
+    await propose(broker, DeclareQueue(definition))
+
+
+async def bind(broker: Broker, exchange: str, queue: str, key: str = "", kind: str = "queue") -> None:
+    await propose(broker, Bind("/", Binding(exchange, kind, queue, key.encode(), Arguments())))  # type: ignore[arg-type]
+
+
+async def with_channel(broker: Broker, work: Callable[[Any], Any]) -> Any:
+    """Have a client of this home do something on a channel, in a thread of its own."""
+
+    def run() -> Any:
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        try:
+            return work(connection.channel())
+        finally:
+            if connection.is_open:
+                connection.close()
+
+    return await asyncio.to_thread(run)
+
+
+def queue_of(broker: Broker, name: str) -> Queue:
+    return broker.topology.vhosts["/"].queues[name]
+
+
+def bodies(broker: Broker, name: str) -> list[bytes]:
+    queue = queue_of(broker, name)
+    return [message.body for message in queue.peek(1, queue.next_seq)]

@@ -1,4 +1,8 @@
-"""Sending messages to queues whose homes are others."""
+"""Messages for queues of other workers or nodes: the part of it that everybody who publishes knows.
+
+A link is one more source of receipts (:mod:`~jumpmq.broker.commit.receipts`): a message that was sent to two homes is
+complete once both have it on disk.
+"""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -69,8 +73,16 @@ class Sent:
         return [part for source, part in self.by_source.items() if source & sources]
 
 
-class Elsewhere(Protocol):
-    """Sends messages to other homes."""
+class Sender(Protocol):
+    """Sends messages to other homes.
+
+    Attributes:
+        reply_prefix: begins the random part of direct reply-to addresses made here, so that other homes know this one;
+            empty where the addresses are of one process.
+    """
+
+    @property
+    def reply_prefix(self) -> bytes: ...
 
     def send(self, routes: dict[DeclaredQueue, list[Message]], flags: int) -> Sent:
         """Send queues of other homes their messages; those of a home that is down are refused.
@@ -84,3 +96,21 @@ class Elsewhere(Protocol):
 
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
         """Have a function called, within a turn, when it is known what became of all that was sent."""
+
+
+class _Nowhere:
+    """The sender of a broker of one process: no queue is remote, and no address is another home's."""
+
+    reply_prefix = b""
+
+    def send(self, routes: dict[DeclaredQueue, list[Message]], flags: int) -> Sent:
+        return Sent(0, 0, [], {}, {})
+
+    def send_reply(self, home: int, message: Message) -> bool:
+        return False
+
+    def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
+        then()
+
+
+NOWHERE: Sender = _Nowhere()

@@ -1,0 +1,114 @@
+"""Listeners of a broker, and the protocol that each new client of AMQP is met with."""
+
+import asyncio
+import socket
+from typing import Any
+
+from jumpmq.broker.connection.connection import Connection
+from jumpmq.broker.connection.handed import Handed
+from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, Refused, connection_limit
+from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.services import Services
+from jumpmq.broker.connection.tls_processes import TLSProcesses
+
+
+class Listening:
+    """The listeners.
+
+    Args:
+        services: what connections share.
+
+    Attributes:
+        listeners: those that were started, the management port's among them.
+        certificates: renews those of listeners with TLS.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self.listeners: list[Listener] = []
+        self.certificates = CertificateWatch()
+        self._services = services
+        config = services.config
+        wants_processes = config.tls is not None and config.tls_port is not None and config.tls_processes
+        # Do TLS for clients of AMQP; None where this process does.
+        self._tls_processes = (
+            TLSProcesses(config.tls_processes, config.tls, self.accept) if config.tls and wants_processes else None
+        )
+        self._refusals = Refusals()  # connections beyond the limit
+        self._is_stopping = False  # whether no more clients are taken
+        self._joining: set[asyncio.Task[Any]] = set()  # clients that were handed over and are not connected yet
+
+    async def start(self) -> None:
+        """Listen for clients of AMQP.
+
+        Raises:
+            BrokerError: a port is taken.
+        """
+        config = self._services.config
+        if config.port is not None:
+            await self.listen(Listener("amqp", config.host, config.port, self.accept))
+        if config.tls is not None and config.tls_port is not None:
+            where = config.host, config.tls_port
+            await self.listen(Listener("amqp/ssl", *where, self.accept, config.tls, self._tls_processes))
+
+    async def listen(self, listener: Listener) -> None:
+        """Start a listener; it is closed with the broker.
+
+        Raises:
+            BrokerError: it cannot listen.
+        """
+        await listener.start()
+        self.listeners.append(listener)
+        self.certificates.add(listener)
+
+    async def suspend(self, suspended: bool) -> None:
+        """Listen for clients of AMQP no more, or again at the same ports. Who is connected stays so.
+
+        Raises:
+            BrokerError: somebody else has taken a port meanwhile.
+        """
+        for listener in self.listeners:
+            if listener.protocol.startswith("amqp") and listener.is_suspended != suspended:
+                if suspended:
+                    listener.close()
+                else:
+                    await listener.start()
+
+    def port_of(self, protocol: str) -> int:
+        """The port where a protocol is spoken; 0 if it is nowhere."""
+        return next((listener.port for listener in self.listeners if listener.protocol == protocol), 0)
+
+    def accept(self, origin: Origin | None = None, handed: Handed | None = None) -> asyncio.BaseProtocol:
+        """The protocol of a new client of AMQP.
+
+        Args:
+            origin: whence it comes; None where its socket says so.
+            handed: what is known of it, where another process has served it so far.
+        """
+        if self._is_stopping:  # what it would be delivered is not told by the mark of a clean stop
+            return Refused()
+        if len(self._services.connections) < connection_limit():
+            return Connection(self._services, origin, handed)
+        return self._refusals.accept()
+
+    def take_client(self, client: socket.socket, known: bytes) -> None:
+        """Serve a client that another process of this broker has handed over."""
+        handed, loop = Handed.unpacked(known), asyncio.get_running_loop()
+        client.setblocking(False)
+        task = loop.create_task(loop.connect_accepted_socket(lambda: self.accept(handed=handed), client))
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
+
+    def close(self) -> None:
+        """Listen no more."""
+        for listener in self.listeners:
+            listener.close()
+
+    def refuse_all(self) -> None:
+        """Listen no more, and take no client that was accepted already."""
+        self._is_stopping = True
+        self.close()
+
+    async def stop_processes(self) -> None:
+        """End the processes that do TLS, once their clients are gone."""
+        if self._tls_processes is not None:
+            await self._tls_processes.stop()

@@ -1,0 +1,70 @@
+"""The beginning of a start: settings are read, the data directory is opened, and nothing is restored yet."""
+
+import uuid
+from typing import Any
+
+from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.config import Config
+from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.memory import resources
+from jumpmq.queues.memory import MemoryAccount
+from jumpmq.store import Store, StoreError
+
+Record = tuple[str, str, Any]
+"""Kind, key and value of a definition's record."""
+
+IDENTITY = "run", "identity"
+"""The record that tells this broker from all others."""
+
+LEAST_BACKLOG = 4 << 20
+"""Octets that may wait for the disk, however little memory there is."""
+
+
+class Opened:
+    """An open data directory, with what the whole broker shares.
+
+    Args:
+        commits: the broker's side of the store, which is opened here.
+
+    Attributes:
+        boot: tells this run of the process from all others.
+        memory: what is held for messages; the holder charges it.
+        disk_free_limit: octets of the disk that are to stay free.
+        turns: every change of the broker's state is made in one.
+        definitions: the records of the data directory; empty without one.
+        identity: kept of the broker; None in a new data directory, and without one.
+
+    Raises:
+        BrokerError: a setting is wrong, or the data directory cannot be opened.
+    """
+
+    def __init__(self, config: Config, commits: Commits) -> None:
+        self.config = config
+        self.commits = commits
+        self.boot = uuid.uuid4().hex
+        try:
+            self.memory = MemoryAccount(resources.memory_limit(config.memory_limit) // config.homes)
+            self.disk_free_limit = resources.disk_free_limit(config.disk_free_limit)
+            self.definitions: list[Record] = []
+            if config.data_dir is not None:
+                self.definitions = commits.open(config.data_dir, self._write_backlog // 2).definitions()
+        except (ValueError, StoreError) as error:
+            raise BrokerError(str(error)) from None
+        self.identity = kept_identity(self.definitions)
+        self.turns = Turns(commits, self._write_backlog)
+
+    @property
+    def store(self) -> Store | None:
+        """Where durable things are; None where everything is in memory."""
+        return self.commits.store
+
+    @property
+    def _write_backlog(self) -> int:
+        """Octets that may wait for the disk: most of a small memory limit is for messages that are on it."""
+        return min(self.config.write_backlog, max(self.memory.limit // 8, LEAST_BACKLOG))
+
+
+def kept_identity(definitions: list[Record]) -> str | None:
+    """The broker's identity, of its records."""
+    return next((value for kind, key, value in definitions if (kind, key) == IDENTITY), None)

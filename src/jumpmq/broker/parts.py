@@ -1,0 +1,199 @@
+"""The parts of a broker, made and wired to each other."""
+
+import itertools
+import time
+
+from jumpmq.broker.bulk.reader_groups import ReaderGroups
+from jumpmq.broker.bulk.starts import Starts
+from jumpmq.broker.bulk.writers import Writers
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.commit.watchdog import Watchdog
+from jumpmq.broker.config import Config
+from jumpmq.broker.connection.connection import Connection
+from jumpmq.broker.connection.forced_closes import ForcedCloses
+from jumpmq.broker.connection.pause import Pause
+from jumpmq.broker.connection.services import Services
+from jumpmq.broker.consumer_groups.live import ConsumerGroups
+from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
+from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.listening import Listening
+from jumpmq.broker.memory.alarms import Alarms
+from jumpmq.broker.memory.paging import Paging
+from jumpmq.broker.opening import Opened
+from jumpmq.broker.peers import Peers
+from jumpmq.broker.restoring import queues_of
+from jumpmq.broker.security.authenticator import Authenticator
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.security.tokens import Tokens
+from jumpmq.broker.security.user_limits import UserLimits
+from jumpmq.broker.telemetry.churn import Churn
+from jumpmq.broker.telemetry.ring_traffic import RingTraffic
+from jumpmq.broker.telemetry.spans import Spans
+from jumpmq.broker.timers import Timers
+from jumpmq.broker.upkeep.slices import Slices
+from jumpmq.broker.upkeep.upkeep import Upkeep
+from jumpmq.queues import Queue
+from jumpmq.store import Store
+from jumpmq.store.definitions import PARTS, named, numbered, part_of
+from jumpmq.topology import Topology, changes
+
+
+class Parts:
+    """What a broker is made of.
+
+    Attributes:
+        config: settings, with home and node as the peers know them.
+        peers: the other processes of this broker.
+        node: name of this node.
+        boot: tells this run of the process from all others.
+        identity: tells this broker from all others, also after a restart; None where everything is in memory.
+        topology: virtual hosts, exchanges, queues, bindings, users.
+        turns: every change of the broker's state is made in one.
+        memory: what is held for messages; the holder charges it.
+        alarms: whether memory or disk is short.
+        watchdog: whether commits come.
+        pause: has all clients wait.
+        consumer_groups: who shares which queues.
+        starts: those that the data directory has had.
+        reader_groups: who holds reservations.
+        dead_letters: publishes those of the queues.
+        ring_traffic: counts the keys of hash exchanges.
+        writers: how far those have got that publish in batches.
+        slices: when who has long work to do may go on.
+        authorization, authenticator: what users may do, and who they are.
+        connections: the open connections.
+        churn: how much comes and goes.
+        spans: tells of messages that are traced; None without tracing.
+        listening: where clients come from.
+    """
+
+    def __init__(self, opened: Opened, peers: Peers) -> None:
+        self.config, self.peers = peers.config, peers
+        self.node, self.identity, self.boot = peers.node, peers.identity, opened.boot
+        self.memory, self.turns, self._commits = opened.memory, opened.turns, opened.commits
+        self.connections: set[Connection] = set()
+        self.churn, self.slices, self.writers = Churn(), Slices(), Writers()
+        self.starts, self.pause = Starts(self.boot), Pause()
+        self.spans = None if self.config.otlp_endpoint is None else Spans(self.config.otlp_endpoint, self.node)
+        self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, opened.disk_free_limit)
+        self._upkeep = Upkeep(self.turns)  # what queues need by the clock, and long work in steps
+        self.dead_letters = DeadLetters(
+            self._upkeep,
+            self.memory,
+            self._commits.streams,
+            lambda: self.topology,
+            peers.sender,
+            peers.outbox,
+            lambda: self.pause.active,
+            self.spans,
+        )
+        self.topology = Topology(
+            self.node,
+            self.store,
+            streams=self._commits.streams,
+            memory=self.memory,
+            dead_letters=self.dead_letters,
+            wake=self._upkeep.wake,
+            later=self._upkeep.work,
+            home=self.config.home,
+            shared=peers.is_shared,
+        )
+        self.topology.locator = self.config.queue_leader_locator
+        self._upkeep.on_lease_end = self._delete_unused
+        self._commits.before_flush = self.topology.flush_rings
+        if self.store is not None:
+            self.store.name_queues(self._queue_name)
+        self.authorization = Authorization(self.topology)
+        self.authenticator = Authenticator(self.topology, _tokens(self.config))
+        self.ring_traffic = RingTraffic(self.topology)
+        self.consumer_groups = ConsumerGroups(
+            *(self.topology, self.turns, self.authorization),
+            *(self.config.consumer_group_member_max, self.config.consumer_group_max_per_user),
+        )
+        self.reader_groups = ReaderGroups(self)
+        self.consumer_groups.reader_of = self.reader_groups.reader_of
+        self._services = self._shared()  # what connections and channels share
+        self._forced_closes = ForcedCloses(self.connections, self.turns)
+        self._listen_to_changes()
+        paging = Paging(self._upkeep, self.memory, self._queues, self._deliveries, self.reader_groups.places)
+        self.watchdog = Watchdog(self._commits, lambda: not self._upkeep.idle)
+        self._timers = Timers(self._services, self._commits, self.watchdog, paging, self.dead_letters)
+        self.listening = Listening(self._services)
+        self.started_at, self._begun = time.time(), time.monotonic()
+
+    def _shared(self) -> Services:
+        return Services(
+            config=self.config,
+            topology=self.topology,
+            turns=self.turns,
+            upkeep=self._upkeep,
+            authorization=self.authorization,
+            user_limits=UserLimits(self.topology, self.connections),
+            churn=self.churn,
+            groups=self.consumer_groups,
+            sender=self.peers.sender,
+            remote=self.peers.remote_channels,
+            spans=self.spans,
+            connections=self.connections,
+            identities=(f"{self.boot}.{counter}" for counter in itertools.count(1)),
+            memory=self.memory,
+            alarms=self.alarms,
+            authenticator=self.authenticator,
+            pause=self.pause,
+            hand_over=self.peers.hand_over,
+        )
+
+    def _listen_to_changes(self) -> None:
+        """Have parts told of changes, those of the restoring, too."""
+        self.topology.leaving.append(self._forced_closes.leave)
+        self.topology.listeners += [
+            self._services.run_sizes.follow,
+            self._forced_closes.follow,
+            self._services.user_limits.follow,
+            self.writers.follow,
+            self.consumer_groups.follow,
+        ]
+
+    @property
+    def store(self) -> Store | None:
+        """Where durable things are; None where everything is in memory."""
+        return self._commits.store
+
+    async def committed(self) -> None:
+        """End the turn, and wait until all that was changed is on disk."""
+        await self.turns.committed()
+
+    def _delete_unused(self, queue: Queue) -> None:
+        self.topology.propose(changes.DeleteQueue(queue.vhost, queue.name, queue.id))
+
+    def _queue_name(self, number: int) -> str:
+        """What the log calls a queue. Any thread may ask."""
+        if number & PARTS:
+            return part_of(number, self._queue_name)
+        found = [one for host in list(self.topology.vhosts.values()) for one in list(host.queues.values())]
+        return next((named(one.name, one.vhost) for one in found if one.id == number), numbered(number))
+
+    def _deliveries(self) -> list[Deliveries]:
+        return [channel.unacknowledged for one in self.connections for channel in one.channels.values()]
+
+    def _channels(self) -> list[Channel]:
+        own = [channel for one in self.connections for channel in one.channels.values()]
+        return [*own, *self.peers.served_channels()]
+
+    def _queues(self) -> list[Queue]:
+        return queues_of(self.topology)
+
+
+def _tokens(config: Config) -> Tokens | None:
+    """What reads tokens, where they are logins.
+
+    Raises:
+        BrokerError: the settings lack one, or the keys cannot be used.
+    """
+    resource, keys = config.oauth_resource, config.oauth_keys
+    if resource is None and keys is None:
+        return None
+    if resource is None or keys is None:
+        raise BrokerError("tokens need both oauth-resource and oauth-keys")
+    return Tokens(resource, keys)

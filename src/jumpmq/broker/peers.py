@@ -1,0 +1,368 @@
+"""The other processes of a broker, as one of its processes uses them: workers of the node, and other nodes.
+
+A *home* is a number, a data directory and the process that serves it. A broker of one process is home 1, and its peers
+are :class:`Alone`. Everything else that knows of several processes is in ``jumpmq.nodes``, which nothing here imports:
+who starts the broker gives it a function that makes its peers (:data:`Enter`).
+
+The order of a start is: the data directory is opened (:class:`~jumpmq.broker.opening.Opened`), peers are entered, the
+broker is made, definitions are restored, :meth:`Peers.order`, :meth:`Peers.restore`, contents of queues are restored,
+:meth:`Peers.join`, clients are listened for.
+"""
+
+import asyncio
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from jumpmq.amqp.messages import Message
+from jumpmq.broker.bulk.starts import Sight
+from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.channel.remote import RemoteChannels, no_remote
+from jumpmq.broker.config import HOMES, MEMBERSHIP, Config, default_node
+from jumpmq.broker.connection.handed import KEEPS_ALL, HandsOver
+from jumpmq.broker.connection.services import Services
+from jumpmq.broker.errors import BrokerError, HomeUnreachable
+from jumpmq.broker.memory.alarms import Alarms
+from jumpmq.broker.opening import Opened, Record
+from jumpmq.broker.routing.sending import NOWHERE, Sender
+from jumpmq.queues import Queue
+from jumpmq.store import Batch
+from jumpmq.store.stream_files import StreamFiles
+from jumpmq.topology import Topology, records
+from jumpmq.topology.declared import DeclaredQueue
+
+
+class Forwarding:
+    """A batch under way to other homes, which its publisher waits for.
+
+    Attributes:
+        homes: numbers of the homes that it goes to.
+        over: set when waiting on is not worth while.
+    """
+
+    def __init__(self) -> None:
+        self.homes: set[int] = set()
+        self.over = asyncio.Event()
+        self._parts = 0  # that are under way
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is on the disks of its homes, or the queues are gone."""
+        return not self._parts
+
+    def begin(self, home: int) -> None:
+        """More messages go to a home."""
+        self.homes.add(home)
+        self._parts += 1
+        self.over.clear()
+
+    def end(self) -> None:
+        """One of the parts is on disk."""
+        self._parts -= 1
+        if not self._parts:
+            self.over.set()
+
+
+class Outbox(Protocol):
+    """Keeps messages of batches until the homes of their queues have them on disk."""
+
+    def full_home(self, homes: Iterable[int]) -> int | None:
+        """The first of these homes with too many messages kept for it; None if there is none."""
+
+    def forwarding(self) -> Forwarding:
+        """A batch, to be passed to :meth:`add` and :meth:`forwarded`."""
+
+    def add(self, forwarding: Forwarding, queue: DeclaredQueue, messages: list[Message]) -> None:
+        """Keep messages for a queue, in the turn's commit."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether too many messages are kept for a home."""
+
+    def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+        """Keep dead letters for a queue: as :meth:`add`, without anybody who waits for them."""
+
+    async def forwarded(self, forwarding: Forwarding) -> bool:
+        """Wait for the homes of a batch that is on disk here, but not long; returns whether they have it."""
+
+
+class MoveRequests(Protocol):
+    """Moves that an operator asks for."""
+
+    def begin(self, queue: DeclaredQueue, home: int) -> bool:
+        """Begin to copy a stream to another machine, after which it moves; returns False for any other queue, which
+        moves by a change of definitions alone.
+
+        Raises:
+            PreconditionFailed: the stream cannot be moved.
+        """
+
+    def stop_copy(self, queue: DeclaredQueue) -> None:
+        """Stop copying a stream, which stays."""
+
+    def rebalance(self) -> None:
+        """Begin to move queues of this home to homes that have fewer."""
+
+
+class MoveFigures(NamedTuple):
+    """A queue on its way from home to home, as one of the two knows it.
+
+    Attributes:
+        vhost, name: the queue.
+        leaves: whether it leaves this home; else it comes here.
+        waits_for: what has to happen next.
+        seconds: since the last step forward.
+        stands_still: whether that is too long.
+    """
+
+    vhost: str
+    name: str
+    leaves: bool
+    waits_for: str
+    seconds: float
+    stands_still: bool
+
+
+class PeerFigures(NamedTuple):
+    """Figures of the ways to other homes.
+
+    Attributes:
+        links: number of each home with a link, and octets that wait to be sent there.
+        outbox: number of each home that batches are kept for, messages, and octets.
+        moves: queues on their way.
+        standstill: why no definition can be changed at the moment; None while they can.
+    """
+
+    links: list[tuple[int, int]]
+    outbox: list[tuple[int, int, int]]
+    moves: list[MoveFigures]
+    standstill: str | None = None
+
+
+class QueueUsers(Protocol):
+    """Clients of queues, as the moves need them."""
+
+    def reader_of(self, queue: str, vhost: str) -> str | None:
+        """The reader group that has messages of a queue here reserved; None where none has."""
+
+    def close_all(self, reason: str) -> int:
+        """Close all connections; returns how many there were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A broker whose queues are restored, for its peers.
+
+    Attributes:
+        channels: lists the channels that may hold deliveries.
+        queue_moved: told of a queue that is at another home, before its consumers are cancelled.
+        disk_free_limit: octets of the disk that are to stay free.
+        take_client: serves a client that another process has handed over, by its socket and the packed
+            :class:`~jumpmq.broker.connection.handed.Handed`.
+        sight: identifies the contents of the data directory, so that an older copy of it is detected.
+    """
+
+    topology: Topology
+    node: str
+    services: Services
+    streams: StreamFiles
+    users: QueueUsers
+    channels: Callable[[], list[Channel]]
+    queue_moved: Callable[[Queue], object]
+    disk_free_limit: Callable[[], int]
+    take_client: Callable[[socket.socket, bytes], None]
+    sight: Callable[[], Sight]
+
+
+class Peers(Protocol):
+    """The peers of a process.
+
+    Attributes:
+        config: settings, with home and node as the peers know them.
+        node: name of this node: the one given, else the one that the data directory keeps.
+        identity: tells this broker from all others, also after a restart; None where nothing is durable.
+        definitions: records that the start restores: the data directory's, or the peers'.
+        founds: whether definitions of a new broker begin at this process.
+        is_shared: whether the definitions are those of a log that other processes share.
+        records_audit: whether the audit log of changes is written by this process.
+        sender: sends messages of a turn to queues of other homes, and is answered when they are complete there.
+        outbox: keeps messages of batches until they are there.
+        moves: moves that an operator asks for.
+        hand_over: gives a client to the home of its virtual host.
+    """
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def identity(self) -> str | None: ...
+    @property
+    def definitions(self) -> list[Record]: ...
+    @property
+    def founds(self) -> bool: ...
+    @property
+    def is_shared(self) -> bool: ...
+    @property
+    def records_audit(self) -> bool: ...
+    @property
+    def sender(self) -> Sender: ...
+    @property
+    def outbox(self) -> Outbox: ...
+    @property
+    def moves(self) -> MoveRequests: ...
+    @property
+    def hand_over(self) -> HandsOver: ...
+    @property
+    def homes(self) -> set[int]:
+        """Numbers of the homes that answer, this one among them."""
+
+    def remote_channels(self, channel: Channel) -> RemoteChannels:
+        """The remote channels of a client's channel, which act on queues of other homes."""
+
+    def served_channels(self) -> list[Channel]:
+        """Channels here of clients of other homes."""
+
+    def order(self, topology: Topology) -> None:
+        """Give a topology whose definitions are restored its log of changes, if this process orders that."""
+
+    def restore(self, topology: Topology, batches: dict[int, list[Batch]], alarms: Alarms) -> None:
+        """Continue with what the store has, once definitions are restored.
+
+        Args:
+            batches: kept messages, by the number of their queue; those on their way to other homes are taken out.
+            alarms: while one is in effect, other homes get no answers.
+        """
+
+    async def join(self, broker: Restored) -> None:
+        """Take up links, catch up with the log of changes, be part of it, and serve other homes.
+
+        Raises:
+            BrokerError: this process cannot be part of the broker.
+        """
+
+    def figures(self) -> PeerFigures:
+        """Figures of the ways to other homes."""
+
+    async def stop(self) -> None:
+        """Break the links."""
+
+
+Enter = Callable[[Opened], Awaitable[Peers]]
+"""Makes the peers of a broker whose data directory is open; raises :class:`~jumpmq.broker.errors.BrokerError`."""
+
+
+class _NoOutbox:
+    """The outbox of a broker of one process: no message is for another home."""
+
+    is_full = False
+
+    def full_home(self, homes: Iterable[int]) -> int | None:
+        return None
+
+    def forwarding(self) -> Forwarding:
+        return Forwarding()
+
+    def add(self, forwarding: Forwarding, queue: DeclaredQueue, messages: list[Message]) -> None:
+        raise HomeUnreachable(queue.definition.home, "this broker is one process")
+
+    def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
+        raise HomeUnreachable(queue.definition.home, "this broker is one process")
+
+    async def forwarded(self, forwarding: Forwarding) -> bool:
+        return True
+
+
+class _NoMoves:
+    """The moves of a broker of one process: there is no other home."""
+
+    def begin(self, queue: DeclaredQueue, home: int) -> bool:
+        return False
+
+    def stop_copy(self, queue: DeclaredQueue) -> None:
+        pass
+
+    def rebalance(self) -> None:
+        pass
+
+
+class Alone:
+    """The peers of a broker of one process: none. See :class:`Peers`.
+
+    Raises:
+        BrokerError: the data directory is that of a node of a cluster, or of one of several workers: alone the messages
+            of the others would be missing.
+    """
+
+    founds = True
+    is_shared = False
+    records_audit = True
+
+    def __init__(self, opened: Opened) -> None:
+        require_no_cluster(opened.definitions)
+        homes = next((value for kind, key, value in opened.definitions if (kind, key) == HOMES), 1)
+        if homes != 1:
+            raise BrokerError(f"the data directory is one of {homes} homes: serve it with --workers {homes} or more")
+        self.config = opened.config
+        self.definitions = records.alone(opened.definitions, opened.store)
+        self.node = node_of(self.config, self.definitions)
+        self.identity = opened.identity or (None if opened.store is None else uuid.uuid4().hex)
+        self.homes = {self.config.home}
+        self.sender: Sender = NOWHERE
+        self.outbox: Outbox = _NoOutbox()
+        self.moves: MoveRequests = _NoMoves()
+        self.hand_over = KEEPS_ALL
+
+    def remote_channels(self, channel: Channel) -> RemoteChannels:
+        return no_remote(channel)
+
+    def served_channels(self) -> list[Channel]:
+        return []
+
+    def order(self, topology: Topology) -> None:
+        """Changes are decided in the order in which this process asks, as the topology does by itself."""
+
+    def restore(self, topology: Topology, batches: dict[int, list[Batch]], alarms: Alarms) -> None:
+        """No message is on its way to another home."""
+
+    async def join(self, broker: Restored) -> None:
+        """There is nobody to join."""
+
+    def figures(self) -> PeerFigures:
+        return PeerFigures([], [], [])
+
+    async def stop(self) -> None:
+        """There is no link to break."""
+
+
+async def alone(opened: Opened) -> Peers:
+    """Enter no peers: a broker of one process.
+
+    Raises:
+        BrokerError: as :class:`Alone`.
+    """
+    return Alone(opened)
+
+
+def node_of(config: Config, definitions: list[Record], *homes: int) -> str:
+    """The name of a node: the setting's, else the one kept for its home, or for one of ``homes``, else the host's."""
+    if config.node is not None:
+        return config.node
+    kept = (records.kept_node(definitions, home) for home in (config.home, *homes))
+    return next(filter(None, kept), default_node())
+
+
+def require_no_cluster(definitions: list[Record]) -> None:
+    """Refuse a data directory of a node of a cluster.
+
+    Raises:
+        BrokerError: the data directory is one.
+    """
+    for kind, key, value in definitions:
+        if (kind, key) == MEMBERSHIP:
+            name = value["cluster"]
+            raise BrokerError(
+                f"the data directory is that of a node of cluster '{name}': serve it with --cluster {name}"
+            )

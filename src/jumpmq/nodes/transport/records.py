@@ -1,0 +1,185 @@
+"""The records of links: every kind that homes send each other, with the grammar of its payload.
+
+A record is four octets of length, one of kind, and its payload. Numbers are unsigned and big-endian; ``JSON`` is UTF-8.
+:data:`TABLE` has each kind with a decoder, which needs nothing but the payload: it is for tests, and for who looks at
+the octets of a link. To add a record: a number that is free, its structure, and a row here; a golden octet string in
+``tests/nodes/transport/test_records.py``; its handler in ``links.handlers``, where it is made.
+
+============  ======  ===========================================================================================
+0 to 63       link    the link itself, the log of definitions, and usage
+64 to 67      messages    messages of a turn, and what became of them
+68 to 74      channels    remote channels: all begin with the number that the client's home gives the channel
+96 and 97     messages    the outbox
+112 to 122    moves   queues, streams and rings that move
+============  ======  ===========================================================================================
+"""
+
+import json
+import struct
+from collections.abc import Callable
+from time import time
+from typing import Any, NamedTuple
+
+from jumpmq.queues import clock
+from jumpmq.queues.runs import unpack
+
+HELLO, ALIVE, LOG, PROOF, USAGE = 0, 1, 2, 3, 32
+UNIT, ANSWER, READY, REPLY = 64, 65, 66, 67
+OPEN, METHOD, SETTLE, PREFETCH, CREDIT, CLOSE, FRAMES = 68, 69, 70, 71, 72, 73, 74
+FORWARD, TAKEN = 96, 97
+MOVED, MOVE_ANSWER, HAND = 112, 113, 114
+COPY, WANT, PIECE, COPIED, FORGET = 115, 116, 117, 118, 119
+MADE, ASK_MARKS, LEFT = 120, 121, 122
+
+# --- messages of a turn ---
+
+UNIT_HEAD = struct.Struct("!QIII")
+"""Number of the unit, property flags of all messages or-ed, messages, queues. The messages follow
+(:func:`~jumpmq.queues.runs.pack`), then the queues, each a :data:`UNIT_QUEUE`."""
+
+UNIT_QUEUE = struct.Struct("!QHHI?")
+"""Id, octets of virtual host and name, which follow; number of its messages; whether these are neighbours in the unit:
+then the index of the first one follows, else that of each, as :data:`UNIT_INDEX`."""
+
+UNIT_INDEX = struct.Struct("!I")
+
+ANSWERED = struct.Struct("!QI")
+"""The last unit that is complete; number of refused messages, which follow: each unit and index, as :data:`REFUSED`."""
+
+REFUSED = struct.Struct("!QI")
+
+# --- remote channels ---
+
+NUMBER = struct.Struct("!Q")
+
+ASKED = struct.Struct("!QHH")
+"""Number of the remote channel, prefetch of a consumer, prefetch of the channel. An AMQP method follows."""
+
+SETTLED = struct.Struct("!QB")
+"""Number of the remote channel, index of the outcome in ``served_channels.OUTCOMES``. Delivery tags follow, packed."""
+
+TWO = struct.Struct("!QQ")
+"""Number of the remote channel and an amount: a prefetch, or octets."""
+
+# --- the outbox ---
+
+SLICE_HEAD = struct.Struct("!IQQ16sI")
+"""Number of the attempt, of the slice in it, of the last change of definitions known to the sender; source (a UUID);
+number of queues, the number of whose last message follows each (:data:`NUMBER`); then a unit."""
+
+SLICE_TAKEN = struct.Struct("!IQ?")
+"""Number of the attempt, and of a slice; whether that slice and all before it are on disk, or else it was not taken,
+and what follows in the attempt will not be either."""
+
+# --- moves ---
+
+QUESTION = struct.Struct("!QQ?")
+"""The id that a queue had; number of the change of definitions since which it has another; whether the question is
+also that the home's outbox has nothing more for it where it was."""
+
+FILES = struct.Struct("!QQ")
+"""The id that a stream had, and the id that it has. The path of its files follows."""
+
+WANTED = struct.Struct("!QQQI")
+"""Id of a stream at the old home; first offset of a segment; position and octets of the piece."""
+
+GIVEN = struct.Struct("!QQQI?")
+"""Id, first offset and position as in :data:`WANTED`, the CRC-32 of what follows; whether that is the piece, or else
+the text of an error, which is empty where the file is gone."""
+
+
+class Kind(NamedTuple):
+    """A kind of record.
+
+    Attributes:
+        number: the octet that begins it.
+        name: of its constant.
+        about: what it says.
+        decode: its payload as a value.
+    """
+
+    number: int
+    name: str
+    about: str
+    decode: Callable[[memoryview], Any]
+
+
+def _text(payload: memoryview) -> Any:
+    return json.loads(bytes(payload))
+
+
+def _nothing(payload: memoryview) -> None:
+    assert not payload, "nothing follows"
+
+
+def _fixed(structure: struct.Struct) -> Callable[[memoryview], Any]:
+    """Decode a structure, and return what follows behind its fields, if anything does."""
+
+    def decode(payload: memoryview) -> tuple[Any, ...]:
+        rest = bytes(payload[structure.size :])
+        return *structure.unpack_from(payload), *([rest] if rest else [])
+
+    return decode
+
+
+def _unit(payload: memoryview) -> tuple[Any, ...]:
+    """Number and flags of a unit, the bodies of its messages, and the id, virtual host, name and indices of queues."""
+    number, flags, count, queues = UNIT_HEAD.unpack_from(payload)
+    messages, at = unpack(payload, UNIT_HEAD.size, count, time(), clock.now())
+    found = []
+    for _ in range(queues):
+        queue, host, name, share, neighbours = UNIT_QUEUE.unpack_from(payload, at)
+        at += UNIT_QUEUE.size
+        texts = bytes(payload[at : at + host]).decode(), bytes(payload[at + host : at + host + name]).decode()
+        at += host + name
+        indices = struct.unpack_from("!I" if neighbours else f"!{share}I", payload, at)
+        at += UNIT_INDEX.size * len(indices)
+        found.append((queue, *texts, [*range(indices[0], indices[0] + share)] if neighbours else [*indices]))
+    return number, flags, [message.body for message in messages], found
+
+
+def _answered(payload: memoryview) -> tuple[int, list[Any]]:
+    unit, count = ANSWERED.unpack_from(payload)
+    places = range(ANSWERED.size, ANSWERED.size + count * REFUSED.size, REFUSED.size)
+    return unit, [REFUSED.unpack_from(payload, place) for place in places]
+
+
+def _slice(payload: memoryview) -> tuple[Any, ...]:
+    *head, queues = SLICE_HEAD.unpack_from(payload)
+    at = SLICE_HEAD.size + queues * NUMBER.size
+    last = [number for (number,) in NUMBER.iter_unpack(payload[SLICE_HEAD.size : at])]
+    return *head, last, _unit(payload[at:])
+
+
+TABLE = (
+    Kind(HELLO, "HELLO", "JSON: cluster, home, boot, version, purpose, nonce of the sender", _text),
+    Kind(ALIVE, "ALIVE", "nothing: the sender lives", _nothing),
+    Kind(LOG, "LOG", "JSON: messages of the log of definitions, of workers in an array", _text),
+    Kind(PROOF, "PROOF", "HMAC-SHA-256: the sender knows the secret", bytes),
+    Kind(USAGE, "USAGE", "JSON: what limited users and virtual hosts have open at the sender", _text),
+    Kind(UNIT, "UNIT", "messages for queues", _unit),
+    Kind(ANSWER, "ANSWER", "units that are complete, and messages refused", _answered),
+    Kind(READY, "READY", "nothing: the sender's queues are restored", _nothing),
+    Kind(REPLY, "REPLY", "a direct reply: a unit of one message without queues", _unit),
+    Kind(OPEN, "OPEN", "JSON: a remote channel is opened, with its client", _text),
+    Kind(METHOD, "METHOD", "an AMQP method, to be answered", _fixed(ASKED)),
+    Kind(SETTLE, "SETTLE", "outcome of deliveries", _fixed(SETTLED)),
+    Kind(PREFETCH, "PREFETCH", "prefetch of the whole channel", _fixed(TWO)),
+    Kind(CREDIT, "CREDIT", "octets of frames that have gone on to the client", _fixed(TWO)),
+    Kind(CLOSE, "CLOSE", "a remote channel is closed", _fixed(NUMBER)),
+    Kind(FRAMES, "FRAMES", "AMQP frames for the client; type 9 is a refusal: reply code and text", _fixed(NUMBER)),
+    Kind(FORWARD, "FORWARD", "a slice of the outbox", _slice),
+    Kind(TAKEN, "TAKEN", "whether a slice is on disk", _fixed(SLICE_TAKEN)),
+    Kind(MOVED, "MOVED", "a question whether the receiver knows that a queue has moved", _fixed(QUESTION)),
+    Kind(MOVE_ANSWER, "MOVE_ANSWER", "payload of the MOVED or HAND that is answered with yes", bytes),
+    Kind(HAND, "HAND", "files of a stream, to be taken from a directory of the same machine", _fixed(FILES)),
+    Kind(COPY, "COPY", "JSON: segments of a stream that is to be copied; sent until it is answered", _text),
+    Kind(WANT, "WANT", "a request for a piece of a segment", _fixed(WANTED)),
+    Kind(PIECE, "PIECE", "the piece, or why it cannot be had", _fixed(GIVEN)),
+    Kind(COPIED, "COPIED", "JSON: all of a stream is on disk, or why not", _text),
+    Kind(FORGET, "FORGET", "a stream is not moved: its copy is to be deleted", _fixed(NUMBER)),
+    Kind(MADE, "MADE", "number of a change of definitions that the sender has applied", _fixed(NUMBER)),
+    Kind(ASK_MARKS, "ASK_MARKS", "JSON: markers whose messages may be left at the receiver", _text),
+    Kind(LEFT, "LEFT", "JSON: number of messages before each marker", _text),
+)
+"""All kinds, by number."""

@@ -1,0 +1,65 @@
+"""Several homes of one broker in one event loop, each a :class:`Broker` of its own with links to the others."""
+
+import functools
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests import brokers
+from tests.brokers import config_of, definitions_of, in_loop, propose, stopped, until
+
+from jumpmq.broker import Broker, Config
+from jumpmq.nodes.entering import enter
+from jumpmq.nodes.transport.directory import FixedDirectory
+
+__all__ = [
+    "NODES",
+    "config_of",
+    "definitions_of",
+    "homes",
+    "in_loop",
+    "nodes",
+    "propose",
+    "started",
+    "stopped",
+    "until",
+]
+
+NODES = "one@host", "two@host", "three@host"
+
+
+@asynccontextmanager
+async def homes(
+    count: int, directory: Path | None = None, *, durable: bool = True, **settings: Any
+) -> AsyncIterator[list[Broker]]:
+    """So many homes that have joined each other; the first is ``[0]``. They are stopped at the end."""
+    async with AsyncExitStack() as stack:
+        if directory is None:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        found: list[Broker] = []
+        for home in range(1, count + 1):
+            broker = await started(config_of(home, count, directory, durable=durable, **settings))
+            stack.push_async_callback(stopped, broker)
+            found.append(broker)
+        yield found
+
+
+@asynccontextmanager
+async def nodes(count: int, directory: Path, **settings: Any) -> AsyncIterator[list[Broker]]:
+    """So many nodes with a home each, with links of TCP and TLS; they are called ``one@host`` and so on."""
+    others = FixedDirectory("cluster", "s" * 64)
+    async with AsyncExitStack() as stack:
+        found: list[Broker] = []
+        for home in range(1, count + 1):
+            config = config_of(home, count, directory, node=NODES[home - 1], **settings)
+            broker = await started(config, others)
+            stack.push_async_callback(stopped, broker)
+            found.append(broker)
+        yield found
+
+
+async def started(config: Config, directory: FixedDirectory | None = None) -> Broker:
+    """A home that serves."""
+    return await brokers.started(config, functools.partial(enter, directory=directory))
