@@ -57,6 +57,7 @@ class Config:
             :class:`~jumpmq.broker.security.certificates.ServerTLS`; None is the authorities that the system knows.
         cluster_secret_file: secrets, one a line, that seal what the cluster keeps in etcd; None keeps it readable.
         recover_cluster: where etcd has lost the cluster, have this node's definitions be those of the cluster.
+        rejoin_cluster: whether a node that has followed another recovery takes the cluster's definitions.
         accept_older_data: whether a data directory is taken that is older than what etcd has seen of it.
         cluster_host: address at which the other nodes of the cluster reach this one.
         cluster_port: the same, of the first worker, the next one has the next port; 0 picks free ones.
@@ -117,6 +118,7 @@ class Config:
     cluster_host: str = "127.0.0.1"
     cluster_port: int = 0
     recover_cluster: bool = False
+    rejoin_cluster: bool = False
     accept_older_data: bool = False
     queue_leader_locator: str = "client-local"
     node: str | None = None

@@ -227,6 +227,14 @@ SETTINGS = {
             "false",
         ),
         Setting(
+            "rejoin_cluster",
+            "true|false",
+            "true or false",
+            "where the cluster was recovered from a node that knew less, bring this node's queues",
+            _switch,
+            "false",
+        ),
+        Setting(
             "accept_older_data",
             "true|false",
             "true or false",

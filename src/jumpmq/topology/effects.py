@@ -323,6 +323,8 @@ def _declare_queue(topology: Topology, change: changes.DeclareQueue) -> changes.
     definition = topology.number(change.definition)
     topology.insert_queue(definition)
     topology.records.put_numbered_queue(definition)
+    if change.definition.id:
+        topology.records.put_counter(definition.home, topology.counters[definition.home])
     return changes.DeclareQueue(definition, change.server_named)
 
 

@@ -184,10 +184,22 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
         equivalence.check_queue(current.definition, definition)
         return
     _refuse_forgotten(topology, definition.home)
+    if definition.id:
+        _require_number(topology, definition)
     _refuse_beyond_limit(vhost, definition.name)
     topology.holdings.require(topology.users, definition.user, "queue", f"declare queue '{definition.name}'")
     check_arguments(definition)
     check_properties(definition)
+
+
+def _require_number(topology: Topology, definition: QueueDefinition) -> None:
+    """
+    Raises:
+        PreconditionFailed: a queue cannot keep the number that it has.
+    """
+    queues = (queue.definition for host in topology.vhosts.values() for queue in host.declared.values())
+    if home_of(definition.id) != definition.home or any(definition.id in (one.id, one.before) for one in queues):
+        raise PreconditionFailed(f"queue '{definition.name}' cannot have the number {definition.id}")
 
 
 def _check_move_queue(topology: Topology, change: changes.MoveQueue) -> None:

@@ -288,8 +288,11 @@ class Topology:
 
     def number(self, definition: QueueDefinition) -> QueueDefinition:
         """A definition with the next number of its home. It is given when a declaration takes effect, so that it is the
-        same in every process."""
+        same in every process. A queue that has a number already, as its node has it on disk, keeps that."""
         counter = self.counters.get(definition.home, 1)
+        if definition.id:
+            self.counters[definition.home] = max(counter, (definition.id & records.COUNTER) + 1)
+            return replace(definition, node=self.node_of(definition.home))
         self.counters[definition.home] = counter + 1
         return definition.numbered(definition.home << HOME_BITS | counter, self.node_of(definition.home))
 

@@ -113,6 +113,7 @@ def one_at_most(running: RunningHomes, in_force: set[WireChannel]) -> bool:
     return len(in_force) < 2 and shares(running) == [6] * len(in_force)
 
 
+@pytest.mark.slow
 def test_members_of_one_name_that_come_together_are_one_member_at_most(running: RunningHomes) -> None:
     """Who loses its name at another home, while it still joins, is in force first and then cancelled, everywhere."""
     checker = Checker()

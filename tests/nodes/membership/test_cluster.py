@@ -954,7 +954,10 @@ def consumed(port: int, queue: str, count: int) -> list[bytes]:
         return [body for _, _, body in found]
 
 
-@pytest.mark.parametrize("running", [False, True], ids=["of a start before", "of the last start"])
+@pytest.mark.parametrize(
+    "running",
+    [pytest.param(False, id="of a start before", marks=pytest.mark.slow), pytest.param(True, id="of the last")],
+)
 @in_loop
 async def test_an_older_copy_of_a_data_directory_is_refused_or_its_loss_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: bool
@@ -1059,10 +1062,117 @@ async def test_a_cluster_that_etcd_has_lost_is_recovered_from_a_node(
                 assert broker.topology.vhosts["/"].queues[name].message_count == 3
             await declare(brokers[0], "after")
             assert "after" in brokers[1].topology.vhosts["/"].declared
-            with pytest.raises(BrokerError, match="it needs an empty directory"):
+            with pytest.raises(BrokerError, match="that was given up: start it with --rejoin-cluster true"):
                 await started(config_of(2, tmp_path, members))
-            brokers.append(await started(replace(config_of(2, tmp_path, members), data_dir=tmp_path / "anew")))
-            assert brokers[2].config.home == 4
+            brokers.append(await started(config_of(2, tmp_path, members, rejoin_cluster=True)))
+            assert brokers[2].config.home == 3
+            await until(lambda: state_of(brokers[2].topology) == state_of(brokers[0].topology))
+        finally:
+            await asking.close()
+            for broker in brokers:
+                await stopped(broker)
+
+
+async def lost_cluster(tmp_path: Path, members: list[EtcdMember], asking: Etcd) -> list[Config]:
+    """Three nodes with a queue each, ``q0`` and so on, and three messages in it, of which the last one does not know of
+    queue ``later``; all are stopped, and etcd has lost the cluster. Returns their settings."""
+    configs = [config_of(number, tmp_path, members) for number in range(3)]
+    brokers = [await started(config) for config in configs]
+    for number, broker in enumerate(brokers):
+        await declare(broker, f"q{number}")
+        assert await asyncio.to_thread(_published, broker.port, f"q{number}", 3) == 3
+    await until(lambda: len({broker.topology.applied for broker in brokers}) == 1)
+    await stopped(brokers[2])
+    await declare(brokers[0], "later")
+    assert await asyncio.to_thread(_published, brokers[0].port, "later", 2) == 2
+    await stopped(brokers[0])
+    await stopped(brokers[1])
+    await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
+    return configs
+
+
+@pytest.mark.slow
+@in_loop
+async def test_a_node_of_a_recovery_that_was_given_up_comes_back_with_its_queues(tmp_path: Path) -> None:
+    """With those that only it knew, and with what was published to it meanwhile."""
+    with etcd(tmp_path) as members:
+        asking = Etcd([members[0].url])
+        brokers: list[Broker] = []
+        try:
+            configs = await lost_cluster(tmp_path, members, asking)
+            wrong = await started(replace(configs[2], recover_cluster=True))
+            brokers.append(wrong)
+            for name in ("new", "clash"):
+                await declare(wrong, name)
+            for name in ("q2", "new", "clash"):
+                assert await asyncio.to_thread(_published, wrong.port, name, 4) == 4
+            for number in range(12):  # so that its log is longer than that of the right one
+                await declare(wrong, f"more-{number}")
+            await stopped(wrong)
+            await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
+
+            brokers += [await started(replace(config, recover_cluster=True)) for config in configs[:2]]
+            first = brokers[1]
+            await declare(first, "clash")
+            with pytest.raises(
+                BrokerError, match=r"a recovery of cluster 'test' that was given up: .* --rejoin-cluster"
+            ):
+                await started(configs[2])
+            rejoins = replace(configs[2], rejoin_cluster=True)
+            with pytest.raises(BrokerError, match=r"queues that the cluster has as others, .*: 'clash' in vhost '/'\."):
+                await started(rejoins)
+            await until(lambda: "new" in first.topology.vhosts["/"].declared)
+            clash = first.topology.vhosts["/"].declared["clash"]
+            await propose(first, DeleteQueue("/", "clash", clash.id))
+
+            third = await started(rejoins)
+            brokers.append(third)
+            queues = third.topology.vhosts["/"].queues
+            assert {name: queues[name].message_count for name in ("q2", "new", "clash")} == {
+                "q2": 7,
+                "new": 4,
+                "clash": 4,
+            }
+            assert len([name for name in queues if name.startswith("more-")]) == 12
+            await declare(third, "after")
+            assert len({queue.id for queue in third.topology.vhosts["/"].declared.values()}) == 19
+            await until(lambda: len({broker.topology.applied for broker in brokers[1:]}) == 1)
+            assert state_of(third.topology) == state_of(first.topology) == state_of(brokers[2].topology)
+            assert await asyncio.to_thread(consumed, first.port, "new", 4) == [b"0", b"1", b"2", b"3"]
+            await stopped(third)
+            third = await started(configs[2])
+            brokers.append(third)
+            assert third.topology.vhosts["/"].queues["clash"].message_count == 4
+            await declare(first, "last")
+            await until(lambda: "last" in third.topology.vhosts["/"].declared)
+        finally:
+            await asking.close()
+            for broker in brokers:
+                await stopped(broker)
+
+
+@pytest.mark.slow
+@in_loop
+async def test_a_node_that_knew_more_than_a_recovered_cluster_follows_it_if_asked(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        asking = Etcd([members[0].url])
+        brokers: list[Broker] = []
+        try:
+            configs = await lost_cluster(tmp_path, members, asking)
+            brokers.append(await started(replace(configs[2], recover_cluster=True)))
+            with pytest.raises(
+                BrokerError, match="recover it from this node, or start this node with --rejoin-cluster"
+            ):
+                await started(configs[0])
+            brokers += [await started(replace(config, rejoin_cluster=True)) for config in configs[:2]]
+            third, first, second = brokers
+            counts = {
+                queue.name: queue.message_count for one in brokers for queue in one.topology.vhosts["/"].queues.values()
+            }
+            assert counts == {"q0": 3, "q1": 3, "q2": 3, "later": 2}
+            await declare(second, "after")
+            await until(lambda: len({broker.topology.applied for broker in brokers}) == 1)
+            assert state_of(third.topology) == state_of(first.topology) == state_of(second.topology)
         finally:
             await asking.close()
             for broker in brokers:

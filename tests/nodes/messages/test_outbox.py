@@ -400,6 +400,7 @@ async def test_what_expires_stays_while_the_outbox_of_its_letters_is_full(
         await stopped(second)
 
 
+@pytest.mark.slow
 @in_loop
 async def test_letters_that_must_arrive_reach_each_queue_once(tmp_path: Path) -> None:
     """Also where another queue refuses them for a while, and they are tried again."""

@@ -20,6 +20,7 @@ from jumpmq.nodes.log.cluster_log import PLACE_BITS, forgotten
 from jumpmq.nodes.log.common_log import Record
 from jumpmq.nodes.membership.etcd import Etcd, EtcdError, absent, delete, end_of, has, put
 from jumpmq.nodes.membership.keys import FORMAT, Keys
+from jumpmq.nodes.membership.rejoining import RECOVERY, Recovery, bring_queues, kept_recovery, strayed
 from jumpmq.nodes.membership.snapshots import SnapshotHead, read_snapshot, write_snapshot
 from jumpmq.store import Store
 from jumpmq.topology import Topology
@@ -95,6 +96,7 @@ class Joining:
         on_disk: waits until what was put is on disk.
         first_definitions: what a new cluster begins with, made from what the data directory has.
         recovers: whether what the data directory has takes the place of a cluster that etcd has lost.
+        rejoins: whether a node that has followed another recovery of the cluster takes the definitions of this one.
         takes_older: whether a data directory is taken that is older than what etcd has seen of it.
         waits: whether this process waits where etcd was set back, as other workers of its node serve.
     """
@@ -107,6 +109,7 @@ class Joining:
         on_disk: Callable[[], Awaitable[None]],
         first_definitions: Callable[[list[Record]], list[Record]],
         recovers: bool = False,
+        rejoins: bool = False,
         takes_older: bool = False,
         waits: bool = False,
     ) -> None:
@@ -116,6 +119,7 @@ class Joining:
         self._on_disk = on_disk  # waits until what was put is on disk
         self._first_definitions = first_definitions  # of a new cluster
         self._refused = EtcdError if waits else BrokerError  # where etcd lacks what this process has
+        self._rejoins = rejoins  # whether a node of another recovery takes the definitions of this one
         self._takes_older = takes_older  # whether an older copy of the data directory is taken
         self._recovers = recovers  # whether this node's are those of a cluster that is lost
         self._me: Membership | None = None  # who it is, of which etcd may know though an attempt has failed
@@ -154,22 +158,47 @@ class Joining:
         self._bind(identity)
         me = self._of_cluster(me, identity, has_none)
         await self._check_format()
+        recovery = await self._recovery()
+        is_stray = bool(me.home and recovery and not recovery.has_all_of(kept_recovery(found), applied))
+        if is_stray:
+            await self._rejoin(me, recovery, applied, found)
         head = await self._head()
-        if applied > head.entry and await self._etcd.get(self._keys.entry(applied)) is None:
+        if not is_stray and applied > head.entry and await self._etcd.get(self._keys.entry(applied)) is None:
             raise self._refused(set_back(me.cluster, applied))
         await self._require_all(self._keys.lost_of(me.id))
         await self._require_newest(me, found)
-        me = await self._with_home(me, applied)
+        me = await self._with_home(me, applied, is_stray=is_stray)
         # No definition is put into the store before etcd has answered for the last time: an attempt may be made again.
         secret = await self._etcd.get(self._keys.secret)
         assert secret is not None
-        if has_none or applied < head.floor - 1:
+        if has_none or is_stray or applied < head.floor - 1:
             found = self._replaced(found, await read_snapshot(self._etcd, self._keys, head), me)
         elif not any(kind == APPLIED for kind, _, _ in found):  # the cluster began with what is here
             self._store.put(APPLIED, "", 0)
             found = [*found, (APPLIED, "", 0)]
+        if recovery is not None:
+            self._store.put(*RECOVERY, recovery.id)
         await self._keep(me)
         return Joined(me, secret.value.decode(), found)
+
+    async def _recovery(self) -> Recovery | None:
+        """The recovery that the cluster follows, if it was recovered."""
+        found = await self._etcd.get(self._keys.recovery)
+        return None if found is None else Recovery.read(found.value)
+
+    async def _rejoin(self, me: Membership, recovery: Recovery | None, applied: int, found: list[Record]) -> None:
+        """Bring the queues of a node that has what the recovered cluster did not begin with.
+
+        Raises:
+            BrokerError: that was not asked for, or cannot be done.
+        """
+        assert recovery is not None
+        if not self._rejoins:
+            begin = recovery.entry + AHEAD
+            more = knows_more(me, applied, begin) if kept_recovery(found) == recovery.before else None
+            raise BrokerError(more or strayed(str(me), me.cluster))
+        await bring_queues(self._etcd, self._keys, me.home, found)
+        log.warning("%s takes the definitions of cluster '%s' in place of its own", me, me.cluster)
 
     def _bind(self, identity: str) -> None:
         """Have values be sealed as those of the cluster with this identity."""
@@ -217,6 +246,7 @@ class Joining:
             put(self._keys.homes, str(homes)),
             put(self._keys.member(me.process), _member(me.home, me)),
             put(self._keys.recovered, str(entry)),
+            Recovery(uuid.uuid4().hex, kept_recovery(found), applied).put(self._keys),
             put(self._keys.entry(entry), json.dumps({"id": uuid.uuid4().hex, "home": me.home, "changes": []})),
             head.put(self._keys),
             delete(self._keys.lost, end_of(self._keys.lost)),
@@ -301,15 +331,18 @@ class Joining:
             said = "none" if found is None else found.value.decode()[:20]
             raise BrokerError(f"the cluster's log is of format {said}, and this release knows format {FORMAT}")
 
-    async def _with_home(self, me: Membership, applied: int) -> Membership:
+    async def _with_home(self, me: Membership, applied: int, *, is_stray: bool) -> Membership:
         """This node with its home, whose number is given to it unless it has one.
+
+        Args:
+            is_stray: whether it has followed another recovery of the cluster.
 
         Raises:
             BrokerError: the cluster was recovered from a node that knew less than this one.
         """
         recovered = await self._etcd.get(self._keys.recovered)
-        if recovered is not None and me.home and applied < (begin := int(recovered.value)):
-            if (more := knows_more(me, applied, begin)) is not None:
+        if recovered is not None and me.home and (is_stray or applied < (begin := int(recovered.value))):
+            if not is_stray and (more := knows_more(me, applied, begin)) is not None:
                 raise BrokerError(more)
             name = self._keys.member(me.process)  # etcd had lost who is a member
             await self._etcd.transaction([absent(name)], [put(name, _member(me.home, me))])
@@ -380,7 +413,8 @@ def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
         return None
     return (
         f"cluster '{me.cluster}' was recovered from entry {recovered - AHEAD} of its log, and this node has "
-        f"entry {entry}: recover it from this node, or give this node an empty data directory"
+        f"entry {entry}: recover it from this node, or start this node with --rejoin-cluster true, and it takes the "
+        "definitions that the cluster has; its queues stay, with what they hold"
     )
 
 

@@ -5,6 +5,7 @@
 ``id``                 the cluster's identity, which each member's data directory keeps too
 ``secret``             what the ends of links prove to each other that they know
 ``recovered``          the entry that the log began with when a node's definitions took the place of what was lost
+``recovery``           its identity, that of the recovery that this node had followed, and the node's last entry
 ``homes``              the last number that was given to a home
 ``members/NODE``       the home of a node, and what tells its data directory from others of that name; of its second
                        worker ``members/NODE/2``, and so on
@@ -59,6 +60,10 @@ class Keys:
     @property
     def recovered(self) -> str:
         return self._key("recovered")
+
+    @property
+    def recovery(self) -> str:
+        return self._key("recovery")
 
     @property
     def homes(self) -> str:

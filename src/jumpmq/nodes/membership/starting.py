@@ -55,6 +55,7 @@ async def enter(
         turns.committed,
         lambda records: _first_definitions(records, config),
         config.recover_cluster,
+        config.rejoin_cluster,
         config.accept_older_data,
         config.workers > 1 and not config.begins,
     )

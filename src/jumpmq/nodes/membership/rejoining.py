@@ -1,0 +1,134 @@
+"""A node that comes back to its cluster from another recovery of it.
+
+Where etcd has lost a cluster, one node's definitions take its place. If that was the wrong node, etcd's state is
+deleted, and the cluster recovered from another one. What the wrong node, and those that followed it, have on disk is
+then of a log that there is no more. Each recovery has an identity, which etcd and the data directories of all that
+follow it keep.
+
+A node of another recovery takes the definitions of its cluster. Its queues that the cluster does not have are declared
+there first, with the numbers by which the data directory knows them: so no message in them becomes unreachable.
+"""
+
+import json
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jumpmq.broker.errors import BrokerError
+from jumpmq.nodes.log.common_log import Record
+from jumpmq.nodes.membership.compacting import compact
+from jumpmq.nodes.membership.etcd import Etcd, absent, has, put
+from jumpmq.nodes.membership.keys import Keys
+from jumpmq.nodes.membership.snapshots import read_snapshot
+from jumpmq.topology.changes import DeclareQueue
+from jumpmq.topology.definitions import QueueDefinition
+from jumpmq.topology.json_form import change_to_json, to_json
+from jumpmq.topology.proposals import THE_BROKER
+from jumpmq.topology.records import read_queue
+
+log = logging.getLogger(__name__)
+
+RECOVERY = "run", "recovery"
+"""Kind and key of the record of the recovery that a data directory follows."""
+
+PART = 100
+"""Queues that are declared by one entry of the log."""
+
+NAMED = 5
+"""Queues that a refusal names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A recovery of a cluster.
+
+    Attributes:
+        id: its identity.
+        before: that of the one that its node followed before; "" where there was none.
+        entry: the last entry that this node had then.
+    """
+
+    id: str
+    before: str
+    entry: int
+
+    @classmethod
+    def read(cls, value: bytes) -> "Recovery":
+        """From what etcd has."""
+        found = json.loads(value)
+        return cls(found["id"], found["before"], int(found["entry"]))
+
+    def put(self, keys: Keys) -> dict[str, Any]:
+        """Puts it into etcd."""
+        return put(keys.recovery, to_text(self))
+
+    def has_all_of(self, recovery: str, applied: int) -> bool:
+        """Whether it began with all that a node has which followed another one, and has applied an entry."""
+        return recovery == self.id or (recovery == self.before and applied <= self.entry)
+
+
+def to_text(recovery: Recovery) -> str:
+    """What etcd keeps of a recovery."""
+    return json.dumps({"id": recovery.id, "before": recovery.before, "entry": recovery.entry})
+
+
+def kept_recovery(records: list[Record]) -> str:
+    """The recovery that a data directory follows; "" where it follows none."""
+    return next((str(value) for kind, key, value in records if (kind, key) == RECOVERY), "")
+
+
+def strayed(node: str, cluster: str) -> str:
+    """Why a node does not start that has followed another recovery of its cluster."""
+    return (
+        f"{node} has followed a recovery of cluster '{cluster}' that was given up: start it with --rejoin-cluster "
+        "true, and it takes the definitions that the cluster has; its queues stay, with what they hold"
+    )
+
+
+async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -> None:
+    """Have a cluster know all queues that a home has on disk, in the snapshot from which its node begins.
+
+    Args:
+        found: the records in the data directory.
+
+    Raises:
+        BrokerError: some of them cannot be declared.
+        EtcdError: etcd cannot be asked; to be tried again.
+    """
+    here = [read_queue(value) for kind, _, value in found if kind == "queue" and value.get("home", 1) == home]
+    here = [queue for queue in here if queue.is_kept]
+    missing = await _missing(etcd, keys, here)
+    for begin in range(0, len(missing), PART):
+        await _declare(etcd, keys, home, missing[begin : begin + PART])
+    for queue in missing:
+        log.warning("queue '%s' in vhost '%s' is declared in the cluster again, without bindings",
+                    queue.name, queue.vhost)  # fmt: skip
+    if missing and (missing := await _missing(etcd, keys, here)):
+        names = ", ".join(f"'{one.name}' in vhost '{one.vhost}'" for one in missing[:NAMED])
+        more = f", and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+        raise BrokerError(
+            f"this node has queues that the cluster has as others, or that it does not take: {names}{more}. Have their "
+            "virtual hosts there, delete or move the queues that the cluster has by these names, and start again"
+        )
+
+
+async def _missing(etcd: Etcd, keys: Keys, queues: list[QueueDefinition]) -> list[QueueDefinition]:
+    """Those of some queues that the cluster does not have, or has by other numbers."""
+    records = await read_snapshot(etcd, keys, await compact(etcd, keys))
+    known = {(value["vhost"], value["name"], value["id"]) for kind, _, value in records if kind == "queue"}
+    return [one for one in queues if (one.vhost, one.name, one.id) not in known]
+
+
+async def _declare(etcd: Etcd, keys: Keys, home: int, queues: Sequence[QueueDefinition]) -> None:
+    """Append an entry that declares queues with the numbers that they have."""
+    asker = to_json(THE_BROKER)
+    changes = [[change_to_json(DeclareQueue(replace(one, before=0))), asker] for one in queues]
+    value = json.dumps({"id": uuid.uuid4().hex, "home": home, "changes": changes}, separators=(",", ":"))
+    identity = await etcd.get(keys.id)
+    assert identity is not None
+    while True:
+        entry = keys.entry((await compact(etcd, keys)).entry + 1)
+        if (await etcd.transaction([absent(entry), has(keys.id, identity.value)], [put(entry, value)]))[0]:
+            return
