@@ -14,10 +14,11 @@ from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopp
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker import Broker
-from jumpmq.nodes.log.log_link import LOG
-from jumpmq.nodes.messages import enqueue, outbox
-from jumpmq.nodes.messages.outbox import ANSWER, TAKEN, Forwarding
+from jumpmq.broker.peers import Forwarding
+from jumpmq.nodes.messages import outbox
+from jumpmq.nodes.transport import records
 from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.records import LOG, SLICE_TAKEN, TAKEN
 from jumpmq.queues import Outcome
 from jumpmq.store.log import Log
 from jumpmq.topology import DeclareQueue, DeleteQueue
@@ -169,8 +170,8 @@ async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
         answered, refusals = first.peers.links.handlers[TAKEN], []
 
         def refused(link: Link, payload: memoryview) -> None:
-            if not ANSWER.unpack(payload)[2]:
-                refusals.append(ANSWER.unpack(payload))
+            if not SLICE_TAKEN.unpack(payload)[2]:
+                refusals.append(SLICE_TAKEN.unpack(payload))
                 answered(link, payload)
 
         first.peers.links.handlers[TAKEN] = refused
@@ -427,11 +428,11 @@ async def test_a_letter_that_may_be_refused_is_marked_when_it_is_sent_again(tmp_
         await declare(second, "letters", **{"x-overflow": "reject-publish", "x-max-length": 10})
         await declare(first, "dying", **DYING)
         links = first.peers.links
-        answered = links.handlers[enqueue.ANSWER]
-        links.handlers[enqueue.ANSWER] = lambda link, payload: link.close()
+        answered = links.handlers[records.ANSWER]
+        links.handlers[records.ANSWER] = lambda link, payload: link.close()
         await die(first, b"1")
         await until(lambda: bodies(second, "letters") == [b"1"])
-        links.handlers[enqueue.ANSWER] = answered
+        links.handlers[records.ANSWER] = answered
         await until(lambda: bodies(second, "letters") == [b"1", b"1"])
         assert [one.redelivered for one in queue_of(second, "letters").peek(1, 3)] == [False, True]
         await until(lambda: not queue_of(first, "dying").dead_count)

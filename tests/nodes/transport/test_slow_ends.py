@@ -9,9 +9,9 @@ import pytest
 from tests.brokers import declare, queue_of, with_channel
 from tests.nodes.homes import homes, in_loop, until
 
-from jumpmq.nodes.channels.channel_records import WINDOW
 from jumpmq.nodes.messages.enqueue import CREDIT
 from jumpmq.nodes.transport import link as link_module
+from jumpmq.nodes.transport.windows import WINDOW
 
 CHANNELS = 60
 MESSAGES = 600

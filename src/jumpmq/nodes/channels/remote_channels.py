@@ -23,7 +23,11 @@ from jumpmq.broker.channel.group_consumer import Membership
 from jumpmq.broker.channel.remote import Then
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.security.tokens import told
-from jumpmq.nodes.channels.channel_records import (
+from jumpmq.nodes.channels.group_members import SpreadMember
+from jumpmq.nodes.channels.remote_consumers import RemoteConsumer, RemoteQueue, Taker
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import (
     ASKED,
     CLOSE,
     CODE,
@@ -39,10 +43,6 @@ from jumpmq.nodes.channels.channel_records import (
     START,
     TWO,
 )
-from jumpmq.nodes.channels.group_members import SpreadMember
-from jumpmq.nodes.channels.remote_consumers import RemoteConsumer, RemoteQueue, Taker
-from jumpmq.nodes.transport.link import Link
-from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.windows import Owed
 from jumpmq.queues import Outcome
 from jumpmq.queues.arguments import Limits

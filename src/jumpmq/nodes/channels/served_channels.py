@@ -20,7 +20,9 @@ from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.security.tokens import heard
 from jumpmq.broker.security.user_limits import UserLimits
 from jumpmq.broker.telemetry.churn import Churn
-from jumpmq.nodes.channels.channel_records import (
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import (
     ASKED,
     CLOSE,
     CODE,
@@ -35,8 +37,6 @@ from jumpmq.nodes.channels.channel_records import (
     SETTLED,
     TWO,
 )
-from jumpmq.nodes.transport.link import Link
-from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.windows import Window
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import Asker

@@ -12,9 +12,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.security.user_limits import Usage, UserLimits
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
-
-USAGE = 32
-"""The kind of these records."""
+from jumpmq.nodes.transport.records import USAGE
 
 INTERVAL = 0.2
 """Seconds between two looks at what was closed."""

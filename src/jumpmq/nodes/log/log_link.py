@@ -16,15 +16,13 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.log.common_log import FIRST, Entry, First, Follower, Message, Record
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import LOG
 from jumpmq.store.changes import json_text
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 10.0
 """Seconds without the first home after which clients are told that definitions cannot be changed."""
-
-LOG = 2
-"""Kind of the records about the log: a JSON array of messages."""
 
 
 class OnDisk:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from jumpmq.broker.bulk.starts import Sight
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
-from jumpmq.nodes.log.log_link import LOG
 from jumpmq.nodes.membership.compacting import compact_aside
 from jumpmq.nodes.membership.etcd import (
     Compacted,
@@ -46,6 +45,7 @@ from jumpmq.nodes.membership.standstill import PATIENCE, Standstill
 from jumpmq.nodes.transport.directory import Address
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import LOG
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.snapshot import digest_of
 

@@ -11,7 +11,6 @@ answers that are not read, until it has (:data:`CREDIT`).
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
@@ -26,13 +25,11 @@ from jumpmq.broker.routing.sending import Sent, may_refuse
 from jumpmq.nodes.messages.units import NotKnownYet, Unit, decoded, destination
 from jumpmq.nodes.transport.link import Handler, Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import ANSWER, ANSWERED, READY, REFUSED_MESSAGE, REPLY, UNIT
 from jumpmq.queues.base import FIRST_LINK
 from jumpmq.queues.memory import MemoryAccount, held_octets
 from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
-
-UNIT, ANSWER, READY, REPLY = 64, 65, 66, 67
-"""Kinds of records: messages for queues; what became of units; that the queues are there; a direct reply."""
 
 INDEX_BITS = 24
 """Bits of a number of receipts behind the unit's: the message's place in the unit, from 1; all of them are set for the
@@ -47,11 +44,6 @@ TOLD = 10.0
 """Seconds for which a link's messages wait for a queue to be known before the log says so."""
 
 log = logging.getLogger(__name__)
-
-_ANSWER = struct.Struct("!QI")
-"""The last unit that is complete; how many refused messages follow, each unit and place."""
-
-_REFUSED = struct.Struct("!QI")
 
 CREDIT = 32 << 20
 """Octets that may be on their way to a home without an answer, before who publishes more is not read."""
@@ -169,7 +161,7 @@ class _Incoming:
             last = answers[-1].delivery_tag
             told = [one for one in self._refused if one[0] <= last]
             self._refused = [one for one in self._refused if one[0] > last]
-            self._link.send(ANSWER, _ANSWER.pack(last, len(told)), *(_REFUSED.pack(*one) for one in told))
+            self._link.send(ANSWER, ANSWERED.pack(last, len(told)), *(REFUSED_MESSAGE.pack(*one) for one in told))
         return self._confirms.waiting
 
 
@@ -287,9 +279,9 @@ class Enqueue:
 
     def _answered(self, link: Link, payload: memoryview) -> None:
         outgoing = self._outgoing[link.peer]
-        unit, count = _ANSWER.unpack_from(payload)
-        places = range(_ANSWER.size, _ANSWER.size + count * _REFUSED.size, _REFUSED.size)
-        outgoing.complete(unit, [_REFUSED.unpack_from(payload, place) for place in places])
+        unit, count = ANSWERED.unpack_from(payload)
+        places = range(ANSWERED.size, ANSWERED.size + count * REFUSED_MESSAGE.size, REFUSED_MESSAGE.size)
+        outgoing.complete(unit, [REFUSED_MESSAGE.unpack_from(payload, place) for place in places])
         self._turns.look_at_receipts()
         outgoing.forget_refused()
 

@@ -30,6 +30,7 @@ from jumpmq.broker.peers import Forwarding
 from jumpmq.nodes.messages.units import Unit
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import FORWARD, SLICE_HEAD, SLICE_TAKEN, TAKEN
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount, held_octets
 from jumpmq.queues.runs import enter_queue, persistent, settle_stored
 from jumpmq.store import Batch, Store
@@ -37,17 +38,6 @@ from jumpmq.store.definitions import AHEAD, ON_WAY
 from jumpmq.topology import Asker, Change, DeleteQueue, Topology
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
-
-FORWARD, TAKEN = 96, 97
-"""Kinds of records: a slice of the outbox; whether it is on disk there."""
-
-HEADER = struct.Struct("!IQQ16sI")
-"""Number of the attempt, of the slice in it, of the last change of definitions that is known here; source; queues,
-whose last messages' numbers follow, and then a unit (:mod:`~jumpmq.nodes.messages.units`)."""
-
-ANSWER = struct.Struct("!IQ?")
-"""Number of the attempt, and of a slice; whether it and all before it are on disk, or else it was not taken, and what
-follows in the attempt will not be either."""
 
 SLICE_OCTETS, SLICE_MESSAGES = 1 << 20, 1024
 """Of a slice, give or take a message."""
@@ -390,7 +380,7 @@ class Outbox:
             way.sent += 1
             way.on_way.append((way.sent, octets, shares))
             way.on_way_octets += octets
-            head = HEADER.pack(way.attempt, way.sent, self._topology.applied, self._source.bytes, len(shares))
+            head = SLICE_HEAD.pack(way.attempt, way.sent, self._topology.applied, self._source.bytes, len(shares))
             last = struct.pack(f"!{len(shares)}Q", *(share[-1].seq for _, share in shares))
             unit = Unit([(line.queue, share) for line, share in shares], messages)
             way.link.send(FORWARD, head, last, *unit.encoded(way.sent, flags))
@@ -460,7 +450,7 @@ class Outbox:
 
     def _answered(self, link: Link, payload: memoryview) -> None:
         way = self._ways[link.peer]
-        attempt, number, taken = ANSWER.unpack(payload)
+        attempt, number, taken = SLICE_TAKEN.unpack(payload)
         if attempt != way.attempt or way.link is not link:
             return
         if not taken:

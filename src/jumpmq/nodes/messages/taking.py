@@ -15,10 +15,10 @@ from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.commit.receipts import Part
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.routing.routing import push_to
-from jumpmq.nodes.messages.outbox import ANSWER, FORWARD, HEADER, TAKEN
 from jumpmq.nodes.messages.units import Ahead, NotKnownYet, decoded, destination
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import FORWARD, SLICE_HEAD, SLICE_TAKEN, TAKEN
 from jumpmq.queues import Queue
 from jumpmq.queues.base import STORE
 from jumpmq.store import Store
@@ -53,7 +53,7 @@ class _Answers:
     def refuse(self, attempt: int, number: int) -> None:
         """A slice is not taken, nor what follows in the attempt."""
         self._refused = attempt
-        self._link.send(TAKEN, ANSWER.pack(attempt, number, False))
+        self._link.send(TAKEN, SLICE_TAKEN.pack(attempt, number, False))
 
     def add(self, attempt: int, number: int, sources: int) -> None:
         """A slice was pushed to queues with these sources."""
@@ -75,7 +75,7 @@ class _Answers:
             while self._slices and self._slices[0][0] <= answers[-1].delivery_tag:
                 _, *last = self._slices.popleft()
             if last is not None:
-                self._link.send(TAKEN, ANSWER.pack(*last, True))
+                self._link.send(TAKEN, SLICE_TAKEN.pack(*last, True))
         return self._confirms.waiting
 
 
@@ -130,16 +130,16 @@ class Taking:
         self._answers[link.peer] = _Answers(link, self._turns)
 
     def _take(self, link: Link, payload: memoryview) -> None:
-        attempt, number, applied, source, queues = HEADER.unpack_from(payload)
+        attempt, number, applied, source, queues = SLICE_HEAD.unpack_from(payload)
         answers = self._answers[link.peer]
         if answers.is_refused(attempt):
             return
         if self.is_short() or self.is_ahead(link.peer):
             answers.refuse(attempt, number)
             return
-        last = struct.unpack_from(f"!{queues}Q", payload, HEADER.size)
+        last = struct.unpack_from(f"!{queues}Q", payload, SLICE_HEAD.size)
         try:
-            with payload[HEADER.size + 8 * queues :] as unit:
+            with payload[SLICE_HEAD.size + 8 * queues :] as unit:
                 flags, shares = self._shares(unit)
         except NotKnownYet:
             answers.refuse(attempt, number)

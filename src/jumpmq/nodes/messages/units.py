@@ -6,20 +6,12 @@ from itertools import chain
 from time import time
 
 from jumpmq.amqp.messages import Message
+from jumpmq.nodes.transport.records import UNIT_HEAD, UNIT_INDEX, UNIT_QUEUE
 from jumpmq.queues import Queue, clock
 from jumpmq.queues.runs import pack, unpack
 from jumpmq.store.definitions import AHEAD, PARTS
 from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
-
-_UNIT = struct.Struct("!QIII")
-"""Number of the unit, property flags, messages, queues."""
-
-_QUEUE = struct.Struct("!QHHI?")
-"""Id, octets of virtual host and name; how many messages it gets; whether these are side by side, so that only the
-place of the first follows, or that of each."""
-
-_PLACE = struct.Struct("!I")
 
 
 class NotKnownYet(Exception):
@@ -69,14 +61,14 @@ class Unit:
         Args:
             flags: the property flags of all messages, or-ed.
         """
-        buffers = [_UNIT.pack(number, flags, len(self.messages), len(self._shares))]
+        buffers = [UNIT_HEAD.pack(number, flags, len(self.messages), len(self._shares))]
         buffers += pack(self.messages, clock.now())
         first = 0
         for queue, share in self._shares:
             host, name = queue.vhost.encode(errors="surrogateescape"), queue.name.encode(errors="surrogateescape")
-            buffers += (_QUEUE.pack(queue.id, len(host), len(name), len(share), self._side_by_side), host, name)
+            buffers += (UNIT_QUEUE.pack(queue.id, len(host), len(name), len(share), self._side_by_side), host, name)
             if self._side_by_side:
-                buffers.append(_PLACE.pack(first))
+                buffers.append(UNIT_INDEX.pack(first))
                 first += len(share)
             else:
                 buffers.append(struct.pack(f"!{len(share)}I", *(self.places[id(message)] for message in share)))
@@ -85,8 +77,8 @@ class Unit:
 
 def decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
     """The unit's number, flags and messages, the number of its queues, and where these begin."""
-    unit, flags, count, queues = _UNIT.unpack_from(payload)
-    messages, at = unpack(payload, _UNIT.size, count, time(), clock.now())
+    unit, flags, count, queues = UNIT_HEAD.unpack_from(payload)
+    messages, at = unpack(payload, UNIT_HEAD.size, count, time(), clock.now())
     return unit, flags, messages, queues, at
 
 
@@ -101,17 +93,17 @@ def destination(
     Raises:
         NotKnownYet: it has come here by a change that is not known here yet.
     """
-    number, host_octets, name_octets, count, side_by_side = _QUEUE.unpack_from(payload, at)
-    at += _QUEUE.size
+    number, host_octets, name_octets, count, side_by_side = UNIT_QUEUE.unpack_from(payload, at)
+    at += UNIT_QUEUE.size
     vhost = bytes(payload[at : at + host_octets]).decode(errors="surrogateescape")
     at += host_octets
     name = bytes(payload[at : at + name_octets]).decode(errors="surrogateescape")
     at += name_octets
     chosen: tuple[int, ...] | slice
     if side_by_side:
-        first = _PLACE.unpack_from(payload, at)[0]
+        first = UNIT_INDEX.unpack_from(payload, at)[0]
         chosen = slice(first, first + count)
-        at += _PLACE.size
+        at += UNIT_INDEX.size
     else:
         chosen = struct.unpack_from(f"!{count}I", payload, at)
         at += 4 * count

@@ -10,24 +10,10 @@
 """
 
 import json
-import struct
 from typing import NamedTuple, Self
 
 from jumpmq.store.stream_bounds import Handed
 from jumpmq.store.stream_copy import Extent
-
-COPY, WANT, PIECE, COPIED, FORGET = 115, 116, 117, 118, 119
-"""Kinds of records."""
-
-WANTED = struct.Struct("!QQQI")
-"""The id that the stream has at the old home; first offset of the segment; position and octets of the piece."""
-
-GIVEN = struct.Struct("!QQQI?")
-"""The same three, the CRC-32 of what follows, and whether that is the piece; else it says why there is none, and
-nothing where the file is not there any more."""
-
-FORGOTTEN = struct.Struct("!Q")
-"""The id that the stream has at the old home."""
 
 
 class Copy(NamedTuple):

@@ -17,7 +17,6 @@ All of that is in the definitions and in the stores of both homes: whichever pro
 import asyncio
 import logging
 import os
-import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from jumpmq.nodes.moves.stream_moves import Readers, StreamMoves
 from jumpmq.nodes.moves.stream_offers import CopyRefused, StreamOffers
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import FILES, HAND, MOVE_ANSWER, MOVED, QUESTION
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.stream import Stream
@@ -43,17 +43,6 @@ from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, MoveQueue, Topology
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
-
-ASK, ANSWER, HAND = 112, 113, 114
-"""Kinds of records: a question whether a home knows that a queue has moved, and that it does; the files of a stream, to
-be taken, which is answered, too."""
-
-FILES = struct.Struct("!QQ")
-"""The id that the stream had, and that which it has; the path of its files follows."""
-
-QUESTION = struct.Struct("!QQ?")
-"""The id that the queue had; the change of definitions since which it has another; whether what is asked is also that
-the home's outbox has nothing more for it where it was."""
 
 GRACE = 5.0
 """Seconds that consumers have to settle what they hold of a queue that moves, before it goes along, and they have it
@@ -92,8 +81,8 @@ class Moves:
         self.streams = StreamMoves(self._offers, self._tasks, turns, store)
         self._leaving: dict[int, Queue] = {}  # what is here of queues that leave, by the ids that they have
         self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
-        links.handlers[ASK] = self._asked
-        links.handlers[ANSWER] = self._answer
+        links.handlers[MOVED] = self._asked
+        links.handlers[MOVE_ANSWER] = self._answer
         links.handlers[HAND] = self._handed
         self._taking: dict[int, asyncio.Task[None]] = {}  # by the ids of streams, take their files
 
@@ -288,7 +277,7 @@ class Moves:
         return bool(messages)
 
     async def _ask(
-        self, queue: DeclaredQueue, question: bytes, homes: Iterable[int] | None = None, kind: int = ASK
+        self, queue: DeclaredQueue, question: bytes, homes: Iterable[int] | None = None, kind: int = MOVED
     ) -> None:
         """Ask other homes until they have answered: these, or unless given those whose links are up."""
         answered, again = self._answered.setdefault(question, set()), 0.0
@@ -325,7 +314,7 @@ class Moves:
                 asyncio.get_running_loop().call_later(PAUSE, look)
                 return
             with self._turns.turn():
-                link.send(ANSWER, question)
+                link.send(MOVE_ANSWER, question)
 
         look()
 
@@ -365,7 +354,7 @@ class Moves:
             return
         if link.up:
             with self._turns.turn():
-                link.send(ANSWER, question)
+                link.send(MOVE_ANSWER, question)
 
     def _follow_up(self, contents: Queue) -> None:
         if contents.behind is not None:

@@ -15,7 +15,6 @@ How much is left at a mark is asked of its home, once a second; that nothing is 
 import asyncio
 import json
 import logging
-import struct
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -24,20 +23,15 @@ from jumpmq.nodes.log.log_link import OnDisk
 from jumpmq.nodes.messages.enqueue import Enqueue
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import ASK_MARKS, LEFT, MADE, NUMBER
 from jumpmq.topology import Topology
 from jumpmq.topology.fences import MarkName
-
-MADE, ASK, LEFT = 120, 121, 122
-"""Kinds of records: the number of the change of definitions by which a home has changed a ring last; marks of which it
-is asked how much is left; and how much is."""
 
 REASON = "the ring of an exchange changes"
 """Why clients wait meanwhile."""
 
 PATIENCE = 2.0
 """Seconds that the others have to make a change."""
-
-_NUMBER = struct.Struct("!Q")
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +61,7 @@ class RingChanges:
         links.handlers[MADE] = lambda link, payload: enqueue.take(link, MADE, payload)
         enqueue.in_order[MADE] = self._on_made
         enqueue.is_ahead = self.is_ahead
-        links.handlers[ASK] = self._on_ask
+        links.handlers[ASK_MARKS] = self._on_ask
         links.handlers[LEFT] = self._on_left
         links.on_up.append(self._up)
         links.on_down.append(self._down)
@@ -88,7 +82,7 @@ class RingChanges:
 
     def _up(self, link: Link) -> None:
         if self._serves:
-            link.send(MADE, _NUMBER.pack(self._topology.applied))
+            link.send(MADE, NUMBER.pack(self._topology.applied))
 
     def _down(self, link: Link) -> None:
         self._made.pop(link.peer, None)
@@ -99,7 +93,7 @@ class RingChanges:
     def changed(self, number: int) -> None:
         """See :class:`~jumpmq.topology.fences.Others`."""
         for link in self._all():
-            link.send(MADE, _NUMBER.pack(number))
+            link.send(MADE, NUMBER.pack(number))
 
     def wait(self, number: int) -> None:
         """The same."""
@@ -113,7 +107,7 @@ class RingChanges:
         return [home for home, made in self._made.items() if made < number]
 
     def _on_made(self, link: Link, payload: memoryview) -> None:
-        (number,) = _NUMBER.unpack(payload)
+        (number,) = NUMBER.unpack(payload)
         self._made[link.peer] = max(number, self._made.get(link.peer, 0))
         self._look()
 
@@ -148,7 +142,7 @@ class RingChanges:
         """See :class:`~jumpmq.topology.fences.Others`."""
         if (link := self._links.to(home)) is not None:
             with self._turns.turn():
-                link.send(ASK, json.dumps(marks).encode())
+                link.send(ASK_MARKS, json.dumps(marks).encode())
 
     def ended(self, mark: MarkName) -> None:
         """The same."""

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.memory import resources
-from jumpmq.nodes.moves.copy_records import COPIED, COPY, FORGET, FORGOTTEN, GIVEN, PIECE, WANT, WANTED, Copied, Copy
+from jumpmq.nodes.moves.copy_records import Copied, Copy
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import COPIED, COPY, FORGET, GIVEN, NUMBER, PIECE, WANT, WANTED
 from jumpmq.queues.stream import Stream
 from jumpmq.store.stream_copy import Extent, SegmentCopy
 from jumpmq.store.stream_files import StreamFiles
@@ -107,7 +108,7 @@ class StreamCopies:
         self._sweeping: asyncio.Task[None] | None = None  # deletes what nobody has asked for
         links.handlers[COPY] = self._copy
         links.handlers[PIECE] = self._piece
-        links.handlers[FORGET] = lambda link, payload: self.forget(FORGOTTEN.unpack(payload)[0])
+        links.handlers[FORGET] = lambda link, payload: self.forget(NUMBER.unpack(payload)[0])
         links.on_down.append(self._down)
 
     def serve(self, files: StreamFiles, limit: Callable[[], int], queues: set[int]) -> None:

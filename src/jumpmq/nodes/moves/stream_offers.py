@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.nodes.moves.copy_records import COPIED, COPY, FORGET, FORGOTTEN, GIVEN, PIECE, WANT, WANTED, Copied, Copy
+from jumpmq.nodes.moves.copy_records import Copied, Copy
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import COPIED, COPY, FORGET, GIVEN, NUMBER, PIECE, WANT, WANTED
 from jumpmq.queues.stream import Stream
 from jumpmq.store.file_octets import FileOctets
 
@@ -108,7 +109,7 @@ class StreamOffers:
         """Have a home delete what it has copied of a stream."""
         if (link := self._links.to(home)) is not None:
             with self._turns.turn():
-                link.send(FORGET, FORGOTTEN.pack(number))
+                link.send(FORGET, NUMBER.pack(number))
 
     def _copied(self, link: Link, payload: memoryview) -> None:
         answer = Copied.decode(payload)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import cast
 
 from jumpmq.nodes.transport.handshake import Handshake, Refused
-from jumpmq.nodes.transport.link import HEADER, HELLO, HELLO_TIMEOUT, LONGEST_HELLO, PROOF
+from jumpmq.nodes.transport.link import HEADER, HELLO_TIMEOUT, LONGEST_HELLO
+from jumpmq.nodes.transport.records import HELLO, PROOF
 
 READ = 256 << 10
 """Octets that wait to be read before the other end is not read any more."""

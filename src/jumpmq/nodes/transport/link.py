@@ -17,17 +17,9 @@ from typing import cast
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.nodes.transport.handshake import CALL, Handshake, Peer, Refused
+from jumpmq.nodes.transport.records import ALIVE, HELLO, PROOF
 
 log = logging.getLogger(__name__)
-
-HELLO = 0
-"""Kind of the first record: who sends it."""
-
-ALIVE = 1
-"""Kind of a record that says nothing else."""
-
-PROOF = 3
-"""Kind of the second record: it proves that who sends it knows the secret."""
 
 HEADER = struct.Struct("!IB")
 

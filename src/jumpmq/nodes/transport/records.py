@@ -5,13 +5,13 @@ A record is four octets of length, one of kind, and its payload. Numbers are uns
 the octets of a link. To add a record: a number that is free, its structure, and a row here; a golden octet string in
 ``tests/nodes/transport/test_records.py``; its handler in ``links.handlers``, where it is made.
 
-============  ======  ===========================================================================================
-0 to 63       link    the link itself, the log of definitions, and usage
-64 to 67      messages    messages of a turn, and what became of them
-68 to 74      channels    remote channels: all begin with the number that the client's home gives the channel
-96 and 97     messages    the outbox
-112 to 122    moves   queues, streams and rings that move
-============  ======  ===========================================================================================
+============  ========================================================================================
+0 to 63       the link itself, the log of definitions, and usage
+64 to 67      messages of a turn, and their receipts
+68 to 74      remote channels: payloads begin with the number that the client's home gives the channel
+96 and 97     the outbox
+112 to 122    queues, streams and rings that move
+============  ========================================================================================
 """
 
 import json
@@ -44,9 +44,10 @@ then the index of the first one follows, else that of each, as :data:`UNIT_INDEX
 UNIT_INDEX = struct.Struct("!I")
 
 ANSWERED = struct.Struct("!QI")
-"""The last unit that is complete; number of refused messages, which follow: each unit and index, as :data:`REFUSED`."""
+"""The last unit that is complete; number of refused messages, which follow: each unit and index, as
+:data:`REFUSED_MESSAGE`."""
 
-REFUSED = struct.Struct("!QI")
+REFUSED_MESSAGE = struct.Struct("!QI")
 
 # --- remote channels ---
 
@@ -60,6 +61,14 @@ SETTLED = struct.Struct("!QB")
 
 TWO = struct.Struct("!QQ")
 """Number of the remote channel and an amount: a prefetch, or octets."""
+
+FRAME_REFUSAL = 9
+"""Type of a frame that AMQP does not have: why a method is refused, its reply code (:data:`CODE`) and then the text."""
+
+START = struct.Struct("!BHI")
+"""Type, channel and octets of a frame."""
+
+CODE = struct.Struct("!H")
 
 # --- the outbox ---
 
@@ -140,8 +149,8 @@ def _unit(payload: memoryview) -> tuple[Any, ...]:
 
 def _answered(payload: memoryview) -> tuple[int, list[Any]]:
     unit, count = ANSWERED.unpack_from(payload)
-    places = range(ANSWERED.size, ANSWERED.size + count * REFUSED.size, REFUSED.size)
-    return unit, [REFUSED.unpack_from(payload, place) for place in places]
+    places = range(ANSWERED.size, ANSWERED.size + count * REFUSED_MESSAGE.size, REFUSED_MESSAGE.size)
+    return unit, [REFUSED_MESSAGE.unpack_from(payload, place) for place in places]
 
 
 def _slice(payload: memoryview) -> tuple[Any, ...]:

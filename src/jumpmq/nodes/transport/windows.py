@@ -7,7 +7,8 @@ has. Its home lets go of what has gone on to it (:class:`Owed`); the home of the
 
 from typing import Protocol
 
-from jumpmq.nodes.channels.channel_records import WINDOW
+WINDOW = 1 << 20
+"""Octets of frames that may be under way to a client before it gets no more deliveries."""
 
 
 class Served(Protocol):
