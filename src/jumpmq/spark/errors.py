@@ -5,6 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+APPEND = 'write with .mode("append")'
+"""What to write where Spark, or this source, refuses another mode."""
+
+APPEND_STREAM = (
+    'write with outputMode("append"), or what an aggregation updates within foreachBatch, with .mode("append") and the '
+    "options txnAppId and txnVersion"
+)
+"""The same of output modes of streaming queries."""
+
+_HINTS = {
+    '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "jumpmq"': APPEND,
+    "jumpmq does not support Update mode": APPEND_STREAM,
+}
+"""What Spark says itself, with what to write instead."""
+
 
 class JumpMQError(Exception):
     """A wrong option, or a broker that cannot do what was asked; the text says which and what to do."""
@@ -50,6 +65,9 @@ def reason(error: BaseException) -> str:
     ours = [line.partition(": ")[2] for line in lines if line.startswith("jumpmq.spark.errors.")]
     if ours:
         return ours[-1]
+    for said, hint in _HINTS.items():
+        if any(said in line for line in lines):
+            return f"Spark failed: {lines[0]} For jumpmq, {hint}"
     causes = [line.removeprefix(start) for start in (": ", "Caused by: ") for line in lines if line.startswith(start)]
     return f"Spark failed: {(causes or lines or [type(error).__name__])[-1 if causes else 0]}"
 

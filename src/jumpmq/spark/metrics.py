@@ -2,7 +2,8 @@
 
 Spark gives Python sources no metrics of their own. What a source says of the queues' ends is in the progress, as the
 ``latestOffset`` of the source, in JSON: ``{"ready": {QUEUE: COUNT}, "total": COUNT, "rows": {QUEUE: COUNT}, "oldest":
-{QUEUE: TIME}, "unread": {QUEUE: COUNT}}``, with the lags of Kafka's source by its names (:mod:`jumpmq.spark.lag`).
+{QUEUE: TIME}, "unread": {QUEUE: COUNT}, "warnings": [TEXT]}``, with the lags of Kafka's source by its names
+(:mod:`jumpmq.spark.lag`).
 """
 
 from __future__ import annotations
@@ -61,12 +62,14 @@ class Progress:
         queues: by queue or stream, of all of the query's sources of JumpMQ.
         unread: messages of queues in the same virtual hosts that are not bound and have no reader: one that was bound
             and unbound between two micro-batches is among them.
+        warnings: why nothing is read, or less than one may expect, in a sentence each.
     """
 
     batch: int
     seconds: float
     queues: dict[str, QueueProgress] = field(default_factory=dict)
     unread: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def ready(self) -> int:
@@ -87,17 +90,18 @@ def progress(query: StreamingQuery) -> Progress | None:
 
 def progress_of(shown: Mapping[str, Any]) -> Progress:
     """What Spark's progress says, which is JSON that has been read."""
-    now, queues, unread = time.time(), {}, dict[str, int]()
+    now, queues, unread, warnings = time.time(), {}, dict[str, int](), list[str]()
     has_rows = any(source.get("numInputRows") for source in shown["sources"])  # Connect has no sum where it is 0
     for source in shown["sources"]:
         said = _read(source.get("latestOffset"))
         rows, oldest = said.get("rows", {}), said.get("oldest", {})
         unread |= said.get("unread", {})
+        warnings += said.get("warnings", [])
         for queue, ready in said.get("ready", {}).items():
             published = oldest.get(queue)
             age = None if published is None else max(0.0, now - published)
             queues[queue] = QueueProgress(rows.get(queue, 0) if has_rows else 0, ready, age)
-    return Progress(shown["batchId"], shown["batchDuration"] / 1000, queues, unread)
+    return Progress(shown["batchId"], shown["batchDuration"] / 1000, queues, unread, warnings)
 
 
 class Exporter(StreamingQueryListener):

@@ -90,6 +90,7 @@ class SourceOptions:
             Spark has noted that it is complete, else when the next one is planned.
         share_queues: ``shareQueues``, whether other queries may read the same queues meanwhile, if they say so too:
             each message goes to one of them.
+        columns: the columns that are read, unless the user gives a schema; None for all.
         given: the names of the options that were given, in lower case.
     """
 
@@ -111,6 +112,7 @@ class SourceOptions:
     starting_offsets: Place | None = None
     ending_offsets: Place | None = None
     share_queues: bool = False
+    columns: tuple[str, ...] | None = None
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
@@ -312,6 +314,15 @@ def _names(name: str, value: str) -> tuple[str, ...]:
     return found
 
 
+def _columns(name: str, value: str) -> tuple[str, ...]:
+    from jumpmq.spark.schema import SCHEMA
+
+    found = tuple(one.strip() for one in value.split(","))
+    if len(set(found)) < len(found) or not set(found) <= set(SCHEMA.names):
+        raise JumpMQError(f"option '{name}' must be some of {', '.join(SCHEMA.names)}, each once, not '{value}'")
+    return found
+
+
 def _pattern(name: str, value: str) -> str:
     try:
         re.compile(value)
@@ -365,6 +376,7 @@ SOURCE_OPTIONS: Reads = {
     "exchange": ("exchange", text),
     "queue": ("queue", text),
     "queues": ("queues", _names),
+    "columns": ("columns", _columns),
     "pattern": ("pattern", _pattern),
     "group": ("group", some_text),
     "maxmessagespertrigger": ("max_messages", count),

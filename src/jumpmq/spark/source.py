@@ -20,7 +20,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.clients import client_of
-from jumpmq.spark.errors import BrokerAway, Gone, JumpMQError
+from jumpmq.spark.errors import APPEND, APPEND_STREAM, BrokerAway, Gone, JumpMQError
+from jumpmq.spark.nothing_read import warn, without_queues
 from jumpmq.spark.options import RESERVED, TRIGGERED, SourceOptions
 from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut, Piece, Slices, in_order, pieces
@@ -44,7 +45,7 @@ class JumpMQDataSource(DataSource):
     """The format ``jumpmq``, with the options of :class:`SourceOptions` and the columns of :data:`SCHEMA`.
 
     Spark does not tell a Python source which columns a query needs. A user who needs few of them can say so with
-    ``.schema("queue string, body binary")``: the others are then neither sent nor decoded.
+    the option ``columns``, or ``.schema("queue string, body binary")``: the others are then neither sent nor decoded.
 
     Each kind of reader and writer is imported where it is made, as a query waits for that and needs one.
 
@@ -70,9 +71,9 @@ class JumpMQDataSource(DataSource):
         return {**elsewhere, **options}
 
     def schema(self) -> StructType:
-        """All columns, once the options have been found to make sense."""
-        SourceOptions.parse(self.given)
-        return SCHEMA
+        """All columns, or those of the option ``columns``, once the options have been found to make sense."""
+        columns = SourceOptions.parse(self.given).columns
+        return SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_schema(schema)
@@ -80,7 +81,7 @@ class JumpMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | AMQPBatchWriter:
         if overwrite:
-            raise JumpMQError("messages cannot be overwritten: write with mode 'append'")
+            raise JumpMQError(f"messages cannot be overwritten: {APPEND}")
         from jumpmq.spark.rabbitmq.sink import AMQPBatchWriter
         from jumpmq.spark.sink import BatchWriter, SinkOptions
 
@@ -89,7 +90,7 @@ class JumpMQDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | AMQPStreamWriter:  # noqa: N802
         if overwrite:
-            raise JumpMQError("messages cannot be overwritten: write with output mode 'append'")
+            raise JumpMQError(f"messages cannot be overwritten: {APPEND_STREAM}")
         from jumpmq.spark.rabbitmq.sink import AMQPStreamWriter
         from jumpmq.spark.sink import SinkOptions, StreamWriter
 
@@ -154,6 +155,8 @@ class QueueReader(DataSourceReader):
             options.exchange, queue_names(client, options), timestamp=None if starts is None else starts.timestamp
         )
         require_meant({name: at["type"] for name, at in found.items()}, options)
+        if not found:
+            warn(without_queues(options))
         streams = {name: at for name, at in found.items() if at["type"] == STREAM}
         ranges = {name: at for name, at in found.items() if name not in streams}
         if ranges and not streams:

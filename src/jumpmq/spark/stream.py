@@ -38,6 +38,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import Gone, JumpMQError, NotThere, QueueInUse
 from jumpmq.spark.lag import behind
+from jumpmq.spark.nothing_read import Warnings, without_queues
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Cut, Slices, pieces
 from jumpmq.spark.rows import converter
@@ -59,7 +60,8 @@ GO_ON = "set option 'failOnDataLoss' to false to go on without"
 EACH_ITS_OWN = (
     "a message of a queue goes to one query, to one source of a query, also where a stream is joined with itself, or "
     "to one consumer group: to have two see all messages, bind a queue for each to the exchange, or read a stream; to "
-    "divide the messages between two queries, set option 'shareQueues' to true in both"
+    "divide the messages between two queries, set option 'shareQueues' to true in both; one query can fill several "
+    "tables within foreachBatch"
 )
 
 
@@ -84,6 +86,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._went_on = False  # whether this run has planned a batch with messages
         self._session: Session | None = None  # holds the reservations
         self._reserved: dict[str, dict[str, Any]] = {}  # the broker's last answer, by queue
+        self._warnings = Warnings()  # what its user is to know
         self._seen: dict[str, Any] = {}  # what it said of its data directories
         self._left: dict[str, int] = {}  # messages of queues that have no reader
         self._next_look = 0.0  # when to look for such, by the monotonic clock
@@ -128,12 +131,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {queue: at["ready"] for queue, at in found}
         rows = {queue: at["messages"] for queue, at in found if at["messages"]}
         oldest = {queue: at["oldest"] for queue, at in found if at.get("oldest") is not None}
-        if not waiting:
+        if not waiting and not self._warnings.now:
             return None
         down = [queue for queue, at in found if at.get("down")]
         shown = {"ready": waiting, "total": sum(waiting.values()), "rows": rows, "oldest": oldest, "down": down}
         octets = sum(at.get("ready_octets") or 0 for _, at in found)
-        return shown | {"unread": self._unread()} | behind(waiting, octets)
+        warnings = {"warnings": self._warnings.now} if self._warnings.now else {}
+        return shown | {"unread": self._unread()} | (behind(waiting, octets) if waiting else {}) | warnings
 
     def _unread(self) -> dict[str, int]:
         """Queues that are not bound, and have messages and no reader; looked for now and then."""
@@ -189,6 +193,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except QueueInUse as error:
             raise JumpMQError(f"{error}; {EACH_ITS_OWN}") from None
         self._require_nothing_lost(answer["lost"], done)
+        self._warnings.hold([] if answer["queues"] else [without_queues(self._options)])
         self._reserved, self._seen = answer["queues"], seen["seen"] | answer.get("seen", {})
         return {queue: at["offset"] for queue, at in sorted(self._reserved.items()) if queue in done or at["messages"]}
 

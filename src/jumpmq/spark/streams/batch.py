@@ -8,6 +8,7 @@ from pyspark.sql.datasource import InputPartition
 
 from jumpmq.spark.clients import ReadingClient
 from jumpmq.spark.errors import JumpMQError
+from jumpmq.spark.nothing_read import beyond_the_end, require_past, warn
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut
@@ -27,12 +28,19 @@ def plan(
         JumpMQError: the beginning is not there any more, and ``failOnDataLoss`` is not false.
     """
     start, end = options.starting_offsets or EARLIEST, options.ending_offsets or LATEST
+    require_past(start.timestamp)
     for place in (start, end):
         place.require_read(streams)
     at_end = streams if end.timestamp is None else client.ranges(None, list(streams), timestamp=end.timestamp)
+    starts = {name: start.offset_in(name, found) for name, found in streams.items()}
+    if beyond := beyond_the_end(starts, streams):
+        if len(beyond) == len(streams) and options.fail_on_data_loss:
+            raise JumpMQError(beyond[0])
+        for sentence in beyond:
+            warn(sentence)
     ranges = {}
     for name, found in streams.items():
-        first = starting(name, start.offset_in(name, found), found, options)
+        first = starting(name, starts[name], found, options)
         ranges[name] = first, min(end.offset_in(name, at_end[name]), found["last_seq"] + 1)
     partitions = partitions_of(ranges, Cut.of(options, parallelism), Origin.of(client.identity, streams))
     partitions.sort(key=lambda one: (one.ranges[0].stream, one.ranges[0].first))

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from jumpmq.spark.clients import client_of
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.lag import behind
+from jumpmq.spark.nothing_read import Warnings, beyond_the_end, require_past, without_queues
 from jumpmq.spark.options import RESERVED, SourceOptions
 from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut
@@ -64,10 +65,12 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[str, int] | None = None
         self._waiting: dict[str, int] = {}
         self._granted: dict[str, int] = {}
+        self._warnings = Warnings()
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
         if self._initial is None:
             place = self._options.starting_offsets or LATEST
+            require_past(place.timestamp)
             streams, answer = {}, self._ask(*self._subject(), timestamp=place.timestamp)
             place.require_read(answer)
             for name, found in sorted(answer.items()):
@@ -90,6 +93,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._asked(exchange, [*names, *done], done)
         begins = {name: self._begin(name, at, done.get(name)) for name, at in found.items()}
         waiting = {name: max(0, self._end(name, at) - begins[name]) for name, at in found.items()}
+        self._warnings.hold(beyond_the_end(begins, found) if found else [without_queues(self._options)])
         granted = _shared(waiting, limit.max_rows if isinstance(limit, ReadMaxRows) else sum(waiting.values()))
         self._waiting = {name: waiting[name] - granted[name] for name in waiting}
         self._granted = {name: count for name, count in granted.items() if count}
@@ -107,10 +111,11 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """What waits in the streams beyond the last micro-batch."""
-        if not self._waiting:
+        if not self._waiting and not self._warnings.now:
             return None
         shown = {"ready": self._waiting, "total": sum(self._waiting.values()), "rows": self._granted}
-        return shown | behind(self._waiting, None)
+        warnings = {"warnings": self._warnings.now} if self._warnings.now else {}
+        return shown | (behind(self._waiting, None) if self._waiting else {}) | warnings
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         self._require_own(end)
