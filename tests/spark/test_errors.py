@@ -16,6 +16,7 @@ from jumpmq.spark.client import Client
 from jumpmq.spark.errors import reason
 from jumpmq.spark.options import Broker, SourceOptions
 from jumpmq.spark.schema import check_schema
+from jumpmq.spark.sink import SinkOptions
 from jumpmq.testing import RabbitMQ
 
 URL = "http://guest:guest@localhost:15672"
@@ -254,3 +255,9 @@ def test_a_rabbitmq_is_told_from_a_jumpmq_at_planning(rabbitmq, exchange):
     ):
         with pytest.raises(JumpMQError, match=r"RabbitMQ \d+\.\d+\.\d+ answers at http://127.0.0.1:\d+, not a JumpMQ"):
             plan()
+
+
+def test_rows_are_written_to_one_node():
+    """A retry at another would publish them again."""
+    with pytest.raises(JumpMQError, match="a retry at another would publish it again; give one URL"):
+        SinkOptions.parse({"url": f"{URL},{URL}", "exchange": "x"})

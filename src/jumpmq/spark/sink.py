@@ -62,6 +62,11 @@ OTHER_ROWS = (
     "already; nothing was published twice: run it on as many cores as before, and sort it within its partitions"
 )
 
+ONE_NODE = (
+    "option 'url' names several nodes: what is published is remembered at one, so that a retry at another would "
+    "publish it again; give one URL where rows are written, always the same"
+)
+
 FENCED = "another attempt at the same batch has begun"
 
 LOOK = 0.1
@@ -120,7 +125,10 @@ class SinkOptions:
             raise JumpMQError("give either option 'deliveryMode' or option 'persistent', which is its earlier name")
         if "on_unroutable" in given and "undelivered_to" in given:
             raise JumpMQError("give either option 'onUnroutable' or option 'deadLetterExchange'")
-        return cls(broker=broker_of(given), **given)
+        broker = broker_of(given)
+        if len(broker.urls) > 1:
+            raise JumpMQError(ONE_NODE)
+        return cls(broker=broker, **given)
 
 
 def _delivery_mode(name: str, value: str) -> bool:
