@@ -72,9 +72,12 @@ def content_header(body_size: int, properties: bytes = b"\0\0", *, class_id: int
     return struct.pack(">HHQ", class_id, 0, body_size) + properties
 
 
-def dial(port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> "WireConnection":
+def dial(
+    port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, preamble: bytes = b""
+) -> "WireConnection":
     """A connected socket to which nothing has been sent yet; with TLS, to the broker `localhost`."""
     plain = socket.create_connection((host, port), timeout=PATIENCE)
+    plain.sendall(preamble)
     return WireConnection(plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost"))
 
 
@@ -92,6 +95,7 @@ def login(
     host: str = "127.0.0.1",
     tls: ssl.SSLContext | None = None,
     client_properties: dict[str, Any] | None = None,
+    preamble: bytes = b"",
 ) -> "WireConnection":
     """An open connection.
 
@@ -99,7 +103,7 @@ def login(
         ConnectionClosed: the broker refused it, and said why.
         Hangup: the broker refused it in silence.
     """
-    connection = dial(port, host, tls)
+    connection = dial(port, host, tls, preamble)
     try:
         connection.send(PROTOCOL_HEADER)
         connection.start = connection.expect(Connection.Start)

@@ -43,6 +43,8 @@ class Config:
         tls_cert, tls_key, tls_ca, tls_client: as in :class:`~jumpmq.broker.security.certificates.ServerTLS`.
         tls_processes: processes beside the broker's own that do TLS for clients of AMQP; 0 has it do so itself.
         tls_login_from: what of a client's certificate names the user, as RabbitMQ's ``ssl_cert_login_from``.
+        proxy_protocol_from: balancers whose PROXY headers are believed on the ports of AMQP, as
+            :class:`~jumpmq.broker.connection.proxied.Proxies` takes them; None believes nobody.
         data_dir: where durable things are kept; None keeps everything in memory.
         workers: processes that serve it, each with a part of the queues; see :mod:`jumpmq.nodes.processes.workers`.
         worker: number of this process among those of its node, from 1 on.
@@ -102,6 +104,7 @@ class Config:
     tls_client: ClientCertificates = "none"
     tls_processes: int = 0
     tls_login_from: LoginName = "distinguished_name"
+    proxy_protocol_from: str | None = None
     data_dir: Path | None = None
     workers: int = 1
     worker: int = 1

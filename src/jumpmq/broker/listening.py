@@ -8,6 +8,7 @@ from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.handed import Handed
 from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, Refused, connection_limit
 from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.proxied import trusted
 from jumpmq.broker.connection.services import Services
 from jumpmq.broker.connection.tls_processes import TLSProcesses
 
@@ -31,7 +32,9 @@ class Listening:
         wants_processes = config.tls is not None and config.tls_port is not None and config.tls_processes
         # Do TLS for clients of AMQP; None where this process does.
         self._tls_processes = (
-            TLSProcesses(config.tls_processes, config.tls, self.accept) if config.tls and wants_processes else None
+            TLSProcesses(config.tls_processes, config.tls, self.accept, config.proxy_protocol_from)
+            if config.tls and wants_processes
+            else None
         )
         self._refusals = Refusals()  # connections beyond the limit
         self._is_stopping = False  # whether no more clients are taken
@@ -44,11 +47,13 @@ class Listening:
             BrokerError: a port is taken.
         """
         config = self._services.config
+        proxies = trusted(config.proxy_protocol_from)
         if config.port is not None:
-            await self.listen(Listener("amqp", config.host, config.port, self.accept))
+            await self.listen(Listener("amqp", config.host, config.port, self.accept, proxies=proxies))
         if config.tls is not None and config.tls_port is not None:
             where = config.host, config.tls_port
-            await self.listen(Listener("amqp/ssl", *where, self.accept, config.tls, self._tls_processes))
+            tls = config.tls, self._tls_processes
+            await self.listen(Listener("amqp/ssl", *where, self.accept, *tls, proxies=proxies))
 
     async def listen(self, listener: Listener) -> None:
         """Start a listener; it is closed with the broker.

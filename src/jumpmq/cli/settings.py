@@ -8,6 +8,7 @@ that before the default. A setting `tls_cert` is the option `--tls-cert`, the va
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import os
 import tomllib
@@ -109,6 +110,12 @@ def _one_of(*words: str) -> Callable[[Any], str]:
     return read
 
 
+def _networks(value: Any) -> str:
+    for one in _text(value).split(","):
+        ipaddress.ip_network(one.strip(), strict=False)
+    return str(value)
+
+
 def _switch(value: Any) -> bool:
     if isinstance(value, bool):
         return value
@@ -167,6 +174,13 @@ SETTINGS = {
             "tls_login_from",
             "what of a client's certificate is the user's name",
             *("distinguished_name", "common_name", "subject_alternative_name"),
+        ),
+        Setting(
+            "proxy_protocol_from",
+            "ADDRESSES",
+            "addresses or networks with commas between",
+            "balancers that begin connections of AMQP with a PROXY header: 10.0.0.0/8,::1",
+            _networks,
         ),
         Setting("data_dir", "DIR", "a directory", "of definitions and messages", _path, "~/.local/share/jumpmq"),
         Setting(

@@ -160,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.get_extra_info("ssl_object") is None:
             self._socket = self._transport.get_extra_info("socket").fileno()
         self.writing.start(self._transport, self._socket)
-        origin = self._origin or Origin.of(transport)
+        origin = Origin.of(transport) if self._origin is None else self._origin.with_tls(transport)
         self.peer_host, self.peer_port = origin.peer
         server_host, server_port = origin.server
         self.tls = origin.tls

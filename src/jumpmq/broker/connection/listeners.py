@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.proxied import NoHeader, Proxies
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.certificates import CertificateError, ServerTLS, keeps_many_sessions
 from jumpmq.broker.upkeep.slices import SLICE
@@ -102,15 +104,18 @@ class Listener:
         tls: None where it speaks plainly.
         processes: the processes that do TLS for it; None where the broker's own does.
         admits: whether a client from an address is served; others are closed at once.
+        proxies: balancers that say whose connections they pass on; None where nobody is believed. Then `accept` takes
+            the :class:`Origin` that was said.
     """
 
     protocol: str
     host: str
     port: int
-    accept: Callable[[], asyncio.BaseProtocol]
+    accept: Callable[..., asyncio.BaseProtocol]
     tls: ServerTLS | None = None
     processes: Processes | None = None
     admits: Callable[[str], bool] = lambda address: True
+    proxies: Proxies | None = None
     _sockets: list[socket.socket] = field(default_factory=list, init=False)
     _is_reading: bool = field(default=False, init=False)
     _joining: set[asyncio.Task[object]] = field(default_factory=set, init=False)
@@ -234,9 +239,26 @@ class Listener:
         loop = asyncio.get_running_loop()
         client.setblocking(False)
         encryption = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": TLS_TIMEOUT}
-        task = loop.create_task(loop.connect_accepted_socket(self.accept, client, **encryption))  # type: ignore[arg-type]
+        task: asyncio.Task[object]
+        if self.proxies is None:
+            task = loop.create_task(loop.connect_accepted_socket(self.accept, client, **encryption))  # type: ignore[arg-type]
+        else:
+            task = loop.create_task(self._take_from_proxy(client, self.proxies, encryption))
         self._joining.add(task)
         task.add_done_callback(self._joined)
+
+    async def _take_from_proxy(self, client: socket.socket, proxies: Proxies, encryption: dict[str, Any]) -> None:
+        try:
+            ends = await proxies.ends(client)
+        except BaseException as error:
+            client.close()
+            if isinstance(error, NoHeader):
+                log.warning("a connection at port %d was refused: %s", self.port, error)
+                return
+            raise
+        # TLS is not known yet: the transport has it when the protocol is made.
+        accept = self.accept if ends is None else lambda: self.accept(Origin(ends.peer, ends.server, None))
+        await asyncio.get_running_loop().connect_accepted_socket(accept, client, **encryption)
 
     def _joined(self, task: asyncio.Task[object]) -> None:
         self._joining.discard(task)

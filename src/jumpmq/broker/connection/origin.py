@@ -53,6 +53,10 @@ class Origin(NamedTuple):
         cipher = tls.cipher()
         return cls(peer, server, Encryption(tls.version(), cipher[0] if cipher else "", tls.getpeercert() or None))
 
+    def with_tls(self, transport: asyncio.BaseTransport) -> "Origin":
+        """The same with the TLS of a transport, where TLS is done in this process."""
+        return self if self.tls is not None else self._replace(tls=Origin.of(transport).tls)
+
     def send(self, connection: socket.socket) -> None:
         """Tell it to the broker."""
         octets = json.dumps(self).encode()

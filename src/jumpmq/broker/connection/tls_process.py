@@ -26,6 +26,7 @@ import uvloop
 
 from jumpmq.broker.connection.listeners import TLS_TIMEOUT
 from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.proxied import Ends, NoHeader, Proxies, trusted
 from jumpmq.broker.security.certificates import CertificateError, ServerTLS, keeps_many_sessions
 
 CLIENT, ENDED, RELOAD = b"c", b"e", b"r"
@@ -67,14 +68,16 @@ class _End(asyncio.Protocol):
 
 
 class _Client(_End):
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, ends: Ends | None) -> None:
         self._process = process
+        self._ends = ends  # what a proxy has said
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.transport.pause_reading()
         try:
-            near = self._process.announce(Origin.of(transport))
+            origin = Origin.of(transport)
+            near = self._process.announce(origin if self._ends is None else self._ends.of(origin))
         except OSError:  # no more files, or no broker
             self.transport.abort()
         else:
@@ -100,12 +103,14 @@ class Process:
     Args:
         broker: where sockets come from, and go to.
         tls: the files of certificates.
+        proxies: the trusted ones; None where nobody is.
 
     Raises:
         CertificateError: they cannot be used.
     """
 
-    def __init__(self, broker: socket.socket, tls: ServerTLS) -> None:
+    def __init__(self, broker: socket.socket, tls: ServerTLS, proxies: Proxies | None) -> None:
+        self._proxies = proxies
         self._broker = broker  # the socket to the broker
         self._tls = tls  # the settings
         self._context = tls.context()  # of them, for new clients
@@ -174,15 +179,17 @@ class Process:
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
         client: _Client | None = None
+        ends: Ends | None = None
 
         def make() -> _Client:
             nonlocal client
-            client = _Client(self)
+            client = _Client(self, ends)
             return client
 
         try:
+            ends = None if self._proxies is None else await self._proxies.ends(connection)
             await loop.connect_accepted_socket(make, connection, ssl=self._context, ssl_handshake_timeout=TLS_TIMEOUT)
-        except (OSError, ssl.SSLError):  # no TLS, not this one, or gone
+        except (OSError, ssl.SSLError, NoHeader):  # no TLS, not this one, or gone
             if client is None or not hasattr(client, "transport"):
                 self.ended()
 
@@ -194,15 +201,16 @@ def main() -> None:
     descriptor, settings = int(sys.argv[1]), json.loads(sys.argv[2])
     files = {name: Path(settings[name]) if settings[name] else None for name in ("key", "ca")}
     tls = ServerTLS(Path(settings["certificate"]), **files, client=settings["client"])
+    proxies = trusted(settings["proxies"])
     try:
         with socket.socket(fileno=descriptor) as broker:
-            uvloop.run(_serve(broker, tls))
+            uvloop.run(_serve(broker, tls, proxies))
     except CertificateError as error:
         sys.exit(f"jumpmq: {error}")
 
 
-async def _serve(broker: socket.socket, tls: ServerTLS) -> None:
-    await Process(broker, tls).serve()
+async def _serve(broker: socket.socket, tls: ServerTLS, proxies: Proxies | None) -> None:
+    await Process(broker, tls, proxies).serve()
 
 
 if __name__ == "__main__":

@@ -50,12 +50,12 @@ class TLSProcesses:
         accept: makes the protocol of a new client, whose TLS one of the processes does.
     """
 
-    def __init__(self, count: int, tls: ServerTLS, accept: Accept) -> None:
+    def __init__(self, count: int, tls: ServerTLS, accept: Accept, proxies: str | None = None) -> None:
         self._accept = accept  # makes the connection of a client
         self._sockets: Sequence[socket.socket] = ()  # that are listened on
         self._listening = False  # whether the event loop looks at them
         self._full = False  # whether there are too many files to accept clients
-        self._processes = [_Process(self, tls) for _ in range(count)]  # in no order
+        self._processes = [_Process(self, tls, proxies) for _ in range(count)]  # in no order
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept clients from these sockets, which listen already, and do TLS with the certificates as they are now.
@@ -144,11 +144,11 @@ class _Process:
         clients: how many it has.
     """
 
-    def __init__(self, processes: TLSProcesses, tls: ServerTLS) -> None:
+    def __init__(self, processes: TLSProcesses, tls: ServerTLS, proxies: str | None) -> None:
         self._processes = processes  # those it belongs to
         files = {"certificate": tls.certificate, "key": tls.key, "ca": tls.ca}
-        settings = {name: path and str(path.absolute()) for name, path in files.items()} | {"client": tls.client}
-        self._settings = json.dumps(settings)  # what it is started with
+        settings = {name: path and str(path.absolute()) for name, path in files.items()}
+        self._settings = json.dumps({**settings, "client": tls.client, "proxies": proxies})  # what it is started with
         self._socket: socket.socket | None = None  # this end
         self._child: subprocess.Popen[bytes] | None = None  # the process; None between two
         self._started_at = 0.0  # by the monotonic clock

@@ -31,6 +31,7 @@ import uvloop
 
 from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.connection.given_clients import GivenClients
+from jumpmq.broker.connection.proxied import trusted
 from jumpmq.broker.errors import HomeLeft
 from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.nodes.serving import serving
@@ -153,11 +154,16 @@ class Worker:
     async def _listen(self, control: Control) -> None:
         broker, given = control.broker, self._assignment
         config = given.config
+        proxies = trusted(config.proxy_protocol_from)
         if given.port is not None:
-            self._listeners[CLIENT[0]] = GivenClients("amqp", config.host, given.port, broker.listening.accept)
+            self._listeners[CLIENT[0]] = GivenClients(
+                "amqp", config.host, given.port, broker.listening.accept, proxies=proxies
+            )
         if given.tls_port is not None:
             where = config.host, given.tls_port
-            self._listeners[TLS_CLIENT[0]] = GivenClients("amqp/ssl", *where, broker.listening.accept, config.tls)
+            self._listeners[TLS_CLIENT[0]] = GivenClients(
+                "amqp/ssl", *where, broker.listening.accept, config.tls, proxies=proxies
+            )
         for listener in self._listeners.values():
             listener.given_addresses = given.addresses
             await broker.listening.listen(listener)

@@ -1,0 +1,210 @@
+"""The PROXY protocol, versions 1 and 2: a balancer says whose connection it passes on.
+
+Only trusted addresses are believed, and these must begin with a header; everybody else is served as they come. The
+header stands before TLS. It is read from the socket itself, no octet further, before the event loop has the connection.
+
+Source: "The PROXY protocol, versions 1 & 2", HAProxy, 2020/03/05.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from jumpmq.broker.connection.origin import Origin
+
+SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+"""What a header of version 2 begins with."""
+
+FIXED = len(SIGNATURE) + 4
+"""Octets of a header of version 2 before addresses: signature, version and command, family, length."""
+
+LONGEST_LINE = 107
+"""Octets of a header of version 1, its end included."""
+
+MAX_REST = 4096
+"""Octets of addresses and extensions behind the fixed part of version 2."""
+
+TIMEOUT = 5.0
+"""Seconds that a trusted proxy has for its header."""
+
+LOCAL, PROXY = 0x20, 0x21
+"""Version and command: the proxy's own connection, as of a health check, and one that it passes on."""
+
+FAMILIES = {0x11: (socket.AF_INET, 4), 0x21: (socket.AF_INET6, 16)}
+"""TCP over IPv4 and IPv6, with the octets of an address; the ends of others are those of the socket."""
+
+WORDS = {b"TCP4": ipaddress.IPv4Address, b"TCP6": ipaddress.IPv6Address}
+"""The same in version 1."""
+
+
+class NoHeader(Exception):
+    """A trusted proxy sent something else than a header."""
+
+
+class Ends(NamedTuple):
+    """Addresses and ports of a connection that is passed on.
+
+    Attributes:
+        peer: the client's.
+        server: the address that the client has connected to.
+    """
+
+    peer: tuple[str, int]
+    server: tuple[str, int]
+
+    def of(self, origin: Origin) -> Origin:
+        """An origin with these ends."""
+        return origin._replace(peer=self.peer, server=self.server)
+
+
+class Proxies:
+    """Trusted proxies.
+
+    Args:
+        networks: addresses and networks with commas between, such as ``10.0.0.0/8,::1``.
+
+    Raises:
+        ValueError: one of them is none.
+    """
+
+    def __init__(self, networks: str) -> None:
+        self._networks = [ipaddress.ip_network(one.strip(), strict=False) for one in networks.split(",")]
+
+    def trusts(self, address: str) -> bool:
+        """Whether a header from an address is believed."""
+        found = ipaddress.ip_address(address.partition("%")[0])
+        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        return any(found in network for network in self._networks)
+
+    async def ends(self, client: socket.socket) -> Ends | None:
+        """What a proxy says of a new connection; None where the socket says it.
+
+        Args:
+            client: a non-blocking socket from which nothing was read.
+
+        Raises:
+            NoHeader: the proxy is trusted and sent no header in time.
+            OSError: the connection is gone.
+        """
+        proxy = str(client.getpeername()[0])
+        if not self.trusts(proxy):
+            return None
+        header = Header()
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                while not header.is_complete:
+                    await _readable(client)
+                    octets = client.recv(FIXED + MAX_REST, socket.MSG_PEEK)
+                    if not octets:
+                        raise NoHeader("it ended before its header")
+                    client.recv(header.take(octets))
+        except TimeoutError:
+            raise NoHeader(f"{proxy} sent no header in {TIMEOUT:g} seconds") from None
+        except NoHeader as error:
+            raise NoHeader(f"{proxy} sent no header: {error}") from None
+        return header.ends
+
+
+def trusted(networks: str | None) -> Proxies | None:
+    """The proxies of a setting; None where there is none."""
+    return None if networks is None else Proxies(networks)
+
+
+class Header:
+    """A header that comes in pieces.
+
+    Attributes:
+        is_complete: whether all of it is there.
+        ends: what it says; None where it says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._octets = b""
+        self.is_complete = False
+        self.ends: Ends | None = None
+
+    def take(self, octets: bytes) -> int:
+        """Take what belongs to the header of the octets that have come.
+
+        Returns:
+            how many octets those are, at least one.
+
+        Raises:
+            NoHeader: it is none.
+        """
+        known = len(self._octets)
+        whole = self._octets + octets
+        if whole[: len(SIGNATURE)] == SIGNATURE[: len(whole)]:
+            end = self._end_of_binary(whole)
+        elif whole[:6] == b"PROXY "[: len(whole)]:
+            end = self._end_of_line(whole)
+        else:
+            raise NoHeader("it begins otherwise")
+        self._octets = whole[:end]
+        return len(self._octets) - known
+
+    def _end_of_line(self, octets: bytes) -> int:
+        end = octets.find(b"\r\n", 0, LONGEST_LINE)
+        if end < 0:
+            if len(octets) >= LONGEST_LINE:
+                raise NoHeader("its line does not end")
+            return len(octets)
+        self.is_complete = True
+        self.ends = _of_line(octets[:end].split(b" "))
+        return end + 2
+
+    def _end_of_binary(self, octets: bytes) -> int:
+        if len(octets) < FIXED:
+            return len(octets)
+        command, family = octets[len(SIGNATURE)], octets[len(SIGNATURE) + 1]
+        length = int.from_bytes(octets[FIXED - 2 : FIXED])
+        if command not in (LOCAL, PROXY) or length > MAX_REST:
+            raise NoHeader("its version, command or length is unknown")
+        if len(octets) < FIXED + length:
+            return len(octets)
+        self.is_complete = True
+        if command == PROXY and family in FAMILIES:
+            self.ends = _of_addresses(octets[FIXED : FIXED + length], *FAMILIES[family])
+        return FIXED + length
+
+
+def _of_line(words: list[bytes]) -> Ends | None:
+    if words[1:2] == [b"UNKNOWN"]:
+        return None
+    try:
+        _, kind, peer, server, *ports = words
+        addresses = [str(WORDS[kind](one.decode("ascii"))) for one in (peer, server)]
+        numbers = [int(port.decode("ascii")) for port in ports if port.isdigit()]
+    except (ValueError, KeyError):
+        raise NoHeader("its line has no addresses") from None
+    if len(ports) != 2 or len(numbers) != 2 or max(numbers) > 0xFFFF:
+        raise NoHeader("its line has no ports")
+    return _paired(addresses, numbers)
+
+
+def _of_addresses(octets: bytes, family: socket.AddressFamily, size: int) -> Ends:
+    if len(octets) < 2 * size + 4:
+        raise NoHeader("its addresses are cut")
+    addresses = [socket.inet_ntop(family, octets[at : at + size]) for at in (0, size)]
+    return _paired(addresses, [int.from_bytes(octets[at : at + 2]) for at in (2 * size, 2 * size + 2)])
+
+
+def _paired(addresses: Iterable[str], ports: Iterable[int]) -> Ends:
+    peer, server = zip(addresses, ports, strict=True)
+    return Ends(peer, server)
+
+
+async def _readable(client: socket.socket) -> None:
+    """Wait until there is something to read."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(client, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(client)
