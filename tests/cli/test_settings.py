@@ -94,3 +94,32 @@ def test_a_listener_is_switched_off(tmp_path: Path) -> None:
     with jumpmq.running(port=None) as broker:
         assert broker.port == 0
         assert broker.http_port
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://root:pa#hidden@etcd:2379",
+        "http://root:pa/hidden@etcd:2379",
+        "http://root:pa?hidden@etcd:2379",
+        "http://root:hidden@etcd:port",
+        "http://root:hidden@[etcd:2379",
+        "root:hidden@etcd:2379",
+        "http://etcd:2379,http://root:hidden@",
+    ],
+)
+def test_the_password_of_an_etcd_url_that_cannot_be_used_is_not_shown(url: str, tmp_path: Path) -> None:
+    result = run("jumpmq", "serve", "--cluster", "c", "--etcd", url, "--port", "0", "--http-port", "off",
+                 "--data-dir", tmp_path)  # fmt: skip
+    assert result.returncode
+    assert "is none: http://HOST:PORT or http://USER:PASSWORD@HOST:PORT is meant" in result.stderr
+    assert "hidden" not in result.stdout + result.stderr
+
+
+def test_secret_settings_that_are_wrong_are_not_shown(file: Path) -> None:
+    for name in ("etcd", "default-pass"):
+        file.write_text(f"{name} = ['hidden']\n")
+        result = run("jumpmq", "config", "--config", file)
+        assert result.returncode == 2
+        assert f"{name} in {file} must be" in result.stderr
+        assert "hidden" not in result.stderr

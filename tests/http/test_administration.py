@@ -133,6 +133,15 @@ def test_what_comes_and_goes_is_counted(broker, api):
     assert set(after["queue_created_details"]) == {"rate"}
 
 
+def test_values_of_global_parameters_are_not_in_the_audit_log(api, caplog):
+    caplog.set_level(logging.INFO, "jumpmq.audit")
+    value = {"uri": "amqp://user:hidden@elsewhere"}
+    assert api.request("PUT", "global-parameters", "upstream", json={"value": value}).status_code == 201
+    assert api.request("DELETE", "global-parameters", "upstream").status_code == 204
+    assert "set global parameter user='guest' name='upstream'" in caplog.text
+    assert "hidden" not in caplog.text
+
+
 def test_who_traces_a_virtual_host_is_in_the_audit_log(api, caplog):
     caplog.set_level(logging.INFO, "jumpmq.audit")
     for tracing in (True, False):

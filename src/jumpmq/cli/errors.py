@@ -11,8 +11,7 @@ import os
 import sys
 from typing import NoReturn
 
-import typer
-
+from jumpmq.cli.terminal import echo
 from jumpmq.management import InvalidRequest, ManagementError, NoAnswer, NotManagement, Refusal
 
 
@@ -27,7 +26,7 @@ INTERRUPTED = 130
 
 def fail(text: str, status: int = 1) -> NoReturn:
     """End `jumpmq`, with one line on standard error."""
-    typer.echo(f"jumpmq: {text}", err=True)
+    echo(f"jumpmq: {text}", err=True)
     sys.exit(status)
 
 

@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from jumpmq.cli.terminal import json_text
+from jumpmq.serving.logs import escaped
+
 
 class FormatterName(StrEnum):
     """What `--formatter` accepts."""
@@ -41,12 +44,12 @@ def erlang_term(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as it stands in a table: strings as they are, nothing for `None`."""
+    """A value as it stands in a table: nothing for `None`, and of strings what is printed as it is."""
     if value is None:
         return ""
     if isinstance(value, str):
-        return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
-    return erlang_term(value)
+        return escaped(value.replace("\\", "\\\\"))
+    return escaped(erlang_term(value))
 
 
 def as_table(names: list[str], rows: Rows, headers: bool) -> str:
@@ -86,13 +89,13 @@ def as_csv(names: list[str], rows: Rows, headers: bool) -> str:
 
 def as_json(names: list[str], rows: Rows, headers: bool) -> str:
     """A JSON array with an object a line."""
-    objects = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
+    objects = [json_text(dict(zip(names, row, strict=True))) for row in rows]
     return "[\n" + "\n,".join(objects) + "\n]\n"
 
 
 def as_json_object(facts: Mapping[str, Any]) -> str:
     """One JSON object on a line, for verbs that tell of one thing."""
-    return json.dumps(facts, ensure_ascii=False)
+    return json_text(facts)
 
 
 FORMATTERS: dict[FormatterName, Formatter] = {

@@ -14,6 +14,7 @@ from jumpmq._version import __version__
 from jumpmq.cli import spark_commands
 from jumpmq.cli.errors import INTERRUPTED, fail
 from jumpmq.cli.settings import CONFIG_VARIABLE, SETTINGS, SettingError
+from jumpmq.cli.terminal import echo
 
 DEFAULT_FILES = "~/.config/jumpmq/jumpmq.toml, or /etc/jumpmq/jumpmq.toml"
 
@@ -141,7 +142,7 @@ def migrate(
     except KeyboardInterrupt:
         fail("interrupted: the same command goes on where it was", INTERRUPTED)
     for what in moved.skipped:
-        typer.echo(f"skipped: {what}", err=True)
+        echo(f"skipped: {what}", err=True)
     typer.echo(f"definitions are copied, {moved.messages:,} messages of {moved.queues:,} queues are moved")
 
 

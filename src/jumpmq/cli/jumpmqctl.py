@@ -12,6 +12,7 @@ import typer
 from jumpmq.cli.errors import CommandError, command_error
 from jumpmq.cli.grouped import GroupedVerbs
 from jumpmq.cli.session import verb_first, with_general_options
+from jumpmq.cli.terminal import echo
 from jumpmq.cli.verbs import (
     checks,
     connections,
@@ -101,7 +102,7 @@ def main() -> None:
     try:
         _call(sys.argv[1:])
     except CommandError as error:
-        typer.echo(f"{error.lead}{error}", err=True)
+        echo(f"{error.lead}{error}", err=True)
         sys.exit(error.status)
     except SystemExit as end:
         sys.exit(os.EX_USAGE if end.code == 2 else end.code)

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import typer
-
+from jumpmq.cli.terminal import echo
 from jumpmq.store import Store, StoreError, inspection
 
 
@@ -16,9 +15,9 @@ def check(directory: Path) -> bool:
     findings = 0
     for finding in inspection.check(directory):
         findings += 1
-        typer.echo(finding)
+        echo(finding)
     if not findings:
-        typer.echo(f"{directory} is whole")
+        echo(f"{directory} is whole")
     return not findings
 
 
@@ -29,7 +28,7 @@ def salvage(directory: Path, to: Path) -> None:
         StoreError: nothing can be read, or the new directory cannot be written.
     """
     for line in inspection.salvage(directory, to, _open):
-        typer.echo(line)
+        echo(line)
 
 
 def _open(directory: Path) -> Store:

@@ -21,6 +21,7 @@ import typer
 from jumpmq.cli.completing import with_completion
 from jumpmq.cli.errors import NoVirtualHost, WrongNode
 from jumpmq.cli.formatters import FORMATTERS, FormatterName, Rows
+from jumpmq.cli.terminal import echo
 from jumpmq.management import DEFAULT_URL, TIMEOUT, ClientTLS, ManagementClient, Refusal
 
 TABLES = (FormatterName.table, FormatterName.pretty_table)
@@ -70,11 +71,11 @@ class Session:
     def inform(self, text: str) -> None:
         """Says what is about to happen, unless it should be quiet."""
         if not (self.quiet or self.silent) and self._form in TABLES:
-            typer.echo(text)
+            echo(text)
 
     def say(self, text: str) -> None:
         """Says what has happened."""
-        typer.echo(json.dumps({"message": text}) if self._form is FormatterName.json else text)
+        echo(json.dumps({"message": text}) if self._form is FormatterName.json else text)
 
     def table(self, names: list[str], rows: Rows) -> None:
         """Lists rows under the names of their columns."""

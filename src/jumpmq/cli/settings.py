@@ -425,4 +425,5 @@ def _read(setting: Setting, value: Any, source: str) -> Any:
     try:
         return setting.read(value)
     except ValueError:
-        raise SettingError(f"{source} must be {setting.words}, not '{value}'") from None
+        given = "" if setting.secret else f", not '{value}'"
+        raise SettingError(f"{source} must be {setting.words}{given}") from None

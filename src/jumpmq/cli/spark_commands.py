@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jumpmq.cli.errors import INTERRUPTED, fail
+from jumpmq.cli.terminal import echo
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +74,7 @@ def archive(
             spark, source, table, checkpoint, by_hour=by_hour, continuous=continuous, go_on=go_on,
             progress=_tell,
         )  # fmt: skip
-        typer.echo(f"{rows:,} messages archived in {table}")
+        echo(f"{rows:,} messages archived in {table}")
 
 
 @pipeline.command()
@@ -92,7 +93,7 @@ def publish(
         from jumpmq.spark.pipelines.publish import publish as run
 
         rows = run(spark, path, format.value, key, {"url": url, "vhost": vhost, "exchange": exchange}, body)
-        typer.echo(f"{rows:,} messages published to {exchange}")
+        echo(f"{rows:,} messages published to {exchange}")
 
 
 @pipeline.command()
@@ -125,7 +126,7 @@ def replay(
             rows = replay_stream(spark, broker | places | {"queue": source}, target, where)
         else:
             rows = run(spark, source, target, where)
-        typer.echo(f"{rows:,} messages published to {exchange}")
+        echo(f"{rows:,} messages published to {exchange}")
 
 
 @pipeline.command()
@@ -146,7 +147,7 @@ def rebalance(
 
         source = {"url": url, "vhost": vhost} | ({"exchange": exchange} if queues is None else {"queues": queues})
         rows = run(spark, source, Router.from_broker(url, exchange, vhost), checkpoint, progress=_tell)
-        typer.echo(f"{rows:,} messages are where their keys belong")
+        echo(f"{rows:,} messages are where their keys belong")
 
 
 def uniformity(
@@ -174,10 +175,10 @@ def uniformity(
         found = {}
         for function in both if hash_function is None else (hash_function,):
             tests = found[function.value] = bucket_tests(spark, range(first, last + 1), keys, function.value)
-            typer.echo(f"{function.value} of {keys:,} keys:")
+            echo(f"{function.value} of {keys:,} keys:")
             _show(tests)
             above = sum(one.statistic > one.critical_05 for one in tests)
-            typer.echo(f"{above} of {len(tests)} are above their critical value for p = 0.05")
+            echo(f"{above} of {len(tests)} are above their critical value for p = 0.05")
         if report is not None:
             from jumpmq.spark.page import buckets_page, save
 
@@ -212,8 +213,8 @@ def plan(
         found = movement(frame, "key", before, before.changed(add or [], remove or []))
         for move in found.moves:
             places = f"{_place(move.source)} -> {_place(move.target)}"
-            typer.echo(f"{places}: {move.keys:,} keys, {move.messages:,} messages")
-        typer.echo(
+            echo(f"{places}: {move.keys:,} keys, {move.messages:,} messages")
+        echo(
             f"{found.moved_keys:,} of {found.keys:,} keys move ({found.moved:.2%}), with {found.moved_messages:,} of "
             f"{found.messages:,} messages; at least {found.least:.2%} of the keys must"
         )
@@ -231,13 +232,13 @@ def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange:
     frame, router = waiting_keys(spark, url, vhost, exchange, Router.from_broker(url, exchange, vhost))
     found = measure(frame, "key", router)
     for share in found.shares:
-        typer.echo(
+        echo(
             f"{share.queue}: {share.keys:,} keys ({share.expected_keys:,.0f} expected), "
             f"{share.messages:,} messages ({share.expected_messages:,.0f} expected)"
         )
     _show(found.tests)
     for hot in found.hot_keys:
-        typer.echo(f"hot key {hot.key} in {hot.queue}: {hot.messages:,} messages, {hot.share:.2%} of all")
+        echo(f"hot key {hot.key} in {hot.queue}: {hot.messages:,} messages, {hot.share:.2%} of all")
     if report is not None:
         from jumpmq.spark.page import save, uniformity_page
 
@@ -251,7 +252,7 @@ def _tell_unread(url: str, vhost: str) -> None:
 
     for one in Client(Broker(url, vhost)).unread():
         if not one["bound"]:
-            typer.echo(f"queue '{one['name']}' is not bound, has {one['ready']:,} messages and no reader", err=True)
+            echo(f"queue '{one['name']}' is not bound, has {one['ready']:,} messages and no reader", err=True)
 
 
 def _place(queue: str | None) -> str:
@@ -260,13 +261,13 @@ def _place(queue: str | None) -> str:
 
 def _tell(rows: int) -> None:
     if rows:
-        typer.echo(f"{rows:,} messages", err=True)
+        echo(f"{rows:,} messages", err=True)
 
 
 def _show(tests: list[Any]) -> None:
-    typer.echo("over      buckets  chi-squared  degrees      p  p=0.05  p=0.01  largest deviation")
+    echo("over      buckets  chi-squared  degrees      p  p=0.05  p=0.01  largest deviation")
     for one in tests:
-        typer.echo(
+        echo(
             f"{one.over:<9} {one.buckets:>7} {one.statistic:>12.3f} {one.degrees:>8} {one.p_value:>6.3f} "
             f"{one.critical_05:>7.2f} {one.critical_01:>7.2f} {one.largest_deviation:>18.2%}"
         )

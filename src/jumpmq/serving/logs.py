@@ -55,9 +55,15 @@ class JSONFormatter(logging.Formatter):
         return json.dumps(shown, default=str)
 
 
-def escaped(text: str) -> str:
-    """The text with control characters as Python writes them: a newline as `\\n`."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+def escaped(text: str, kept: str = "") -> str:
+    """The text with control characters as Python writes them: a newline as `\\n`.
+
+    Args:
+        kept: characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
 
 
 def configure(level: str, form: str, process: tuple[str, int] | None = None) -> None:

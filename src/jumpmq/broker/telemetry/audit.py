@@ -9,7 +9,7 @@ import logging
 from dataclasses import fields
 from typing import Any
 
-from jumpmq.topology import Asker, Bind, Change, DeclareQueue, DeleteQueue, Topology, Unbind
+from jumpmq.topology import Asker, Bind, Change, DeclareQueue, DeleteQueue, SetGlobalParameter, Topology, Unbind
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.topology import Listener
 
@@ -19,6 +19,8 @@ LONGEST = 200
 """Characters of a fact that are kept."""
 
 SECRET = {"password_hash"}
+"""Fields of changes that are left out. So are values of global parameters: any JSON, with URLs that hold passwords,
+perhaps."""
 
 
 def record(event: str, level: int = logging.INFO, **facts: Any) -> None:
@@ -87,6 +89,8 @@ def _facts(change: Change) -> dict[str, Any]:
             case _ if field.name == "binding":
                 facts |= {"source": value.source, "destination": value.destination, "kind": value.kind}
                 facts["key"] = value.key.decode("utf-8", "backslashreplace")
+            case _ if field.name == "value" and isinstance(change, SetGlobalParameter):
+                continue
             case _ if field.name not in SECRET | {"connection", "user"}:
                 facts[field.name] = value
             case _ if field.name == "user" and not isinstance(change, Bind):  # it is who asks

@@ -13,6 +13,7 @@ import typer
 
 from jumpmq.cli.errors import CommandError, UsageError
 from jumpmq.cli.session import Session
+from jumpmq.cli.terminal import echo, json_text
 
 
 class Format(StrEnum):
@@ -35,9 +36,9 @@ def export_definitions(
         session.inform(f'Exporting definitions in JSON to a file at "{file}" ...')
         if not path.parent.is_dir():
             raise UsageError(f"Bad argument: Directory {path.parent} does not exist", os.EX_DATAERR)
-    text = json.dumps(session.api.get("definitions"), ensure_ascii=False)
+    text = json_text(session.api.get("definitions"))
     if file == "-":
-        typer.echo(text)
+        echo(text)
         return
     try:
         path.touch(mode=0o600)  # it holds hashes of passwords
@@ -65,9 +66,9 @@ def import_definitions(
         raise CommandError(f"Failed to deserialise input (format: JSON) (error: {error})", os.EX_DATAERR) from None
     answer = session.api.post("definitions", body=definitions) or {}
     for skipped in answer.get("skipped", ()):
-        typer.echo(f"Skipped, for it means nothing here: {skipped}", err=True)
+        echo(f"Skipped, for it means nothing here: {skipped}", err=True)
     if (more := answer.get("skipped_count", 0) - len(answer.get("skipped", ()))) > 0:
-        typer.echo(f"Skipped {more} more", err=True)
+        echo(f"Skipped {more} more", err=True)
     session.inform("Definitions are imported.")
 
 

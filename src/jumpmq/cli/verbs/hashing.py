@@ -11,6 +11,7 @@ import typer
 from jumpmq.cli.errors import CommandError
 from jumpmq.cli.formatters import FormatterName, as_json_object
 from jumpmq.cli.session import Session
+from jumpmq.cli.terminal import echo
 from jumpmq.management import Refusal
 
 Exchange = Annotated[str, typer.Argument(help="name of the exchange")]
@@ -31,10 +32,10 @@ def consistent_hash_exchange_ring_state(session: Session, exchange: Exchange) ->
         )
     owners = _owners(found["destinations"])
     if session.formatter is FormatterName.json:
-        typer.echo(as_json_object({str(bucket): owner for bucket, owner in owners}))
+        echo(as_json_object({str(bucket): owner for bucket, owner in owners}))
         return
     for bucket, owner in owners:
-        typer.echo(f"Ring index: {bucket}, queue: '{owner}'")
+        echo(f"Ring index: {bucket}, queue: '{owner}'")
 
 
 def _owners(destinations: list[dict[str, Any]]) -> list[tuple[int, str]]:
@@ -62,7 +63,7 @@ def shards(session: Session, exchange: Exchange) -> None:
     for shard in found:
         if shard["messages"] and not shard["consumers"]:
             count = shard["messages"]
-            typer.echo(f"Warning: shard '{shard['name']}' has {count} messages and no consumer", err=True)
+            echo(f"Warning: shard '{shard['name']}' has {count} messages and no consumer", err=True)
 
 
 def explain_key(
@@ -84,10 +85,10 @@ def explain_key(
         where = f"in virtual host '{session.vhost}' does not exist or hashes no keys"
         raise CommandError(f"Exchange '{exchange}' {where}", os.EX_DATAERR) from None
     if session.formatter is FormatterName.json:
-        typer.echo(as_json_object(found))
+        echo(as_json_object(found))
         return
     for line in _followed(session, found):
-        typer.echo(line)
+        echo(line)
 
 
 def _followed(session: Session, found: dict[str, Any]) -> Iterator[str]:

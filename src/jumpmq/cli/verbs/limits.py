@@ -9,6 +9,7 @@ import typer
 
 from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
+from jumpmq.cli.terminal import echo
 from jumpmq.cli.verbs.users import Name
 
 Definition = Annotated[str, typer.Argument(help='the limits: a JSON object such as {"max-connections": 5}')]
@@ -50,7 +51,7 @@ def list_user_limits(
         _table(session, "user", session.api.get("user-limits"))
     else:
         session.inform(f'Listing limits for user "{user}" ...')
-        typer.echo(_shown(_of_user(session, user)))
+        echo(_shown(_of_user(session, user)))
 
 
 def set_vhost_limits(session: Session, definition: Definition) -> None:
@@ -81,7 +82,7 @@ def list_vhost_limits(session: Session, everywhere: Everywhere = False) -> None:
     session.inform(f'Listing limits for vhost "{session.vhost}" ...')
     session.check_vhost()
     limits = _of_vhost(session)
-    typer.echo(_shown(limits) if limits else "")
+    echo(_shown(limits) if limits else "")
 
 
 def _read(definition: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from jumpmq._version import __version__
 from jumpmq.cli.errors import CommandError, counted
 from jumpmq.cli.formatters import FormatterName, as_json_object
 from jumpmq.cli.session import Session
+from jumpmq.cli.terminal import echo
 from jumpmq.management import NoAnswer, Refusal
 
 
@@ -45,10 +46,10 @@ def status(
         raise CommandError(f"node {node['name']} does not run")
     totals = overview.get("object_totals", {}) | {"vhosts": len(session.api.get("vhosts"))}
     if session.formatter is FormatterName.json:
-        typer.echo(as_json_object(_facts(overview, node, totals)))
+        echo(as_json_object(_facts(overview, node, totals)))
         return
     session.inform(f"Status of node {node['name']} ...")
-    typer.echo("\n".join(_report(overview, node, totals, unit)))
+    echo("\n".join(_report(overview, node, totals, unit)))
 
 
 def cluster_status(session: Session) -> None:
@@ -62,7 +63,7 @@ def cluster_status(session: Session) -> None:
         shown = {"cluster_name": overview["cluster_name"], "disk_nodes": names, "running_nodes": running}
         shown |= {"versions": {name: version}, "partitions": {}, "alarms": _alarms(node)}
         listeners = {one: _facts(overview, {"name": one}, {"vhosts": 0})["listeners"] for one in running}
-        typer.echo(as_json_object(shown | {"listeners": listeners}))
+        echo(as_json_object(shown | {"listeners": listeners}))
         return
     session.inform(f"Cluster status of node {name} ...")
     told = [
@@ -78,7 +79,7 @@ def cluster_status(session: Session) -> None:
         "Network Partitions": ["(none)"],
         "Listeners": told,
     }
-    typer.echo("\n".join(line for title, lines in sections.items() for line in (title, "", *lines, "")))
+    echo("\n".join(line for title, lines in sections.items() for line in (title, "", *lines, "")))
 
 
 def forget_cluster_node(
@@ -123,10 +124,10 @@ def environment(session: Session) -> None:
     node = session.node_name
     found: dict[str, Any] = session.api.get("nodes", node, "environment")
     if session.is_json:
-        typer.echo(as_json_object(found))
+        echo(as_json_object(found))
         return
     session.inform(f"Application environment of node {node} ...")
-    typer.echo("\n".join(f"{name} = {_setting(value)}" for name, value in found.items()))
+    echo("\n".join(f"{name} = {_setting(value)}" for name, value in found.items()))
 
 
 def _setting(value: Any) -> str:
@@ -141,22 +142,22 @@ def report(session: Session) -> None:
     """Shows all that is asked for when something is wrong: status, settings, and what there is."""
     session.inform(f"Reporting server status of node {session.node_name} ...")
     for verb in (status, cluster_status, environment):
-        typer.echo(f"--- {verb.__name__} ---\n")
+        echo(f"--- {verb.__name__} ---\n")
         verb(session, *((Unit.gb,) if verb is status else ()))
-        typer.echo()
+        echo()
     for kind in REPORTED:
         found = session.api.get(kind)
         names = [name for name in found[0] if not isinstance(found[0][name], dict | list)] if found else []
         names = [name for name in names if name != "password_hash"]
-        typer.echo(f"--- {kind}: {len(found)} ---\n")
+        echo(f"--- {kind}: {len(found)} ---\n")
         if found:
             session.table(names, [[one.get(name) for name in names] for one in found])
-            typer.echo()
+            echo()
 
 
 def version(session: Session) -> None:
     """Shows the version of this command."""
-    typer.echo(__version__)
+    echo(__version__)
 
 
 def stop(

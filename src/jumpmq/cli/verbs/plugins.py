@@ -14,6 +14,7 @@ import typer
 from jumpmq._version import __version__
 from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
+from jumpmq.cli.terminal import echo
 
 PROVIDED = (
     "rabbitmq_auth_backend_oauth2",
@@ -63,7 +64,7 @@ def enable(
     for plugin in plugins or PROVIDED:
         session.inform(f"{plugin} is always enabled")
         if plugin in NOTES:
-            typer.echo(f"{plugin}: {NOTES[plugin]}", err=True)
+            echo(f"{plugin}: {NOTES[plugin]}", err=True)
 
 
 def set_plugins(session: Session, plugins: Optional = None, online: Ignored = False, offline: Ignored = False) -> None:
@@ -93,7 +94,7 @@ def list_plugins(
     found = [name for name in PROVIDED if pattern in name]
     if minimal:
         for name in found:
-            typer.echo(name)
+            echo(name)
         return
     session.inform(f'Listing plugins with pattern "{pattern or ".*"}" ...')
     session.table(["name", "version", "state"], [[name, __version__, "enabled"] for name in found])

@@ -10,6 +10,7 @@ import typer
 
 from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
+from jumpmq.cli.terminal import echo
 from jumpmq.management import Refusal
 
 SLOT_COLUMNS = ["slot", "state", "messages_ready", "messages_unacknowledged", "oldest_published_at"]
@@ -168,7 +169,7 @@ def explain(
         if refusal.is_absent:
             raise CommandError("not_found") from None
         raise
-    typer.echo(found["reason"])
+    echo(found["reason"])
 
 
 def _require_slots(session: Session, queue: str) -> None:

@@ -1,0 +1,25 @@
+"""What a terminal is given: text in which names that others chose are only text.
+
+A client may call a queue, a connection or a key as it likes, with characters that move the cursor, set the title, or
+write from right to left.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+
+from jumpmq.serving.logs import escaped
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON, in which only what is printed is not escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Write lines."""
+    typer.echo(escaped(text, kept="\n\t"), err=err)
