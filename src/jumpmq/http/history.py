@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from jumpmq.broker.figures.values import (
     ChannelFigures,
     NodeFigures,
 )
+from jumpmq.http import past
 from jumpmq.http.rates import NO_COUNTS, NOTHING, Rates
 from jumpmq.topology import Change
 from jumpmq.topology.changes import ClearOperatorPolicy, ClearPolicy, MoveQueue, SetOperatorPolicy, SetPolicy
@@ -116,6 +117,13 @@ class Track:
         self._coarse = Ring(len(names), COARSE_COUNT)
         self._coarse_at = 0.0
 
+    def remember(self, past: Iterable[tuple[float, Sequence[float]]], names: Sequence[str]) -> None:
+        """Begin with samples of a minute that were taken before, of some columns."""
+        places = [names.index(name) if name in names else None for name in self.names]
+        for at, values in past:
+            self._coarse.add(at, [float("nan") if place is None else values[place] for place in places])
+            self._coarse_at = at
+
     def add(self, at: float, values: Sequence[float]) -> None:
         """Add a sample of now."""
         self._fine.add(at, values)
@@ -195,6 +203,7 @@ class History:
         self.overall = Track(BROKER)
         self.hosts = Track(HOSTS)
         self._tracks: OrderedDict[Subject, Track] = OrderedDict()
+        self._past = past.QueuesPast()
         self._events: deque[Event] = deque([Event(time.time(), "", "the broker started")], MAX_EVENTS)
         broker.topology.listeners.append(self._follow)
         rates.on_look.append(self._sample)
@@ -228,11 +237,19 @@ class History:
                     return track
                 self._tracks.popitem(last=False)
             self._tracks[subject] = track
+            if subject[0] == "queue":
+                track.remember(self._past.of(self._id_of(*subject[1:])), past.COLUMNS)
         track.asked_at = now
         self._tracks.move_to_end(subject)
         return track
 
+    def _id_of(self, vhost: str, name: str) -> int:
+        host = self._broker.topology.vhosts.get(vhost)
+        definition = None if host is None else host.queue_definition(name)
+        return 0 if definition is None else definition.id
+
     async def _sample(self) -> None:
+        await self._past.note(self._rates.latest.queues, self._broker.slices)
         now, look = time.time(), self._rates.latest
         self.overall.add(now, self._of_broker(self._broker.figures.node()))
         of_hosts = {name: self._of_host(name) for name in self._broker.topology.vhosts}

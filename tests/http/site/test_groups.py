@@ -71,10 +71,10 @@ def test_keys_that_wait_are_shown_by_what_they_wait_for_and_let_go(site, api, wa
     site.go("why", "/", "tasks-2").see("all ready messages came from other queues when exchange 'tasks' changed")
     key = next(body for body in (f"customer-{key}" for key in range(40)) if "came from" in why(api, body))
     site.fill(about="a key", value=key).press("Explain").see(f"Key {key}: the key came from another queue")
-    site.press("Lift")
+    site.press("Release")
     dialog = site.page.get_by_role("dialog")
     assert "although 40 messages from before are left in tasks-1" in dialog.inner_text()
-    site.press("Lift", dialog).see("It waits no more")
+    site.press("Release", dialog).see("Released")
     site.page.get_by_label("Keys that wait").wait_for(state="detached")
     assert api.get("fences") == []
 

@@ -30,8 +30,8 @@ def rows(site):
 
 
 def test_they_are_found_read_and_copied_as_a_program(api, broker, letters, site):
-    site.go("messages", "/", "letters").see("50 messages, 50 of 70 looked at")
-    site.press("More").see("70 messages of 70")
+    site.go("messages", "/", "letters").see("50 matches in the first 50 of 70 messages")
+    site.press("Search on").see("70 matches in 70 messages")
     site.fill(header="customer", value="acme-1", text='order": 3').press("Search").see("6 messages of 70")
     assert rows(site).count() == 6
     site.press("▸ 32").see('"order": 31,\n')

@@ -124,7 +124,7 @@ def test_odd_names_of_groups_and_of_what_waits_fit_a_phone_and_can_be_followed(a
         assert problems(site.page) == []
         site.follow(site.page.get_by_label("Keys that wait").locator("tbody a").first).see("Last message's number")
         assert site.page.get_by_role("heading", level=1).inner_text().split() == name.split()
-        site.press("Lift").press("Lift", site.page.get_by_role("dialog")).see("It waits no more")
+        site.press("Release").press("Release", site.page.get_by_role("dialog")).see("Released")
         until(lambda: api.get("fences") == [])
     api.request("DELETE", "vhosts", "odd")
 

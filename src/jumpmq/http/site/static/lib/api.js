@@ -31,6 +31,9 @@ export const below = (url, ...parts) => {
   return url + (url.includes("?") ? encodeURIComponent(more) : more);
 };
 
+/** What RabbitMQ says to who lacks a tag, and the tag. */
+const TAGS = { "Not management user": "management", "Not monitor user": "monitoring", "Not policymaker user": "policymaker", "Not administrator user": "administrator" };
+
 /** Milliseconds after which a question without an answer is given up; what changes something is waited for. */
 const PATIENCE = 15000;
 
@@ -58,7 +61,8 @@ async function ask(method, url, body, given) {
   if (response.ok) return found;
   const reason = found.reason ?? found.error ?? (text || response.statusText);
   if (response.status === 401 && /Not_Authorized|Login failed/.test(reason)) listeners.forEach((listener) => listener());
-  throw new Refused(response.status, reason);
+  const tag = TAGS[reason];
+  throw new Refused(response.status, tag ? `Your user may not do this. An administrator can give it the tag ${tag}.` : reason);
 }
 
 const withQuery = (url, query) => {

@@ -257,7 +257,7 @@ export function Form({ fields, submit, done, label, danger, warn, children }) {
     }
   };
   return html`<form onSubmit=${send}>
-    ${fields.map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} onChange=${(value) => set(field.name, value)} />`)}
+    ${fields.filter((field) => !field.when || field.when(values)).map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} onChange=${(value) => set(field.name, value)} />`)}
     ${typeof children === "function" ? children(values) : children}
     <${Failure} error=${state.error} />
     ${state.warning && html`<p class="caution" role="alert">${state.warning}</p>`}

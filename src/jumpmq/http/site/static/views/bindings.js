@@ -28,7 +28,7 @@ export function Bindings({ url, vhost, queue, exchange }) {
         : { label: "To", class: "name", render: (one) => html`<a href=${link(one.destination_type === "queue" ? "queues" : "exchanges", vhost, one.destination)}>${one.destination}</a>` },
       { label: "Key", render: (one) => html`<code>${one.routing_key}</code>` },
       { label: "Arguments", render: (one) => Object.keys(one.arguments).length ? html`<code>${format.plain(one.arguments)}</code>` : "" },
-      { label: "", class: "end", render: (one) => html`<${Confirm} quiet label="Unbind" title="Unbind?" text=${`Messages from ${one.source} do not come to ${one.destination} any more.`} submit=${() => remove(between(vhost, one.source, one.destination_type, one.destination, one.properties_key))} done=${() => { again(); tell("The binding is gone."); }} />` },
+      { label: "", class: "end", render: (one) => html`<${Confirm} quiet label="Unbind" title="Unbind?" text=${`Messages from ${one.source} do not come to ${one.destination} any more.`} submit=${() => remove(between(vhost, one.source, one.destination_type, one.destination, one.properties_key))} done=${() => { again(); tell("Binding removed"); }} />` },
     ]} />`}
-    <${FormButton} label="Bind" fields=${fields} submit=${bind} done=${() => { again(); tell("The binding is there."); }} />`;
+    <${FormButton} label="Bind" fields=${fields} submit=${bind} done=${() => { again(); tell("Binding added"); }} />`;
 }

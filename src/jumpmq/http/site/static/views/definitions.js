@@ -57,8 +57,8 @@ function Import() {
         { label: "Name", class: "name", key: "name" },
         { label: "What differs", render: (one) => one.keys.join(", ") },
       ]} />`}
-      ${refused && html`<p class="failure" role="alert">What is marked as refused is there with other arguments: the whole file would be refused.</p>`}
-      <div class="buttons"><${Confirm} label="Import" title="Import these definitions?" text="All of the file is taken or, where one entry is wrong, nothing of it." submit=${() => post("/api/definitions", file)} done=${() => { setState({ found: null, error: null }); tell("The definitions are imported."); }} /></div>
+      ${refused && html`<p class="failure" role="alert">What is marked as refused exists with other arguments. Nothing is imported until it is resolved.</p>`}
+      <div class="buttons"><${Confirm} label="Import" title="Import these definitions?" text="All of the file is taken or, where one entry is wrong, nothing of it." submit=${() => post("/api/definitions", file)} done=${() => { setState({ found: null, error: null }); tell("Definitions imported"); }} /></div>
     </div>`}
   <//>`;
 }

@@ -28,7 +28,7 @@ export function Exchanges() {
   const declare = ({ vhost, name, type, durable, header, arguments: text }) =>
     put(path("exchanges", vhost, name), { type, durable, arguments: { ...(header && { "hash-header": header }), ...jsonOf(text, "Arguments") } });
   return html`<${Page} title="Exchanges" actions=${html`<${FormButton} label="Declare an exchange" button="primary" send="Declare" submit=${declare}
-      done=${() => { setVersion(version + 1); tell("The exchange is declared."); }} fields=${[
+      done=${() => { setVersion(version + 1); tell("Exchange declared"); }} fields=${[
         { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },
         { name: "name", label: "Name", required: true },
         { name: "type", label: "Type", type: "select", options: TYPES, value: TYPES[0] },
@@ -51,7 +51,7 @@ export function Exchange({ vhost, name }) {
       ${named && person.may("monitoring") && html`<a class="button" href=${link("flow", vhost, name)}>Flow</a>`}
       ${exchange.type === "x-consistent-hash" && person.may("monitoring") && html`<a class="button" href=${link("rings", vhost, name)}>Ring</a><a class="button" href=${link("what-if", vhost, name)}>What if</a>`}
       <${FormButton} label="Publish" ...${publishing(vhost, name)} />
-      ${named && !name.startsWith("amq.") && html`<${Confirm} label="Delete" title=${`Delete ${name}?`} text="The exchange goes with its bindings; queues and their messages stay." submit=${() => remove(url)} done=${() => { location.hash = link("exchanges"); tell("The exchange is deleted."); }} />`}`}>
+      ${named && !name.startsWith("amq.") && html`<${Confirm} label="Delete" title=${`Delete ${name}?`} text="The exchange goes with its bindings; queues and their messages stay." submit=${() => remove(url)} done=${() => { location.hash = link("exchanges"); tell("Exchange deleted"); }} />`}`}>
     <${Failure} error=${error} />
     <${LiveCharts} url=${path("history", "exchanges", vhost, name)} which=${["published"]} />
     <div class="columns">

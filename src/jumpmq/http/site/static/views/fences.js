@@ -19,10 +19,10 @@ const COLUMNS = [
 ];
 
 function Fences({ rows, error, again, empty }) {
-  const lift = { label: "", class: "end", render: (one) => html`<${Confirm} quiet label="Lift" title=${`Have ${one.queue} wait for ${one.source} no more?`}
-    text=${`Its messages are delivered then, although ${format.plural(one.remaining, "message")} from before ${one.remaining === 1 ? "is" : "are"} left in ${one.source}: those of a key may be delivered out of order, or at two consumers at once.`}
-    submit=${() => remove(path("fences", one.vhost, one.queue, one.source))} done=${() => { again(); tell("It waits no more."); }} />` };
-  return html`<${Panel} title="Keys that wait" note="a ring has changed: messages of keys that moved wait until their old queue has none of before">
+  const lift = { label: "", class: "end", render: (one) => html`<${Confirm} quiet label="Release" title="Deliver held messages now?"
+    text=${`${one.queue} delivers them although ${format.plural(one.remaining, "message")} from before ${one.remaining === 1 ? "is" : "are"} left in ${one.source}: those of a key may be delivered out of order, or at two consumers at once.`}
+    submit=${() => remove(path("fences", one.vhost, one.queue, one.source))} done=${() => { again(); tell("Released"); }} />` };
+  return html`<${Panel} title="Keys that wait" note="Held back to keep order: these keys moved here, and their old queue still has earlier messages.">
     <${Failure} error=${error} />
     ${rows && html`<${SortedTable} caption="Keys that wait" order="source" reverse=${false} columns=${[...COLUMNS, lift]} rows=${rows} rowKey=${(one) => [one.vhost, one.exchange, one.queue, one.source, one.since].join("\n")} empty=${empty} />`}
   <//>`;

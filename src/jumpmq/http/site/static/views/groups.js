@@ -72,7 +72,7 @@ const rank = (unit) => (unit.draining ? 0 : unit.owner == null ? 1 : unit.ready 
 
 const COUNTS = [["joins", "Joins"], ["leaves", "Leaves"], ["moves", "Moves"], ["handovers", "Handovers"], ["forced_handovers", "Forced"], ["late_acknowledgements", "Late acks"]];
 
-const ending = (group, again) => ({ label: "", class: "end", render: (member) => html`<${Confirm} quiet label="End" title=${`End member ${called(member)}?`} text="What it holds is delivered again, to other members. Its consumer is cancelled; the client may join again." submit=${() => remove(path("consumer-groups", ...group, "members", member.name))} done=${() => { again(); tell("The member is ended."); }} />` });
+const ending = (group, again) => ({ label: "", class: "end", render: (member) => html`<${Confirm} quiet label="End" title=${`End member ${called(member)}?`} text="What it holds is delivered again, to other members. Its consumer is cancelled; the client may join again." submit=${() => remove(path("consumer-groups", ...group, "members", member.name))} done=${() => { again(); tell("Member ended"); }} />` });
 
 export function Group({ names: [vhost, kind, source, name] }) {
   const { data, error, again } = useLive((signal) => get(path("consumer-groups", vhost), {}, signal), 1, [vhost, kind, source, name]);
@@ -84,7 +84,7 @@ export function Group({ names: [vhost, kind, source, name] }) {
   const units = group.units.map((unit) => ({ ...unit, vhost, holder: names.get(unit.owner) ?? unit.owner })).sort((one, other) => rank(one) - rank(other));
   return html`<${Page} title=${name} kind="Consumer group">
     <${Failure} error=${error ?? (gone && new Error("The consumer group has no members any more. What you see was so until then."))} />
-    <p class="note">It consumes ${group.source_kind} ${sourceOf(group)} of virtual host ${vhost}. Members that hold nothing stand by; what members have moves ${format.plural(group.rebalance_delay, "second")} after the last of them came or went.</p>
+    <p class="note">It consumes ${group.source_kind} ${sourceOf(group)} of virtual host ${vhost}. Idle members are on standby. Queues and slots are reassigned ${group.rebalance_delay} s after a member joins or leaves.</p>
     <${Tiles}>
       <${Tile} label="State" value=${group.state} />
       <${Tile} label="Members" value=${format.count(group.members.length)} />
@@ -121,8 +121,8 @@ function Offsets() {
       { label: "Skipped", num: true, render: (one) => trouble(one.skipped) },
       { label: "", render: (one) => !one.members && html`<${Mark}>no members<//>` },
       { label: "", class: "end", render: (one) => html`
-        <${FormButton} button="quiet" label="Set" title=${`Where ${one.group} goes on in ${one.queue}`} send="Set" fields=${[{ name: "offset", label: "Offset", required: true, value: String(one.offset), hint: "first, last, next, an offset, or an age such as 2h; what members hold now comes again if it is behind that" }]} submit=${({ offset }) => put(where(one), { offset })} done=${() => { again(); tell("The offset is set."); }} />
-        ${!one.members && html`<${Confirm} quiet label="Delete" title=${`Delete the offset of ${one.group}?`} text="When the group comes back, it begins as a new one." submit=${() => remove(where(one))} done=${() => { again(); tell("The offset is deleted."); }} />`}` },
+        <${FormButton} button="quiet" label="Set" title=${`Where ${one.group} goes on in ${one.queue}`} send="Set" fields=${[{ name: "offset", label: "Offset", required: true, value: String(one.offset), hint: "first, last, next, an offset, or an age such as 2h; what members hold now comes again if it is behind that" }]} submit=${({ offset }) => put(where(one), { offset })} done=${() => { again(); tell("Offset set"); }} />
+        ${!one.members && html`<${Confirm} quiet label="Delete" title=${`Delete the offset of ${one.group}?`} text="When the group comes back, it begins as a new one." submit=${() => remove(where(one))} done=${() => { again(); tell("Offset deleted"); }} />`}` },
     ]} />`}
   <//>`;
 }

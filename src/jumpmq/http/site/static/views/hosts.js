@@ -30,7 +30,7 @@ export function Hosts() {
     chooseHost(host);
     location.hash = link("queues");
   };
-  return html`<${Page} title="Virtual hosts" actions=${may && html`<${FormButton} label="Add a virtual host" button="primary" send="Add" submit=${add} done=${() => { again(); tell("The virtual host is there."); }} fields=${[
+  return html`<${Page} title="Virtual hosts" actions=${may && html`<${FormButton} label="Add a virtual host" button="primary" send="Add" submit=${add} done=${() => { again(); tell("Virtual host added"); }} fields=${[
       { name: "name", label: "Name", required: true },
       { name: "description", label: "Description" },
       { name: "default_queue_type", label: "Default kind of queue", type: "select", options: ["classic", "quorum", "stream"], value: "classic" },
@@ -44,7 +44,7 @@ export function Hosts() {
       { label: "Over time", render: (one) => html`<${Spark} values=${samplesOf(one)} label=${`Messages in ${one.name} over the last minutes`} />` },
       { label: "Published /s", num: true, render: (one) => rate(one, "publish") },
       { label: "Acked /s", num: true, render: (one) => rate(one, "ack") },
-      { label: "", class: "end", render: (one) => may && html`<${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text=${`All that is in it goes: its queues with ${format.plural(one.messages, "message")}, its exchanges, policies and permissions. Connections to it are closed.`} submit=${() => remove(path("vhosts", one.name))} done=${() => { if (one.name === chosen) chooseHost(""); again(); tell("The virtual host is deleted."); }} />` },
+      { label: "", class: "end", render: (one) => may && html`<${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text=${`All that is in it goes: its queues with ${format.plural(one.messages, "message")}, its exchanges, policies and permissions. Connections to it are closed.`} submit=${() => remove(path("vhosts", one.name))} done=${() => { if (one.name === chosen) chooseHost(""); again(); tell("Virtual host deleted"); }} />` },
     ]} />`}
   <//>`;
 }

@@ -18,7 +18,7 @@ function Kind({ title, kind }) {
   const { data, error, again } = useLive((signal) => get(`/api/${kind}-limits`, {}, signal), 5, [kind]);
   const rows = useHosted(data, kind === "vhost" ? "vhost" : null)?.flatMap((one) => Object.entries(one.value).map(([limit, value]) => ({ of: one[kind], limit, value })));
   const place = (of, limit) => path(`${kind}-limits`, of, limit);
-  return html`<${Panel} title=${title} actions=${person.may("administrator") && html`<${FormButton} label=${`Limit a ${kind === "vhost" ? "virtual host" : "user"}`} send="Set" submit=${({ of, limit, value }) => put(place(of, limit), { value: Number(value) })} done=${() => { again(); tell("The limit is set."); }} fields=${[
+  return html`<${Panel} title=${title} actions=${person.may("administrator") && html`<${FormButton} label=${`Limit a ${kind === "vhost" ? "virtual host" : "user"}`} send="Set" submit=${({ of, limit, value }) => put(place(of, limit), { value: Number(value) })} done=${() => { again(); tell("Limit set"); }} fields=${[
       { name: "of", label: "Name", required: true },
       { name: "limit", label: "Limit", type: "select", options: NAMES[kind], value: NAMES[kind][0] },
       { name: "value", label: "At most", type: "number", required: true },
@@ -28,7 +28,7 @@ function Kind({ title, kind }) {
       { label: "Name", class: "name", key: "of" },
       { label: "Limit", key: "limit" },
       { label: "At most", num: true, render: (one) => format.count(one.value) },
-      { label: "", class: "end", render: (one) => person.may("administrator") && html`<${Confirm} quiet label="Clear" title="Clear this limit?" text=${`${one.of} may then have any number.`} submit=${() => remove(place(one.of, one.limit))} done=${() => { again(); tell("The limit is cleared."); }} />` },
+      { label: "", class: "end", render: (one) => person.may("administrator") && html`<${Confirm} quiet label="Clear" title="Clear this limit?" text=${`${one.of} may then have any number.`} submit=${() => remove(place(one.of, one.limit))} done=${() => { again(); tell("Limit cleared"); }} />` },
     ]} />`}
   <//>`;
 }

@@ -44,14 +44,15 @@ export function Messages({ vhost, name }) {
         chosen=${chosen.has(message.seq)} onChoose=${queue && !stream && (() => choose(message.seq))} />`)}
     </ul>`}
     ${!search.busy && !search.error && !search.found.length && html`<${Empty}>${Object.keys(said).length ? "No message matches." : "No message is here."}<//>`}
-    ${!search.busy && search.next != null && html`<button type="button" onClick=${search.more}>More</button>`}
+    ${!search.busy && search.next != null && html`<button type="button" onClick=${search.more}>Search on</button>`}
   <//>`;
 }
 
 function progress({ busy, found, searched, next, last }, queue) {
-  if (!busy && next == null) return `${format.plural(found.length, "message")} of ${format.count(searched)} that ${searched === 1 ? "was" : "were"} looked at.`;
+  const matches = format.plural(found.length, "match", "matches");
+  if (!busy && next == null) return `${matches} in ${format.plural(searched, "message")}.`;
   const all = queue ? ` of ${format.count(queue.messages_ready)}` : "";
-  return `${format.plural(found.length, "message")}, ${format.count(searched)}${all} looked at${last != null && next != null ? `, up to number ${format.count(next - 1)}` : ""}.`;
+  return `${matches} in the first ${format.count(searched)}${all} messages.`;
 }
 
 /**

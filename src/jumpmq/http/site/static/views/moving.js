@@ -6,7 +6,7 @@ import { FormButton, html, useState } from "../lib/ui.js";
 
 /** Where messages may be moved, and how that is asked for. */
 const TARGETS = {
-  "where each died": () => ({ origin: true }),
+  "Original queue (x-death)": () => ({ origin: true }),
   "a queue": ({ destination }) => ({ queue: destination }),
   "an exchange": ({ destination, routing_key }) => ({ exchange: destination, ...(routing_key && { routing_key }) }),
 };
@@ -15,9 +15,9 @@ const TARGETS = {
 const MOVED_AT_ONCE = 10000;
 
 const FIELDS = [
-  { name: "to", label: "To", type: "select", value: "where each died", options: Object.keys(TARGETS), hint: "where each died: for dead letters, the queue that each died in last" },
-  { name: "destination", label: "Name", hint: "of the queue, or of the exchange" },
-  { name: "routing_key", label: "Routing key", hint: "for an exchange; unless given, each message keeps its own" },
+  { name: "to", label: "To", type: "select", value: "Original queue (x-death)", options: Object.keys(TARGETS), hint: "for dead letters: the queue that each died in last" },
+  { name: "destination", label: "Name", required: true, when: ({ to }) => to === "a queue" || to === "an exchange" },
+  { name: "routing_key", label: "Routing key", hint: "unless given, each message keeps its own", when: ({ to }) => to === "an exchange" },
 ];
 
 /** The requests that move `count` messages from the front, each made when the one before is answered. */

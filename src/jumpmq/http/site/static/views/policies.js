@@ -22,6 +22,27 @@ function losses({ queues, messages, octets, streams, expiring }) {
   return found.length ? found.join(" ") : null;
 }
 
+/** Names that are alike: how many letters have to change for one to be the other. */
+function distance(one, other) {
+  let row = [...Array(other.length + 1).keys()];
+  for (let i = 1; i <= one.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= other.length; j++) next[j] = Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (one[i - 1] === other[j - 1] ? 0 : 1));
+    row = next;
+  }
+  return row[other.length];
+}
+
+const SETTINGS = ["max-length", "max-length-bytes", "message-ttl", "expires", "overflow", "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "delivery-limit", "max-age", "stream-max-segment-size-bytes", "shards-per-node", "routing-key", "alternate-exchange", "max-priority", "consumer-timeout", "queue-mode", "queue-version", "queue-leader-locator"];
+
+/** The broker's refusal, in which settings that it does not know are named as Erlang writes them. */
+function readable(error) {
+  const [, unknown] = error.message.match(/\[\{<<"(.+?)">>.*not recognised/) ?? [];
+  if (!unknown) throw error;
+  const [best] = SETTINGS.map((one) => [distance(unknown, one), one]).sort((one, other) => one[0] - other[0]);
+  throw new Error(`Unknown setting ${unknown}.${best[0] <= 3 ? ` Did you mean ${best[1]}?` : ""}`);
+}
+
 const bodyOf = ({ pattern, definition, priority, applyTo }) => ({ pattern, definition: jsonOf(definition, "The definition"), priority: Number(priority), "apply-to": applyTo });
 
 function Kind({ title, kind, may }) {
@@ -39,10 +60,10 @@ function Kind({ title, kind, may }) {
   ];
   const preview = (one) => (values) => html`<${Preview} kind=${kind} place=${{ vhost: values.vhost ?? one?.vhost, name: (values.name ?? one?.name) || "new" }} values=${values} />`;
   const place = (one, values = {}) => path("preview", kind, values.vhost ?? one.vhost, values.name ?? one.name);
-  const warn = (one) => async (values) => losses((await post(place(one, values), bodyOf(values))).discards);
+  const warn = (one) => async (values) => losses((await post(place(one, values), bodyOf(values)).catch(readable)).discards);
   const warnCleared = (one) => async () => losses((await get(below(place(one), "cleared"))).discards);
-  const save = (one) => (values) => put(path(kind, values.vhost ?? one.vhost, values.name ?? one.name), bodyOf(values));
-  return html`<${Panel} title=${title} actions=${mayChange && html`<${FormButton} label=${kind === "policies" ? "Add a policy" : "Add an operator policy"} button=${kind === "policies" ? "primary" : ""} send="Save" fields=${fields()} warn=${warn()} submit=${save()} done=${() => { again(); tell("The policy is in force."); }}>${preview()}<//>`}>
+  const save = (one) => (values) => put(path(kind, values.vhost ?? one.vhost, values.name ?? one.name), bodyOf(values)).catch(readable);
+  return html`<${Panel} title=${title} actions=${mayChange && html`<${FormButton} label=${kind === "policies" ? "Add a policy" : "Add an operator policy"} button=${kind === "policies" ? "primary" : ""} send="Save" fields=${fields()} warn=${warn()} submit=${save()} done=${() => { again(); tell("Policy in force"); }}>${preview()}<//>`}>
     <${Failure} error=${error} />
     ${rows && html`<${Table} caption=${title} rows=${rows} empty="There is none." rowKey=${(one) => one.vhost + "\n" + one.name} columns=${[
       { label: "Name", class: "name", key: "name" },
@@ -52,8 +73,8 @@ function Kind({ title, kind, may }) {
       { label: "Definition", render: (one) => html`<code>${JSON.stringify(one.definition)}</code>` },
       { label: "Priority", num: true, key: "priority" },
       { label: "", class: "end", render: (one) => mayChange && html`
-        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Save" fields=${fields(one)} warn=${warn(one)} submit=${save(one)} done=${() => { again(); tell("The policy is in force."); }}>${preview(one)}<//>
-        <${Confirm} quiet label="Clear" title=${`Clear ${one.name}?`} text="What it matches then goes by its own arguments, or the policy of the next priority. Shards stay." warn=${warnCleared(one)} submit=${() => remove(path(kind, one.vhost, one.name))} done=${() => { again(); tell("The policy is cleared."); }} />` },
+        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Save" fields=${fields(one)} warn=${warn(one)} submit=${save(one)} done=${() => { again(); tell("Policy in force"); }}>${preview(one)}<//>
+        <${Confirm} quiet label="Clear" title=${`Clear ${one.name}?`} text="What it matches then goes by its own arguments, or the policy of the next priority. Shards stay." warn=${warnCleared(one)} submit=${() => remove(path(kind, one.vhost, one.name))} done=${() => { again(); tell("Policy cleared"); }} />` },
     ]} />`}
   <//>`;
 }

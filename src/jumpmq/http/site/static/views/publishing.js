@@ -20,5 +20,5 @@ export const publishing = (vhost, exchange, key = "") => ({
       payload_encoding: "string",
       properties: { headers: jsonOf(headers, "Headers"), delivery_mode: persistent ? 2 : 1 },
     }),
-  done: ({ routed }) => tell(routed ? "The message is in a queue." : "No queue took the message."),
+  done: ({ routed }) => tell(routed ? "Published to a queue" : "Published, but no queue took the message"),
 });

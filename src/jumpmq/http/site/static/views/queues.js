@@ -8,7 +8,7 @@ import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, P
 import { FencesOf } from "./fences.js";
 import { Bindings } from "./bindings.js";
 import { IncidentsOf } from "./incidents.js";
-import { columns as consumerColumns, keyOf as keyOfConsumer } from "./consumers.js";
+import { closing, columns as consumerColumns, compared, keyOf as keyOfConsumer } from "./consumers.js";
 import { Move } from "./moving.js";
 import { publishing } from "./publishing.js";
 import { samplesOf, useHosts } from "./hosts.js";
@@ -62,7 +62,7 @@ export function Queues() {
   const declare = ({ vhost, name, type, durable, arguments: text }) =>
     put(path("queues", vhost, name), { durable, arguments: { ...(type !== "classic" && { "x-queue-type": type }), ...jsonOf(text, "Arguments") } });
   return html`<${Page} title="Queues" actions=${html`<${FormButton} label="Declare a queue" button="primary" send="Declare" submit=${declare}
-      done=${() => { setVersion(version + 1); tell("The queue is declared."); }} fields=${[
+      done=${() => { setVersion(version + 1); tell("Queue declared"); }} fields=${[
         { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },
         { name: "name", label: "Name", required: true },
         { name: "type", label: "Kind", type: "select", options: KINDS, value: "classic" },
@@ -88,8 +88,8 @@ export function Queue({ vhost, name }) {
       ${queue.type !== "stream" && html`<${Move} vhost=${vhost} name=${name} label="Move messages" ready=${queue.messages_ready} done=${again} />`}
       ${person.may("administrator") && html`<${ToNode} queue=${queue} done=${again} />`}
       <${Messages} vhost=${vhost} name=${name} stream=${queue.type === "stream"} done=${again} />
-      ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("The queue is empty."); }} />`}
-      <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("The queue is deleted."); }} />`}>
+      ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("Queue purged"); }} />`}
+      <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("Queue deleted"); }} />`}>
     <${Failure} error=${error} />
     ${down && html`<p class="unwell" role="alert">Node <a href=${link("nodes", queue.node)}>${queue.node}</a>, which holds this queue, does not answer${queue.down_since ? ` since ${format.since(queue.down_since)}` : ""}: its messages and consumers are unknown until it returns. Publishes to it are refused.</p>`}
     ${person.may("monitoring") && html`<${IncidentsOf} vhost=${vhost} name=${name} queue />`}
@@ -113,8 +113,15 @@ export function Queue({ vhost, name }) {
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>
     <${FencesOf} vhost=${vhost} names=${[name]} />
-    <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this queue" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${consumerColumns.slice(2)} rows=${queue.consumer_details} empty=${down ? "Unknown while the node is down." : "This queue has no consumers."} /><//>
+    <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this queue" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${[...consumerColumns.slice(2), ...(person.may("administrator") ? [closing(again)] : [])]} rows=${compared(queue.consumer_details)} empty=${down ? "Unknown while the node is down." : "This queue has no consumers."} /><${ReadersOf} vhost=${vhost} name=${name} /><//>
   <//>`;
+}
+
+/** The Spark queries that read the queue. */
+function ReadersOf({ vhost, name }) {
+  const { data } = useLive((signal) => get("/api/readers", {}, signal), 5, [vhost, name]);
+  const rows = data?.filter((one) => one.vhost === vhost && one.queue === name) ?? [];
+  return rows.map((one) => html`<p key=${one.name}><a href=${link("readers")}>Spark query ${one.name}</a> reads this queue: ${format.plural(one.reserved, "message")} reserved, ${format.count(one.ready)} behind.</p>`);
 }
 
 /** Moves a queue to another node or worker, where there are several. */

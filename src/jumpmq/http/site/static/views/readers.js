@@ -3,27 +3,49 @@
 import { get, path, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Confirm, Failure, html, Mark, Page, Panel, Table, tell, useHosted } from "../lib/ui.js";
+import { Bar, Confirm, Empty, Failure, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useHosted } from "../lib/ui.js";
 
 export const Readers = () => html`<${Page} title="Readers and streams"><${Groups} /><${Streams} /><//>`;
 
 function Groups() {
-  const { data, error, again } = useLive((signal) => get("/api/readers", {}, signal), 1, []);
+  const { data, error, again } = useLive((signal) => get("/api/readers", {}, signal), 2, []);
   const rows = useHosted(data);
-  const state = (one) => one.lapsed ? html`<${Mark} state="warning">lapsed<//>` : one.alive ? html`<${Mark} state="good">reading<//>` : html`<${Mark}>silent<//>`;
-  return html`<${Panel} title="Spark readers" note="a group of readers reserves messages, reads them as often as it must, and acknowledges them">
-    <${Failure} error=${error} />
-    ${rows && html`<${Table} caption="Groups of readers" rows=${rows} empty="No group of readers has a place in a queue." rowKey=${(one) => [one.vhost, one.name, one.queue].join("\n")} columns=${[
-      { label: "Group", class: "name", key: "name" },
-      { label: "Queue", class: "name", render: (one) => html`<a href=${link("queues", one.vhost, one.queue)}>${one.queue}</a>` },
-      { label: "", render: state },
-      { label: "Reserved", num: true, render: (one) => format.count(one.reserved) },
+  const flow = useLive((signal) => (data?.length ? get("/api/queues", { columns: "name,vhost,message_stats.publish_details,message_stats.ack_details" }, signal) : []), 5, [Boolean(data?.length)]);
+  const groups = new Map();
+  for (const one of rows ?? []) groups.set(one.vhost + "\n" + one.name, [...(groups.get(one.vhost + "\n" + one.name) ?? []), one]);
+  const rates = new Map((flow.data ?? []).map((one) => [one.vhost + "\n" + one.name, one.message_stats]));
+  return html`<${Failure} error=${error} />
+    ${rows && !groups.size && html`<${Panel} title="Spark queries reading from queues"><${Empty}>No Spark query is reading.<//><//>`}
+    ${[...groups.values()].map((places) => html`<${Group} key=${places[0].vhost + "\n" + places[0].name} places=${places} rates=${rates} again=${again} />`)}`;
+}
+
+/** A group of readers: a query, how far it is behind over all its queues, and these. */
+function Group({ places, rates, again }) {
+  const [{ vhost, name, query, user, lease, lease_left: left }] = places;
+  const sum = (what) => places.reduce((total, one) => total + (one[what] ?? 0), 0);
+  const rate = (what) => places.reduce((total, one) => total + (rates.get(one.vhost + "\n" + one.queue)?.[`${what}_details`].rate ?? 0), 0);
+  const behind = sum("ready");
+  const oldest = Math.max(...places.map((one) => one.age ?? -1));
+  const gains = rate("ack") - rate("publish");
+  const state = places.some((one) => one.lapsed) ? ["warning", "lapsed"] : places.some((one) => one.alive) ? ["good", "reading"] : ["", "silent"];
+  return html`<${Panel} title=${name} note=${[vhost !== "/" && `in ${vhost}`, user && `of ${user}`, query && `query ${query}`].filter(Boolean).join(", ")}
+    actions=${html`<${Confirm} quiet label="Release" title=${`Release ${name}?`} text="Everything that the group has reserved, in all queues, goes back to them, and the group is forgotten. A query that still reads for it fails." submit=${() => remove(path("readers", vhost, name))} done=${() => { again(); tell("Group released"); }} />`}>
+    <${Tiles}>
+      <${Tile} label="State" value=${html`<${Mark} state=${state[0]}>${state[1]}<//>`} />
+      <${Tile} label="Behind" value=${format.short(behind)} unit=${format.octets(sum("ready_octets"))} />
+      <${Tile} label="Reserved" value=${format.short(sum("reserved"))} />
+      <${Tile} label="Read" value=${format.rate(rate("ack"))} unit="/s" />
+      <${Tile} label="Caught up in" value=${!behind ? "–" : gains > 0.5 ? `≈ ${format.about(behind / gains)}` : "not at this rate"} state=${behind && gains <= 0.5 ? "text" : ""} />
+      <${Tile} label="Oldest reserved" value=${oldest < 0 ? "–" : format.span(oldest)} />
+      <${Tile} label="Lease left" value=${format.span(left)} unit=${left == null ? "" : `of ${format.span(lease)}`} state=${left != null && left < lease / 4 ? "warning" : ""} />
+    <//>
+    <${Table} caption=${`Queues of ${name}`} rows=${places} rowKey=${(one) => one.queue} columns=${[
+      { label: "Queue", class: "name", render: (one) => html`<a href=${link("queues", one.vhost, one.queue)}>${format.name(one.queue)}</a>` },
       { label: "Behind", num: true, render: (one) => format.count(one.ready) },
+      { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${behind ? one.ready / Math.max(...places.map((each) => each.ready), 1) : 0} label=${`${format.count(one.ready)} behind`} />` },
+      { label: "Reserved", num: true, render: (one) => format.count(one.reserved) },
       { label: "Oldest", num: true, render: (one) => format.span(one.age) },
-      { label: "Lease left", num: true, render: (one) => format.span(one.lease_left) },
-      { label: "", class: "wide-cell", render: (one) => one.lease_left != null && html`<${Bar} share=${one.lease_left / one.lease} state=${one.lease_left < one.lease / 4 ? "warning" : ""} label=${`${format.span(one.lease_left)} of ${format.span(one.lease)} left`} />` },
-      { label: "", class: "end", render: (one) => html`<${Confirm} quiet label="Release" title=${`Release ${one.name}?`} text="Everything that the group has reserved, in all queues, goes back to them, and the group is forgotten. A query that still reads for it fails." submit=${() => remove(path("readers", one.vhost, one.name))} done=${() => { again(); tell("The group is released."); }} />` },
-    ]} />`}
+    ]} />
   <//>`;
 }
 

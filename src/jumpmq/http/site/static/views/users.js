@@ -14,8 +14,10 @@ function unknownTags({ tags }) {
 
 export function Users() {
   const { data, error, again } = useLive((signal) => get("/api/users", {}, signal), 5, []);
+  const permissions = useLive((signal) => get("/api/permissions", { columns: "user,vhost" }, signal), 5, []).data;
+  const where = (user) => permissions?.filter((one) => one.user === user).map((one) => one.vhost) ?? [];
   const save = ({ name, password, tags }) => put(path("users", name), { password, tags });
-  return html`<${Page} title="Users" actions=${html`<${FormButton} label="Add a user" button="primary" send="Save" warn=${unknownTags} submit=${save} done=${() => { again(); tell("The user is there."); }} fields=${[
+  return html`<${Page} title="Users" actions=${html`<${FormButton} label="Add a user" button="primary" send="Save" warn=${unknownTags} submit=${save} done=${() => { again(); tell("User added"); }} fields=${[
       { name: "name", label: "Name", required: true },
       { name: "password", label: "Password", type: "password", required: true, autocomplete: "new-password" },
       { name: "tags", label: "Tags", hint: "administrator, monitoring, policymaker, management; none for a user of AMQP alone" },
@@ -24,13 +26,14 @@ export function Users() {
     ${data && html`<${Table} caption="Users" rows=${data} rowKey=${(one) => one.name} columns=${[
       { label: "Name", class: "name", key: "name" },
       { label: "Tags", render: (one) => one.tags.map((tag) => html`<${Mark} state="accent">${tag}<//> `) },
+      { label: "May use", class: "name", render: (one) => (where(one.name).length ? where(one.name).join(", ") : permissions && html`<a href="#/permissions"><${Mark} state="warning">no virtual host<//></a>`) },
       { label: "Password", render: (one) => (one.password_hash ? "set" : html`<${Mark}>none<//>`) },
       { label: "", class: "end", render: (one) => html`
-        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Save" warn=${unknownTags} submit=${({ password, tags }) => put(path("users", one.name), { tags, ...(password ? { password } : { password_hash: one.password_hash, hashing_algorithm: one.hashing_algorithm }) })} done=${() => { again(); tell("The user is changed."); }} fields=${[
+        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Save" warn=${unknownTags} submit=${({ password, tags }) => put(path("users", one.name), { tags, ...(password ? { password } : { password_hash: one.password_hash, hashing_algorithm: one.hashing_algorithm }) })} done=${() => { again(); tell("User changed"); }} fields=${[
           { name: "password", label: "New password", type: "password", hint: "empty: the same as before", autocomplete: "new-password" },
           { name: "tags", label: "Tags", value: one.tags.join(",") },
         ]} />
-        <${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text="The user's connections are closed, and sessions of this page end." submit=${() => remove(path("users", one.name))} done=${() => { again(); tell("The user is deleted."); }} />` },
+        <${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text="The user's connections are closed, and sessions of this page end." submit=${() => remove(path("users", one.name))} done=${() => { again(); tell("User deleted"); }} />` },
     ]} />`}
   <//>`;
 }

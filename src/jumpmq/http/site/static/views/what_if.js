@@ -43,7 +43,7 @@ export function WhatIfOf({ vhost, name }) {
   const made = () => {
     ask([]);
     again();
-    tell("The ring is changed.");
+    tell("Ring changed");
   };
   const planned = new Map(changes.map((one) => [one.destination, one.weight]));
   return html`<${Page} title=${name} kind="What if" actions=${html`<a class="button" href=${link("rings", vhost, name)}>Ring</a>`}>

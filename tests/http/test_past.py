@@ -1,0 +1,69 @@
+"""A queue has a past before anybody looks at it."""
+
+import asyncio
+import time
+
+import pika
+from tests.http.api import API, publish
+from tests.waiting import until
+
+import jumpmq
+from jumpmq.broker.figures.values import LEVELS_OF_QUEUES, OF_QUEUES
+from jumpmq.http import past
+from jumpmq.http.rates import Sample
+
+COUNTS = (*OF_QUEUES, *LEVELS_OF_QUEUES)
+
+
+class All:
+    """What is done in one slice."""
+
+    async def through(self, items):
+        for one in items:
+            yield one
+
+
+def sample(since, **values):
+    return Sample(tuple(values.get(name, 0) for name in COUNTS), since)
+
+
+def taken(kept, *looks):
+    for look in looks:
+        kept._next = 0.0
+        asyncio.run(kept.note(look, All()))
+
+
+def test_queues_with_messages_are_kept_and_others_are_not():
+    kept, now = past.QueuesPast(), time.time()
+    taken(kept, {1: sample(now, publish=7, ready=7), 2: sample(now), 3: sample(now, publish=5)})
+    taken(kept, {1: sample(now, publish=1 << 33, ready=9), 2: sample(now)})
+    place = past.COLUMNS.index("ready")
+    assert [values[place] for _, values in kept.of(1)] == [7, 9]
+    assert not list(kept.of(2)) and not list(kept.of(3)), "idle, and gone"
+
+
+def test_the_past_is_bounded(monkeypatch):
+    monkeypatch.setattr(past, "KEPT", 3)
+    monkeypatch.setattr(past, "MOST", 2)
+    kept, now = past.QueuesPast(), time.time()
+    names = {"ready": 1}
+    quiet = sample(0.0, **names)
+    for _ in range(5):
+        taken(kept, {1: quiet, 2: sample(now, **names), 3: sample(now, **names)})
+    assert [len(list(kept.of(number))) for number in (1, 2, 3)] == [0, 3, 3], "what changed last stays"
+
+
+def test_the_history_of_a_queue_begins_before_it_was_asked_for(monkeypatch):
+    monkeypatch.setattr(past, "EVERY", 0.0)  # at each reading
+    with jumpmq.running() as broker, pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+        channel, api = connection.channel(), API(broker.http_url)
+        for number in range(10):  # of which eight are followed unasked
+            channel.queue_declare(f"fuller-{number}")
+            for _ in range(20):
+                channel.basic_publish("", f"fuller-{number}", b"x")
+        channel.queue_declare("quiet")
+        publish(channel, "quiet", [b"x"] * 3)
+        looked = api.get("history")["at"]
+        until(lambda: len(api.get("history")["at"]) > len(looked) + 3)
+        shown = api.get("history", "queues", "/", "quiet", seconds=3600)
+        assert shown["ready"].count(3) > 1
