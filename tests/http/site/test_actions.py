@@ -162,7 +162,9 @@ def test_users_are_added_changed_and_deleted(api, site):
 
 def test_permissions_are_granted_asked_for_and_revoked(api, site):
     api.request("PUT", "users", "app", json={"password": "secret", "tags": ""})
-    site.go("permissions").press("Grant").fill(user="app", configure="", write="^orders", read=".*").submit("Grant")
+    site.go("permissions").press("Grant").fill(
+        user="app", preset="Custom", configure="", write="^orders", read=".*"
+    ).submit("Grant")
     assert api.get("permissions", "/", "app")["write"] == "^orders"
     site.fill(user="app", name="orders-1").press("Ask")
     answer = site.page.get_by_role("region", name="Allowed")

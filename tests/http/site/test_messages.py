@@ -32,7 +32,7 @@ def rows(site):
 def test_they_are_found_read_and_copied_as_a_program(api, broker, letters, site):
     site.go("messages", "/", "letters").see("50 matches in the first 50 of 70 messages")
     site.press("Search on").see("70 matches in 70 messages")
-    site.fill(header="customer", value="acme-1", text='order": 3').press("Search").see("6 messages of 70")
+    site.fill(header="customer", value="acme-1", text='order": 3').press("Search").see("6 matches in 70 messages")
     assert rows(site).count() == 6
     site.press("▸ 32").see('"order": 31,\n')
     site.see('"big": 12345678901234567890').picture("messages")
@@ -58,7 +58,7 @@ def test_a_choice_and_all_that_match_are_moved(api, letters, site):
     site.press("Move", dialog).see("2 messages moved")
     assert api.counts("letters") == (68, 0)
     site.page.keyboard.press("Escape")
-    site.fill(header="customer", value="acme-0").press("Search").see("34 messages of 68")
+    site.fill(header="customer", value="acme-0").press("Search").see("34 matches in 68 messages")
     site.press("Move all that match").fill(to="a queue", destination="aside")
     site.press("Move", site.page.get_by_role("dialog")).see("34 messages moved")
     site.page.keyboard.press("Escape")
@@ -72,8 +72,10 @@ def test_a_stream_by_offset_and_time_on_a_phone(api, letters, open_page):
         letters.basic_publish("", "log", b"\xff" if number == 59 else b"line %d" % number)
     until(lambda: api.counts("log") == (60, 0))
     site = open_page(viewport=PHONE, scheme="dark")
-    site.go("messages", "/", "log").see("50 messages, 50 of 60").press("Newest").see("50 messages of 50")
-    site.fill(**{"from": "57"}).press("Search").see("3 messages of 3")
+    site.go("messages", "/", "log").see("50 matches in the first 50 of 60 messages").press("Newest").see(
+        "50 matches in 50 messages"
+    )
+    site.fill(**{"from": "57"}).press("Search").see("3 matches in 3 messages")
     site.press("▸ 59").see("not UTF-8: shown in base64").picture("messages-phone")
     assert site.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     site.fill(**{"from": "", "since": "2100-01-01T00:00:00"}).press("Search").see("No message matches")

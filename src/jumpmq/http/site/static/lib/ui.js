@@ -284,14 +284,17 @@ function Field({ field, value, onChange }) {
   </div>`;
 }
 
-/** A button that asks first, saying what will happen, and then does it. */
-export function Confirm({ label, title, text, warn, submit, done, quiet }) {
+/** A button that asks first, saying what will happen, and then does it; where `typed` is given, once that was typed. */
+export function Confirm({ label, title, text, warn, submit, done, quiet, typed }) {
   const [open, setOpen] = useState(false);
   return html`
     <button type="button" class=${quiet ? "quiet danger" : "danger"} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
     ${open && html`<${Dialog} title=${title} onClose=${() => setOpen(false)}>
       <p>${text}</p>
-      <${Form} fields=${[]} label=${label} danger warn=${warn} submit=${submit} done=${(result) => { setOpen(false); done?.(result); }} />
+      <${Form} fields=${typed ? [{ name: "typed", label: `Type ${typed} to go on`, required: true }] : []} label=${label} danger warn=${warn} submit=${async (values) => {
+        if (typed && values.typed !== typed) throw new Error(`That is not ${typed}.`);
+        return submit(values);
+      }} done=${(result) => { setOpen(false); done?.(result); }} />
     <//>`}`;
 }
 

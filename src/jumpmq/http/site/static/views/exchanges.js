@@ -50,6 +50,7 @@ export function Exchange({ vhost, name }) {
   return html`<${Page} title=${shownName(name)} kind="Exchange" actions=${html`
       ${named && person.may("monitoring") && html`<a class="button" href=${link("flow", vhost, name)}>Flow</a>`}
       ${exchange.type === "x-consistent-hash" && person.may("monitoring") && html`<a class="button" href=${link("rings", vhost, name)}>Ring</a><a class="button" href=${link("what-if", vhost, name)}>What if</a>`}
+      ${"shards-per-node" in exchange.effective_policy_definition && html`<a class="button" href=${link("shards", vhost, name)}>Shards</a>`}
       <${FormButton} label="Publish" ...${publishing(vhost, name)} />
       ${named && !name.startsWith("amq.") && html`<${Confirm} label="Delete" title=${`Delete ${name}?`} text="The exchange goes with its bindings; queues and their messages stay." submit=${() => remove(url)} done=${() => { location.hash = link("exchanges"); tell("Exchange deleted"); }} />`}`}>
     <${Failure} error=${error} />

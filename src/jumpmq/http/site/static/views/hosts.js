@@ -44,7 +44,7 @@ export function Hosts() {
       { label: "Over time", render: (one) => html`<${Spark} values=${samplesOf(one)} label=${`Messages in ${one.name} over the last minutes`} />` },
       { label: "Published /s", num: true, render: (one) => rate(one, "publish") },
       { label: "Acked /s", num: true, render: (one) => rate(one, "ack") },
-      { label: "", class: "end", render: (one) => may && html`<${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text=${`All that is in it goes: its queues with ${format.plural(one.messages, "message")}, its exchanges, policies and permissions. Connections to it are closed.`} submit=${() => remove(path("vhosts", one.name))} done=${() => { if (one.name === chosen) chooseHost(""); again(); tell("Virtual host deleted"); }} />` },
+      { label: "", class: "end", render: (one) => may && html`<${Confirm} quiet label="Delete" typed=${one.name === "/" ? one.name : null} title=${`Delete ${one.name}?`} text=${`All that is in it goes: its queues with ${format.plural(one.messages, "message")}, its exchanges, policies and permissions. Connections to it are closed.`} submit=${() => remove(path("vhosts", one.name))} done=${() => { if (one.name === chosen) chooseHost(""); again(); tell("Virtual host deleted"); }} />` },
     ]} />`}
   <//>`;
 }

@@ -111,7 +111,7 @@ function Incident({ one, drawn, open, here, onMute }) {
   return html`<li class=${one.severity}>
     <div class="line">
         <button type="button" class="quiet" aria-expanded=${String(unfolded)} aria-label=${`Details of ${one.kind.replaceAll("-", " ")} ${one.name}`} onClick=${() => setUnfolded(!unfolded)}>${unfolded ? "▾" : "▸"}</button>
-        <${Mark} state=${one.severity}>${one.kind.replaceAll("-", " ")}<//>
+        <${Mark} state=${one.severity}>${one.severity === "alarm" && "! "}${one.kind.replaceAll("-", " ")}<//>${one.severity === "alarm" && html`<span class="hidden">urgent</span>`}
         ${one.name !== here && to && html`<a href=${to}>${one.name}</a>`}
         ${about && about !== one.name && about !== here && html`<span aria-hidden="true">→</span> <a href=${link("queues", one.vhost, about)}>${about}</a>`}
         ${one.vhost && one.vhost !== "/" && html`<span class="note">in ${one.vhost}</span>`}
@@ -124,9 +124,30 @@ function Incident({ one, drawn, open, here, onMute }) {
       ${chain.length > 0 && html`<ul class="symptoms">${chain.slice(0, 10).map((each) => html`<li key=${keyOf(each)}>${each.text}</li>`)}</ul>`}
       ${one.symptoms.filter((each) => each.name === one.name).slice(0, 10).map((each) => html`<p>${each.text}</p>`)}
       ${one.count > 1 && html`<p class="names">${one.names.map((name) => html`<a href=${link("queues", one.vhost, name)}>${name}</a> `)}${one.count > one.names.length && `and ${format.count(one.count - one.names.length)} more`}</p>`}
-      <p class="advice"><b>What to do:</b> ${one.advice}${onMute && html` <button type="button" class="quiet" onClick=${onMute}>Mute for an hour</button>`}</p>
+      <p class="advice"><b>What to do:</b> ${one.advice}</p>
+      <p class="advice actions">${actionsOf(one).map(([label, to]) => html`<a key=${label} class="button" href=${to}>${label}</a>`)}${onMute && html` <button type="button" class="quiet" onClick=${onMute}>Mute for an hour</button>`}</p>
     </div>
   </li>`;
+}
+
+/** What can be done about a cause from here: labels and the views where that is. */
+function actionsOf({ kind, object, vhost, name, queue, pattern, text }) {
+  if (object === "node") return [["Nodes", link("nodes")]];
+  const about = pattern ? "" : queue || (object === "queue" ? name : "");
+  const consumers = about && ["Its consumers", link("queues", vhost, about)];
+  const hot = text.match(/^The key '(.*)' has /)?.[1];
+  return {
+    "hot-key": [hot && ["Follow the key", `${link("key", vhost, name)}?${new URLSearchParams({ key: hot })}`], ["Ring", link("rings", vhost, name)]],
+    skew: [["Ring", link("rings", vhost, name)], ["What if", link("what-if", vhost, name)]],
+    "missing-header": [["Publishers", link("exchanges", vhost, name)]],
+    "shard-without-consumer": [["Shards", link("shards", vhost, name)]],
+    "dead-letters-wait": about && [["Browse", link("messages", vhost, about)], ["Move back", link("queues", vhost, about)]],
+    "queue-without-consumer": about && [["Browse", link("messages", vhost, about)], ["Bindings", link("queues", vhost, about)]],
+    "slow-consumer": [consumers],
+    "queue-full": [consumers, ["Policies", link("policies")]],
+    "keys-wait": about && [["Held messages", link("why", vhost, name)], ["Its consumers", link("queues", vhost, about)]],
+    "move-stands-still": [["Nodes", link("nodes")]],
+  }[kind]?.filter?.(Boolean) ?? [];
 }
 
 /** How many messages wait, how that changes, and when the queue is full or empty. */

@@ -5,13 +5,22 @@ import { Charts, refreshed, SpanPicker, useSpan } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { listOf, useHost } from "../lib/host.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Empty, Failure, html, Mark, Page, Panel, Spark, Table, Tile, Tiles, useLast, usePerson } from "../lib/ui.js";
+import { Bar, Empty, Failure, html, Mark, Page, Panel, Spark, Table, Tile, Tiles, useEffect, useLast, usePerson, useState } from "../lib/ui.js";
 import { Incidents } from "./incidents.js";
 
 export function Overview() {
   const person = usePerson();
   if (!person.may("monitoring")) return html`<${Page} title="Overview"><${FullestQueues} /><//>`;
-  return html`<${Page} title="Overview"><${Incidents} /><${History} /><${FullestQueues} /><//>`;
+  return html`<${Page} title="Overview"><${Incidents} /><${FirstSteps} /><${History} /><${FullestQueues} /><//>`;
+}
+
+/** What a newcomer needs, on a broker without queues; loaded there only. */
+function FirstSteps() {
+  const { data } = useLive((signal) => get("/api/overview", { columns: "object_totals" }, signal), 5, []);
+  const [loaded, setLoaded] = useState(null);
+  const isEmpty = data?.object_totals.queues === 0;
+  useEffect(() => { if (isEmpty && !loaded) import("./start.js").then(setLoaded, () => {}); }, [isEmpty]);
+  return loaded && (isEmpty || loaded.sampling.on) && html`<${loaded.Start} />`;
 }
 
 /** What goes through the broker, or through the virtual host that the page is about. */

@@ -31,7 +31,6 @@ export function Shell({ title, parts, onLogout, children }) {
   const person = usePerson();
   const here = { messages: "queues", why: "queues", key: "rings" }[parts[0]] ?? parts[0] ?? "";
   useEffect(() => {
-    document.title = `${title} · JumpMQ`;
     document.getElementById("title")?.focus({ preventScroll: true });
     scrollTo(0, 0);
     document.querySelector("nav a[aria-current]")?.scrollIntoView?.({ block: "nearest", inline: "center" });
@@ -57,6 +56,10 @@ export function Shell({ title, parts, onLogout, children }) {
   const [going, setGoing] = useState(false);
   const counts = useCounts();
   const causes = useCauses(person.may("monitoring"));
+  const alarms = Object.values(causes).includes("alarm");
+  useEffect(() => {
+    document.title = `${alarms ? "! " : ""}${title} · JumpMQ`;
+  }, [alarms, title]);
   const visible = (place) => (!FOR_ADMINISTRATORS.has(place) || person.may("administrator")) && (!FOR_MONITORING.has(place) || person.may("monitoring")) && (place !== "shards" || person.may("monitoring") || person.may("policymaker"));
   return html`
     <a class="skip" href="#title" onClick=${(event) => { event.preventDefault(); document.getElementById("title")?.focus(); }}>Skip to the content</a>

@@ -2,7 +2,7 @@
 
 import { get, path, put, remove } from "../lib/api.js";
 import { useLive } from "../lib/live.js";
-import { Confirm, Failure, FormButton, html, Mark, Page, Table, tell } from "../lib/ui.js";
+import { Confirm, Failure, FormButton, html, Mark, Page, Table, tell, usePerson } from "../lib/ui.js";
 
 const TAGS = ["administrator", "monitoring", "policymaker", "management"];
 
@@ -16,6 +16,7 @@ export function Users() {
   const { data, error, again } = useLive((signal) => get("/api/users", {}, signal), 5, []);
   const permissions = useLive((signal) => get("/api/permissions", { columns: "user,vhost" }, signal), 5, []).data;
   const where = (user) => permissions?.filter((one) => one.user === user).map((one) => one.vhost) ?? [];
+  const person = usePerson();
   const save = ({ name, password, tags }) => put(path("users", name), { password, tags });
   return html`<${Page} title="Users" actions=${html`<${FormButton} label="Add a user" button="primary" send="Save" warn=${unknownTags} submit=${save} done=${() => { again(); tell("User added"); }} fields=${[
       { name: "name", label: "Name", required: true },
@@ -33,7 +34,7 @@ export function Users() {
           { name: "password", label: "New password", type: "password", hint: "empty: the same as before", autocomplete: "new-password" },
           { name: "tags", label: "Tags", value: one.tags.join(",") },
         ]} />
-        <${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text="The user's connections are closed, and sessions of this page end." submit=${() => remove(path("users", one.name))} done=${() => { again(); tell("User deleted"); }} />` },
+        <${Confirm} quiet label="Delete" typed=${one.name === person.user ? one.name : null} title=${`Delete ${one.name}?`} text="The user's connections are closed, and sessions of this page end." submit=${() => remove(path("users", one.name))} done=${() => { again(); tell("User deleted"); }} />` },
     ]} />`}
   <//>`;
 }
