@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -182,7 +182,7 @@ def test_a_right_password_passes_after_many_wrong_ones(api):
     assert api.get("whoami")["name"] == "guest"
 
 
-def test_a_password_is_changed_while_what_ifs_take_all_other_threads(api, monkeypatch, channel):
+def test_a_user_has_one_what_if_at_a_time_and_all_have_two(api, broker, monkeypatch, channel):
     entered, released = threading.Semaphore(0), threading.Event()
 
     def endless(*arguments):
@@ -193,17 +193,28 @@ def test_a_password_is_changed_while_what_ifs_take_all_other_threads(api, monkey
     monkeypatch.setattr("jumpmq.topology.what_if.ring_outcomes", endless)
     channel.exchange_declare("asked", "x-consistent-hash")
     channel.queue_declare("q")
-    threads = min(32, (os.cpu_count() or 1) + 4)  # of asyncio's own pool
-    with ThreadPoolExecutor(2 * threads) as asking:
-        change = {"changes": [{"destination": "q", "weight": 1}]}
-        place = ("exchanges", "/", "asked", "ring", "what-if")
-        asked = [asking.submit(api.request, "POST", *place, json=change) for _ in range(2 * threads)]
+    users = ["one", "two", "three"]
+    for name in users:
+        api.request("PUT", "users", name, json={"password": name, "tags": "administrator"})
+        rights = dict.fromkeys(("configure", "write", "read"), ".*")
+        api.request("PUT", "permissions", "/", name, json=rights)
+    change = {"changes": [{"destination": "q", "weight": 1}]}
+    place = f"{broker.http_url.replace('guest:guest@', '')}/api/exchanges/%2F/asked/ring/what-if"
+    with ThreadPoolExecutor(16) as asking:
+        asked = [asking.submit(requests.post, place, json=change, auth=("one", "one")) for _ in range(4)]
         try:
-            for _ in range(threads):
-                assert entered.acquire(timeout=60)
+            assert entered.acquire(timeout=60)
+            asked += [asking.submit(requests.post, place, json=change, auth=("two", "two")) for _ in range(4)]
+            assert entered.acquire(timeout=60)
+            asked += [asking.submit(requests.post, place, json=change, auth=("three", "three")) for _ in range(4)]
             body = {"password": "changed", "tags": ""}
             assert api.request("PUT", "users", "hurried", json=body).status_code == 201
+            assert not entered.acquire(blocking=False)
+            metrics = requests.get(f"{broker.http_url}/metrics").text
+            held = float(re.search(r'jumpmq_memory_bytes{held_for="answers"} (.*)', metrics)[1])
+            assert 2 * 10_000_000 < held < 2 * 100_000_000
         finally:
             released.set()
-        for one in asked:
-            one.result()
+        assert {one.result().status_code for one in asked} == {200}
+    metrics = requests.get(f"{broker.http_url}/metrics").text
+    assert 'jumpmq_memory_bytes{held_for="answers"} 0.0' in metrics

@@ -456,6 +456,90 @@ cdef class Buckets:
         return count
 
 
+cdef class RunBuckets:
+    cdef int32_t* _firsts
+    cdef int32_t* _owners
+    cdef int32_t* _lefts
+    cdef int32_t _runs, _size, _working
+    cdef readonly bint wide
+
+    def __init__(self, list runs not None, bint wide=False):
+        cdef int32_t place, count, left
+        if self._firsts != NULL:
+            raise ValueError("it has its runs already")
+        self.wide = wide
+        self._runs = <int32_t>len(runs)
+        self._firsts = resized(NULL, max(self._runs, 1))
+        self._owners = resized(NULL, max(self._runs, 1))
+        self._lefts = resized(NULL, max(self._runs, 1))
+        for place in range(self._runs):
+            first, count, self._owners[place], left = runs[place]
+            if first != self._size or count < 1:
+                raise ValueError("runs are in order, without gaps")
+            self._firsts[place], self._lefts[place] = self._size, left
+            self._size += count
+            self._working += count if left < 0 else 0
+
+    def __dealloc__(self):
+        free(self._firsts)
+        free(self._owners)
+        free(self._lefts)
+
+    cdef inline int32_t _run(self, int32_t bucket) noexcept nogil:
+        cdef int32_t low = 0, high = self._runs, middle
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._firsts[middle] <= bucket:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    cdef inline int32_t _replacement(self, int32_t bucket) noexcept nogil:
+        cdef int32_t run = self._run(bucket)
+        return -1 if self._lefts[run] < 0 else self._lefts[run] + bucket - self._firsts[run]
+
+    cdef int32_t _owner(self, uint64_t word) noexcept nogil:
+        cdef int32_t bucket, working, place
+        cdef uint32_t seed = word & (SEEDS - 1)
+        if self._working == 0:
+            return -1
+        bucket = jump_word(word, self._size) if self.wide else jump_seed(seed, self._size)
+        working = self._replacement(bucket)
+        while working >= 0:
+            if self.wide:
+                place = <int32_t>scaled(word ^ <uint64_t>bucket * PRIME_1, working)
+            else:
+                place = <int32_t>scaled(<uint64_t>bucket << SEED_BITS | seed, working)
+            while self._replacement(place) >= working:
+                place = self._replacement(place)
+            bucket = place
+            working = self._replacement(bucket)
+        return self._owners[self._run(bucket)]
+
+    def owners_of_arrow(self, out, keys):
+        cdef KeyReader reader = KeyReader(keys)
+        cdef Octets owners = Octets(out, True, reader.count * sizeof(int32_t))
+        cdef int64_t place = 0
+        cdef uint64_t word = 0
+        cdef uint32_t hash = 0
+        cdef int32_t owner
+        with nogil:
+            while place < reader.count:
+                if self.wide:
+                    if not reader.read_wide(place, &word):
+                        break
+                else:
+                    if not reader.read(place, &hash):
+                        break
+                    word = hash
+                owner = self._owner(word)
+                memcpy(owners.start + place * sizeof(int32_t), &owner, sizeof(int32_t))
+                place += 1
+        if place < reader.count:
+            raise ValueError(OUTSIDE)
+
+
 OUTSIDE = "an offset of the Arrow array points outside its octets"
 
 

@@ -370,6 +370,28 @@ class Buckets:
         _write_int32(out, keys.length, owners)
 
 
+class RunBuckets(Buckets):
+    """Buckets by runs: memory by destination instead of by bucket, and slower to route. They are not changed.
+
+    Args:
+        runs: in order, without gaps: first bucket, count, owner, and ``left``: -1 where the buckets work, else how many
+            worked when the first of them, the last of the run, had retired.
+        wide: as for :class:`Buckets`.
+
+    Raises:
+        ValueError: there are gaps.
+    """
+
+    def __init__(self, runs: list[tuple[int, int, int, int]], wide: bool = False) -> None:
+        super().__init__(wide)
+        for first, count, owner, left in runs:
+            if first != self.size or count < 1:
+                raise ValueError("runs are in order, without gaps")
+            self.append(count, owner)
+            if left >= 0:
+                self._replacements.update({first + place: left + place for place in range(count)})
+
+
 def _arrow_keys(keys: KeyBuffers) -> Iterator[bytes | None]:
     if keys.first < 0 or keys.length < 0:
         raise ValueError("a slice of an Arrow array has no negative bounds")

@@ -28,10 +28,10 @@ from functools import partial
 from itertools import islice
 from json.encoder import encode_basestring_ascii as _quoted
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from jumpmq.hashing.arrow import int32_array, key_buffers
-from jumpmq.hashing.kernel import Buckets, KeyCounts
+from jumpmq.hashing.kernel import Buckets, KeyCounts, RunBuckets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -222,8 +222,12 @@ class HashRing:
         names, buffers = pa.array(self._names, pa.string()), key_buffers(keys)
         if not names:
             return pa.DictionaryArray.from_arrays(pa.nulls(len(keys), pa.int32()), names)
-        owners = int32_array(len(keys), partial(self._buckets.owners_of_arrow, keys=buffers))
+        owners = int32_array(len(keys), partial(self._routing().owners_of_arrow, keys=buffers))
         return pa.DictionaryArray.from_arrays(owners, names)
+
+    def _routing(self) -> Buckets | RunBuckets:
+        """What arrays are routed by."""
+        return self._buckets
 
     def runs(self) -> dict[str, list[tuple[int, int]]]:
         """The buckets of each destination now, as runs: (first, count)."""
@@ -261,7 +265,7 @@ class HashRing:
         return f'{{{head},"destinations":[{destinations}],"retired":{_text_of(self._retired)}}}'
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> HashRing:
+    def restore(cls, state: Mapping[str, Any]) -> Self:
         """The ring whose ``state`` this is: it decides and changes exactly as that one.
 
         Raises:

@@ -1,7 +1,7 @@
 """What a change of a hash exchange's destinations would move, without making it.
 
-A sample of keys is routed before and after, on rings made for the purpose. How much moves at least follows from the
-shares alone: what destinations gain, others must lose.
+A sample of keys is routed before and after, on outlines of rings, which have no buckets. How much moves at least
+follows from the shares alone: what destinations gain, others must lose.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jumpmq.hashing import MAX_WEIGHT, HashRing, modulus_array
+from jumpmq.hashing import MAX_WEIGHT, modulus_array
+from jumpmq.hashing.outline import RingOutline
 from jumpmq.hashing.ring import Removal
 
 SAMPLE = 1 << 17
 """Keys that are routed: shares are within 0.3 % of all keys, 95 times of 100."""
+
+OCTETS_A_KEY, OCTETS_A_DESTINATION = 200, 2000
+"""What a plan takes in memory at most, for each key of the sample and for each destination."""
 
 Way = Literal["minimal", "shift", "modulus"]
 
@@ -64,10 +68,10 @@ def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, Out
     keys, found = _keys(), dict[Way, Outcome]()
     ways: tuple[Removal, ...] = ("minimal", "shift")
     for removal in ways:
-        before = HashRing.restore(state)
+        before = RingOutline.restore(state)
         if before.removal != removal:
             before = _made(removal, dict(before.destinations))
-        after = HashRing.restore(before.state())
+        after = RingOutline.restore(before.state())
         for step in steps:
             _take(after, step)
         found[removal] = _outcome(_routed(before, keys), _routed(after, keys))
@@ -111,21 +115,21 @@ def _keys() -> pa.Array:
     return pc.cast(pa.array(range(SAMPLE), pa.int32()), pa.string())
 
 
-def _made(removal: Removal, weights: dict[str, int]) -> HashRing:
-    ring = HashRing(removal)
+def _made(removal: Removal, weights: dict[str, int]) -> RingOutline:
+    ring = RingOutline(removal)
     for name, weight in weights.items():
         ring.add(name, weight)
     return ring
 
 
-def _take(ring: HashRing, step: Step) -> None:
+def _take(ring: RingOutline, step: Step) -> None:
     if step.destination in ring:
         ring.remove(step.destination)
     if step.weight:
         ring.add(step.destination, step.weight)
 
 
-def _routed(ring: HashRing, keys: pa.Array) -> pa.Array | None:
+def _routed(ring: RingOutline, keys: pa.Array) -> pa.Array | None:
     return ring.route_array(keys) if len(ring) else None
 
 
@@ -142,9 +146,10 @@ def _outcome(before: pa.Array | None, after: pa.Array | None) -> Outcome:
     sources, targets = before.dictionary.to_pylist(), after.dictionary.to_pylist()
     pairs = pc.add(pc.multiply(pc.cast(before.indices, pa.int64()), len(targets)), pc.cast(after.indices, pa.int64()))
     moves = []
-    for counted in pc.value_counts(pairs).to_pylist():
-        source, target = divmod(counted["values"], len(targets))
+    values, counts = pc.value_counts(pairs).flatten()
+    for value, count in zip(values.to_pylist(), counts.to_pylist(), strict=True):
+        source, target = divmod(value, len(targets))
         if sources[source] != targets[target]:
-            moves.append(Move(sources[source], targets[target], counted["counts"] / len(pairs)))
+            moves.append(Move(sources[source], targets[target], count / len(pairs)))
     moves.sort(key=lambda move: -move.share)
     return Outcome(sum(move.share for move in moves), moves)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import importlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
+from jumpmq.broker import Broker
+from jumpmq.broker.security.accounts import Principal
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
@@ -17,6 +22,7 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.ring_changes import in_order, read_steps, require_destinations
 from jumpmq.http.schema.shapes import OBJECTS, Shape, whole
+from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import Exchange
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.exchanges.modulus_hash import ModulusHashExchange
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
     from jumpmq.topology.what_if import Outcome, Step, Way
 
 SHAPE = Shape({"changes": OBJECTS, "shards": whole(MAX_SHARDS)})
+
+AT_ONCE = 2
+"""Plans that are computed at once."""
 
 SHOWN_MOVES = 100
 MAX_DESTINATIONS = 20_000
@@ -47,7 +56,21 @@ async def what_if(request: Request) -> Response:
         steps += _shards(request, exchange, body["shards"])
     if not steps and "shards" not in body:
         raise BadRequest("key 'changes' or 'shards' is missing")
-    return answer(await _outcomes(exchange, steps))
+    async with _turn(requested.broker(request), requested.principal(request)):
+        return answer(await _outcomes(requested.broker(request).memory, exchange, steps))
+
+
+_all: WeakKeyDictionary[Broker, asyncio.Semaphore] = WeakKeyDictionary()
+_of_users: WeakValueDictionary[tuple[int, Principal], asyncio.Lock] = WeakValueDictionary()
+
+
+@asynccontextmanager
+async def _turn(broker: Broker, user: Principal) -> AsyncIterator[None]:
+    """Wait until another plan may be computed."""
+    everyone = _all.setdefault(broker, asyncio.Semaphore(AT_ONCE))
+    own = _of_users.setdefault((id(broker), user), asyncio.Lock())  # gone with the last who holds it or waits
+    async with own, everyone:
+        yield
 
 
 def _shards(request: Request, exchange: Exchange, count: int) -> list[tuple[str, int]]:
@@ -64,8 +87,8 @@ def _shards(request: Request, exchange: Exchange, count: int) -> list[tuple[str,
     return [(name, weight) for name in names if name not in bound]
 
 
-async def _outcomes(exchange: Exchange, steps: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    from jumpmq.topology import what_if as computed
+async def _outcomes(memory: MemoryAccount, exchange: Exchange, steps: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    computed = await asyncio.to_thread(importlib.import_module, "jumpmq.topology.what_if")  # it takes 0.1 s
 
     if not isinstance(exchange, ConsistentHashExchange | ModulusHashExchange):
         raise NotFound(
@@ -83,7 +106,12 @@ async def _outcomes(exchange: Exchange, steps: Sequence[tuple[str, int]]) -> dic
         raise BadRequest(str(error)) from None
     if max(len(before), len(after)) > MAX_DESTINATIONS:
         raise BadRequest(f"there are more than {MAX_DESTINATIONS} destinations")
-    outcomes = await _computed(exchange, wanted, before, after)
+    octets = computed.SAMPLE * computed.OCTETS_A_KEY + (len(before) + len(after)) * computed.OCTETS_A_DESTINATION
+    memory.charge("answers", octets)
+    try:
+        outcomes = await _computed(exchange, wanted, before, after)
+    finally:
+        memory.charge("answers", -octets)
     return {
         "vhost": exchange.vhost,
         "exchange": exchange.name,
