@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from tests.http.api import API
 from tests.spark.sources import numbered, publish, stream
+from tests.waiting import until
 
 from jumpmq.spark import plain_errors
 from jumpmq.spark.errors import JumpMQError
@@ -70,10 +71,27 @@ def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(spark, br
     frame = stream(spark, broker, exchange="x")
     writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "table"))
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="1 hour").start()
-    api, until = API(broker.http_url), time.monotonic() + 60
+    api = API(broker.http_url)
     try:
-        while sum(sum(api.counts(queue)) for queue in ("q1", "q2")) and time.monotonic() < until:
-            time.sleep(0.1)
-        assert [api.counts(queue) for queue in ("q1", "q2")] == [(0, 0)] * 2
+        until(lambda: [api.counts(queue) for queue in ("q1", "q2")] == [(0, 0)] * 2)
     finally:
         query.stop()
+
+
+@pytest.mark.slow
+def test_a_second_archive_is_refused_while_the_first_is_at_work(spark, broker, channel, tmp_path) -> None:
+    source, table = {"url": broker.http_url, "exchange": "x"}, str(tmp_path / "table")
+    published = publish(channel, numbered(1, 20))
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(archive, spark, source, table, continuous=True, interval="1 second")
+        try:
+            until(lambda: sum(sum(API(broker.http_url).counts(queue)) for queue in ("q1", "q2")) == 0)
+            with pytest.raises(JumpMQError, match=r"another run reads with the checkpoint .*table\.checkpoint"):
+                archive(spark, source, table)
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+        assert first.result() == 20
+    more = publish(channel, numbered(21, 30))
+    assert archive(spark, source, table) == 10
+    assert sorted(bytes(row.body) for row in spark.read.parquet(table).collect()) == published + more

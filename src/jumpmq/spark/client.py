@@ -214,6 +214,11 @@ class Client:
         queues: dict[str, dict[str, Any]] = self._ask("GET", "readers", self._vhost, name)["queues"]
         return queues
 
+    def readers(self) -> list[dict[str, Any]]:
+        """Where all groups of the virtual host are, a place in a queue each; see the endpoint ``/api/readers``."""
+        found: list[dict[str, Any]] = self._ask("GET", "readers")
+        return [one for one in found if one["vhost"] == self._vhost]
+
     def open(self, group: str, query: str, lease: float) -> str:
         """Begin a session of a group.
 

@@ -121,6 +121,17 @@ def last_number(spark: SparkSession, folder: str) -> int | None:
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
 
 
+def read_text(spark: SparkSession, file: str) -> str:
+    """A file of any file system that Spark knows."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(file)
+    opened = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).open(path)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8"))
+    finally:
+        opened.close()
+
+
 def _reads_jumpmq(plan: Any) -> bool:
     leaves = plan.collectLeaves()
     for place in range(leaves.size()):

@@ -9,6 +9,7 @@ from pyspark.sql.functions import col, date_trunc
 
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
+from jumpmq.spark.pipelines.alone import require_alone
 from jumpmq.spark.pipelines.continuing import number_behind
 from jumpmq.spark.pipelines.session import followed, known_to_source
 from jumpmq.spark.starting import passed_over
@@ -40,11 +41,13 @@ def archive(
         progress: called with the rows of each micro-batch.
 
     Raises:
-        JumpMQError: the table was written with another checkpoint, and ``go_on`` is false; nothing is taken.
+        JumpMQError: the table was written with another checkpoint, and ``go_on`` is false, or another run with the
+            same one is at work; nothing is taken.
     """
     checkpoint = checkpoint or f"{table.rstrip('/')}.checkpoint"
     if reads_streams(SourceOptions.parse(source)):
         source = {"startingOffsets": "earliest"} | dict(source)
+    require_alone(spark, source, checkpoint)
     if (reason := passed_over(spark, table, checkpoint)) is not None:
         if not go_on:
             raise JumpMQError(reason)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.schema import SCHEMA
 from jumpmq.spark.source import JumpMQDataSource
-from jumpmq.spark.starting import LOG_OF_FILES, last_number
+from jumpmq.spark.starting import LOG_OF_FILES, last_number, read_text
 
 
 def number_behind(spark: SparkSession, source: Mapping[str, str], table: str, checkpoint: str) -> None:
@@ -51,11 +51,7 @@ def number_behind(spark: SparkSession, source: Mapping[str, str], table: str, ch
             out.close()
 
     if done is not None:
-        opened = files.open(jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/offsets/{done}"))
-        try:
-            _write_logs(write, checkpoint, has, jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8"))
-        finally:
-            opened.close()
+        _write_logs(write, checkpoint, has, read_text(spark, f"{checkpoint}/offsets/{done}"))
         return
     begun = f"{checkpoint.rstrip('/')}.{uuid.uuid4().hex[:8]}"  # the checkpoint is there as a whole, or not at all
     write(begun, "metadata", json.dumps({"id": str(uuid.uuid4())}))
