@@ -117,6 +117,7 @@ class Broker(Parts):
                 disk_free_limit=lambda: self.alarms.disk_free_limit,
                 take_client=self.listening.take_client,
                 sight=self.reader_groups.sight,
+                had=self.starts.had,
             )
         )
         if self.peers.records_audit:

@@ -162,6 +162,7 @@ class Restored:
         take_client: serves a client that another process has handed over, by its socket and the packed
             :class:`~jumpmq.broker.connection.handed.Handed`.
         sight: identifies the contents of the data directory, so that an older copy of it is detected.
+        had: whether the data directory has had a start, by its boot id.
     """
 
     topology: Topology
@@ -174,6 +175,7 @@ class Restored:
     disk_free_limit: Callable[[], int]
     take_client: Callable[[socket.socket, bytes], None]
     sight: Callable[[], Sight]
+    had: Callable[[str], bool]
 
 
 class Peers(Protocol):

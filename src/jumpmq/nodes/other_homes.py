@@ -54,6 +54,7 @@ class Member(Protocol):
     is_ready: Callable[[int], bool]
     standstill: Standstill
     sight: Callable[[], Sight]
+    had: Callable[[str], bool]
 
     def after_stop(self, then: Callable[[], None]) -> None:
         """The process was stopped for a while: call a function when it is known how the others see this node."""
@@ -213,7 +214,7 @@ class OtherHomes:
         """See :class:`~jumpmq.broker.peers.Peers`."""
         topology, services = broker.topology, broker.services
         if self._member is not None:
-            self._member.sight = broker.sight
+            self._member.sight, self._member.had = broker.sight, broker.had
         self.served.serve(services, services.memory)
         await self._join_log(topology, broker.node)
         self.enqueue.serve(services.deliver_reply)

@@ -1,6 +1,7 @@
 """Nodes whose definitions are in a real etcd: what they agree on, and what they do without it."""
 
 import asyncio
+import json
 import shutil
 import socket
 import threading
@@ -697,6 +698,64 @@ async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Pat
 
 
 @in_loop
+async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_path: Path) -> None:
+    """Etcd takes both for dead, and the older one is the first to be announced again."""
+    with etcd(tmp_path) as members:
+        first = await started(config_of(0, tmp_path, members))
+        failures: list[tuple[str, str]] = []
+        asking = Etcd([members[0].url])
+        live = Keys("test").live_node(NODES[0])
+        try:
+            first.peers._member._on_failure = lambda why: failures.append(("older", why))
+            for task in list(first.peers._member._tasks):  # it is cut off
+                if task.get_name() != "cluster append":
+                    task.cancel()
+            shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
+            newer = await started(replace(config_of(0, tmp_path, members), data_dir=tmp_path / "copy"))
+            newer.peers._member._on_failure = lambda why: failures.append(("newer", why))
+            await asking.revoke(newer.peers._member._lease)
+            assert await asking.get(live) is None
+            first.peers._member._run(first.peers._member._live(), "older")
+            first.peers._member._run(first.peers._member._keep_alive(), "lease")
+            await until(lambda: failures)
+            assert failures[0][0] == "older"
+            assert "another process serves node 'one@host' with its data directory" in failures[0][1]
+            await declare(newer, "q")  # it is announced again
+            found = await asking.get(live)
+            assert found is not None
+            assert newer.boot.encode() in found.value
+            assert [who for who, _ in failures] == ["older"]
+            await stopped(newer)
+        finally:
+            await asking.close()
+            await stopped(first)
+
+
+@in_loop
+async def test_what_etcd_has_of_a_start_before_this_one_is_no_other_process(tmp_path: Path) -> None:
+    """As where a backup of it was made before the node started again."""
+    with etcd(tmp_path) as members:
+        asking, keys = Etcd([members[0].url]), Keys("test")
+        first = await started(config_of(0, tmp_path, members))
+        before = first.boot
+        await stopped(first)
+        first = await started(config_of(0, tmp_path, members))
+        failures: list[str] = []
+        try:
+            first.peers._member._on_failure = failures.append
+            said = json.dumps({"home": 1, "boot": before, "host": "127.0.0.1", "port": 1})
+            await asking.transaction([], [put(keys.live_node(NODES[0]), said), put(keys.served(NODES[0]), before)])
+            await declare(first, "q")
+            found = await asking.get(keys.live_node(NODES[0]))
+            assert found is not None
+            assert first.boot.encode() in found.value
+            assert not failures
+        finally:
+            await asking.close()
+            await stopped(first)
+
+
+@in_loop
 async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tmp_path: Path) -> None:
     """It keeps what its queues hold, but for those that were deleted meanwhile, and the cluster's order of definitions
     through the next restart."""
@@ -930,7 +989,7 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
             await asking.transaction([], [delete(keys.entry(last - 1), end_of(keys.log))])
             with pytest.raises(MetadataTimeout, match="etcd was set back"):
                 await declare(first, "t", limited=True)
-            assert f"etcd lacks entry {last} of the log of cluster 'test'" in str(first.standstill)
+            assert f"etcd lacks entry {last} of the log of cluster 'test'" in str(first.peers._member.standstill.reason)
             assert not failures
             with pytest.raises(BrokerError, match=f"etcd lacks entry {last}"):
                 await started(config_of(1, tmp_path, members))

@@ -58,12 +58,14 @@ async def test_an_etcd_without_space_has_definitions_stand_still(
                 await declare(first, "late", limited=True)
             with pytest.raises(MetadataTimeout, match="etcd has no space left"):  # at once
                 await declare(first, "later", limited=True)
-            await until(lambda: second.standstill)  # where nobody has asked for anything
-            assert first.standstill is not None
-            assert "database space exceeded" in first.standstill
+            await until(lambda: second.peers._member.standstill.reason)  # where nobody has asked for anything
+            assert first.peers._member.standstill.reason is not None
+            assert "database space exceeded" in first.peers._member.standstill.reason
             await make_room(asking)
             await until(lambda: "late" in second.topology.vhosts["/"].declared)
-            await until(lambda: first.standstill is None and second.standstill is None)
+            await until(
+                lambda: first.peers._member.standstill.reason is None and second.peers._member.standstill.reason is None
+            )
             await declare(first, "again", limited=True)
         finally:
             await asking.close()
@@ -166,12 +168,15 @@ async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of
             first.peers._member._on_failure = failures.append
             entry = keys.entry(first.peers._member.log.entry + 1)
             await asking.transaction([], [put(keys.id, "other"), put(entry, "another cluster's")])
-            await until(lambda: first.standstill)
-            assert first.standstill == "etcd has lost cluster 'test', and has another one of that name"
+            await until(lambda: first.peers._member.standstill.reason)
+            assert (
+                first.peers._member.standstill.reason
+                == "etcd has lost cluster 'test', and has another one of that name"
+            )
             with pytest.raises(MetadataTimeout, match="has lost its data"):
                 await declare(first, "late", limited=True)
             await asking.transaction([], [put(keys.id, first.peers._member.me.id), delete(entry)])
-            await until(lambda: first.standstill is None)
+            await until(lambda: first.peers._member.standstill.reason is None)
             await declare(first, "again", limited=True)
             assert not failures
         finally:

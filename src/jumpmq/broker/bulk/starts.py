@@ -63,6 +63,11 @@ class Starts:
         found._begun = {start: commit for commit, start in kept} | {"": store.last_commit}
         return found
 
+    def had(self, start: str) -> bool:
+        """Whether the directory has had a start, this one included: of two processes on it the older one has not had
+        that of the other."""
+        return start in self._begun
+
     def sight(self, store: Store) -> dict[str, tuple[str, int]]:
         """What is on disk now."""
         return {self._directory: (self._boot, store.last_commit)}

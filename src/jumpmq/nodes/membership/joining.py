@@ -426,7 +426,7 @@ async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:
     """
     member = await etcd.get(keys.member(me.process))
     if member is not None and json.loads(member.value)["member"] == me.member:
-        gone = [delete(keys.member(me.process)), delete(keys.seen(me.process))]
+        gone = [delete(key(me.process)) for key in (keys.member, keys.seen, keys.served)]
         await etcd.transaction([has(keys.member(me.process), member.value)], gone)
 
 

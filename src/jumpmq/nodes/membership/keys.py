@@ -11,6 +11,7 @@
                        worker ``members/NODE/2``, and so on
 ``live/NODE``          where the node's links are taken, or ``live/NODE/2``; gone some seconds after the process is
 ``applied/NODE``       the last entry that a process without links to all that live has applied, or ``applied/NODE/2``
+``served/NODE``        the last start of a process, or ``served/NODE/2``: an older process of its data directory ends
 ``seen/NODE``          what a process has on disk, as of some seconds ago, or ``seen/NODE/2``: which start, which commit
 ``lost/ID/NODE``       the last entry of a running node of the cluster with that identity, where etcd lacks the entry
 ``log/NUMBER``         entries of the log of changes, 20 digits
@@ -89,6 +90,9 @@ class Keys:
 
     def applied_by(self, process: str) -> str:
         return self.applied + process
+
+    def served(self, process: str) -> str:
+        return self._key("served/") + process
 
     def seen(self, process: str) -> str:
         return self._key("seen/") + process

@@ -132,6 +132,7 @@ class Member:
         is_connected: whether etcd has answered the last call.
         standstill: whether definitions can be changed.
         sight: tells what the data directory has on disk, once that has a record of this start.
+        had: whether the data directory has had a start, by its boot id.
         begins: whether this is the node's first worker, and no other of them runs yet.
         is_ready: whether another home has its queues, so that others may be there.
     """
@@ -155,6 +156,7 @@ class Member:
         self.is_connected = True
         self.standstill = Standstill(self._stand_still, lambda: self.log.go_on())
         self.sight: Callable[[], Sight] = dict
+        self.had: Callable[[str], bool] = lambda start: start == boot
         self._seen: Sight = {}  # what etcd knows of that
         self.begins = False
         self.is_ready: Callable[[int], bool] = lambda home: True
@@ -227,8 +229,8 @@ class Member:
         self._live_homes[found.key] = int(said["home"])
         if said["home"] != self.me.home:
             self._addresses[int(said["home"])] = str(said["host"]), int(said["port"])
-        elif self._live_value and said["boot"] != self._boot:
-            self._on_failure(f"another process serves {self.me} with a copy of its data directory")
+        elif self._live_value and said["boot"] != self._boot and not self.had(said["boot"]):
+            self._on_failure(self._superseded)
 
     def _tell_of_live(self) -> None:
         self._tell_of_addresses()
@@ -269,7 +271,7 @@ class Member:
         topology.listeners.append(self._follow)
         if self.begins:
             await self._again_and_again(self._bury_workers)
-        await self._again_and_again(self._live)
+        await self._again_and_again(lambda: self._live(starts=True))
         await self._again_and_again(self._note_seen)
         await self._again_and_again(self._catch_up)
         self._run(self._follow_log(), "log")
@@ -451,18 +453,35 @@ class Member:
 
     # --- being alive ---
 
-    async def _live(self) -> None:
-        """Put this node's key, with a new lease.
+    @property
+    def _superseded(self) -> str:
+        return f"another process serves {self.me} with its data directory, or a copy of that, and was started later"
+
+    async def _live(self, *, starts: bool = False) -> None:
+        """Put this process's key, with a new lease. The process ends where one that was started later has the data
+        directory: however long etcd was not reached, of two processes the older one ends.
+
+        Args:
+            starts: whether it is put for the first time: the process is the one that was started last.
 
         Raises:
             SetBack: etcd has lost the cluster.
             EtcdError: it cannot be asked.
         """
+        served = self._keys.served(self.me.process)
+        found = None if starts else await self._etcd.get(served)
+        if found is not None and not self.had(found.value.decode()):
+            self._on_failure(self._superseded)
+            await asyncio.Event().wait()
+        same = [] if starts else [absent(served) if found is None else has(served, found.value)]
         lease = await self._etcd.grant(LEASE)
-        key = self._keys.live_node(self.me.process)
-        if not (await self._etcd.transaction([self._is_ours], [put(key, self._live_value, lease)]))[0]:
+        puts = [put(self._keys.live_node(self.me.process), self._live_value, lease), put(served, self._boot)]
+        done, read = await self._etcd.transaction([self._is_ours, *same], puts, [get(self._keys.id)])
+        if not done:
             await self._etcd.revoke(lease)
-            raise SetBack(set_back(self.me.cluster, 0))
+            if [one.value.decode() for one in read[0].values] != [self.me.id]:
+                raise SetBack(set_back(self.me.cluster, 0))
+            raise EtcdError(f"another process of {self.me} was announced at the same time")
         self._lease = lease
 
     async def _return(self) -> None:
@@ -741,10 +760,8 @@ class Member:
         if other in alive:
             log.warning("home %d lives again: its queues stay", down)
             self.log.withdraw()
-        elif live not in alive:  # etcd has taken this node for dead
+        elif alive.get(live) != self._live_value:  # etcd has taken this node for dead, or was set back to another start
             await self._live()
-        elif alive[live] != self._live_value:
-            raise EtcdError("this node is another process's")
         else:
             await self._look()
             raise SetBack(self.standstill.set_back or f"the log of cluster '{self.me.cluster}' has changed")
@@ -867,5 +884,6 @@ class Member:
         for member in found.values:
             if int(json.loads(member.value)["home"]) in self._topology.forgotten:
                 process = member.key.removeprefix(self._keys.members)
-                drop = [has(member.key, member.value)], [delete(member.key), delete(self._keys.seen(process))]
+                gone = [member.key, self._keys.seen(process), self._keys.served(process)]
+                drop = [has(member.key, member.value)], [delete(key) for key in gone]
                 await self._again_and_again(lambda drop=drop: self._etcd.transaction(*drop))  # type: ignore[misc]
