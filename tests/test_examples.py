@@ -68,8 +68,8 @@ def billed(command: list[str], environment: dict[str, str]) -> dict[str, list[in
     assert process.stdout is not None
     try:
         for line in process.stdout:
-            if line.startswith("billed "):
-                _, customer, number = line.split()
+            if found := re.search(r"billed (\S+) (\d+)", line):
+                customer, number = found.groups()
                 orders[customer].append(int(number))
                 if sum(map(len, orders.values())) == COUNT:
                     break
@@ -79,20 +79,22 @@ def billed(command: list[str], environment: dict[str, str]) -> dict[str, list[in
     return orders
 
 
-@pytest.mark.parametrize("name", ["faststream", "taskiq"])
+@pytest.mark.parametrize("name", ["faststream", "taskiq", "celery"])
 def test_each_customers_tasks_are_done_in_order(name: str) -> None:
     if find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
     run = {
         "faststream": ["-m", "faststream", "run", "faststream_group:app"],
         "taskiq": ["-m", "taskiq", "worker", "taskiq_group:broker", "--ack-type", "when_executed"],
+        "celery": ["-m", "celery", "-A", "celery_hash_exchange", "worker", "--concurrency", "1"],
     }[name]
     with jumpmq.running() as broker:
         environment = os.environ | {"BROKER_URL": broker.amqp_url}
         if name == "faststream":
             environment["PUBLISH"] = str(COUNT)
         else:
-            publish = [sys.executable, "taskiq_group.py", str(COUNT)]
+            program = {"taskiq": "taskiq_group.py", "celery": "celery_hash_exchange.py"}[name]
+            publish = [sys.executable, program, str(COUNT)]
             subprocess.run(publish, cwd=EXAMPLES / "python", env=environment, check=True, timeout=100)
         orders = billed([sys.executable, *run], environment)
     assert sorted(chain(*orders.values())) == list(range(COUNT))
