@@ -7,7 +7,7 @@ from fuzzing.soak import soak
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.several)])
 def test_confirms_go_on_whatever_others_do(workers: int) -> None:
     run = soak(seconds=20 / workers, seed=random.randrange(1 << 30), workers=workers)
     assert not run.found, "\n".join(run.found)

@@ -7,7 +7,6 @@ import contextlib
 import pika
 import pytest
 from tests.http.api import API
-from tests.nodes.management.running_homes import running_homes
 
 import jumpmq
 
@@ -17,6 +16,8 @@ def broker(tmp_path, request):
     """A durable broker on free ports, of as many homes as ``--homes`` says."""
     homes = request.config.getoption("homes")
     if homes > 1:
+        from tests.nodes.management.running_homes import running_homes  # here, as a checkout may be without nodes
+
         with running_homes(homes, tmp_path / "broker") as running:
             yield running.endpoints
         return

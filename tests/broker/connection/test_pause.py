@@ -1,16 +1,17 @@
 """All clients wait for a moment, as for a change of rings elsewhere: what each has sent is acted on afterwards."""
 
 import asyncio
+from pathlib import Path
 
-from tests.brokers import bodies, declare
-from tests.nodes.homes import homes, in_loop
+from tests.brokers import bodies, config_of, declare, in_loop, started, stopped
 from tests.wire import login
 
 
 @in_loop
-async def test_what_clients_have_sent_meanwhile_is_their_own() -> None:
+async def test_what_clients_have_sent_meanwhile_is_their_own(tmp_path: Path) -> None:
     """They share the buffer that is read into."""
-    async with homes(1, durable=False) as (broker,):
+    broker = await started(config_of(1, 1, tmp_path))
+    try:
         names = [f"q{number}" for number in range(5)]
         for name in names:
             await declare(broker, name)
@@ -26,3 +27,5 @@ async def test_what_clients_have_sent_meanwhile_is_their_own() -> None:
         for connection in connections:
             await asyncio.to_thread(connection.close)
         assert {name: bodies(broker, name) for name in names} == {name: [name.encode()] * 2 for name in names}
+    finally:
+        await stopped(broker)

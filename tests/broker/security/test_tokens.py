@@ -262,6 +262,7 @@ def test_what_a_token_with_a_kept_users_name_makes_counts_apart(broker):
     requests.delete(f"{api}/users/counted", auth=administrator).raise_for_status()
 
 
+@pytest.mark.several
 def test_at_all_workers_a_token_allows_the_same(tmp_path):
     (tmp_path / "keys.json").write_text(json.dumps(KEY_SET))
     settings = {"oauth_resource": "rabbit", "oauth_keys": str(tmp_path / "keys.json")}

@@ -1,0 +1,5 @@
+"""The page, as its other tests open it."""
+
+from tests.http.site.conftest import api, broker, browser, open_page, pictures, site
+
+__all__ = ["api", "broker", "browser", "open_page", "pictures", "site"]
