@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,12 @@ from jumpmq.http.warning import Warning
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
+
+STARTED_TOGETHER = 10.0
+"""Seconds within which the workers of a node start."""
+
+RESTARTED_FOR = 600.0
+"""Seconds for which it is told that a worker was started again."""
 
 NAMED = 3
 """Rings that a warning names."""
@@ -29,8 +36,21 @@ def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
             advice = "Look into the log of the node: the disk may be full, read-only or broken."
             text = f"What is published at {name} is not committed: {complaint}."
             yield Warning("commits", "alarm", "node", "", name, text, advice)
+        yield from _restarted(name, [one.node for one in states if one.node.name == name])
     yield from _standstill(states)
     yield from _unlinked(broker, absences)
+
+
+def _restarted(node: str, workers: list[NodeFigures]) -> Iterator[Warning]:
+    """Workers that were started again lately, while others of the node went on."""
+    first = min(one.started_at for one in workers)
+    again = [one.started_at for one in workers if one.started_at - first > STARTED_TOGETHER]
+    lately = [started_at for started_at in again if time.time() - started_at < RESTARTED_FOR]
+    if lately:
+        were, at = "was" if len(lately) == 1 else "were", time.strftime("%H:%M:%S", time.localtime(max(lately)))
+        text = f"{_count(len(lately), 'worker')} of {node} died and {were} started again, the last at {at}."
+        advice = "Its clients have connected again. The log of the node says why it died."
+        yield Warning("worker-restarted", "warning", "node", "", node, text, advice)
 
 
 def _standstill(states: list[HomeState]) -> Iterator[Warning]:

@@ -15,6 +15,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources import consumers
 from jumpmq.http.resources.ring_changes import destination_of
 from jumpmq.http.ring_counts import together
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 SHOWN_CONSUMERS = 20
 MAX_DESTINATIONS = 1000
+MAX_BOUND = 20_000
+"""Destinations up to which it is said where a key would go with another number of them."""
+
 MAX_HOPS = 8
 """Hash exchanges that follow each other."""
 
@@ -56,6 +60,8 @@ async def follow(request: Request) -> Response:
     found["traffic"] = await _traffic(requested.broker(request), exchange, key)
     found["then"] = None
     if "destinations" in query:
+        if _size(exchange) > MAX_BOUND:
+            raise BadRequest(f"there are more than {MAX_BOUND} destinations")
         found["then"] = await asyncio.to_thread(_then, _state(exchange), key, query["destinations"])
     return answer(found | {"queue": await _queue(request, host, hops[-1]["destination"])})
 
@@ -97,6 +103,10 @@ def _hop(exchange: ConsistentHashExchange | ModulusHashExchange, key: bytes) -> 
         "buckets": total,
         "retired": is_retired,
     }
+
+
+def _size(exchange: ConsistentHashExchange | ModulusHashExchange) -> int:
+    return len(exchange.ring) if isinstance(exchange, ConsistentHashExchange) else len(exchange.names)
 
 
 def _state(exchange: ConsistentHashExchange | ModulusHashExchange) -> dict[str, Any] | list[str]:

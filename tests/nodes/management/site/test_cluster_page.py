@@ -1,6 +1,8 @@
 """The page of a node of a cluster: true of all nodes, whichever of them answers."""
 
+import os
 import re
+import signal
 from contextlib import ExitStack
 
 import pika
@@ -216,3 +218,22 @@ def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(tmp_path, 
         started[2].start()
         for site in sites:
             site.see("No problems on 3 of 3 nodes")
+
+
+@pytest.mark.slow
+def test_workers_are_shown_and_one_that_died_is_told(tmp_path, browser, pictures):
+    with JumpMQ(tmp_path / "data", "busy@localhost", ("--workers", "2")) as broker:
+        api = API(f"http://guest:guest@{HOST}:{broker.http_port}")
+        with pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)) as connection:
+            for number in range(3):
+                connection.channel().queue_declare(f"q{number}", durable=True)
+        with window(browser, pictures, broker.http_port) as site:
+            table = site.go("nodes").page.get_by_role("table", name="Workers of busy@localhost")
+            until(lambda: table.locator("tbody tr").count() == 2)
+            (node,) = api.get("nodes")
+            assert sum(one["queues"] for one in node["workers"]) == 3
+            until(lambda: api.get("nodes")[0]["workers"][0]["uptime"] > 12_000)
+            os.kill(int(node["workers"][1]["os_pid"]), signal.SIGKILL)
+            told = site.go().page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="worker restarted")
+            told.get_by_text("1 worker of busy@localhost died and was started again").wait_for()
+            site.go("nodes").picture("workers")

@@ -1,0 +1,82 @@
+"""What the page says where a user has made a mistake, or may not do something; what asks twice, and what does not."""
+
+import pika
+import pytest
+from tests.http.api import publish
+from tests.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_setting_that_is_not_known_is_named_with_the_one_that_was_meant(site):
+    site.go("policies").press("Add a policy").fill(name="odd", definition='{"max-lenght": 500}')
+    site.press("Save", site.page.get_by_role("dialog"))
+    site.see("Unknown setting max-lenght. Did you mean max-length?")
+
+
+def test_who_lacks_a_tag_is_told_which(api, open_page):
+    api.request("PUT", "users", "plain", json={"password": "secret", "tags": "management"})
+    site = open_page("plain", "secret")
+    site.page.goto(f"{site.address}#/nodes")
+    site.see("An administrator can give it the tag monitoring")
+
+
+def test_permissions_are_given_by_presets_and_users_show_where(api, site):
+    api.request("PUT", "users", "reader", json={"password": "secret", "tags": ""})
+    site.go("users").row("reader").get_by_text("no virtual host").wait_for()
+    site.go("permissions").press("Grant")
+    form = site.page.get_by_role("dialog")
+    assert form.get_by_label("Configure").count() == 0
+    site.fill(user="reader", preset="Read only: consume, get, purge").submit("Grant")
+    found = api.get("permissions", "/", "reader")
+    assert (found["configure"], found["write"], found["read"]) == ("", "", ".*")
+    site.go("users").row("reader").get_by_text("/", exact=True).wait_for()
+
+
+def test_the_default_host_and_ones_own_user_are_not_deleted_by_a_slip(api, site):
+    for view, row in (("vhosts", "/"), ("users", "guest")):
+        site.go(view).press("Delete", site.page.get_by_role("row").filter(has=site.page.get_by_text(row, exact=True)))
+        dialog = site.page.get_by_role("dialog")
+        site.fill(typed="yes").press("Delete", dialog)
+        dialog.get_by_text(f"That is not {row}.").wait_for()
+        site.page.keyboard.press("Escape")
+    assert api.get("vhosts", "/")["name"] == "/"
+
+
+def test_a_consumer_is_closed_in_its_row(api, broker, channel, site):
+    parameters = pika.URLParameters(broker.amqp_url)
+    parameters.client_properties = {"connection_name": "printer"}
+    connection = pika.BlockingConnection(parameters)
+    taking = connection.channel()
+    taking.queue_declare("closed-in-row")
+    taking.basic_consume("closed-in-row", lambda *_: None)
+    connection.process_data_events(0)
+    site.go("queues", "/", "closed-in-row").press("Close", site.row("printer")).submit("Close")
+    with pytest.raises(pika.exceptions.ConnectionClosed):
+        connection.process_data_events(PATIENCE)
+    channel.queue_delete("closed-in-row")
+
+
+def test_a_spark_query_has_a_card_and_stands_on_the_pages_of_its_queues(api, channel, site):
+    for number in range(3):
+        channel.queue_declare(f"rows-{number}", durable=True)
+        publish(channel, f"rows-{number}", [b"row"] * 5)
+    queues = {f"rows-{number}": None for number in range(3)}
+    api.post("readers", "/", "report", "reserve", body={"queues": queues, "max_messages": 6, "lease": 60})
+    site.go("readers")
+    card = site.page.locator(".panel").filter(has_text="report")
+    assert until(lambda: card.count()) == 1
+    behind = card.locator(".tile").filter(has_text="Behind")
+    until(lambda: behind.locator(".figure").inner_text() == "9")
+    assert card.get_by_role("button", name="Release").count() == 1
+    site.picture("reader-card")
+    site.go("queues", "/", "rows-1").see("Spark query report").see("reads this queue")
+    api.request("DELETE", "readers", "/", "report")
+
+
+def test_the_title_of_the_tab_shows_an_alarm(channel, site):
+    channel.queue_declare("brim", durable=True, arguments={"x-max-length": 10})
+    publish(channel, "brim", [b"x"] * 10)
+    until(lambda: site.page.title().startswith("! "))
+    channel.queue_delete("brim")
+    until(lambda: not site.page.title().startswith("! "))
