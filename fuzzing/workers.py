@@ -5,7 +5,7 @@ durable queues of all homes (classic, quorum, and a stream that a consumer group
 while processes are killed (SIGKILL) and stopped (SIGSTOP) at random: workers, the supervisor, all at once, also as they
 start. Some messages are rejected, and consumed as dead letters. Nothing that was confirmed may be missing, messages of
 a queue come in the order of publishing, and twice only where ``redelivered`` says so or the publisher has published
-again.
+again; dead letters not more often than messages were rejected, unless they are marked.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class Ledger:
         self.confirmed: dict[str, int] = defaultdict(int)  # numbers below are confirmed
         self.again: dict[str, set[int]] = defaultdict(set)  # numbers that were published more than once
         self.seen: dict[str, list[tuple[int, bool]]] = defaultdict(list)  # number and redelivered, as they came
+        self.letters: dict[str, Counter[int]] = defaultdict(Counter)  # how often a dead letter came without a mark
         self.acknowledged: dict[str, set[int]] = defaultdict(set)
 
     def problems(self) -> list[str]:
@@ -79,6 +80,10 @@ class Ledger:
                         found.append(f"{queue}: {number} came after {latest}")
                 before.add(number)
                 latest = max(latest, number)
+            rejected = Counter(number for number, _ in self.seen[queue])
+            for number, letters in self.letters[queue].items():
+                if letters > rejected[number]:
+                    found.append(f"{queue}: the dead letter of {number} came {letters} times, and is not marked")
         return found
 
 
@@ -174,7 +179,9 @@ class RejectingConsumer(Consumer):
         is_dead = method.exchange == DEAD
         is_rejected = not is_dead and queue not in (QUORUM, STREAM) and number % REJECTED == 0
         with self.ledger.lock:
-            if not is_dead:
+            if is_dead:
+                self.ledger.letters[queue][number] += not method.redelivered
+            else:
                 self.ledger.seen[queue].append((number, method.redelivered))
             if not is_rejected:
                 self.ledger.acknowledged[queue].add(number)
