@@ -134,7 +134,7 @@ class DeadLetters:
         self._sender = sender  # of letters that queues of other homes may refuse
         self._keeper = keeper  # of letters for other queues of other homes
         self._is_held_up = is_held_up  # tells whether nothing is to be published for a moment
-        self._kept: set[int] = set()  # ids of queues of which letters were kept
+        self._kept: set[int] = set()  # ids of queues of which letters were kept since there was room
         self._waiting: deque[Dead] = deque()  # what is to be published
         self._publishing = False  # whether that is under way
         self._continuing = False  # whether the upkeep goes on with it
@@ -359,6 +359,8 @@ class DeadLetters:
                 for one in share if dead.is_again else ():
                     one.redelivered = True
             elif new := self._new(dead, found, share, target.name):
+                if not self._keeper.is_full:
+                    self._kept.clear()
                 self._kept.add(dead.queue.id)
                 self._keeper.add_letters(target, new)
         wanted = {target: share for target, share in wanted.items() if share}

@@ -12,7 +12,7 @@
 ``live/NODE``          where the node's links are taken, or ``live/NODE/2``; gone some seconds after the process is
 ``applied/NODE``       the last entry that a process without links to all that live has applied, or ``applied/NODE/2``
 ``served/NODE``        the last start of a process, or ``served/NODE/2``: an older process of its data directory ends
-``seen/NODE``          what a process has on disk, as of some seconds ago, or ``seen/NODE/2``: which start, which commit
+``seen/NODE``          what a process has on disk, as of a minute ago, or ``seen/NODE/2``: which start, which commit
 ``lost/ID/NODE``       the last entry of a running node of the cluster with that identity, where etcd lacks the entry
 ``log/NUMBER``         entries of the log of changes, 20 digits
 ``snapshot-head``      which entry the snapshot has applied, where its chunks are, and the first entry that is kept

@@ -59,6 +59,10 @@ LEASE = 10
 ALIVE_INTERVAL = LEASE / 4
 """Seconds between two signs of life."""
 
+NOTE_INTERVAL = 60.0
+"""Seconds between two notes in etcd of what is on disk here, beside those at starts and clean stops. Each makes a
+revision, which etcd keeps until that is compacted."""
+
 GRACE = 60.0
 """Seconds without a sign of life of a node after which those of its queues that do not outlive its process are gone."""
 
@@ -158,6 +162,7 @@ class Member:
         self.sight: Callable[[], Sight] = dict
         self.had: Callable[[str], bool] = lambda start: start == boot
         self._seen: Sight = {}  # what etcd knows of that
+        self._seen_at = 0.0  # since when, by the loop's clock
         self.begins = False
         self.is_ready: Callable[[int], bool] = lambda home: True
         self._failed_at = 0.0  # when it last ceased to, by the loop's clock
@@ -498,8 +503,9 @@ class Member:
                 log.warning("etcd has taken %s for dead; it is announced again", self.me)
                 await self._again_and_again(self._live)
             await self._again_and_again(self._look_for_dead)
-            with contextlib.suppress(EtcdError):
-                await self._note_seen()
+            if asyncio.get_running_loop().time() >= self._seen_at + NOTE_INTERVAL:
+                with contextlib.suppress(EtcdError):
+                    await self._note_seen()
 
     async def _note_seen(self) -> None:
         """Have etcd know what this process has on disk: an older copy of it is then refused.
@@ -513,7 +519,7 @@ class Member:
         value = json.dumps({"at": time.time(), "sight": seen})
         mine = [self._is_ours, has(self._keys.live_node(self.me.process), self._live_value)]
         if (await self._etcd.transaction(mine, [put(self._keys.seen(self.me.process), value)]))[0]:
-            self._seen = seen
+            self._seen, self._seen_at = seen, asyncio.get_running_loop().time()
 
     async def _live_key(self, home: int) -> str:
         """What is in etcd while a home lives."""
