@@ -774,3 +774,37 @@ def test_a_group_shares_so_many_slots_at_most(
     assert api.group(exchange)["refused"] == [
         {"queue": f"{exchange}.0", "reason": "the group shares 16384 queues and slots at most"}
     ]
+
+
+def test_a_group_of_many_slots_begins_ends_and_begins_again(
+    broker: jumpmq.RunningBroker,
+    channel: pika.adapters.blocking_connection.BlockingChannel,
+    unique: Unique,
+    checker: Checker,
+) -> None:
+    """Its queues become its own, and are given back, a few at a time: members that come and go meanwhile miss none."""
+    name = unique("many")
+    channel.exchange_declare(name, "x-consistent-hash")
+    for number in range(6):
+        channel.queue_declare(f"{name}.{number}", arguments={"x-slots": 1024})
+        channel.queue_bind(f"{name}.{number}", name, "1")
+    for _ in range(20):
+        tag = channel.basic_consume(name, print, arguments={"x-consumer-group": "g"})
+        channel.basic_cancel(tag)
+    publisher = Publisher(broker.port, name, checker)
+    publisher.publish(60, 2)
+    with Member(broker.port, name, "g", "a", checker, arguments=SOON) as member:
+        until(lambda: not checker.left, member, settle=True)
+        assert len(member.queues) == 6
+    publisher.close()
+    free = [f"{name}.{number}" for number in range(6)]
+    until(lambda: not any(one["source"] == name for one in _groups(broker)))
+    for queue in free:
+        channel.basic_get(queue)
+        channel.queue_delete(queue)
+    checker.check()
+
+
+def _groups(broker: jumpmq.RunningBroker) -> list[dict[str, Any]]:
+    url = f"http://127.0.0.1:{broker.http_port}/api/consumer-groups/%2F"
+    return cast("list[dict[str, Any]]", requests.get(url, auth=("guest", "guest"), timeout=30).json())

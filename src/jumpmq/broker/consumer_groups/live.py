@@ -66,6 +66,9 @@ RETRY_INTERVAL = 1.0
 MAX_UNITS = 16_384
 """Queues and slots that one group shares."""
 
+CLAIMED_AT_ONCE = 1024
+"""Queues and slots that belong to a group once its first member is answered; the others do some slices later."""
+
 OF_NO_QUEUE = (
     *(AddVirtualHost, PutUser, SetTracing, SetTopicPermissions, ClearTopicPermissions, SetUserLimit, ClearUserLimit),
     *(SetVirtualHostLimit, ClearVirtualHostLimit, SetGlobalParameter, ClearGlobalParameter),
@@ -356,7 +359,10 @@ class ConsumerGroups:
         if begins or len(live.consumers) == 1:
             arguments, known = consumer.arguments, self._has_begun(live, host)
             for _ in self._look(live, arguments, known):
-                pass
+                if len(live.group.places) >= CLAIMED_AT_ONCE and not self._is_stream(
+                    host, next(iter(live.to_look_at), "")
+                ):
+                    break  # the rest is looked at in slices; where a group begins in streams is decided now
         self.soon(live)
         return replaced
 
@@ -470,13 +476,14 @@ class ConsumerGroups:
     def _do_due(self, live: LiveGroup, more: Callable[[], bool]) -> float:
         """Do what is due. Returns when there is something to do next."""
         now = self._loop.time()
+        if self._groups.get(live.key) is not live:
+            return state.NEVER  # it has ended
         if live.to_check and not self._go_on(live, more):
             return now
         at = live.group.step(now, more)
         self._note_readers(live)
         if live.group.ended:
-            self._end(live)
-            return state.NEVER
+            return now if self._end(live, more) else state.NEVER
         if at <= now:
             return now
         if now >= live.looks_at:
@@ -490,19 +497,24 @@ class ConsumerGroups:
             return now
         return min(at, live.looks_at)
 
-    def _end(self, live: LiveGroup) -> None:
-        """A group is over: it has no members, and no session has messages of its queues."""
+    def _end(self, live: LiveGroup, more: Callable[[], bool] = lambda: True) -> bool:
+        """A group is over: it has no members, and no session has messages of its queues. Returns whether there was no
+        time for all of it; until then a member may join, and have it go on."""
         if self._groups.get(live.key) is not live:
-            return  # it has ended before, and another of this key may have begun
-        del self._groups[live.key]
-        _drop(self._of_host, live.vhost, live)
-        _drop(self._on_source, (live.vhost, live.source), live)
+            return False  # it has ended before, and another of this key may have begun
         for queue in list(live.queues.values()):
             self._unshare(live, queue)
             if queue.auto_delete and not queue.consumers and not queue.deleted:
                 self._topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id))
+            if live.queues and not more():
+                live.is_stale = True
+                return True
+        del self._groups[live.key]
+        _drop(self._of_host, live.vhost, live)
+        _drop(self._on_source, (live.vhost, live.source), live)
         for name in list(live.names):
             self._forget_name(live, name)
+        return False
 
     # --- what changes ---
 
@@ -653,13 +665,21 @@ class ConsumerGroups:
         live.exchanges = found
         for name in found:
             self._refuse(live, name, "it is an exchange: what goes by it to queues comes to no member")
-        live.to_look_at.update(dict.fromkeys([*live.bound, *live.names, *self._waited_for(live)]))
+        names = dict.fromkeys([*live.bound, *live.names, *self._waited_for(live)])
+        live.to_look_at.update(dict.fromkeys(name for name in names if self._is_stream(host, name)))
+        live.to_look_at.update(names)
+
+    def _is_stream(self, host: VirtualHost, name: str) -> bool:
+        declared = host.declared.get(name)
+        return declared is not None and declared.type == "stream"
 
     def _check(self, live: LiveGroup, reader: Reader) -> Iterator[None]:
         """Look at which queues a reader may read, and end the reader's members where that is none."""
         is_member, readable = reader in live.group.readers, False
         names = list(live.bound | live.names)
         for name in names:
+            if readable and name not in live.names:
+                continue  # all readers' rights are looked at when it is noted
             allowed = not is_member or self._may_read(reader, live.vhost, name)
             readable |= allowed
             barred = live.barred.get(name, frozenset())
