@@ -166,11 +166,13 @@ class Event:
         at: when, in seconds since the epoch.
         vhost: where; "" everywhere.
         text: what happened.
+        queue: to which queue alone; "" where it may show in others.
     """
 
     at: float
     vhost: str
     text: str
+    queue: str = ""
 
 
 def told(change: Change) -> tuple[str, str] | None:
@@ -212,12 +214,19 @@ class History:
         """A change was made."""
         if (found := told(change)) is not None:
             vhost, text = found
-            self._events.append(Event(time.time(), vhost, text))
+            queue = change.name if isinstance(change, MoveQueue) else ""
+            self._events.append(Event(time.time(), vhost, text, queue))
 
-    def events(self, seconds: int, vhosts: Set[str]) -> list[dict[str, Any]]:
-        """What happened in the last ``seconds`` in some virtual hosts, and to all, the oldest first."""
+    def events(self, seconds: int, vhosts: Set[str], queue: str | None = None) -> list[dict[str, Any]]:
+        """What happened in the last ``seconds`` in some virtual hosts, and to all, the oldest first.
+
+        Args:
+            queue: what happened to other queues is left out, if one is named.
+        """
         since = time.time() - seconds
         wanted = [one for one in self._events if one.at >= since and (not one.vhost or one.vhost in vhosts)]
+        if queue is not None:
+            wanted = [one for one in wanted if one.queue in ("", queue)]
         return [{"at": round(one.at, 1), "text": one.text} for one in wanted]
 
     def of(self, *subject: str) -> Track:

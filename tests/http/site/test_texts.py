@@ -80,3 +80,28 @@ def test_the_title_of_the_tab_shows_an_alarm(channel, site):
     until(lambda: site.page.title().startswith("! "))
     channel.queue_delete("brim")
     until(lambda: not site.page.title().startswith("! "))
+
+
+def test_groups_users_policies_and_hosts_are_found_by_name(api, channel, site):
+    api.request("PUT", "users", "fulfil-user", json={"password": "secret", "tags": ""})
+    api.request("PUT", "policies", "/", "fulfil-policy", json={"pattern": "^none$", "definition": {"max-length": 5}})
+    channel.queue_declare("fulfil-queue", durable=True)
+    channel.basic_consume("fulfil-queue", lambda *_: None, arguments={"x-consumer-group": "fulfil-runners"})
+    until(lambda: api.get("consumer-groups"))
+    site.page.keyboard.press("Control+K")
+    dialog = site.page.get_by_role("dialog")
+    dialog.get_by_role("combobox").fill("fulfil")
+    for kind, name in {"User": "user", "Policy": "policy", "Queue": "queue", "Consumer group": "runners"}.items():
+        dialog.get_by_role("option").filter(has_text=f"fulfil-{name}").filter(has_text=kind).first.wait_for()
+    dialog.get_by_role("option").filter(has_text="fulfil-runners").first.click()
+    site.page.get_by_role("heading", level=1, name="fulfil-runners").wait_for()
+    api.request("DELETE", "policies", "/", "fulfil-policy")
+    channel.queue_delete("fulfil-queue")
+
+
+def test_the_log_is_shown_from_a_level_on(api, site):
+    api.session.get(f"{api.address}/api/overview", auth=("nobody", "wrong"))
+    site.go("log").page.get_by_role("table", name="Log").locator("tbody tr").first.wait_for()
+    site.press("Warnings").settle()
+    levels = site.page.get_by_role("table", name="Log").locator("tbody .mark").all_inner_texts()
+    assert set(levels) <= {"warning", "error", "critical"}

@@ -37,11 +37,11 @@ async def of_host(request: Request) -> Response:
 async def of_queue(request: Request) -> Response:
     """``GET /api/history/queues/{vhost}/{queue}?seconds=300``: the same of a queue, from when it was first asked for.
 
-    The fullest queues are followed without being asked for.
+    The fullest queues are followed without being asked for, and all with messages by a sample a minute.
     """
     queue, seconds, history = requested.queue_definition(request), _seconds(request), _history(request)
     track = history.of("queue", queue.vhost, queue.name)
-    return answer(track.shown(seconds) | {"events": history.events(seconds, {queue.vhost})})
+    return answer(track.shown(seconds) | {"events": history.events(seconds, {queue.vhost}, queue.name)})
 
 
 async def of_exchange(request: Request) -> Response:

@@ -22,6 +22,24 @@ async function found(text, signal) {
   return lists.flat();
 }
 
+/** What is listed as a whole, and where it is shown; a user sees of it what the broker lets it. */
+const WHOLE = [
+  ["Consumer group", "/api/consumer-groups", (one) => [link("groups", one.vhost, one.source_kind, one.source, one.name), one.name]],
+  ["Spark query", "/api/readers", (one) => [link("readers"), one.name]],
+  ["Virtual host", "/api/vhosts", (one) => [link("vhosts"), one.name]],
+  ["Policy", "/api/policies", (one) => [link("policies"), one.name]],
+  ["User", "/api/users", (one) => [link("users"), one.name]],
+];
+
+/** All of these, asked for once, when the palette opens. */
+async function wholeLists() {
+  const lists = await Promise.all(WHOLE.map(([kind, url, place]) => get(url).then((found) => found.map((one) => {
+    const [to, name] = place(one);
+    return { kind, name, vhost: kind === "Virtual host" ? undefined : one.vhost, to };
+  }), () => [])));
+  return lists.flat().filter((one, at, all) => all.findIndex((other) => other.kind === one.kind && other.name === one.name && other.vhost === one.vhost) === at);
+}
+
 /** The rings on which a key can be followed; asked for once, when the palette opens. */
 async function ringsOf() {
   const lists = await Promise.all(["x-consistent-hash", "x-modulus-hash"].map((type) => get("/api/exchanges", { type, page: 1, page_size: 20, columns: "name,vhost", sort: "name" }).then(({ items }) => items, () => [])));
@@ -35,7 +53,8 @@ export function Palette({ views, onClose }) {
   const [at, setAt] = useState(0);
   const input = useRef();
   const [rings, setRings] = useState([]);
-  useEffect(() => { input.current.focus(); ringsOf().then(setRings); }, []);
+  const [others, setOthers] = useState([]);
+  useEffect(() => { input.current.focus(); ringsOf().then(setRings); wholeLists().then(setOthers); }, []);
   useEffect(() => {
     const aborting = new AbortController();
     const timer = text && setTimeout(() => found(text, aborting.signal).then(setObjects, () => {}), 150);
@@ -48,7 +67,10 @@ export function Palette({ views, onClose }) {
   useEffect(() => { document.getElementById(`option-${at}`)?.scrollIntoView({ block: "nearest" }); }, [at]);
   const named = views.filter(([, label]) => label.toLowerCase().includes(text.toLowerCase()));
   const keys = text ? rings.map(({ vhost, name }) => ({ kind: "Key", name: `${text} on ${name}`, vhost, to: `${link("key", vhost, name)}?${new URLSearchParams({ key: text })}` })) : [];
-  const options = [...objects, ...named.map(([place, label]) => ({ kind: "View", name: label, to: link(...(place ? [place] : [])) })), ...keys];
+  const alike = text ? others.filter(({ name }) => name.toLowerCase().includes(text.toLowerCase())) : [];
+  const each = new Map();
+  const few = alike.filter(({ kind }) => each.set(kind, (each.get(kind) ?? 0) + 1).get(kind) <= EACH);
+  const options = [...objects, ...few, ...named.map(([place, label]) => ({ kind: "View", name: label, to: link(...(place ? [place] : [])) })), ...keys];
   const current = Math.min(at, Math.max(0, options.length - 1));
   const go = (option) => {
     onClose();
@@ -68,7 +90,7 @@ export function Palette({ views, onClose }) {
     <input ref=${input} type="text" role="combobox" aria-expanded="true" aria-controls="options" aria-activedescendant=${options.length ? `option-${current}` : undefined} aria-label="Name of a queue, exchange, connection or view, or a key"
       placeholder="A queue, exchange, connection or view, or a key" autocomplete="off" spellcheck=${false} value=${text} onKeyDown=${press} onInput=${(event) => { setText(event.target.value); setAt(0); }} />
     <ul id="options" role="listbox" aria-label="Found" class="options">
-      ${options.map((option, place) => html`<li key=${option.kind + option.to} id=${`option-${place}`} role="option" aria-selected=${String(place === current)} onClick=${() => go(option)}>
+      ${options.map((option, place) => html`<li key=${option.kind + option.name + option.to} id=${`option-${place}`} role="option" aria-selected=${String(place === current)} onClick=${() => go(option)}>
         <span class="note">${option.kind}</span> ${option.name} ${option.vhost && option.vhost !== "/" && html`<span class="note">in ${option.vhost}</span>`}
       </li>`)}
     </ul>

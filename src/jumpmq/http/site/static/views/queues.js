@@ -160,7 +160,7 @@ function Messages({ vhost, name, stream, done }) {
   if (stream) return null;
   const takesOut = ({ ackmode }) => ackmode === "take them out";
   const warn = (values) => takesOut(values) && `Up to ${format.plural(Number(values.count), "message")} will be out of the queue for good.`;
-  return html`<${FormButton} label="Get messages" send=${(values) => (takesOut(values) ? "Take out" : "Get")} danger=${takesOut} warn=${warn} stay fields=${fields} submit=${fetchThem} done=${done}>
+  return html`<${FormButton} label="Get messages" button="quiet" send=${(values) => (takesOut(values) ? "Take out" : "Get")} danger=${takesOut} warn=${warn} stay fields=${fields} submit=${fetchThem} done=${done}>
     ${messages && html`<div class="messages" role="status">${messages.length ? messages.map((message) => html`<article>
       <${Facts} facts=${[["Exchange", message.exchange || "(default)"], ["Routing key", message.routing_key], ["Redelivered", message.redelivered ? "yes" : null], ["Left behind it", format.count(message.message_count)], ...Object.entries(message.properties).map(([key, value]) => [key, format.plain(value)])]} />
       <p class="note">${payloadNote(message)}</p>
