@@ -143,10 +143,13 @@ class ConsistentHashExchange(Exchange):
         return self._split([envelope.message for envelope in envelopes], envelopes, tally=False)
 
     def count(self, messages: list[Message]) -> None:
+        if not self._by_label or (self.traffic is None and self._hashed is None):
+            return
+        keys, missing = keys_of(messages, self._hashed)
+        self.missing_count += missing
         if self.traffic is not None:
-            self.split(messages)
-        elif self._hashed is not None and self._by_label:
-            self.missing_count += keys_of(messages, self._hashed)[1]
+            self._in_order()
+            self._counted(self.traffic, keys, missing)
 
     def _split(self, messages: list[Message], items: list[T], *, tally: bool = True) -> Split[T]:
         keys, missing = keys_of(messages, self._hashed)
@@ -155,10 +158,13 @@ class ConsistentHashExchange(Exchange):
         order, traffic = self._in_order(), self.traffic
         if traffic is None or not tally:
             return by_destination(items, self.ring.route_index(keys), order), []
+        return by_destination(items, self._counted(traffic, keys, missing), order), []
+
+    def _counted(self, traffic: Traffic, keys: list[bytes] | list[bytes | int], missing: int) -> list[int]:
+        """The destinations of keys, which are counted on the way; ``missing`` of them stand for having none."""
         if missing:
             traffic.note_missing(missing)
-        places = self.ring.route_index(keys, traffic.counts, MISSING if missing else None)
-        return by_destination(items, places, order), []
+        return self.ring.route_index(keys, traffic.counts, MISSING if missing else None)
 
     def _in_order(self) -> list[Destination]:
         """The destinations as the ring counts them."""
