@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.sources import numbered, publish, stream, table
 from tests.waiting import until
 
-from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, plain_errors, progress
+from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, explain, plain_errors, progress
 
 UNBOUND = "no queue is bound to exchange 'nothing', so that nothing is read"
 NO_MATCH = "no queue's whole name matches the pattern 'nothing', so that nothing is read"
@@ -98,6 +98,25 @@ def test_the_option_columns_reads_only_these(spark: Any, broker: Any, channel: A
     for wrong in ("colour", "body,body", ""):
         with pytest.raises(JumpMQError, match="option 'columns' must be some of queue, seq, "):
             source(broker, exchange="x", columns=wrong).schema()
+
+
+def test_explain_says_what_spark_does_not(
+    spark: Any, broker: Any, channel: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        channel.basic_publish("", "q1", b"%d" % number)
+    channel.queue_declare("q1", passive=True)
+    until(lambda: table(spark, broker, queue="q1").count() == 3)
+    both = table(spark, broker, exchange="x", columns="queue,body").where("queue = 'q1'")
+    explain(both.join(spark.range(3), both.body == "a"))
+    explain(stream(spark, broker, pattern="q2").select("body"))
+    assert capsys.readouterr().out.splitlines() == [
+        "exchange 'x' in vhost '/': queue, body",
+        "  q1 (classic): 3 messages, numbers 1 to 3",
+        "  q2 (classic): 0 messages",
+        f"queues like 'q2' in vhost '/': {', '.join(SCHEMA.names)}",
+        "  q2 (classic): 0 messages",
+    ]
 
 
 @pytest.mark.parametrize("mode", ["errorifexists", "ignore", "overwrite", None])

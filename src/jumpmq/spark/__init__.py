@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jumpmq.spark.avro import from_avro
     from jumpmq.spark.delta import delta_writer
     from jumpmq.spark.errors import JumpMQError, plain_errors
+    from jumpmq.spark.explaining import explain
     from jumpmq.spark.iceberg import iceberg_writer
     from jumpmq.spark.metrics import Exporter, progress
     from jumpmq.spark.moves import movement
@@ -39,6 +40,7 @@ __all__ = [
     "JumpMQError",
     "Router",
     "delta_writer",
+    "explain",
     "from_avro",
     "from_protobuf",
     "iceberg_writer",
@@ -58,6 +60,7 @@ _HOMES = {
     "JumpMQError": "jumpmq.spark.errors",
     "Router": "jumpmq.spark.router",
     "delta_writer": "jumpmq.spark.delta",
+    "explain": "jumpmq.spark.explaining",
     "from_avro": "jumpmq.spark.avro",
     "from_protobuf": "jumpmq.spark.protobuf",
     "iceberg_writer": "jumpmq.spark.iceberg",
