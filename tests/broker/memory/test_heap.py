@@ -34,3 +34,29 @@ def test_as_much_is_kept_as_was_held_not_long_ago_and_the_limit_allows() -> None
     much, little = map(int, printed.split())
     assert 250 < much < 350
     assert little < 100
+
+
+LATER = """
+from jumpmq.broker.memory import heap
+from jumpmq.queues.memory import MemoryAccount
+
+heap.KeptMemory(MemoryAccount(limit=3200 << 20))
+freed = heap.FreedMemory(MemoryAccount())
+held = [b"x" * 100_000 for _ in range(400)]
+pins = [b"x" * 2_000 for _ in range(100)]
+freed.look_at_rest(0)
+full = freed._beside()
+held.clear()
+freed.look_at_rest(0)
+print(full - freed._beside())
+heap.RETRIED = 0.0
+freed.look_at_rest(0)
+print(full - freed._beside())
+"""
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="the system does not say what is resident")
+def test_what_was_in_use_at_the_last_attempt_goes_back_later() -> None:
+    ended = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, check=True)
+    soon, later = map(int, ended.stdout.split())
+    assert soon < 5_000_000 and later > 30_000_000

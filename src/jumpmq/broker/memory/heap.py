@@ -37,6 +37,10 @@ SLACK = 32 << 20
 REST_SLACK = 8 << 20
 """The same where next to nothing was held lately."""
 
+RETRIED = 30.0
+"""Seconds after which it is tried again to give back what has been resident since the least that was: connections that
+were open at the last attempt, each with a buffer of 256 KB for TLS, may be closed."""
+
 FEWER = 500_000
 """Objects by which there are fewer than there were, where next to nothing was held: queues were deleted, say."""
 
@@ -124,7 +128,8 @@ class FreedMemory:
         self._account = account
         self._trim = getattr(_LIBRARY, "malloc_trim", None)
         self._figures = STATM.open("rb", buffering=0) if STATM.exists() else None
-        self._kept = self._beside()
+        self._kept = self._least = self._beside()
+        self._tried_at = time.monotonic()  # the last attempt
         self._objects = sys.getallocatedblocks()  # the most there were
 
     def look(self) -> None:
@@ -145,6 +150,8 @@ class FreedMemory:
             self._objects = objects
             empty_free_lists()
             self._give_back()
+        elif time.monotonic() >= self._tried_at + RETRIED and self._beside() > self._least + REST_SLACK:
+            self._give_back()
         else:
             self._look(REST_SLACK)
 
@@ -158,7 +165,9 @@ class FreedMemory:
     def _give_back(self) -> None:
         if self._trim is not None:
             self._trim(0)
+        self._tried_at = time.monotonic()
         self._kept = self._beside()
+        self._least = min(self._least, self._kept)
 
     def _beside(self) -> int:
         """Octets that are resident beside what is held."""
