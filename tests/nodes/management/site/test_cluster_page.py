@@ -144,6 +144,8 @@ def test_a_node_is_drained_from_the_page(nodes, api, site, at):
     site.page.keyboard.press("Escape")
     site.go("queues", "/", "drained-1").press("Move to node").fill(place=NODES[1]).submit("Move")
     until(lambda: api.get("queues", "/", "drained-1")["node"] == NODES[1])
+    events = api.get("history", "queues", "/", "drained-1")["events"]
+    assert {one["text"] for one in events if "moved" in one["text"]} == {"queue 'drained-1' moved"}
     for number in range(3):
         api.request("DELETE", "queues", "/", f"drained-{number}")
 
