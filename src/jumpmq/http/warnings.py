@@ -104,12 +104,11 @@ class Watch:
         return [one.shown() for one in by_cause(await self._told())]
 
     async def _look(self) -> None:
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.thread_time()
         await self.absences.note()
         if began >= self._next:
             await self._told()
-            now = time.monotonic()
-            self._next = now + max(LOOK_EVERY, PAUSE * (now - began))
+            self._next = time.monotonic() + max(LOOK_EVERY, PAUSE * (time.thread_time() - worked))
 
     async def _told(self) -> list[tuple[Warning, float]]:
         found = await find(self._broker, self._rates, self.absences, self._trends)

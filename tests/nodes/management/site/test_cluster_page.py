@@ -220,6 +220,16 @@ def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(tmp_path, 
         started[2].start()
         for site in sites:
             site.see("No problems on 3 of 3 nodes")
+        nodes = API(f"http://guest:guest@{HOST}:{started[0].http_port}").get("nodes")
+        (process,) = [int(one["os_pid"]) for one in nodes if one["name"] == names[2]]
+        os.kill(process, signal.SIGSTOP)  # it hangs, and is waited for
+        try:
+            for site in sites:
+                site.see(f"Node {names[2]} does not answer|{names[2]} does not answer: 2 of 3 nodes do")
+        finally:
+            os.kill(process, signal.SIGCONT)
+        for site in sites:
+            site.see("No problems on 3 of 3 nodes")
 
 
 @pytest.mark.slow
