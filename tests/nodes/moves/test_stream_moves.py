@@ -350,7 +350,7 @@ async def test_streams_are_rebalanced_and_wait_for_each_other(tmp_path: Path, mo
         for name in names:
             await declare(first, name, **SMALL)
             await publish(first, "", name, 0, 20)
-        await first.rebalance()
+        first.peers.moves.rebalance()
         await until(lambda: len(second.topology.vhosts["/"].queues) == 3)
         await over(tmp_path, first, second)
         left = list(first.topology.vhosts["/"].queues)
