@@ -10,7 +10,7 @@ from tests.wire import login
 @in_loop
 async def test_what_clients_have_sent_meanwhile_is_their_own(tmp_path: Path) -> None:
     """They share the buffer that is read into."""
-    broker = await started(config_of(1, 1, tmp_path))
+    broker = await started(config_of(1, 1, tmp_path, durable=False))
     try:
         names = [f"q{number}" for number in range(5)]
         for name in names:

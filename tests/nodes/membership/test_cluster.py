@@ -23,13 +23,13 @@ from jumpmq.amqp.errors import AMQPError, MetadataTimeout
 from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.broker import start
 from jumpmq.nodes.entering import enter
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, end_of, put
+from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.membership import member
 from jumpmq.nodes.membership.compacting import compact
-from jumpmq.nodes.membership.etcd import Etcd, EtcdError, delete, end_of, put
 from jumpmq.nodes.membership.joining import Joining, Membership
 from jumpmq.nodes.membership.keys import Keys
 from jumpmq.nodes.membership.member import LOG
-from jumpmq.nodes.membership.settings import EtcdSettings
 from jumpmq.nodes.membership.snapshots import SnapshotHead, write_snapshot
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links

@@ -13,11 +13,11 @@ from tests.nodes.homes import in_loop, propose, stopped, until
 from tests.nodes.membership.test_cluster import config_of, declare, started
 
 from jumpmq.broker import Broker, BrokerError
+from jumpmq.nodes.etcd.client import Etcd, delete, end_of, put
+from jumpmq.nodes.etcd.sealing import SEALED, NotOpened, Seal
 from jumpmq.nodes.membership.compacting import compact
-from jumpmq.nodes.membership.etcd import Etcd, delete, end_of, put
 from jumpmq.nodes.membership.keys import Keys
 from jumpmq.nodes.membership.member import Member
-from jumpmq.nodes.membership.sealing import SEALED, NotOpened, Seal
 from jumpmq.topology import PutUser
 from jumpmq.topology.json_form import change_to_json
 

@@ -17,7 +17,7 @@ from tests.nodes.membership.test_cluster import PERSISTENT, config_of, declare, 
 from tests.waiting import until as soon
 
 from jumpmq.amqp.errors import MetadataTimeout
-from jumpmq.nodes.membership.etcd import Etcd, EtcdError, delete, put
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, put
 from jumpmq.nodes.membership.keys import Keys
 from jumpmq.testing import JumpMQ
 from jumpmq.testing.processes import children

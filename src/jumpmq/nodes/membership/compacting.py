@@ -12,10 +12,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, end_of, has
+from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.log.cluster_log import ClusterLog
-from jumpmq.nodes.membership.etcd import Etcd, EtcdError, delete, end_of, has
 from jumpmq.nodes.membership.keys import Keys, number_of
-from jumpmq.nodes.membership.settings import EtcdSettings
 from jumpmq.nodes.membership.snapshots import SnapshotHead, read_snapshot, write_snapshot
 from jumpmq.topology import Topology
 from jumpmq.topology.snapshot import records_of

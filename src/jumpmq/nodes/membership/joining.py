@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from jumpmq.broker.bulk.starts import OlderDirectory, Starts
 from jumpmq.broker.config import LEFT, MEMBERSHIP
 from jumpmq.broker.errors import BrokerError, HomeLeft
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, delete, end_of, has, put
 from jumpmq.nodes.log.cluster_log import PLACE_BITS, forgotten
 from jumpmq.nodes.log.common_log import Record
-from jumpmq.nodes.membership.etcd import Etcd, EtcdError, absent, delete, end_of, has, put
 from jumpmq.nodes.membership.keys import FORMAT, Keys
 from jumpmq.nodes.membership.rejoining import RECOVERY, Recovery, bring_queues, kept_recovery, strayed
 from jumpmq.nodes.membership.snapshots import SnapshotHead, read_snapshot, write_snapshot

@@ -19,7 +19,7 @@
 ``snapshot/FOLDER/I``  chunks of the snapshot: all records of definitions, compressed
 =====================  ==============================================================================================
 
-Values are sealed where the nodes have a secret (:mod:`~jumpmq.nodes.membership.sealing`).
+Values are sealed where the nodes have a secret (:mod:`~jumpmq.nodes.etcd.sealing`).
 """
 
 from dataclasses import dataclass

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from jumpmq.nodes.etcd.client import EtcdError, Found, end_of, get
 from jumpmq.nodes.log.cluster_log import Entry
-from jumpmq.nodes.membership.etcd import EtcdError, Found, end_of, get
 from jumpmq.nodes.membership.joining import Membership, knows_more, set_back
 from jumpmq.nodes.membership.keys import Keys, number_of
 

@@ -18,9 +18,7 @@ from typing import Any, TypeVar
 
 from jumpmq.broker.bulk.starts import Sight
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
-from jumpmq.nodes.membership.compacting import compact_aside
-from jumpmq.nodes.membership.etcd import (
+from jumpmq.nodes.etcd.client import (
     Compacted,
     Etcd,
     EtcdError,
@@ -36,10 +34,12 @@ from jumpmq.nodes.membership.etcd import (
     present,
     put,
 )
+from jumpmq.nodes.etcd.settings import EtcdSettings
+from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
+from jumpmq.nodes.membership.compacting import compact_aside
 from jumpmq.nodes.membership.joining import Membership, knows_more, resign, set_back
 from jumpmq.nodes.membership.keys import Keys, number_of
 from jumpmq.nodes.membership.lost import Look, SetBack
-from jumpmq.nodes.membership.settings import EtcdSettings
 from jumpmq.nodes.membership.snapshots import SnapshotHead
 from jumpmq.nodes.membership.standstill import PATIENCE, Standstill
 from jumpmq.nodes.transport.directory import Address

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jumpmq.broker.errors import BrokerError
+from jumpmq.nodes.etcd.client import Etcd, absent, has, put
 from jumpmq.nodes.log.common_log import Record
 from jumpmq.nodes.membership.compacting import compact
-from jumpmq.nodes.membership.etcd import Etcd, absent, has, put
 from jumpmq.nodes.membership.keys import Keys
 from jumpmq.nodes.membership.snapshots import read_snapshot
 from jumpmq.topology.changes import DeclareQueue

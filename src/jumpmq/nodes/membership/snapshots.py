@@ -6,8 +6,8 @@ import secrets
 import zlib
 from dataclasses import asdict, dataclass
 
+from jumpmq.nodes.etcd.client import JSON, Etcd, EtcdError, put
 from jumpmq.nodes.log.common_log import Record
-from jumpmq.nodes.membership.etcd import JSON, Etcd, EtcdError, put
 from jumpmq.nodes.membership.keys import Keys
 
 CHUNK = 512 << 10

@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from jumpmq.nodes.etcd.client import EtcdError, NoSpace
 from jumpmq.nodes.log.cluster_log import NO_SPACE, SET_BACK, STANDS_STILL
-from jumpmq.nodes.membership.etcd import EtcdError, NoSpace
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import HOMES, Config, default_node
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.passwords import hash_password
+from jumpmq.nodes.etcd.client import EtcdError, NotSealed
+from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.log.common_log import Record
-from jumpmq.nodes.membership.etcd import EtcdError, NotSealed
 from jumpmq.nodes.membership.joining import Joining, kept_membership
 from jumpmq.nodes.membership.keys import Keys
 from jumpmq.nodes.membership.member import PAUSES, Member
-from jumpmq.nodes.membership.settings import EtcdSettings
 from jumpmq.store import Store
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.records import alone, kept_node

@@ -7,8 +7,8 @@ from urllib.parse import unquote, urlsplit
 
 from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
-from jumpmq.nodes.membership.etcd import Etcd
-from jumpmq.nodes.membership.sealing import Seal, read_secrets
+from jumpmq.nodes.etcd.client import Etcd
+from jumpmq.nodes.etcd.sealing import Seal, read_secrets
 
 PORT = 2379
 """That of etcd's clients, where a URL names none."""
@@ -22,7 +22,7 @@ class EtcdSettings:
         cluster: the cluster's name.
         urls: of etcd's members, with commas between.
         ca, cert, key: files, as in :class:`~jumpmq.broker.config.Config`.
-        secrets: what seals the cluster's values (:mod:`~jumpmq.nodes.membership.sealing`); none where they are plain.
+        secrets: what seals the cluster's values (:mod:`~jumpmq.nodes.etcd.sealing`); none where they are plain.
         identity: the cluster's, once it is known.
     """
 

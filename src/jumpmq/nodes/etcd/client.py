@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from jumpmq.nodes.membership.sealing import SEALED, NotOpened, Seal
+from jumpmq.nodes.etcd.sealing import SEALED, NotOpened, Seal
 
 log = logging.getLogger(__name__)
 

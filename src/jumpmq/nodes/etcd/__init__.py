@@ -1,0 +1,1 @@
+"""etcd: its client, how a cluster's settings name it, and what is sealed there."""
