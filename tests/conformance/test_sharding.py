@@ -317,13 +317,15 @@ def test_a_burst_of_consumers_spreads_evenly(images: Images, broker: BrokerProce
         assert max(counts) - min(counts) <= 1
 
 
-def test_getting_from_the_pseudo_queue(images: Images) -> None:
+def test_getting_from_the_pseudo_queue(broker: BrokerProcess, images: Images) -> None:
     images.declare("fanout").shard(2).await_bindings((0, ""), (1, ""))
     images.publish("x")
     assert images.channel.get(images.name).body == b"x"
-    assert images.channel.get(images.name) is None
-    images.channel.consume(images.shard_name(0), "busy")
+    if broker.name == "RabbitMQ":  # it looks at the shard with the fewest consumers
+        assert images.channel.get(images.name) is None
+        images.channel.consume(images.shard_name(0), "busy")
     assert images.channel.get(images.name).body == b"x"
+    assert images.channel.get(images.name) is None
 
 
 def test_a_shard_deleted_is_passed_over(images: Images) -> None:
@@ -336,13 +338,18 @@ def test_a_shard_deleted_is_passed_over(images: Images) -> None:
 # --- the other methods ---
 
 
-def test_declaring_the_pseudo_queue_answers_for_shard_0(images: Images) -> None:
-    """'consumers must not declare a queue with the same name as the sharded pseudo-queue prior to consuming'"""
+def test_declaring_the_pseudo_queue_is_answered_with_its_own_name_here_only(
+    broker: BrokerProcess, images: Images
+) -> None:
+    """'consumers must not declare a queue with the same name as the sharded pseudo-queue prior to consuming': most
+    clients do, and RabbitMQ answers with the name of shard 0, from which all of them then consume."""
     images.declare("fanout").shard(2).await_bindings((0, ""), (1, ""))
     images.publish("x")
+    own = broker.name == "JumpMQ"
     for options in ({"passive": True}, {"durable": True}):
         answer = images.channel.call(Queue.Declare(queue=images.name, **options))
-        assert (answer.queue, answer.message_count, answer.consumer_count) == (images.shard_name(0), 1, 0)
+        expected = (images.name, 2, 0) if own else (images.shard_name(0), 1, 0)
+        assert (answer.queue, answer.message_count, answer.consumer_count) == expected
     with pytest.raises(ChannelClosed) as refused:
         images.channel.call(Queue.Declare(queue=images.name, durable=False))
     assert (refused.value.code, refused.value.text) == (
@@ -350,6 +357,39 @@ def test_declaring_the_pseudo_queue_answers_for_shard_0(images: Images) -> None:
         f"PRECONDITION_FAILED - inequivalent arg 'durable' for queue '{images.shard_name(0)}' in vhost '/': "
         "received 'false' but current is 'true'",
     )
+
+
+@pytest.mark.parametrize("broker", ["jumpmq"], indirect=True)
+def test_who_declares_and_consumes_what_was_declared_is_spread(images: Images) -> None:
+    images.declare("fanout").shard(3).await_bindings((0, ""), (1, ""), (2, ""))
+    for number in range(3):
+        answer = images.channel.call(Queue.Declare(queue=images.name, passive=True))
+        images.channel.consume("" if number else answer.queue, str(number))
+    assert [images.consumers(number) for number in range(3)] == [1, 1, 1]
+    answer = images.channel.call(Queue.Declare(queue=images.name, passive=True))
+    assert answer.consumer_count == 3
+
+
+@pytest.mark.parametrize("broker", ["jumpmq"], indirect=True)
+def test_no_queue_is_made_that_would_hide_behind_the_shards(images: Images) -> None:
+    images.channel.queue(images.name)  # before the exchange is sharded
+    images.declare("fanout").shard(1).await_bindings((0, ""))
+    hidden = [one for one in images.operator.see("warnings") if one["kind"] == "hidden-queue"]
+    assert [one["name"] for one in hidden] == [images.name]
+    refused = images.operator.ask("PUT", "queues", "/", images.name, json={})
+    assert refused.status_code == 400
+    assert "would be hidden behind its shards" in refused.json()["reason"]
+
+
+@pytest.mark.parametrize("broker", ["jumpmq"], indirect=True)
+def test_messages_are_got_from_all_shards_in_turn(images: Images) -> None:
+    images.declare("fanout").shard(3).await_bindings((0, ""), (1, ""), (2, ""))
+    for body in ("1", "2"):
+        images.publish(body)
+    got = [images.channel.get(images.name) for _ in range(7)]
+    assert sorted(one.body for one in got[:6]) == [b"1"] * 3 + [b"2"] * 3
+    assert sorted(one.body for one in got[:3]) == [b"1"] * 3, "each shard once"
+    assert got[6] is None
 
 
 def test_the_pseudo_queue_goes_before_a_queue_of_its_name(images: Images) -> None:

@@ -22,6 +22,7 @@ CAUSES = (
     "hot-key",
     "missing-header",
     "skew",
+    "hidden-queue",
     "shard-without-consumer",
     "queue-without-consumer",
     "dead-letters-wait",

@@ -296,7 +296,18 @@ def _sharded(broker: Broker) -> list[tuple[VirtualHost, str]]:
 
 
 async def _shards(broker: Broker, rates: Rates, host: VirtualHost, name: str) -> AsyncIterator[Warning]:
-    """A sharded exchange of which some shards have consumers and others have none."""
+    """A queue that is hidden behind a sharded exchange, and shards without consumers where others have some."""
+    if name in host.declared:
+        yield Warning(
+            "hidden-queue",
+            "warning",
+            "exchange",
+            host.name,
+            name,
+            f"Queue '{name}' is hidden: exchange '{name}' is sharded, and consumers of the name get from its shards.",
+            "Move the queue's messages to the exchange, and delete the queue.",
+            queue=name,
+        )
     found = [one for one in await shards_of(broker, host, name) if not one.down]
     idle = [shard for shard in found if not shard.consumers and not _is_read(broker, shard.queue)]
     waiting = sum(shard.messages for shard in idle)

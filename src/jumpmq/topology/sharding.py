@@ -62,6 +62,7 @@ class Sharding:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        self._turn = 0  # how often a message was got from a pseudo-queue
 
     @property
     def _node(self) -> str:
@@ -217,9 +218,26 @@ class Sharding:
                 best, fewest = declared.name, count
         return best
 
-    def first_shard(self, vhost: VirtualHost, name: str) -> str:
-        """The queue to declare where ``name`` is asked for: of a pseudo-queue, shard 0 here."""
-        return name if self._pseudo_queue(vhost, name) is None else shard_name(name, self._node, 0)
+    def is_pseudo_queue(self, vhost: VirtualHost, name: str) -> bool:
+        """Whether a sharded exchange has the name, where a queue is named."""
+        return self._pseudo_queue(vhost, name) is not None
+
+    def first_shard(self, name: str) -> str:
+        """The queue to declare where a pseudo-queue is: shard 0 here."""
+        return shard_name(name, self._node, 0)
+
+    def local_shards(self, vhost: VirtualHost, name: str) -> list[DeclaredQueue]:
+        """The shards of a pseudo-queue on this node, in order, and those that have moved here; none of another name."""
+        settings = self._pseudo_queue(vhost, name)
+        if settings is None:
+            return []
+        found = (vhost.declared.get(shard) for shard in shard_names(name, self._node, settings.count))
+        return [one for one in found if one is not None] + vhost.moved_shards(name, self._node)
+
+    def next_turn(self) -> int:
+        """A number that grows: whose turn it is where messages are got from shards one by one."""
+        self._turn += 1
+        return self._turn
 
     def refuse(self, vhost: VirtualHost, name: str, operation: str) -> None:
         """Refuse what cannot be done to a pseudo-queue.

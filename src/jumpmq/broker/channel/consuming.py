@@ -1,12 +1,13 @@
 """Taking messages from queues, by subscription or one by one (AMQP 0-9-1, class basic)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.channel import direct_reply, group_consumer
+from jumpmq.broker.channel import direct_reply, group_consumer, pseudo_queue
 from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.names import unique_name
@@ -110,27 +111,39 @@ def basic_cancel(channel: "Channel", method: m.BasicCancel) -> Waiting | None:
 
 
 def basic_get(channel: "Channel", method: m.BasicGet) -> Waiting | None:
-    name = _source(channel, channel.resolve(method.queue))
+    names = pseudo_queue.in_turn(channel, channel.resolve(method.queue))
+    return _get_in_turn(channel, method, names)
+
+
+def _get_in_turn(channel: "Channel", method: m.BasicGet, names: list[str]) -> Waiting | None:
+    """Get a message from the first of several queues that has one."""
+    name, others = names[0], names[1:]
+    channel.connection.require_permission("read", "queue", name)  # before anybody learns whether it is there
+
+    def empty() -> Waiting | None:
+        if others:
+            return _get_in_turn(channel, method, others)
+        channel.tally.get_empty += 1
+        channel.send(m.BasicGetEmpty())
+        return None
+
     if (remote := channel.remote_queue(name)) is not None:
-        return _get_remote(channel, remote, replace(method, queue=name))
+        return _get_remote(channel, remote, replace(method, queue=name), empty)
     queue = channel.queue(name)
     queue.require_unshared()
     queue.touch()
     if not queue.knows_next:
-        waiting = Waiting(lambda: basic_get(channel, method))
+        waiting = Waiting(lambda: _get_in_turn(channel, method, names))
         queue.when_next_known(waiting.end)
         return waiting
-    _get(channel, queue, method)
-    return None
+    return _get(channel, queue, method, empty)
 
 
-def _get(channel: "Channel", queue: Queue, method: m.BasicGet) -> None:
+def _get(channel: "Channel", queue: Queue, method: m.BasicGet, empty: Callable[[], Waiting | None]) -> Waiting | None:
     messages = queue.take(1)
     if not messages:
         queue.got_nothing += 1
-        channel.tally.get_empty += 1
-        channel.send(m.BasicGetEmpty())
-        return
+        return empty()
     (message,) = messages
     if channel.connection.vhost.tracing:
         tracing.delivered(channel, queue, messages)
@@ -150,9 +163,14 @@ def _get(channel: "Channel", queue: Queue, method: m.BasicGet) -> None:
         channel.tally.get += 1
         message.consumer = None
         channel.unacknowledged.add(tag, messages)
+    return None
 
 
-def _get_remote(channel: "Channel", queue: DeclaredQueue, method: m.BasicGet) -> Waiting:
+def _get_remote(
+    channel: "Channel", queue: DeclaredQueue, method: m.BasicGet, empty: Callable[[], Waiting | None]
+) -> Waiting:
+    is_empty: list[bool] = []
+
     def got(answer: m.BasicGetOk, message: Message) -> None:
         tag = channel.next_delivery_tag
         channel.next_delivery_tag += 1
@@ -165,11 +183,8 @@ def _get_remote(channel: "Channel", queue: DeclaredQueue, method: m.BasicGet) ->
             message.body = b""  # its home has it
             channel.unacknowledged.add(tag, [message])
 
-    def empty(answer: m.BasicGetEmpty) -> None:
-        channel.tally.get_empty += 1
-        channel.send(answer)
-
-    return channel.remote.get(queue, method, got, empty)
+    waiting = channel.remote.get(queue, method, got, lambda answer: is_empty.append(True))
+    return waiting.followed_by(lambda: empty() if is_empty else None)
 
 
 def _source(channel: "Channel", name: str) -> str:

@@ -4,10 +4,11 @@ Each becomes one change, which is proposed to the topology; its answer leaves wh
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp import methods as m
-from jumpmq.broker.channel import direct_reply
+from jumpmq.broker.channel import direct_reply, pseudo_queue
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.names import unique_name
 from jumpmq.queues import Queue, clock
@@ -59,14 +60,19 @@ def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> Waiting | N
 
 def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
     connection = channel.connection
-    name = channel.topology.sharding.first_shard(connection.vhost, stripped(method.queue))
+    name, sharding = stripped(method.queue), channel.topology.sharding
+    answer = partial(_declared, channel, method, name)
+    if sharding.is_pseudo_queue(connection.vhost, name):
+        answer, name = partial(pseudo_queue.declared, channel, method, name), sharding.first_shard(name)
     if name.startswith(direct_reply.NAME):
         direct_reply.declare(channel, name)
         return None
     if method.passive:
-        return _declared(channel, method, name)
+        return answer()
     server_named = not name
-    name = name or f"amq.gen-{unique_name()}"
+    if server_named:
+        name = f"amq.gen-{unique_name()}"
+        answer = partial(_declared, channel, method, name)
     definition = channel.topology.define_queue(
         connection.vhost.name,
         name,
@@ -78,11 +84,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
         connection.user.owner,
         home=channel.topology.home if server_named else None,  # its name is known to this client alone
     )
-    return _propose(
-        channel,
-        changes.DeclareQueue(definition, server_named),
-        lambda: _declared(channel, method, name),
-    )
+    return _propose(channel, changes.DeclareQueue(definition, server_named), answer)
 
 
 def _declared(channel: "Channel", method: m.QueueDeclare, name: str) -> Waiting | None:
@@ -164,7 +166,7 @@ def queue_delete(channel: "Channel", method: m.QueueDelete) -> Waiting | None:
 
 
 def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
-    channel.topology.sharding.refuse(channel.connection.vhost, queue, operation)
+    channel.topology.sharding.refuse(channel.connection.vhost, queue or channel.last_queue, operation)
 
 
 def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], Waiting | None]) -> Waiting | None:

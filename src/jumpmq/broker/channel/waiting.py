@@ -28,6 +28,17 @@ class Waiting:
         if self._ended:
             wake()
 
+    def followed_by(self, following: "Callable[[], Waiting | None]") -> "Waiting":
+        """The same wait, which goes on with something else when it is over, unless it ends with an error."""
+        before = self.go_on
+
+        def go_on() -> Waiting | None:
+            more = before()
+            return following() if more is None else more.followed_by(following)
+
+        self.go_on = go_on
+        return self
+
     def end(self) -> None:
         """The wait is over."""
         if not self._ended:

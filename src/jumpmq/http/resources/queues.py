@@ -102,6 +102,8 @@ async def declare_queue(request: Request) -> Response:
     broker, node = requested.broker(request), body.pop("node", None)
     if node not in (None, broker.node, *broker.running_nodes):
         raise BadRequest(f"Node {node} could not be contacted")
+    if broker.topology.sharding.is_pseudo_queue(host, name):
+        raise BadRequest(f"exchange '{name}' is sharded: a queue of its name would be hidden behind its shards")
     existed = name in host.declared
     home = None if node in (None, broker.node) else _emptiest(broker, node)
     definition = broker.topology.define_queue(

@@ -1,0 +1,84 @@
+"""The name of a sharded exchange where a queue is named: `queue.declare` and `basic.get`.
+
+Clients declare what they consume from, most of them passively, and take the name of the answer: it is the one that they
+asked for, so that what they consume next is spread over the shards. RabbitMQ answers with the name of shard 0, to which
+all consumers of such a client go, or for whose answer it waits in vain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp import methods as m
+from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.channel.waiting import Waiting
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+    from jumpmq.topology.declared import DeclaredQueue
+
+
+def declared(channel: Channel, method: m.QueueDeclare, name: str) -> Waiting | None:
+    """Answer for a pseudo-queue with the messages and consumers of its shards in sum; those of a home that is down do
+    not count.
+
+    Raises:
+        NotFound: it has no shards here.
+    """
+    vhost = channel.connection.vhost
+    shards = channel.topology.sharding.local_shards(vhost, name)
+    if not shards:
+        raise NotFound(f"no queue '{name}' in vhost '{vhost.name}'")
+    return _count(channel, method, name, shards, 0, 0)
+
+
+def _count(
+    channel: Channel, method: m.QueueDeclare, name: str, shards: list[DeclaredQueue], messages: int, consumers: int
+) -> Waiting | None:
+    """Add what shards hold to what those before hold, and answer; `shards` is used up."""
+    while shards:
+        shard = shards.pop(0)
+        if shard.contents is not None:
+            shard.contents.touch()
+            messages += shard.contents.ready_count
+            consumers += len(shard.contents.consumers)
+        elif (waiting := _ask(channel, method, name, shard, shards, (messages, consumers))) is not None:
+            return waiting
+    channel.last_queue = name
+    if not method.no_wait:
+        channel.send(m.QueueDeclareOk(name, messages, consumers))
+    return None
+
+
+def _ask(
+    channel: Channel,
+    method: m.QueueDeclare,
+    name: str,
+    shard: DeclaredQueue,
+    shards: list[DeclaredQueue],
+    before: tuple[int, int],
+) -> Waiting | None:
+    """Ask the home of a shard, and go on with the others; None where the home is down."""
+    answers: list[m.QueueDeclareOk] = []
+
+    def add() -> Waiting | None:
+        [found] = answers
+        return _count(channel, method, name, shards, before[0] + found.message_count, before[1] + found.consumer_count)
+
+    try:
+        asked = channel.remote.ask(shard, m.QueueDeclare(queue=shard.name, passive=True), answers.append)
+    except NotFound:
+        return None
+    return asked.followed_by(add)
+
+
+def in_turn(channel: Channel, name: str) -> list[str]:
+    """The queues to get from where ``name`` is asked for, the first first: of a pseudo-queue those of its shards that
+    may have messages, which begin with another one each time; one where all are empty."""
+    sharding = channel.topology.sharding
+    shards = sharding.local_shards(channel.connection.vhost, name)
+    if not shards:
+        return [name]
+    first = sharding.next_turn() % len(shards)
+    turn = [*shards[first:], *shards[:first]]
+    return [shard.name for shard in turn if shard.contents is None or shard.contents.ready_count] or [turn[0].name]
