@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.hashing import HashRing, modulus
+from jumpmq.hashing import modulus
 from jumpmq.hashing.kernel import jump, jump64, phash2, phash2_list, xxh64
+from jumpmq.hashing.outline import RingOutline
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
@@ -120,13 +122,14 @@ def _then(state: dict[str, Any] | list[str], key: bytes, count: int) -> dict[str
         names = [*state[:count], *(f"new {number}" for number in range(1, count - len(state) + 1))]
         label = names[modulus([key], len(names))] if names else None
         return {"destinations": count, "destination": label}
-    ring = HashRing.restore(state)
+    ring = RingOutline.restore(state)  # which needs no buckets
     names, weights = list(ring.destinations), sorted(ring.destinations.values())
     for name in reversed(names[count:]):
         ring.remove(name)
     for number in range(1, count - len(names) + 1):
         ring.add(f"new {number}", weights[len(weights) // 2] if weights else 1)
-    return {"destinations": count, "destination": ring.route(key)}
+    label = ring.route_array(pa.array([key], pa.binary()))[0].as_py() if len(ring) else None
+    return {"destinations": count, "destination": label}
 
 
 async def _traffic(
