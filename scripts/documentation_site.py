@@ -22,12 +22,55 @@ REFERENCE = {
 OUTSIDE = re.compile(r"\]\(\.\./([^)#]+)")
 
 
+OPTIONS_PAGE = "reference/spark-options.md"
+
+
+def spark_options() -> str:
+    """The options of Spark's source and sink in one table, from what reads them and the docstrings of their fields."""
+    from jumpmq.spark import options, sink
+
+    fields = {
+        **_fields(options.Broker),
+        **{name: _fields(options.Broker)["tls"] for name in ("ca", "certificate", "key")},
+    }
+    readers = {
+        "reading and writing": (options.BROKER_OPTIONS, fields),
+        "reading": (options.SOURCE_OPTIONS, _fields(options.SourceOptions)),
+        "writing": (sink.SINK_OPTIONS, _fields(sink.SinkOptions)),
+    }
+    aliases: dict[str, list[str]] = {}
+    for alias, ours in options.KAFKAS_NAMES.items():
+        aliases.setdefault(ours, []).append(f"`{alias}`")
+    lines = ["# Options of Spark's source and sink", "", "Names are not case-sensitive.", ""]
+    lines += ["| option | of | | also |", "| --- | --- | --- | --- |"]
+    for where, (reads, described) in readers.items():
+        for name, (field, _) in reads.items():
+            if where == "writing" and name in options.BROKER_OPTIONS:
+                continue
+            told = described[field] if field in described else described[f"{field}s"]  # one of several queues
+            text = told.replace("|", "\\|").replace("``", "`")
+            lines.append(
+                f"| `{options.NAMES.get(name, name)}` | {where} | {text} | {', '.join(aliases.get(name, []))} |"
+            )
+    return "\n".join([*lines, ""])
+
+
+def _fields(options: type) -> dict[str, str]:
+    """What the docstring of a class says of each attribute."""
+    _, _, attributes = (options.__doc__ or "").partition("Attributes:\n")
+    found: dict[str, str] = {}
+    for names, text in re.findall(r"^ {8}([a-z_, ]+): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE):
+        found |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return found
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the files that are linked to (of a folder all in it), and the reference."""
     root = Path(config.docs_dir).parent
     for package, title in REFERENCE.items():
         page = f"# {title}\n\n::: {package}\n"
         files.append(File.generated(config, f"reference/{package}.md", content=page))
+    files.append(File.generated(config, OPTIONS_PAGE, content=spark_options()))
     linked = {path for page in files.documentation_pages() for path in OUTSIDE.findall(page.content_string)}
     for path in sorted(linked):
         place = root / path

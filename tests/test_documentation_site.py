@@ -64,3 +64,14 @@ def test_programs_find_the_pages_by_llms_txt(site: Path) -> None:
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert len(links) > 20
     assert [link for link in links if not (site / link).exists()] == []
+
+
+def test_each_option_of_spark_is_in_one_table_and_on_spark_s_page(site: Path) -> None:
+    from jumpmq.spark import options, sink
+
+    table = (site / "reference" / "spark-options.html").read_text()
+    page = (ROOT / "docs" / "spark.md").read_text()
+    for name in options.BROKER_OPTIONS | options.SOURCE_OPTIONS | sink.SINK_OPTIONS:
+        shown = options.NAMES.get(name, name)
+        assert f"<code>{shown}</code>" in table
+        assert f"`{shown}`" in page

@@ -405,6 +405,7 @@ NAMES = {
             "endingOffsets",
             "onUnroutable",
             "deliveryMode",
+            "deadLetterExchange",
             "txnAppId",
             "txnVersion",
             "shareQueues",

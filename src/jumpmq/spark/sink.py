@@ -114,7 +114,7 @@ class SinkOptions:
             JumpMQError: one is missing, unknown, or makes no sense.
         """
         ignored = {"path", "checkpointlocation", "queryname"}  # Spark's own, which it hands on
-        given = known({name: value for name, value in options.items() if name.lower() not in ignored}, _OPTIONS)
+        given = known({name: value for name, value in options.items() if name.lower() not in ignored}, SINK_OPTIONS)
         if "url" not in given:
             raise JumpMQError(URL_MISSING)
         if "exchange" in given and "queue" in given:
@@ -136,7 +136,7 @@ def _delivery_mode(name: str, value: str) -> bool:
     return one_of("persistent", "transient", "2", "1")(name, value) in ("persistent", "2")
 
 
-_OPTIONS: Reads = BROKER_OPTIONS | {
+SINK_OPTIONS: Reads = BROKER_OPTIONS | {
     "exchange": ("exchange", text),
     "queue": ("queue", text),
     "onunroutable": ("on_unroutable", one_of("fail", "drop")),
