@@ -26,7 +26,7 @@ SCRIPTS = {"theme.js", "vendor/uplot.js"}
 """What is no module."""
 
 LOADED_LATER = {
-    *(f"views/{name}.js" for name in ("key", "shards", "what_if", "why", "start")),
+    *(f"views/{name}.js" for name in ("key", "shards", "what_if", "why", "start", "rings", "log")),
     *("views/flow.js", "lib/flow_layout.js", "views/messages.js", "lib/snippets.js", "views/palette.js"),
     *("views/definitions.js", "views/groups.js", "views/limits.js", "views/nodes.js", "views/permissions.js"),
     *("views/policies.js", "views/readers.js", "views/users.js"),

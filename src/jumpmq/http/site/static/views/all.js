@@ -5,10 +5,8 @@ import { Connection, Connections } from "./connections.js";
 import { Consumers } from "./consumers.js";
 import { Hosts } from "./hosts.js";
 import { Exchange, Exchanges } from "./exchanges.js";
-import { Log } from "./log.js";
 import { Overview } from "./overview.js";
 import { Queue, Queues } from "./queues.js";
-import { Ring, Rings } from "./rings.js";
 import { Empty, Failure, html, Page, useEffect, useState } from "../lib/ui.js";
 
 const Nowhere = () => html`<${Page} title="Nothing is here"><${Empty}>There is no view at this address.<//><//>`;
@@ -26,6 +24,8 @@ function later(load, name, title) {
 
 const key = () => import("./key.js");
 const shards = () => import("./shards.js");
+const log = () => import("./log.js");
+const rings = () => import("./rings.js");
 const whatIf = () => import("./what_if.js");
 const why = () => import("./why.js");
 const flow = () => import("./flow.js");
@@ -45,7 +45,7 @@ const VIEWS = {
   messages: [null, later(messages, "Messages", "Messages"), "Messages"],
   exchanges: [Exchanges, Exchange, "Exchanges"],
   flow: [later(flow, "Flows", "Flow"), later(flow, "Flow", "Flow"), "Flow"],
-  rings: [Rings, Ring, "Rings"],
+  rings: [later(rings, "Rings", "Rings"), later(rings, "Ring", "Ring"), "Rings"],
   key: [null, later(key, "Key", "Key"), "Key"],
   "what-if": [later(whatIf, "WhatIf", "What if"), later(whatIf, "WhatIfOf", "What if"), "What if"],
   shards: [later(shards, "Shards", "Shards"), later(shards, "ShardsOf", "Shards"), "Shards"],
@@ -62,7 +62,7 @@ const VIEWS = {
   policies: [later(policies, "Policies", "Policies"), null, "Policies"],
   limits: [later(limits, "Limits", "Limits"), null, "Limits"],
   definitions: [later(definitions, "Definitions", "Definitions"), null, "Definitions"],
-  log: [Log, null, "Log"],
+  log: [later(log, "Log", "Log"), null, "Log"],
 };
 
 /** The view of an address: `{View, title, vhost, name, names}`; connections and channels have only a name. */
