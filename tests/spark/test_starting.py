@@ -65,6 +65,7 @@ def test_an_archive_goes_on_with_another_checkpoint_if_told_so(spark, broker, ch
     assert sorted(bytes(row.body) for row in rows) == published + more + last + late
 
 
+@pytest.mark.slow
 def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(spark, broker, channel, tmp_path) -> None:
     """Without the option ``checkpointLocation`` of the source."""
     publish(channel, numbered(1, 20))

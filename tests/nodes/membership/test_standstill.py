@@ -184,7 +184,8 @@ async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of
             await stopped(first)
 
 
-@pytest.mark.parametrize("state", [pytest.param("empty", marks=pytest.mark.slow), "older"])
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["empty", "older"])
 def test_an_etcd_that_comes_back_without_what_nodes_have_is_told_of_by_all(cluster: Cluster, state: str) -> None:
     lacks = "etcd lacks cluster 'test'" if state == "empty" else "etcd lacks entry"
     cluster.restore(state)
