@@ -2,6 +2,9 @@
 
 The broker needs its kernels, so a C compiler builds them; those kernels that Spark's workers use are optional, as
 their plain Python twins decide the same, slowly.
+
+With JUMPMQ_KERNELS_BUILT=1 nothing is compiled. `scripts/install` sets it for pip's editable install, which compiles in
+a temporary directory, and would compile again what `setup.py build_ext --inplace` has left in `src`.
 """
 
 import os
@@ -32,6 +35,7 @@ setup(
                 optional=name in FOR_SPARK,
             )
             for name in KERNELS
+            if os.environ.get("JUMPMQ_KERNELS_BUILT") != "1"
         ],
         include_path=["src"],
         compiler_directives={"language_level": 3},

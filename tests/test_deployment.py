@@ -443,3 +443,15 @@ def _imported(node: ast.AST) -> Iterator[str]:
         yield node.module
     for child in ast.iter_child_nodes(node):
         yield from _imported(child)
+
+
+def test_an_editable_install_compiles_nothing_again(tmp_path: Path) -> None:
+    """`scripts/install` has compiled the kernels in place before: pip's part does without a compiler."""
+    program = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    given = {"CC": "false", "JUMPMQ_KERNELS_BUILT": "1"}
+    assert 'JUMPMQ_KERNELS_BUILT="1"' in (ROOT / "scripts" / "install").read_text()
+    built = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], cwd=ROOT, env=os.environ | given, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stderr
+    assert len(list(tmp_path.glob("jumpmq-*.whl"))) == 1
