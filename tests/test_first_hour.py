@@ -1,8 +1,10 @@
-"""What docs/first-hour.md shows of a sharded exchange is what one sees who follows it."""
+"""What docs/first-hour.md shows of users and a sharded exchange is what one sees who follows it."""
 
 import re
+import shlex
 from pathlib import Path
 
+import pytest
 from tests.cli.commands import run
 
 import jumpmq
@@ -10,20 +12,33 @@ import jumpmq
 PAGE = (Path(__file__).parent.parent / "docs" / "first-hour.md").read_text()
 
 
-def test_a_sharded_exchange_is_as_the_page_shows_it() -> None:
-    (policy,) = re.findall(r"^\$ jumpmqctl set_policy images-shard (.*)$", PAGE, re.MULTILINE)
-    pattern, definition = re.fullmatch(r"\"(.*)\" '(.*)'", policy).groups()  # type: ignore[union-attr]
-    (program,) = re.findall(r"```python\n(import pika\n.*?)```", PAGE, re.DOTALL)
-    assert 'ConnectionParameters("127.0.0.1")' in program
+def commands(first: str, last: str) -> list[list[str]]:
+    """The page's `jumpmqctl` commands between two headings, each as its arguments."""
+    lines = PAGE.partition(f"## {first}\n")[2].partition(f"## {last}\n")[0]
+    return [shlex.split(line) for line in re.findall(r"^\$ jumpmqctl (.*)$", lines, re.MULTILINE)]
+
+
+def test_users_and_a_sharded_exchange_are_as_the_page_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the page's order: `guest` is gone when the program connects."""
+    [url] = re.findall(r"^\$ export JUMPMQ_URL=(\S+)", PAGE, re.MULTILINE)
+    [program] = re.findall(r"```python\n(import pika\n.*?)```", PAGE, re.DOTALL)
     *lines, warning = re.findall(r"^(?:Listing shards of.*|name\t.*|sharding: .*|Warning: shard .*)\n", PAGE, re.M)
     with jumpmq.running(node="jumpmq@sparrow") as broker:
-        assert (
-            run("jumpmqctl", "--url", broker.http_url, "set_policy", "images-shard", pattern, definition).returncode
-            == 0
-        )
+        url = url.replace(":15672", f":{broker.http_port}")
+        monkeypatch.setenv("JUMPMQ_URL", broker.http_url)
+        for command in commands("A user of your own", "Look around"):
+            if command[0] in ("shards", "consistent_hash_exchange_ring_state"):
+                continue
+            if command[0] == "add_user":
+                command.append("PASSWORD")
+            if command[0] == "delete_user":
+                monkeypatch.setenv("JUMPMQ_URL", url)
+            result = run("jumpmqctl", *command)
+            assert result.returncode == 0, (command, result.stderr)
         state: dict[str, object] = {}
-        exec(program.replace('ConnectionParameters("127.0.0.1")', f"URLParameters({broker.amqp_url!r})"), state)
-        result = run("jumpmqctl", "--url", broker.http_url, "shards", "shard.images")
+        assert '@127.0.0.1"' in program
+        exec(program.replace('@127.0.0.1"', f'@127.0.0.1:{broker.port}"'), state)
+        result = run("jumpmqctl", "shards", "shard.images")
         state["connection"].close()  # type: ignore[attr-defined]
     assert result.stdout == "".join(lines)
     assert result.stderr == warning
