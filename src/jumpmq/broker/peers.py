@@ -303,6 +303,8 @@ class Alone:
     records_audit = True
 
     def __init__(self, opened: Opened) -> None:
+        if opened.config.cluster is not None or opened.config.homes != 1:
+            raise BrokerError("the settings are those of one of several processes, which enters its peers")
         require_no_cluster(opened.definitions)
         homes = next((value for kind, key, value in opened.definitions if (kind, key) == HOMES), 1)
         if homes != 1:

@@ -19,7 +19,8 @@ import uvloop
 
 from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.config import homes_in
-from jumpmq.serving.server import RunningBroker, serving
+from jumpmq.cli.server import serving
+from jumpmq.serving.server import RunningBroker
 
 __all__ = ["RunningBroker", "running"]
 
