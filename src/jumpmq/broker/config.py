@@ -19,6 +19,9 @@ LEFT = "run", "left"
 MEMBERSHIP = "run", "cluster"
 """Where the store keeps who this node is in its cluster."""
 
+RETURNING = "run", "returning"
+"""Where the store keeps the shards that return to a node after its first start; True before that has listed them."""
+
 
 def homes_in(data_dir: Path | None) -> int:
     """How many homes a data directory has, those among them that are left."""

@@ -1,5 +1,6 @@
 """The other homes of this broker, as one of its processes knows them: all parts of ``nodes``, made and wired."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -7,7 +8,7 @@ from typing import Any, Protocol
 from jumpmq.broker.bulk.starts import Sight
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.remote import RemoteChannels
-from jumpmq.broker.config import HOMES, LEFT, Config
+from jumpmq.broker.config import HOMES, LEFT, RETURNING, Config
 from jumpmq.broker.connection.handed import KEEPS_ALL, HandsOver
 from jumpmq.broker.connection.pause import STOPPED
 from jumpmq.broker.errors import BrokerError, HomeLeft
@@ -27,6 +28,7 @@ from jumpmq.nodes.messages.outbox import Outbox
 from jumpmq.nodes.messages.taking import Taking
 from jumpmq.nodes.moves.moving import Moves
 from jumpmq.nodes.moves.relocating import Relocating
+from jumpmq.nodes.moves.returning import Ask, Returning
 from jumpmq.nodes.moves.ring_changes import RingChanges
 from jumpmq.nodes.processes.hand_over import HandOver
 from jumpmq.nodes.transport.directory import Directory
@@ -135,6 +137,7 @@ class OtherHomes:
         self.ring_changes = RingChanges(self.links, turns, self.enqueue, self._on_disk)
         self.taking.is_ahead = self.ring_changes.is_ahead
         self._member = member  # this node in its cluster
+        self._topology: Topology  # knows the queues, once they are there
         if member is not None:
             self.enqueue.is_dead = member.is_dead
             member.is_ready = self.enqueue.is_ready
@@ -212,7 +215,8 @@ class OtherHomes:
 
     async def join(self, broker: Restored) -> None:
         """See :class:`~jumpmq.broker.peers.Peers`."""
-        topology, services = broker.topology, broker.services
+        self._topology, services = broker.topology, broker.services
+        topology = self._topology
         if self._member is not None:
             self._member.sight, self._member.had = broker.sight, broker.had
         self.served.serve(services, services.memory)
@@ -229,6 +233,18 @@ class OtherHomes:
         if (member := self._member) is not None:
             pause = services.pause
             pause.on_late = lambda: member.after_stop(lambda: pause.end(STOPPED))
+
+    def returning(self, ask: Ask) -> asyncio.Task[None] | None:
+        """Begin, or go on, to have shards return to this node; None where none are to.
+
+        Args:
+            ask: asks their homes.
+        """
+        kept = next((value for kind, key, value in self.definitions if (kind, key) == RETURNING), None)
+        if kept is None or self._store is None:
+            return None
+        returning = Returning(self._topology, self._turns, self._store, self.config.workers, self.links, ask)
+        return asyncio.get_running_loop().create_task(returning.run(kept), name="returning")
 
     async def _join_log(self, topology: Topology, node: str) -> None:
         """Be one of those who share the log of definitions.

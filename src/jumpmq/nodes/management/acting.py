@@ -14,6 +14,7 @@ from starlette.routing import Route
 from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.figures.plain import dump
 from jumpmq.nodes.management.client import HomeClient
+from jumpmq.nodes.other_homes import OtherHomes
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -54,6 +55,12 @@ async def rebalance(broker: Broker) -> None:
     broker.peers.moves.rebalance()
 
 
+async def give(broker: Broker, vhost: str, name: str, number: int, home: int, begun: bool) -> bool | str:
+    """See :meth:`~jumpmq.nodes.moves.relocating.Relocating.give`."""
+    assert isinstance(broker.peers, OtherHomes)
+    return await broker.peers.relocating.give(vhost, name, number, home, begun)
+
+
 async def suspend(broker: Broker, suspended: bool) -> None:
     """Listen for clients of AMQP no more, or again."""
     await broker.listening.suspend(suspended)
@@ -75,6 +82,7 @@ ACTS: dict[str, Callable[..., Awaitable[Any]]] = {
     for one in (
         *(close_connections, acknowledge_losses, set_limits, set_log_level, forget_attempts, rebalance, suspend),
         end_group_member,
+        give,
     )
 }
 

@@ -9,6 +9,7 @@ from functools import partial
 from jumpmq.broker import Broker
 from jumpmq.http.plumbing.forwarding import LOCAL
 from jumpmq.http.server import HTTPServer
+from jumpmq.nodes.management.acting import ask
 from jumpmq.nodes.management.asking import AskedHomes
 from jumpmq.nodes.management.client import HomeClient
 from jumpmq.nodes.management.clients import HomeClients
@@ -65,6 +66,7 @@ async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | N
     listener = PrivateListener(broker, None, here=here if is_front else LOCAL)
     await listener.start()
     links.on_call = listener.accept
+    returning = others.returning(lambda home, *asked: ask(clients[home], "give", *asked)) if is_front else None
     try:
         if is_front:
             async with _answering(broker, others, clients, here, stop_broker):
@@ -72,6 +74,8 @@ async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | N
         else:
             yield
     finally:
+        if returning is not None:
+            returning.cancel()
         links.on_call = None
         await listener.stop()
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from jumpmq.broker.bulk.starts import OlderDirectory, Starts
-from jumpmq.broker.config import LEFT, MEMBERSHIP
+from jumpmq.broker.config import LEFT, MEMBERSHIP, RETURNING
 from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, delete, end_of, has, put
 from jumpmq.nodes.log.cluster_log import PLACE_BITS, forgotten
@@ -167,6 +167,7 @@ class Joining:
             raise self._refused(set_back(me.cluster, applied))
         await self._require_all(self._keys.lost_of(me.id))
         await self._require_newest(me, found)
+        is_new = not me.home
         me = await self._with_home(me, applied, is_stray=is_stray)
         # No definition is put into the store before etcd has answered for the last time: an attempt may be made again.
         secret = await self._etcd.get(self._keys.secret)
@@ -178,6 +179,9 @@ class Joining:
             found = [*found, (APPLIED, "", 0)]
         if recovery is not None:
             self._store.put(*RECOVERY, recovery.id)
+        if is_new:
+            self._store.put(*RETURNING, True)
+            found = [*found, (*RETURNING, True)]
         await self._keep(me)
         return Joined(me, secret.value.decode(), found)
 

@@ -17,7 +17,7 @@ from jumpmq.nodes.messages.outbox import Outbox
 from jumpmq.nodes.moves.stream_moves import StreamMoves
 from jumpmq.nodes.transport.links import Links
 from jumpmq.queues.stream import Stream
-from jumpmq.topology import Change, LeaveHome, MoveQueue, RemoveHome, Topology
+from jumpmq.topology import Change, LeaveHome, MoveQueue, RemoveHome, Topology, rules
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 
@@ -85,6 +85,34 @@ class Relocating:
     def stop_copy(self, queue: DeclaredQueue) -> None:
         """See :class:`~jumpmq.broker.peers.MoveRequests`."""
         self._streams.end(queue)
+
+    async def give(self, vhost: str, name: str, number: int, home: int, begun: bool) -> bool | str:
+        """Have the queue with this id move to another home.
+
+        Args:
+            begun: the answer to an earlier request was True.
+
+        Returns:
+            True: the move is under way, or the queue with this id is gone; False: the move that had begun has failed;
+            or the reason why the queue cannot move now.
+        """
+        host = self._topology.vhosts.get(vhost)
+        queue = None if host is None else host.declared.get(name)
+        if queue is None or queue.id != number:
+            return True
+        if begun:
+            return self._streams.is_under_way(queue.definition)
+        if (group := self._users.reader_of(name, vhost)) is not None:
+            return f"reader group '{group}' has messages of queue '{name}' in vhost '{vhost}'"
+        try:
+            rules.refuse_move(self._topology, queue.definition, home)
+            if not self.begin(queue, home):
+                pending = self._topology.propose(MoveQueue(vhost, name, number, home))
+                await decided(pending)
+                pending.result()
+        except AMQPError as error:
+            return error.text
+        return True
 
     def rebalance(self) -> None:
         """Have queues move to homes that have fewer, until none of those that are up has two fewer than this one; goes
