@@ -117,7 +117,9 @@ def test_a_full_queue_refuses(api, channel):
         (stream(body=[b"1"], colour=[b"red"]), "column 'colour' of type binary is none of"),
         (stream(body=[b"1"]), "a row has no routing key"),
         (stream(body=[None], routing_key=[b"q"]), "a row has no body"),
-        (stream(body=[b"1"], routing_key=[b"k" * 256]), "more than 255 octets"),
+        (stream(body=[b"1"], routing_key=[b"k" * 256]), "a row's routing key has more than 255 octets"),
+        (stream(body=[b"1"], queue=["é" * 128]), "a row's queue has more than 255 octets"),
+        (stream(body=[b"1"], exchange=["x" * 256], routing_key=[b"k"]), "a row's exchange has more than 255 octets"),
         (
             stream(body=[b"1"], routing_key=[b"q"], properties=[b"\xff\xff\xff"]),
             "properties of a message are malformed",
@@ -128,6 +130,17 @@ def test_what_cannot_be_published_is_said(api, queue, octets, reason):
     response = publish(api, octets, exchange="")
     assert (response.status_code, reason in response.json()["reason"]) == (400, True)
     assert api.counts("q") == (0, 0)
+
+
+def test_no_queue_gets_a_routing_key_that_no_frame_can_hold(api, channel, queue):
+    channel.exchange_declare("lost", "fanout")
+    channel.queue_bind("q", "lost")
+    response = publish(api, stream(body=[b"1"]), queue="n" * 256, **{"undelivered-to": "lost"})
+    assert (response.status_code, response.json()["reason"]) == (400, "'queue' has more than 255 octets")
+    response = publish(api, stream(body=[b"1"], queue=["n" * 256]), exchange="x", **{"undelivered-to": "lost"})
+    assert response.status_code == 400
+    assert publish(api, stream(body=[b"2"]), queue="n" * 255, **{"undelivered-to": "lost"}).status_code == 200
+    assert bodies(channel, "q") == [b"2"]
 
 
 def of_octets(name="body", values=(b"1",)):

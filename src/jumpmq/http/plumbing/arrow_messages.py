@@ -157,16 +157,17 @@ AT_ONCE_OCTETS = 1 << 20
 def _require_messages(batch: pa.RecordBatch) -> None:
     """
     Raises:
-        BadRequest: a row has no body, or its key is too long.
+        BadRequest: a row has no body, or one of its keys or names is too long.
     """
     import pyarrow.compute as pc
 
     if batch.column("body").null_count:
         raise BadRequest("a row has no body")
-    if "routing_key" in batch.schema.names:
-        longest = pc.max(pc.binary_length(batch.column("routing_key"))).as_py()
-        if (longest or 0) > MAX_KEY:
-            raise BadRequest(f"a routing key has more than {MAX_KEY} octets")
+    for name in ("routing_key", "exchange", "queue"):
+        if name in batch.schema.names:
+            longest = pc.max(pc.binary_length(batch.column(name))).as_py()
+            if (longest or 0) > MAX_KEY:
+                raise BadRequest(f"a row's {name.replace('_', ' ')} has more than {MAX_KEY} octets")
 
 
 def _lacks_keys(batch: pa.RecordBatch, first: int, end: int) -> bool:

@@ -18,7 +18,7 @@ from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.upkeep.slices import in_turns
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import load_pyarrow
-from jumpmq.http.plumbing.arrow_messages import MAX_OCTETS, messages_of, read_batches
+from jumpmq.http.plumbing.arrow_messages import MAX_KEY, MAX_OCTETS, messages_of, read_batches
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Blocked, ContentTooLarge, Unauthorized
 from jumpmq.topology import VirtualHost
@@ -49,6 +49,7 @@ async def publish(request: Request) -> JSONResponse:
     """
     host = requested.virtual_host(request)
     _require_virtual_host(request, host)
+    _require_names(request)
     chunk = _chunk(request, host.name)
     broker = requested.broker(request)
     _require_write(request, host)
@@ -165,6 +166,16 @@ def _require_write(request: Request, host: VirtualHost) -> None:
         authorization.require(user, host.name, "write", "exchange", query["exchange"])
     elif "queue" in query:
         authorization.require(user, host.name, "write", "exchange", "")
+
+
+def _require_names(request: Request) -> None:
+    """
+    Raises:
+        BadRequest: a name in the query is too long: that of a queue becomes the routing key of messages.
+    """
+    for name in ("exchange", "queue", "undelivered-to"):
+        if len(request.query_params.get(name, "").encode()) > MAX_KEY:
+            raise BadRequest(f"'{name}' has more than {MAX_KEY} octets")
 
 
 def _require_virtual_host(request: Request, host: VirtualHost) -> None:
