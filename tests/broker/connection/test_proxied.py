@@ -60,6 +60,7 @@ def test_a_header_ends_where_it_ends_however_it_comes(header: bytes, size: int) 
         b"PROXY TCP4 203.0.113.7 10.0.0.1 40001 66000\r\n",
         b"PROXY TCP4 2001:db8::7 10.0.0.1 40001 5672\r\n",
         b"PROXY TCP4 \xff \xff 1 1\r\n",
+        b"PROXY TCP6 ::1%\x1b[31m ::1 1 1\r\n",
         b"PROXY " + b"x" * 200,
         binary(0x21, 0x11, V4[:-1]),
         binary(0x31, 0x11, V4),

@@ -178,6 +178,8 @@ def _of_line(words: list[bytes]) -> Ends | None:
         return None
     try:
         _, kind, peer, server, *ports = words
+        if b"%" in peer + server:  # a zone of this machine, which may be any text
+            raise NoHeader("its line has no addresses")
         addresses = [str(WORDS[kind](one.decode("ascii"))) for one in (peer, server)]
         numbers = [int(port.decode("ascii")) for port in ports if port.isdigit()]
     except (ValueError, KeyError):
