@@ -54,6 +54,10 @@ def test_its_programs_run_one_after_the_other(
     assert [api.counts(queue)[0] for queue in ("flights-1", "flights-2")] == [0, 0]
 
 
+def test_the_file_of_definitions_is_shown_before_its_import() -> None:
+    assert PAGE.index("`flights.json`") < PAGE.index("```json") < PAGE.index("import_definitions flights.json")
+
+
 def test_its_commands_are_such() -> None:
     command, lines = get_command(app), [line for block in blocks("") for line in block.splitlines()]
     ours = [line for line in lines if line.startswith("jumpmq ")]
