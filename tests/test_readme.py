@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
+from tests.cli.commands import run as cli
 
 import jumpmq
 
@@ -33,6 +34,8 @@ def test_the_quick_start(tmp_path: Path) -> None:
     with jumpmq.running() as broker:
         assert 'pika.ConnectionParameters("127.0.0.1")' in publish
         run(publish.replace('ConnectionParameters("127.0.0.1")', f"URLParameters({broker.amqp_url!r})"), tmp_path)
+        listed = cli("jumpmqctl", "--url", broker.http_url, "list_queues", "name", "messages")
+        assert f"```console\n$ jumpmqctl list_queues name messages\n{listed.stdout}```" in README.read_text()
         assert "http://guest:guest@127.0.0.1:15672" in read
         run(read.replace("http://guest:guest@127.0.0.1:15672", broker.http_url), tmp_path)
     orders = ds.dataset(tmp_path / "orders.parquet", format="parquet", exclude_invalid_files=True).to_table()
