@@ -121,3 +121,30 @@ def test_long_messages_and_many_definitions_are_taken(api):
     assert len(json.dumps({"queues": queues})) > 256 << 10
     assert api.request("POST", "definitions", json={"queues": queues}).status_code == 204
     assert api.get("overview")["object_totals"]["queues"] == 6001
+
+
+@pytest.mark.parametrize(("goes_on", "status"), [(False, b"400"), (True, b"503")])
+def test_a_batch_that_does_not_come_keeps_memory_short_for_nobody(monkeypatch, goes_on, status):
+    monkeypatch.setattr(requested, "BODY_TIMEOUT", 1.0)
+    with (
+        jumpmq.running(memory_limit="2MB") as broker,
+        socket.create_connection(("127.0.0.1", broker.http_port), timeout=30) as sender,
+        pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection,
+    ):
+        sender.sendall(
+            b"POST /api/messages/%2F/publish?queue=q HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n"
+            b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n" + bytes(3 << 20)
+        )
+        channel = connection.channel()
+        channel.queue_declare("orders")
+        channel.confirm_delivery()
+        sender.settimeout(0.05 if goes_on else 30)
+        answer = b""
+        while not answer:
+            with contextlib.suppress(TimeoutError):
+                answer = sender.recv(1 << 16)
+            if goes_on and not answer:
+                sender.sendall(b"x")
+        assert answer.split()[1] == status
+        for _ in range(3):
+            channel.basic_publish("", "orders", b"confirmed")

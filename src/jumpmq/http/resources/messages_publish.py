@@ -301,14 +301,30 @@ def _chunk(request: Request, vhost: str) -> Chunk | None:
 
 
 async def _octets(request: Request, charges: Charges) -> bytes:
-    """The body; the account of memory knows of it while it is here."""
-    octets = bytearray()
-    async for part in request.stream():
-        octets += part
+    """The body; the account of memory knows of it while it is here.
+
+    Raises:
+        BadRequest: it is too long, or does not come.
+        Blocked: memory or disk is short, and it has not come for long: it may be what keeps memory short.
+    """
+    octets, parts = bytearray(), aiter(request.stream())
+    alarms, clock = requested.broker(request).alarms, asyncio.get_running_loop().time
+    until = clock() + requested.BODY_TIMEOUT
+    while True:
+        try:
+            async with asyncio.timeout(requested.BODY_TIMEOUT):
+                octets += await anext(parts)
+        except StopAsyncIteration:
+            return bytes(octets)
+        except TimeoutError:
+            raise BadRequest(f"no more of the body came for {requested.BODY_TIMEOUT:.0f} seconds") from None
         charges.set("unfinished", len(octets))
         if len(octets) > MAX_OCTETS:
             raise BadRequest(f"the stream is longer than {MAX_OCTETS} octets")
-    return bytes(octets)
+        if not alarms.active:
+            until = clock() + requested.BODY_TIMEOUT
+        elif clock() > until:
+            raise Blocked(f"the broker is {alarms.reason}, and the body comes slowly: publish again later")
 
 
 def _answer(published: Published, *, repeated: bool) -> JSONResponse:
