@@ -1,5 +1,7 @@
 """Nodes whose etcd takes no changes, or lacks what they have: definitions stand still, all say so, messages flow."""
 
+import asyncio
+import json
 import os
 import shutil
 import signal
@@ -182,6 +184,26 @@ async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of
         finally:
             await asking.close()
             await stopped(first)
+
+
+@in_loop
+async def test_a_new_node_that_waits_while_others_miss_the_cluster_writes_nothing_into_etcd(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It tries again and again: what each attempt left would fill etcd."""
+    keys = Keys("test")
+    with etcd(tmp_path) as members:
+        asking = Etcd([members[0].url])
+        told = keys.lost_of("identity") + "n1@localhost"
+        await asking.transaction([], [put(told, json.dumps({"entry": 3}))])
+        starting = asyncio.create_task(started(config_of(0, tmp_path, members)))
+        try:
+            await until(lambda: "the start waits for etcd: etcd lacks entry 3" in caplog.text)
+            assert [one.key for one in (await asking.folder(keys.all)).values] == [told]
+        finally:
+            await asking.transaction([], [delete(told)])
+            await stopped(await starting)
+            await asking.close()
 
 
 @pytest.mark.slow

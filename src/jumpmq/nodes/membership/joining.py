@@ -268,6 +268,7 @@ class Joining:
         while (identity := await self._etcd.get(self._keys.id)) is None:
             if me.home or me.worker > 1:
                 raise self._refused(f"{set_back(me.cluster, 0)}; the last entry of the log here is {applied}")
+            await self._require_all(self._keys.lost)  # before a write: attempts are many
             records = self._first_definitions(found)
             head = await write_snapshot(self._etcd, self._keys, 0, 1, records)
             begins = [
@@ -279,7 +280,6 @@ class Joining:
                 head.put(self._keys),
             ]
             await self._keep(me)
-            await self._require_all(self._keys.lost)
             new = [absent(self._keys.id), absent(self._keys.lost, end_of(self._keys.lost))]
             if (await self._etcd.transaction(new, begins))[0]:
                 log.info("cluster '%s' was made", me.cluster)
