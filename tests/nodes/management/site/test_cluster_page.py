@@ -14,7 +14,10 @@ from tests.nodes.homes import NODES
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until
 
+from jumpmq.http.node_warnings import STARTED_TOGETHER
 from jumpmq.testing import HOST, JumpMQ
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +51,10 @@ def incidents(api, *kinds):
     return [one for one in api.get("incidents") if one["kind"] in kinds]
 
 
-@pytest.mark.slow
 def test_no_problems_are_said_of_all_nodes(site):
     site.see(r"No problems on 3 of 3 nodes")
 
 
-@pytest.mark.slow
 def test_alarms_of_other_nodes_are_told(nodes, api, site, at):
     channel = at(3)
     channel.queue_declare("held", durable=True)
@@ -95,7 +96,6 @@ def test_shards_of_all_nodes_are_shown_and_those_without_a_consumer_told(api, si
     channel.exchange_delete("clicks")
 
 
-@pytest.mark.slow
 def test_a_ring_shows_the_traffic_of_all_nodes_and_its_hot_key_is_told_at_each(nodes, api, site, at):
     first = at(1)
     first.exchange_declare("payments", "x-consistent-hash", durable=True)
@@ -125,7 +125,6 @@ def of_ring(api, name, *what):
     return api.get("exchanges", "/", name, "ring", *what)
 
 
-@pytest.mark.slow
 def test_a_node_is_drained_from_the_page(nodes, api, site, at):
     channel = at(2)
     for number in range(3):
@@ -195,7 +194,6 @@ def message(key):
     return {"routing_key": key, "payload": "x", "payload_encoding": "string", "properties": {}}
 
 
-@pytest.mark.slow
 @needs_etcd
 def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(tmp_path, browser, pictures):
     """Three processes and an etcd, one node killed: no page of the others says that all is well."""
@@ -232,7 +230,6 @@ def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(tmp_path, 
             site.see("No problems on 3 of 3 nodes")
 
 
-@pytest.mark.slow
 def test_workers_are_shown_and_one_that_died_is_told(tmp_path, browser, pictures):
     with JumpMQ(tmp_path / "data", "busy@localhost", ("--workers", "2")) as broker:
         api = API(f"http://guest:guest@{HOST}:{broker.http_port}")
@@ -244,7 +241,7 @@ def test_workers_are_shown_and_one_that_died_is_told(tmp_path, browser, pictures
             until(lambda: table.locator("tbody tr").count() == 2)
             (node,) = api.get("nodes")
             assert sum(one["queues"] for one in node["workers"]) == 3
-            until(lambda: api.get("nodes")[0]["workers"][0]["uptime"] > 12_000)
+            until(lambda: api.get("nodes")[0]["workers"][0]["uptime"] > STARTED_TOGETHER * 1000)
             os.kill(int(node["workers"][1]["os_pid"]), signal.SIGKILL)
             told = site.go().page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="worker restarted")
             told.get_by_text("1 worker of busy@localhost died and was started again").wait_for()
