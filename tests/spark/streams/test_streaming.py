@@ -103,7 +103,8 @@ def test_what_is_published_during_an_available_now_query_is_for_the_next(broker,
     query._reader.prepareForTriggerAvailableNow()
     fill(streams, "s1", 5, start=10)
     assert bodies(query.batch(6)) == published[:6]
-    assert query._reader.reportLatestOffset() == {"ready": {"s1": 4, "s2": 0}, "rows": {"s1": 6}, "total": 4}
+    told = query._reader.reportLatestOffset()
+    assert {"ready": {"s1": 4, "s2": 0}, "rows": {"s1": 6}, "total": 4}.items() <= told.items()
     assert bodies(query.batch()) == published[6:]
     assert query.batch() == []
 
