@@ -45,6 +45,9 @@ REFUSALS_INTERVAL = 10.0
 RESERVED_FILES = 32
 """Files that the process needs for itself: the store's, the log's, the event loop's."""
 
+ACCEPTED_AT_ONCE = RESERVED_FILES // 2
+"""Clients that are accepted in one turn: whether there is room for one more is known when these are connected."""
+
 LOCALHOST = "127.0.0.1", "::1"
 """What ``localhost`` is, whatever the machine's files say: some clients try the one first, some the other."""
 
@@ -207,7 +210,7 @@ class Listener:
     def _accept_some(self, listening: socket.socket) -> None:
         """Accept the clients that wait, for the time of a slice."""
         until = time.perf_counter() + SLICE
-        while True:
+        for _ in range(ACCEPTED_AT_ONCE):
             try:
                 client, address = listening.accept()
             except BlockingIOError:
