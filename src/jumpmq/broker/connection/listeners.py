@@ -45,7 +45,7 @@ REFUSALS_INTERVAL = 10.0
 RESERVED_FILES = 32
 """Files that the process needs for itself: the store's, the log's, the event loop's."""
 
-ACCEPTED_AT_ONCE = RESERVED_FILES // 2
+ACCEPTED_AT_ONCE = RESERVED_FILES // 4
 """Clients that are accepted in one turn: whether there is room for one more is known when these are connected."""
 
 LOCALHOST = "127.0.0.1", "::1"
