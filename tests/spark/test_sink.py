@@ -205,7 +205,8 @@ def test_a_batch_of_the_same_transaction_is_published_once(spark, broker, channe
         write(frame, broker, exchange="x", txnAppId="app", txnVersion=1)
 
 
-@pytest.mark.parametrize("batches", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("batches", [1, 3])
 def test_a_query_whose_checkpoint_was_deleted_is_refused_where_its_numbers_were_published(
     spark, broker, channel, tmp_path, batches
 ):
