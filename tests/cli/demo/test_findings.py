@@ -58,7 +58,7 @@ def table(spark: SparkSession) -> Table:
 
 
 def broken_promises(found: Order, published: int) -> list[str]:
-    return Report({"q1": 1, "q2": 1}, published, 0, 1.0, 1.0, {}, found, Lateness(0, 0, 0, 0)).broken_promises()
+    return Report({"q1": 1, "q2": 1}, published, 0, {}, found, Lateness(0, 0, 0, 0)).broken_promises()
 
 
 def test_messages_and_keys_are_counted_per_queue_and_no_tail_number_is_one_key(table: Table) -> None:
