@@ -186,7 +186,7 @@ class Parts:
 
 
 def _tokens(config: Config) -> Tokens | None:
-    """What reads tokens, where they are logins.
+    """The reader of OAuth 2 tokens, where tokens are accepted as logins.
 
     Raises:
         BrokerError: the settings lack one, or the keys cannot be used.

@@ -219,7 +219,7 @@ class Peers(Protocol):
     def hand_over(self) -> HandsOver: ...
     @property
     def homes(self) -> set[int]:
-        """Numbers of the homes that answer, this one among them."""
+        """Numbers of the homes that answer, including this process's own."""
 
     def remote_channels(self, channel: Channel) -> RemoteChannels:
         """The remote channels of a client's channel, which act on queues of other homes."""
@@ -332,7 +332,7 @@ class Alone:
         """No message is on its way to another home."""
 
     async def join(self, broker: Restored) -> None:
-        """There is nobody to join."""
+        """Return at once: a broker alone has no peers."""
 
     def figures(self) -> PeerFigures:
         return PeerFigures([], [], [])

@@ -36,7 +36,7 @@ class Warning:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What it is about; its text may change."""
+        """Key of the finding: kind, object, virtual host and name. The text may change."""
         return self.kind, self.object, self.vhost, self.name
 
     def shown(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ MAX_BOUND = 20_000
 """Destinations up to which it is said where a key would go with another number of them."""
 
 MAX_HOPS = 8
-"""Hash exchanges that follow each other."""
+"""Limit of hash exchanges bound in a row that a key is followed through."""
 
 LONGEST_KEY = 255
 """Octets of a key that rings remember, by which it is found among the frequent ones."""

@@ -45,12 +45,12 @@ class Look:
 
     @property
     def value(self) -> str:
-        """What it says there."""
+        """Text of the notice in etcd."""
         return json.dumps({"entry": self.number})
 
     @property
     def reads(self) -> list[dict[str, Any]]:
-        """What is read, in one transaction."""
+        """The reads of one look at etcd, as one transaction."""
         return [
             get(self.keys.id),
             get(self.keys.entry(self.number), end_of(self.keys.log), 1),

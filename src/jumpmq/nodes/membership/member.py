@@ -451,7 +451,7 @@ class Member:
             self._found_live(live)
 
     async def _tell_of_loss(self, look: Look) -> None:
-        """Have all other nodes know what etcd lacks, as long as this one runs."""
+        """Announce to all other nodes what etcd lacks, under this node's lease."""
         if not await self._etcd.keep_alive(self._lease):
             self._lease = await self._etcd.grant(LEASE)
         await self._etcd.transaction([], [put(look.key, look.value, self._lease)])
