@@ -127,7 +127,7 @@ class OtherHomes:
         self.queue_moves = Moves(self.links, turns, self.outbox, store)
         self.moves = self.relocating = Relocating(self.links, self.outbox, self.queue_moves.streams, turns)
         self.usage = UsageLinks(self.links, turns)
-        self.channels = ChannelLinks(self.links)
+        self.channels = ChannelLinks(self.links, turns)
         self.served = ServedChannels(self.links)
         self._boot = boot  # tells this run from all others
         self._store = store  # where this home keeps what it has
@@ -220,6 +220,7 @@ class OtherHomes:
         if self._member is not None:
             self._member.sight, self._member.had = broker.sight, broker.had
         self.served.serve(services, services.memory)
+        self.channels.shard_choice.serve(topology)
         await self._join_log(topology, broker.node)
         self.enqueue.serve(services.deliver_reply)
         self.ring_changes.serve(topology, services.pause)

@@ -201,9 +201,7 @@ class Sharding:
         if settings is None:
             return name
         best, fewest = shard_name(name, self._node, 0), math.inf
-        names = shard_names(name, self._node, settings.count)
-        found = [declared for shard in names if (declared := vhost.declared.get(shard)) is not None]
-        for declared in sorted(found, key=lambda one: one.contents is None):
+        for declared in sorted(self.local_shards(vhost, name), key=lambda one: one.contents is None):
             if declared.contents is not None:
                 count: float = len(declared.contents.consumers)
             else:
@@ -212,10 +210,6 @@ class Sharding:
                 best, fewest = declared.name, count
                 if not fewest:
                     break
-        for declared in vhost.moved_shards(name, self._node) if fewest else ():
-            assert declared.contents is not None
-            if (count := len(declared.contents.consumers)) < fewest:
-                best, fewest = declared.name, count
         return best
 
     def is_pseudo_queue(self, vhost: VirtualHost, name: str) -> bool:
@@ -232,7 +226,8 @@ class Sharding:
         if settings is None:
             return []
         found = (vhost.declared.get(shard) for shard in shard_names(name, self._node, settings.count))
-        return [one for one in found if one is not None] + vhost.moved_shards(name, self._node)
+        moved = vhost.moved_shards(name, self._node, self._topology.nodes.get(self._node, ()))
+        return [one for one in found if one is not None] + moved
 
     def next_turn(self) -> int:
         """A number that grows: whose turn it is where messages are got from shards one by one."""

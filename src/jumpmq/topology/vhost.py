@@ -5,7 +5,7 @@ What may be done to it, and when that is refused, is in :mod:`jumpmq.topology.ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -192,10 +192,10 @@ class VirtualHost:
         found = self._shards.get(exchange, {})
         return [(*place, found[place]) for place in sorted(found)]
 
-    def moved_shards(self, exchange: str, node: str) -> list[DeclaredQueue]:
-        """The shards of other nodes that are here by now, on this node."""
+    def moved_shards(self, exchange: str, node: str, homes: Collection[int]) -> list[DeclaredQueue]:
+        """The shards of other nodes that are on this node by now, at one of its homes."""
         found = self._shards.get(exchange, {})
-        return [declared for (named, _), declared in found.items() if named != node and declared.contents is not None]
+        return [one for (named, _), one in found.items() if named != node and one.definition.home in homes]
 
     def queues_of(self, home: int) -> list[DeclaredQueue]:
         """The queues of a home."""

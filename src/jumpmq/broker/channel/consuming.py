@@ -46,9 +46,19 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
     membership = group_consumer.Membership.of(method.arguments) if method.arguments else None
     if membership is not None:
         return _join_group(channel, replace(method, queue=name, consumer_tag=tag), membership)
-    name = _source(channel, name)
+    method = replace(method, queue=name, consumer_tag=tag)
+    if channel.topology.sharding.is_pseudo_queue(channel.connection.vhost, name):
+        waiting = channel.remote.choose(name, lambda shard: _consume(channel, replace(method, queue=shard)))
+        if waiting is not None:
+            return waiting
+    return _consume(channel, method)
+
+
+def _consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
+    """Take up a consumer; the name of the queue, and its tag, are filled in."""
+    name, tag = _source(channel, method.queue), method.consumer_tag
     if (remote := channel.remote_queue(name)) is not None:
-        return channel.remote.consume(remote, replace(method, queue=name, consumer_tag=tag))
+        return channel.remote.consume(remote, replace(method, queue=name))
     queue = channel.queue(name)
     queue.require_unshared()
     if channel.prefetch and not queue.takes_global_prefetch:

@@ -57,6 +57,14 @@ class RemoteChannels(Protocol):
     def consume(self, queue: DeclaredQueue, method: m.BasicConsume) -> Waiting:
         """The same for ``basic.consume``, whose tag and queue are filled in: the consumer is added to the channel."""
 
+    def choose(self, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
+        """Have the shard of a sharded exchange chosen that a consumer gets, where the consumers of all homes of the
+        node are known; None if no other home of the node is up.
+
+        Args:
+            then: consumes from the shard of that name; of the exchange's, where it has no shards any more.
+        """
+
     def join(self, method: m.BasicConsume, membership: Membership) -> Waiting | None:
         """The same for a member of a consumer group of an exchange, at all homes that are up.
 
@@ -103,6 +111,9 @@ class _NoRemote:
 
     def consume(self, queue: DeclaredQueue, method: m.BasicConsume) -> Waiting:
         raise _absent(queue)
+
+    def choose(self, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
+        return None
 
     def join(self, method: m.BasicConsume, membership: Membership) -> Waiting | None:
         raise NotFound(f"no queue '{method.queue}' at another home")

@@ -22,9 +22,11 @@ from jumpmq.amqp.messages import Message, decode_deliveries
 from jumpmq.broker.channel.group_consumer import Membership
 from jumpmq.broker.channel.remote import Then
 from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.security.tokens import told
 from jumpmq.nodes.channels.group_members import SpreadMember
 from jumpmq.nodes.channels.remote_consumers import RemoteConsumer, RemoteQueue, Taker
+from jumpmq.nodes.channels.shard_choice import ShardChoice
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import (
@@ -281,12 +283,14 @@ class ChannelLinks:
 
     Attributes:
         consumers: how many they have, by the id of the queue.
+        shard_choice: chooses shards for consumers, also those of other homes.
         members: those of consumer groups that have parts at all homes.
     """
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: Links, turns: Turns) -> None:
         self.links = links
         self.consumers: Counter[int] = Counter()
+        self.shard_choice = ShardChoice(links, turns, self.consumers)
         self._numbers = itertools.count(1)  # of remote channels
         self._remotes: dict[int, Remote] = {}  # by number
         self._owed: WeakValueDictionary[tuple[str, int], Owed] = WeakValueDictionary()  # by client and home
@@ -425,6 +429,9 @@ class _OfChannel:
                 channel.send(m.BasicConsumeOk(consumer.tag))
 
         return self._ask(queue, replace(method, no_wait=False), consumes)
+
+    def choose(self, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
+        return self._ends.shard_choice.choose(self._channel, exchange, then)
 
     def get(
         self, queue: DeclaredQueue, method: m.BasicGet, then: Callable[[m.BasicGetOk, Message], None], empty: Then

@@ -38,6 +38,7 @@ from jumpmq.nodes.transport.records import (
     TWO,
 )
 from jumpmq.nodes.transport.windows import Window
+from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.topology import Asker
 from jumpmq.topology.bindings import Kind
@@ -84,7 +85,8 @@ class _Served:
         self.asker = Asker(self.user.name, self.name, self.peer_host)
         self.channel = Channel(self, opened["channel"], services)
         self.channel.consumer_max = None
-        self._link = link  # to the client's home
+        self.home = link.peer  # the client's
+        self._link = link  # to it
         self._number = NUMBER.pack(opened["number"])
         self._turns = services.turns  # those of the broker
         self._out: list[bytes | memoryview] = []  # frames
@@ -228,6 +230,12 @@ class _Served:
 
     def wait_for_home(self, behind: bool) -> None:
         """The same."""
+
+
+def client_home(consumer: Consumer) -> int | None:
+    """The home of a consumer's client, if that is another."""
+    channel = getattr(consumer, "channel", None)
+    return channel.connection.home if channel is not None and isinstance(channel.connection, _Served) else None
 
 
 def _principal(opened: Any) -> Principal:

@@ -9,6 +9,7 @@ the octets of a link. To add a record: a number that is free, its structure, and
 0 to 63       the link itself, the log of definitions, and usage
 64 to 67      messages of a turn, and their receipts
 68 to 74      remote channels: payloads begin with the number that the client's home gives the channel
+80 to 83      the shard that a consumer of a sharded exchange is given
 96 and 97     the outbox
 112 to 122    queues, streams and rings that move
 ============  ========================================================================================
@@ -26,6 +27,7 @@ from jumpmq.queues.runs import unpack
 HELLO, ALIVE, LOG, PROOF, USAGE = 0, 1, 2, 3, 32
 UNIT, ANSWER, READY, REPLY = 64, 65, 66, 67
 OPEN, METHOD, SETTLE, PREFETCH, CREDIT, CLOSE, FRAMES = 68, 69, 70, 71, 72, 73, 74
+CHOOSE, CHOSEN, COUNT, COUNTED = 80, 81, 82, 83
 FORWARD, TAKEN = 96, 97
 MOVED, MOVE_ANSWER, HAND = 112, 113, 114
 COPY, WANT, PIECE, COPIED, FORGET = 115, 116, 117, 118, 119
@@ -177,6 +179,10 @@ TABLE = (
     Kind(CREDIT, "CREDIT", "octets of frames that have gone on to the client", _fixed(TWO)),
     Kind(CLOSE, "CLOSE", "a remote channel is closed", _fixed(NUMBER)),
     Kind(FRAMES, "FRAMES", "AMQP frames for the client; type 9 is a refusal: reply code and text", _fixed(NUMBER)),
+    Kind(CHOOSE, "CHOOSE", "JSON: number of a request, virtual host, exchange: a shard is to be chosen", _text),
+    Kind(CHOSEN, "CHOSEN", "JSON: number of the request, name of the shard or null", _text),
+    Kind(COUNT, "COUNT", "JSON: number of a round, virtual host, exchange: consumers are to be counted", _text),
+    Kind(COUNTED, "COUNTED", "JSON: the same, and consumers by the id of the shard", _text),
     Kind(FORWARD, "FORWARD", "a slice of the outbox", _slice),
     Kind(TAKEN, "TAKEN", "whether a slice is on disk", _fixed(SLICE_TAKEN)),
     Kind(MOVED, "MOVED", "a question whether the receiver knows that a queue has moved", _fixed(QUESTION)),

@@ -1,0 +1,287 @@
+"""Which shard of a sharded exchange a consumer is given, chosen by one home of the node for the clients of all.
+
+How it works. The lowest home of the node that is up is the *chooser*. A channel of another home asks it
+(``CHOOSE``). The chooser asks all homes of the node how many consumers their clients have of the exchange's shards
+(``COUNT``, ``COUNTED``), gives the requests the shards with the fewest, and answers them (``CHOSEN``). Requests that
+come in the meantime wait for the next round. Two rules make that exact:
+
+- Each consumer is counted by its client's home alone, from the moment it is given a shard (:attr:`_given`): a home that
+  is told of a choice counts it before it answers the next ``COUNT``, which comes behind on the same link.
+- An answer that a client got (``basic.cancel-ok``, ``connection.close-ok``) was sent after its consumer was taken off
+  the count: the next choice knows that it is gone.
+
+Consumers of clients of other nodes are counted where the shard is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.nodes.channels.served_channels import client_home
+from jumpmq.nodes.transport.records import CHOOSE, CHOSEN, COUNT, COUNTED
+
+if TYPE_CHECKING:
+    from jumpmq.broker.channel.channel import Channel
+    from jumpmq.broker.commit.turns import Turns
+    from jumpmq.nodes.transport.link import Link
+    from jumpmq.nodes.transport.links import Links
+    from jumpmq.topology import Topology
+    from jumpmq.topology.declared import DeclaredQueue
+
+PATIENCE = 1.0
+"""Seconds that a choice waits for the counts of a home whose link is up; then it is made without them."""
+
+Name = tuple[str, str]
+"""Virtual host and exchange."""
+
+Shard = str | None
+"""Name of the chosen shard; None where the exchange has none."""
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """A ``basic.consume`` of a client here, which waits for a shard.
+
+    Attributes:
+        chooser: the home that was asked.
+    """
+
+    name: Name
+    waiting: Waiting
+    channel: Channel
+    chooser: int = 0
+    shard: Shard = None
+
+
+@dataclass(eq=False, slots=True)
+class _Round:
+    """A choice for all who asked before it began.
+
+    Attributes:
+        asked: home of each, and the function that takes the shard.
+        later: the same of the next round.
+        silent: homes whose counts have not come.
+        counts: consumers by the id of their queue.
+    """
+
+    number: int
+    asked: list[tuple[int, Callable[[DeclaredQueue | None], None]]]
+    later: list[tuple[int, Callable[[DeclaredQueue | None], None]]] = field(default_factory=list)
+    silent: set[int] = field(default_factory=set)
+    counts: Counter[int] = field(default_factory=Counter)
+    timer: asyncio.TimerHandle | None = None
+
+
+class ShardChoice:
+    """Has shards chosen for clients here, and chooses for those of other homes of the node.
+
+    Args:
+        consumers: how many consumers of queues of other homes clients here have, by the id of the queue.
+    """
+
+    def __init__(self, links: Links, turns: Turns, consumers: Counter[int]) -> None:
+        self._links = links  # one to each home
+        self._turns = turns  # those of the broker
+        self._consumers = consumers
+        self._topology: Topology | None = None  # None before queues are there
+        self._numbers = itertools.count(1)  # of requests, and of rounds
+        self._requests: dict[int, _Request] = {}  # of clients here
+        self._given: dict[Channel, int] = {}  # shards, by id, that channels here are about to consume from
+        self._rounds: dict[Name, _Round] = {}  # while this home is the chooser
+        links.handlers[CHOOSE] = self._asked
+        links.handlers[CHOSEN] = self._chosen
+        links.handlers[COUNT] = self._count
+        links.handlers[COUNTED] = self._counted
+        links.on_down.append(self._down)
+
+    def serve(self, topology: Topology) -> None:
+        """The queues are there from now on."""
+        self._topology = topology
+
+    def choose(self, channel: Channel, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
+        """See :meth:`jumpmq.broker.channel.remote.RemoteChannels.choose`."""
+        if not self._others():
+            return None
+        request = _Request((channel.connection.vhost.name, exchange), Waiting(lambda: None), channel)
+
+        def is_counted() -> Waiting | None:
+            self._given.pop(channel, None)  # from now on as one of the queue's; a channel that is refused is closed
+            return None
+
+        def go_on() -> Waiting | None:
+            more = then(exchange if request.shard is None else request.shard)
+            if more is not None:
+                return more.followed_by(is_counted)
+            return is_counted()
+
+        request.waiting.go_on = go_on
+        self._ask(request)
+        return request.waiting
+
+    def _ask(self, request: _Request) -> None:
+        home = request.chooser = min(self._links.home, *self._others())
+        link = self._links.to(home)
+        if link is None:
+            self._enter(request.name, self._links.home, lambda shard: self._end(request, shard))
+            return
+        number = next(self._numbers)
+        self._requests[number] = request
+        link.send(CHOOSE, json.dumps([number, *request.name]).encode())
+
+    def _end(self, request: _Request, shard: DeclaredQueue | None) -> None:
+        if shard is not None:
+            request.shard = shard.name
+            if not request.channel.closed:
+                self._given[request.channel] = shard.id
+        request.waiting.end()
+
+    def _chosen(self, link: Link, payload: memoryview) -> None:
+        number, shard = json.loads(bytes(payload))
+        request = self._requests.pop(number, None)
+        if request is not None:
+            vhost = self._served.vhosts.get(request.name[0])
+            self._end(request, vhost.declared.get(shard) if vhost is not None and shard is not None else None)
+
+    # --- the chooser ---
+
+    @property
+    def _served(self) -> Topology:
+        assert self._topology is not None, "asked before queues are there"
+        return self._topology
+
+    def _others(self) -> list[int]:
+        """The other homes of this node whose links are up."""
+        topology = self._served
+        return [home for home in self._links.homes if topology.homes.get(home) == topology.node]
+
+    def _asked(self, link: Link, payload: memoryview) -> None:
+        number, vhost, exchange = json.loads(bytes(payload))
+
+        def answer(shard: DeclaredQueue | None) -> None:
+            if self._links.to(link.peer) is link:
+                link.send(CHOSEN, json.dumps([number, shard and shard.name]).encode())
+
+        if self._topology is None:
+            answer(None)
+        else:
+            self._enter((vhost, exchange), link.peer, answer)
+
+    def _enter(self, name: Name, home: int, answer: Callable[[DeclaredQueue | None], None]) -> None:
+        """Take part in the next round of an exchange."""
+        if (running := self._rounds.get(name)) is not None:
+            running.later.append((home, answer))
+        else:
+            self._begin(name, [(home, answer)])
+
+    def _begin(self, name: Name, asked: list[tuple[int, Callable[[DeclaredQueue | None], None]]]) -> None:
+        number = next(self._numbers)
+        begun = self._rounds[name] = _Round(number, asked)
+        for home in self._others():
+            if (link := self._links.to(home)) is not None:
+                begun.silent.add(home)
+                link.send(COUNT, json.dumps([number, *name]).encode())
+        if begun.silent:
+            begun.timer = asyncio.get_running_loop().call_later(PATIENCE, self._too_late, name, begun)
+        else:
+            self._decide(name, begun)
+
+    def _counted(self, link: Link, payload: memoryview) -> None:
+        number, vhost, exchange, counts = json.loads(bytes(payload))
+        begun = self._rounds.get((vhost, exchange))
+        if begun is not None and begun.number == number and link.peer in begun.silent:
+            begun.counts.update({int(queue): count for queue, count in counts.items()})
+            self._heard((vhost, exchange), begun, link.peer)
+
+    def _heard(self, name: Name, begun: _Round, home: int) -> None:
+        begun.silent.discard(home)
+        if not begun.silent:
+            self._decide(name, begun)
+
+    def _too_late(self, name: Name, begun: _Round) -> None:
+        if self._rounds.get(name) is begun:
+            with self._turns.turn():
+                self._decide(name, begun)
+
+    def _decide(self, name: Name, begun: _Round) -> None:
+        if begun.timer is not None:
+            begun.timer.cancel()
+        begun.counts.update(self._counts(name))
+        shards = spread(self._shards(name), begun.counts, [home for home, _ in begun.asked])
+        for (_, answer), shard in zip(begun.asked, shards, strict=True):
+            answer(shard)
+        del self._rounds[name]
+        if begun.later:
+            self._begin(name, begun.later)
+
+    def _down(self, link: Link) -> None:
+        for name, begun in list(self._rounds.items()):
+            if link.peer in begun.silent:
+                self._heard(name, begun, link.peer)
+        for number, request in list(self._requests.items()):
+            if request.chooser == link.peer:
+                del self._requests[number]
+                self._ask(request)
+
+    # --- counts ---
+
+    def _shards(self, name: Name) -> list[DeclaredQueue]:
+        vhost = self._served.vhosts.get(name[0])
+        return [] if vhost is None else self._served.sharding.local_shards(vhost, name[1])
+
+    def _count(self, link: Link, payload: memoryview) -> None:
+        number, vhost, exchange = json.loads(bytes(payload))
+        counts = self._counts((vhost, exchange)) if self._topology is not None else {}
+        link.send(COUNTED, json.dumps([number, vhost, exchange, counts]).encode())
+
+    def _counts(self, name: Name) -> Counter[int]:
+        """Consumers that this home counts, by the id of their shard."""
+        found: Counter[int] = Counter()
+        others = set(self._others())
+        for shard in self._shards(name):
+            if shard.contents is None:
+                count = self._consumers[shard.id]
+            else:
+                count = sum(client_home(consumer) not in others for consumer in shard.contents.consumers)
+            if count:
+                found[shard.id] = count
+        for channel, shard_id in list(self._given.items()):
+            if channel.closed:  # before its consumer was taken up
+                del self._given[channel]
+            else:
+                found[shard_id] += 1
+        return found
+
+
+def spread(shards: list[DeclaredQueue], counts: Counter[int], homes: Iterable[int]) -> list[DeclaredQueue | None]:
+    """A shard for each who asks: one with the fewest consumers, of several one of its own home, of these the first.
+
+    Args:
+        shards: all there are, in order.
+        counts: consumers by the id of the shard; those that are given here are added.
+        homes: of those who ask.
+    """
+    given: list[DeclaredQueue | None] = []
+    fewest: dict[int, deque[tuple[int, DeclaredQueue]]] = {}  # by home, each with its place
+    for home in homes:
+        if not fewest and shards:
+            least = min(counts[shard.id] for shard in shards)
+            for place, shard in enumerate(shards):
+                if counts[shard.id] == least:
+                    fewest.setdefault(shard.definition.home, deque()).append((place, shard))
+        if not fewest:
+            given.append(None)
+            continue
+        at = home if home in fewest else min(fewest, key=lambda one: fewest[one][0][0])
+        _, chosen = fewest[at].popleft()
+        if not fewest[at]:
+            del fewest[at]
+        counts[chosen.id] += 1
+        given.append(chosen)
+    return given
