@@ -1,8 +1,8 @@
 """How commands fail: a text for the operator and an exit status for the shell.
 
-Those of `jumpmqctl` are rabbitmqctl's, of sysexits.h: 64 for a wrong command line, 65 for bad input or a virtual host
-that is not there, 67 for an unknown user, 69 where the broker refuses or does not answer, 70 for what is there already,
-77 where the broker refuses the user.
+Those of `jumpmqctl` are rabbitmqctl's, of sysexits.h: 64 for a wrong command line, 65 for bad input, or a virtual host
+or queue that is not there, 67 for an unknown user, 69 where the broker refuses or does not answer, 70 for what is there
+already, 77 where the broker refuses the user.
 """
 
 from __future__ import annotations
@@ -61,6 +61,15 @@ class NoVirtualHost(CommandError):
 
     def __init__(self, vhost: str) -> None:
         super().__init__(f"Virtual host '{vhost}' does not exist", os.EX_DATAERR)
+
+
+class NoQueue(CommandError):
+    """The queue that the command line names does not exist; the text is RabbitMQ's."""
+
+    lead = ""
+
+    def __init__(self) -> None:
+        super().__init__("Object (queue, stream, exchange, etc) was not found", os.EX_DATAERR)
 
 
 class WrongNode(CommandError):

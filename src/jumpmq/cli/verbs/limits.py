@@ -10,6 +10,7 @@ import typer
 from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
 from jumpmq.cli.terminal import echo
+from jumpmq.cli.verbs.parameters import from_json
 from jumpmq.cli.verbs.users import Name
 
 Definition = Annotated[str, typer.Argument(help='the limits: a JSON object such as {"max-connections": 5}')]
@@ -86,10 +87,7 @@ def list_vhost_limits(session: Session, everywhere: Everywhere = False) -> None:
 
 
 def _read(definition: str) -> dict[str, Any]:
-    try:
-        limits = json.loads(definition)
-    except ValueError as error:
-        raise CommandError(f"JSON decoding error. Reason: {error}") from None
+    limits = from_json(definition)
     if not isinstance(limits, dict):
         raise CommandError(f"the limits must be a JSON object, not {definition}")
     return limits

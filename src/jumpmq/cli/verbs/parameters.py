@@ -69,7 +69,7 @@ def from_json(value: str) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise CommandError(f"JSON decoding error. Reason: {error}") from None
+        raise CommandError(f"Could not parse JSON document: {error}") from None
 
 
 def _shown(value: Any) -> str:

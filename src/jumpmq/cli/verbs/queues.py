@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jumpmq.cli.errors import CommandError
+from jumpmq.cli.errors import CommandError, NoQueue
 from jumpmq.cli.session import Session
 from jumpmq.cli.terminal import echo
 from jumpmq.management import Refusal
@@ -31,7 +31,7 @@ def purge_queue(session: Session, queue: Name) -> None:
         session.api.delete("queues", session.vhost, queue, "contents")
     except Refusal as refusal:
         if refusal.is_absent:
-            raise CommandError("not_found") from None
+            raise NoQueue from None
         raise
 
 
@@ -167,7 +167,7 @@ def explain(
         found = session.api.get("queues", session.vhost, queue, "explain", **asked)
     except Refusal as refusal:
         if refusal.is_absent:
-            raise CommandError("not_found") from None
+            raise NoQueue from None
         raise
     echo(found["reason"])
 
@@ -175,7 +175,7 @@ def explain(
 def _require_slots(session: Session, queue: str) -> None:
     found = session.api.find("queues", session.vhost, queue)
     if found is None:
-        raise CommandError("not_found")
+        raise NoQueue
     if "x-slots" not in found["arguments"]:
         raise CommandError(f"Queue '{queue}' in vhost '{session.vhost}' has no slots", os.EX_DATAERR)
 
