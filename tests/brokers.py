@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 import pika
+from tests.waiting import PATIENCE
 
 from jumpmq.broker import Broker, Config
 from jumpmq.broker.broker import start
@@ -46,7 +47,7 @@ def config_of(home: int, homes: int, directory: Path, *, durable: bool = True, *
 
 async def started(config: Config, enter: Enter = alone) -> Broker:
     """A broker that serves, with its peers."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         return await start(config, enter)
 
 
@@ -67,7 +68,7 @@ async def propose(broker: Broker, change: Change) -> list[Change]:
     with broker.turns.turn():
         pending = broker.topology.propose(change)
     pending.then(known.set)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await known.wait()
     pending.result()
     return pending.effects
@@ -80,8 +81,8 @@ def definitions_of(broker: Broker) -> dict[str, Any]:
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Let others go on until something is true, for ten seconds at most."""
-    async with asyncio.timeout(10):
+    """Let others go on until something is true, for a minute at most."""
+    async with asyncio.timeout(PATIENCE):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

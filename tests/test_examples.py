@@ -61,6 +61,7 @@ def test_a_member_of_a_group_handles_each_key_in_order(command: list[str], tmp_p
 def billed(command: list[str], environment: dict[str, str]) -> dict[str, list[int]]:
     """Runs workers until they have billed all orders; the orders of each customer, in the order in which they came."""
     orders: dict[str, list[int]] = defaultdict(list)
+    environment = {name: value for name, value in environment.items() if name != "PYTHONUNBUFFERED"}  # lines stay whole
     process = subprocess.Popen(
         command, cwd=EXAMPLES / "python", env=environment, start_new_session=True, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -430,15 +430,18 @@ async def test_without_etcd_messages_flow_and_definitions_stand_still(
         try:
             await declare(second, "q")
             members[0].kill()
+            late = asyncio.create_task(declare(first, "late", limited=True))  # before anything is known
             assert await asyncio.to_thread(_published, first.port, "q", 10) == 10
             with pytest.raises(MetadataTimeout, match="etcd is down"):
-                await declare(first, "late", limited=True)
+                await late
             assert await asyncio.to_thread(_published, first.port, "q", 10) == 10
             with pytest.raises(MetadataTimeout, match="etcd is down"):  # at once
                 await declare(first, "later", limited=True)
             members[0].start()
             await asyncio.to_thread(soon, lambda: members[0].is_healthy)
-            await until(lambda: "late" in second.topology.vhosts["/"].declared)  # asked for before it was known
+            monkeypatch.undo()
+            await until(lambda: "late" in second.topology.vhosts["/"].declared)
+            await until(lambda: first.peers._member.standstill.reason is None)
             await declare(first, "again", limited=True)
             assert second.topology.vhosts["/"].queues["q"].message_count == 20
         finally:
