@@ -2,17 +2,22 @@
 
 import contextlib
 import json
+import select
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pika
+import pyarrow as pa
 import pytest
 import requests
 from tests.cli.commands import READY
 from tests.http.api import publish
 
 import jumpmq
+from jumpmq.broker.memory import uploads
 from jumpmq.http import protocol
 from jumpmq.http.plumbing import requested
 
@@ -149,3 +154,62 @@ def test_a_batch_that_does_not_come_keeps_memory_short_for_nobody(monkeypatch, g
         assert answer.split()[1] == status
         for _ in range(3):
             channel.basic_publish("", "orders", b"confirmed")
+
+
+def stream_of(body: bytes, rows: int) -> bytes:
+    """An Arrow stream of messages with the same body."""
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch({"body": pa.array([body] * rows, pa.binary())})
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def peak_memory(process: subprocess.Popen[str]) -> int:
+    """The most octets of memory that a process ever had."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+
+@pytest.mark.slow
+def test_batches_at_once_take_no_more_memory_than_a_few(tmp_path):
+    """Eight of 20 MB at a limit of 32 MB: one is received after the other, and all are confirmed."""
+    octets = stream_of(bytes(2_000_000), 10)
+    line = [sys.executable, "-m", "jumpmq", "serve", "--port", "0", "--http-port", "0", "--data-dir", str(tmp_path)]
+    with subprocess.Popen([*line, "--memory-limit", "32MB"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            found = READY.search(process.stdout.readline())
+            assert found
+            url = f"http://guest:guest@127.0.0.1:{found['http_port']}/api"
+            requests.put(f"{url}/queues/%2F/orders", json={"durable": True}, timeout=30)
+            before = peak_memory(process)
+
+            def upload(_: int) -> dict[str, int]:
+                return requests.post(f"{url}/messages/%2F/publish?queue=orders", octets, timeout=120).json()
+
+            with ThreadPoolExecutor(8) as clients:
+                assert sum(answer["published"] for answer in clients.map(upload, range(8))) == 80
+            assert peak_memory(process) - before < 140 << 20
+        finally:
+            process.kill()
+
+
+def test_a_batch_that_stands_still_holds_up_no_other_one(monkeypatch):
+    monkeypatch.setattr(uploads, "PATIENCE", 0.5)
+    octets = stream_of(bytes(1000), 1000)
+    with (
+        jumpmq.running(memory_limit="4MB") as broker,
+        socket.create_connection(("127.0.0.1", broker.http_port), timeout=30) as sender,
+    ):
+        url = f"http://guest:guest@127.0.0.1:{broker.http_port}/api"
+        requests.put(f"{url}/queues/%2F/orders", json={}, timeout=30)
+        sender.sendall(
+            b"POST /api/messages/%2F/publish?queue=orders HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
+            b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n" + octets[:5000]
+        )
+        while not select.select([sender], [], [], 0)[0]:  # the first ones may come before it
+            answer = requests.post(f"{url}/messages/%2F/publish?queue=orders", octets, timeout=30).json()
+            assert answer["published"] == 1000
+            requests.delete(f"{url}/queues/%2F/orders/contents", timeout=30)
+        assert sender.recv(1 << 16).split()[1] == b"503"

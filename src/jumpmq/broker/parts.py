@@ -20,6 +20,7 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.listening import Listening
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.memory.paging import Paging
+from jumpmq.broker.memory.uploads import Uploads
 from jumpmq.broker.opening import Opened
 from jumpmq.broker.peers import Peers
 from jumpmq.broker.restoring import queues_of
@@ -51,6 +52,7 @@ class Parts:
         topology: virtual hosts, exchanges, queues, bindings, users.
         turns: every change of the broker's state is made in one.
         memory: what is held for messages; the holder charges it.
+        uploads: admits batches that are published over HTTP, by the memory that they take together.
         alarms: whether memory or disk is short.
         watchdog: whether commits come.
         pause: has all clients wait.
@@ -76,6 +78,7 @@ class Parts:
         self.churn, self.slices, self.writers = Churn(), Slices(), Writers()
         self.starts, self.pause = Starts(self.boot), Pause()
         self.spans = None if self.config.otlp_endpoint is None else Spans(self.config.otlp_endpoint, self.node)
+        self.uploads = Uploads(self.memory)
         self.alarms = Alarms(self.memory, self._commits, self.config.data_dir, opened.disk_free_limit)
         self._upkeep = Upkeep(self.turns)  # what queues need by the clock, and long work in steps
         self.dead_letters = DeadLetters(

@@ -12,15 +12,25 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.broker.bulk.bulk_publishing import Judged, Published, TooManyCopies, judge, push, push_all_or_none
+from jumpmq.broker.bulk.bulk_publishing import (
+    Addressed,
+    Judged,
+    Published,
+    TooManyCopies,
+    judge,
+    push,
+    push_all_or_none,
+)
 from jumpmq.broker.bulk.writers import MAX_BATCH, WHOLE, Chunk, Place, WriterId
 from jumpmq.broker.memory.charges import Charges
+from jumpmq.broker.memory.uploads import Upload
 from jumpmq.broker.upkeep.slices import in_turns
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import load_pyarrow
 from jumpmq.http.plumbing.arrow_messages import MAX_KEY, MAX_OCTETS, messages_of, read_batches
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Blocked, ContentTooLarge, Unauthorized
+from jumpmq.queues.memory import held_octets
 from jumpmq.topology import VirtualHost
 
 if TYPE_CHECKING:
@@ -54,20 +64,21 @@ async def publish(request: Request) -> JSONResponse:
     broker = requested.broker(request)
     _require_write(request, host)
     await asyncio.to_thread(load_pyarrow)
-    while broker.alarms.active:  # noqa: ASYNC110 (who hears of their end are connections)
-        await asyncio.sleep(PAUSE)
     charges = Charges(broker.memory)
-    try:
-        octets = await _octets(request, charges)
-        if chunk is None:
-            return await _publish(request, host, None, octets)
-        async with broker.writers.publishing(chunk):
-            return await _publish(request, host, chunk, octets)
-    finally:
-        charges.release()
+    async with broker.uploads.admitted(_length(request)) as upload:
+        while broker.alarms.active:  # noqa: ASYNC110 (who hears of their end are connections)
+            await asyncio.sleep(PAUSE)
+        try:
+            messages = await _messages(request, upload, charges)
+            if chunk is None:
+                return await _publish(request, host, None, messages)
+            async with broker.writers.publishing(chunk):
+                return await _publish(request, host, chunk, messages)
+        finally:
+            charges.release()
 
 
-async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, octets: bytes) -> JSONResponse:
+async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, messages: list[Addressed]) -> JSONResponse:
     broker, user, query = requested.broker(request), requested.principal(request), request.query_params
     if chunk is not None and broker.writers.has_published(chunk):
         if not broker.writers.is_known(chunk):
@@ -75,11 +86,6 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, oct
                 broker.writers.note(chunk)
         await broker.committed()
         return _answer(Published(), repeated=True)
-    persistent = requested.flag(request, "persistent", missing=True)
-    batches = await asyncio.to_thread(read_batches, octets)
-    found = messages_of(batches, query.get("exchange", ""), query.get("queue"), persistent=persistent)
-    # As objects they hold the interpreter's lock: in a thread of their own they would hinder the others more.
-    messages = [run async for run in broker.slices.through(found)]
     rows = sum(len(run.messages) for run in messages)
     if chunk is not None and chunk.place.rows - chunk.first != rows:
         raise BadRequest(f"the stream has {rows} rows, and not {chunk.place.rows - chunk.first}")
@@ -300,8 +306,46 @@ def _chunk(request: Request, vhost: str) -> Chunk | None:
     return Chunk(writer, _part(request), requested.number(request, "first"), place, opened)
 
 
-async def _octets(request: Request, charges: Charges) -> bytes:
-    """The body; the account of memory knows of it while it is here.
+def _length(request: Request) -> int:
+    """Octets of the body, as its header says; :data:`MAX_OCTETS` without one.
+
+    Raises:
+        BadRequest: they are too many.
+    """
+    length = int(request.headers.get("content-length", MAX_OCTETS))
+    if length > MAX_OCTETS:
+        raise BadRequest(f"the stream is longer than {MAX_OCTETS} octets")
+    return length
+
+
+async def _messages(request: Request, upload: Upload, charges: Charges) -> list[Addressed]:
+    """The messages of the body. The memory account knows of the body while it comes, and of the messages after it.
+
+    Raises:
+        BadRequest: the body is too long, does not come, or is no stream of messages.
+        Blocked: the body comes slowly while memory or disk is short, or while other batches wait for memory.
+    """
+    broker, query = requested.broker(request), request.query_params
+    persistent = requested.flag(request, "persistent", missing=True)
+    try:
+        async with asyncio.timeout(None) as upload.bound:
+            octets = await _octets(request, upload, charges)
+    except TimeoutError:
+        raise Blocked("other batches wait for memory, and the body comes slowly: publish again later") from None
+    upload.complete = True
+    batches = await asyncio.to_thread(read_batches, octets)
+    found = messages_of(batches, query.get("exchange", ""), query.get("queue"), persistent=persistent)
+    messages = []
+    # As objects they hold the interpreter's lock: in a thread of their own they would hinder the others more.
+    async for run in broker.slices.through(found):
+        charges.add("unfinished", held_octets(run.messages))
+        messages.append(run)
+    charges.add("unfinished", -len(octets))
+    return messages
+
+
+async def _octets(request: Request, upload: Upload, charges: Charges) -> bytearray:
+    """The body.
 
     Raises:
         BadRequest: it is too long, or does not come.
@@ -315,9 +359,10 @@ async def _octets(request: Request, charges: Charges) -> bytes:
             async with asyncio.timeout(requested.BODY_TIMEOUT):
                 octets += await anext(parts)
         except StopAsyncIteration:
-            return bytes(octets)
+            return octets
         except TimeoutError:
             raise BadRequest(f"no more of the body came for {requested.BODY_TIMEOUT:.0f} seconds") from None
+        upload.received = len(octets)
         charges.set("unfinished", len(octets))
         if len(octets) > MAX_OCTETS:
             raise BadRequest(f"the stream is longer than {MAX_OCTETS} octets")

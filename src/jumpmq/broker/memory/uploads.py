@@ -1,0 +1,105 @@
+"""Admission of batches that are published over HTTP, by the memory that they take together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from jumpmq.queues.memory import MemoryAccount
+
+SHARE = 3
+"""The bodies of all batches may have the memory limit divided by this."""
+
+PACE = 256 << 10
+"""Octets a second that a body must come at while other batches wait for memory."""
+
+PATIENCE = 5.0
+"""Seconds over which the pace of a body is measured."""
+
+
+class Upload:
+    """One admitted batch.
+
+    Attributes:
+        octets: reserved for its body.
+        received: octets of the body so far, set by the reader.
+        complete: whether the whole body is here; such a batch is never ended for its pace.
+        bound: the timeout around the reader; None before the reader has begun.
+    """
+
+    __slots__ = ("_marked", "_marked_at", "bound", "complete", "octets", "received")
+
+    def __init__(self, octets: int, now: float) -> None:
+        self.octets = octets
+        self.received = 0
+        self.complete = False
+        self.bound: asyncio.Timeout | None = None
+        self._marked, self._marked_at = 0, now
+
+    def end_if_slow(self, now: float) -> None:
+        """End the reader's timeout if the last :data:`PATIENCE` seconds brought less than :data:`PACE`."""
+        passed = now - self._marked_at
+        if self.bound is not None and passed < PATIENCE:
+            return
+        if self.bound is not None and not self.complete and self.received - self._marked < passed * PACE:
+            self.bound.reschedule(now)
+        self._marked, self._marked_at = self.received, now
+
+
+class Uploads:
+    """Batches whose bodies are being received or published, admitted in the order of asking.
+
+    The memory account learns of a body only as it comes: ten bodies of 100 MB that begin at once would all be here
+    before the alarm of the first one stops the others.
+    """
+
+    def __init__(self, account: MemoryAccount) -> None:
+        self._account = account
+        self._admitted: set[Upload] = set()
+        self._waiting: deque[asyncio.Event] = deque()
+
+    @property
+    def octets(self) -> int:
+        """Reserved for all admitted batches."""
+        return sum(upload.octets for upload in self._admitted)
+
+    @asynccontextmanager
+    async def admitted(self, octets: int) -> AsyncIterator[Upload]:
+        """Reserve ``octets`` for a batch, after those that asked before, until the context ends."""
+        if self._waiting or not self._fits(octets):
+            await self._wait(octets)
+        upload = Upload(octets, asyncio.get_running_loop().time())
+        self._admitted.add(upload)
+        try:
+            yield upload
+        finally:
+            self._admitted.remove(upload)
+            self._wake()
+
+    def _fits(self, octets: int) -> bool:
+        """Whether there is room for so much. A batch above the limit is admitted where there is no other one."""
+        return not self._admitted or self.octets + octets <= self._account.limit // SHARE
+
+    async def _wait(self, octets: int) -> None:
+        """Wait for one's turn. Who is first looks at the pace of those that are admitted."""
+        loop, first = asyncio.get_running_loop(), asyncio.Event()
+        self._waiting.append(first)
+        try:
+            while self._waiting[0] is not first or not self._fits(octets):
+                first.clear()
+                try:
+                    async with asyncio.timeout(PATIENCE / 5):
+                        await first.wait()
+                except TimeoutError:
+                    if self._waiting[0] is first:
+                        for upload in self._admitted:
+                            upload.end_if_slow(loop.time())
+        finally:
+            self._waiting.remove(first)
+            self._wake()  # where this one was cancelled, the next one may ask for less
+
+    def _wake(self) -> None:
+        if self._waiting:
+            self._waiting[0].set()
