@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
+from tests.http.api import API
 from tests.waiting import punctually, until
 
 import jumpmq
@@ -115,6 +116,30 @@ def test_under_tls_the_cookie_is_sent_over_tls_alone(tmp_path):
         cookie = requests.post(f"{protected}/session", **options).headers["Set-Cookie"]
         assert {"Secure", "HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
         assert "Secure" not in requests.post(f"{plain}/session", **options).headers["Set-Cookie"]
+
+
+def test_a_session_goes_on_after_a_restart_and_one_that_ended_does_not(tmp_path):
+    file, stayed, left = tmp_path / sessions.FILE, requests.Session(), requests.Session()
+    with jumpmq.running(data_dir=tmp_path) as broker:
+        for page in (stayed, left):
+            page.address = f"http://127.0.0.1:{broker.http_port}"
+            log_in(page)
+        gone = left.cookies["jumpmq_session"]
+        left.delete(f"{left.address}/session", headers=PAGE, timeout=30)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert stayed.cookies["jumpmq_session"] not in file.read_text()
+    with jumpmq.running(data_dir=tmp_path) as broker:
+        stayed.address = f"http://127.0.0.1:{broker.http_port}"
+        assert whoami(stayed).json()["name"] == "guest"
+        ended = requests.get(
+            f"{stayed.address}/api/whoami", headers={**PAGE, "Cookie": f"jumpmq_session={gone}"}, timeout=30
+        )
+        assert ended.status_code == 401
+        API(broker.http_url).request("PUT", "users", "guest", json={"password": "another", "tags": "administrator"})
+        assert whoami(stayed).status_code == 401
+    file.write_text("[damaged")
+    with jumpmq.running(data_dir=tmp_path) as broker:
+        assert requests.get(f"{broker.http_url}/", timeout=30).status_code == 200
 
 
 def test_a_session_ends_by_itself(page, monkeypatch):

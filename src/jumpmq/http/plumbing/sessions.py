@@ -1,21 +1,28 @@
 """Sessions of the page: who has logged in there, by a cookie that scripts cannot read and other sites do not send.
 
-A session lives in memory, for some hours; a restart of the broker ends all. It ends with its user's deletion, with a
-change of the user's password, and with the token that it was opened by. A cookie alone proves nothing: a browser sends
-it along with whatever a page asks. So a request that has no other credentials must also carry a header that no page of
-another origin can set unasked (:data:`HEADER`).
+A session lives for some hours, through restarts of a broker that has a data directory: a file there has what is needed
+to know it again, which opens none (:data:`FILE`). It ends with its user's deletion, with a change of the user's
+password, and with the token that it was opened by; one opened by a token ends with a restart, too.
+
+A cookie alone proves nothing: a browser sends it along with whatever a page asks. So a request that has no other
+credentials must also carry a header that no page of another origin can set unasked (:data:`HEADER`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
+import logging
+import os
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers
 
@@ -23,6 +30,8 @@ from jumpmq.broker.security.accounts import Principal
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
+
+log = logging.getLogger(__name__)
 
 COOKIE = "jumpmq_session"
 HEADER = "X-JumpMQ-Page"
@@ -36,11 +45,20 @@ MAX_OF_USER = 50
 """Sessions there may be at once; beyond, the oldest ends."""
 
 
+FILE = "page-sessions.json"
+"""In the data directory: of each session a hash of its token, its user, a hash of the password's hash, its end."""
+
+MOST_KEPT = 1000
+"""Sessions in the file, those that were opened last."""
+
+
 @dataclass(frozen=True)
 class _Session:
     user: Principal
     password_hash: str
+    """Of what is kept of the password, see :func:`_digest`."""
     until: float
+    """In seconds since the epoch."""
 
 
 class Sessions:
@@ -49,6 +67,12 @@ class Sessions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
+        directory = broker.config.data_dir
+        self._file = None if directory is None else directory / FILE
+        self._writing: asyncio.Task[None] | None = None
+        self._is_dirty = False  # whether the file lacks something
+        if self._file is not None:
+            self._sessions.update(_read(self._file))
 
     def open(self, user: Principal) -> str:
         """Begin a session of who has just proved to be this user; returns the cookie's value."""
@@ -58,13 +82,39 @@ class Sessions:
             del self._sessions[key]
         while len(self._sessions) >= MAX_SESSIONS:
             self._sessions.popitem(last=False)
-        self._sessions[_key(token)] = _Session(user, self._password_hash(user), time.monotonic() + LIFETIME)
+        self._sessions[_key(token)] = _Session(user, self._password_hash(user), time.time() + LIFETIME)
+        self._keep()
         return token
 
     def close(self, headers: Headers) -> None:
         """End the session of a request."""
         for token in _tokens(headers):
-            self._sessions.pop(_key(token), None)
+            if self._sessions.pop(_key(token), None) is not None:
+                self._keep()
+
+    def _keep(self) -> None:
+        """Write the sessions into the file, soon, and in a thread."""
+        self._is_dirty = self._file is not None
+        if self._is_dirty and self._writing is None:
+            self._writing = asyncio.create_task(self._write(), name="page sessions")
+
+    async def written(self) -> None:
+        """Wait until the file has what was opened and closed."""
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+
+    async def _write(self) -> None:
+        assert self._file is not None
+        try:
+            while self._is_dirty:
+                self._is_dirty = False
+                kept = [(key, one) for key, one in self._sessions.items() if one.user.granted is None]
+                shown = [[key.hex(), one.user.name, one.password_hash, one.until] for key, one in kept[-MOST_KEPT:]]
+                await asyncio.to_thread(_replace, self._file, json.dumps(shown))
+        except OSError as error:
+            log.warning("sessions of the page are not kept through a restart: %s", error)
+        finally:
+            self._writing = None
 
     def user(self, headers: Headers) -> Principal | None:
         """Whose session a request belongs to; None where it has none that is alive, or lacks the header."""
@@ -75,7 +125,7 @@ class Sessions:
             session = self._sessions.get(key)
             if session is None:
                 continue
-            if time.monotonic() < session.until and self._is_same(session):
+            if time.time() < session.until and self._is_same(session):
                 return session.user
             del self._sessions[key]
         return None
@@ -87,7 +137,33 @@ class Sessions:
     def _password_hash(self, user: Principal) -> str:
         """What a change of the password changes; nothing for who came with a token."""
         kept = None if user.granted is not None else self._broker.topology.users.get(user.name)
-        return kept.password_hash if kept is not None else ""
+        return _digest(kept.password_hash) if kept is not None else ""
+
+
+def _digest(password_hash: str) -> str:
+    return hashlib.sha256(password_hash.encode()).hexdigest()
+
+
+def _replace(file: Path, text: str) -> None:
+    """Have a file that only its owner reads hold a text, as a whole or not at all."""
+    new = file.with_name(file.name + ".new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
+        written.write(text)
+    new.replace(file)
+
+
+def _read(file: Path) -> Iterator[tuple[bytes, _Session]]:
+    """The sessions in a file; none where it is damaged, which costs a login."""
+    now = time.time()
+    try:
+        entries: Any = json.loads(file.read_text())
+        for key, user, password_hash, until in entries:
+            if now < until <= now + LIFETIME:
+                yield bytes.fromhex(key), _Session(Principal(str(user)), str(password_hash), float(until))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, TypeError) as error:
+        log.warning("%s is not read, and who has logged in at the page does so again: %s", file, error)
 
 
 def set_cookie(token: str, secure: bool) -> str:

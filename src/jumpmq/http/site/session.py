@@ -64,6 +64,7 @@ async def log_out(request: Request) -> Response:
     if is_foreign(request.headers) or HEADER not in request.headers:
         return foreign_page()
     _sessions(request).close(request.headers)
+    await _sessions(request).written()  # a session that has ended does not come back with a restart
     cookie = set_cookie("", request.url.scheme == "https")
     return Response(status_code=204, headers={"Set-Cookie": cookie})
 
