@@ -13,7 +13,7 @@ class Warning:
     Attributes:
         kind: what it is, in a word.
         severity: ``alarm`` where something is refused or blocked, else ``warning``.
-        object: ``node``, ``exchange`` or ``queue``, of that ``vhost`` and ``name``.
+        object: ``broker``, ``node``, ``exchange``, ``shards`` or ``queue``, of that ``vhost`` and ``name``.
         text: what is so.
         advice: what to do.
         queue: the queue in which it shows, in the same virtual host; "" where it is no single one.

@@ -17,6 +17,7 @@ from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.absences import Absences
 from jumpmq.http.incidents import by_cause
 from jumpmq.http.node_warnings import of_nodes
+from jumpmq.http.outages import Outages
 from jumpmq.http.rates import PAUSE, Rates
 from jumpmq.http.ring_counts import together
 from jumpmq.http.shards import Shard, shards_of
@@ -93,6 +94,7 @@ class Watch:
         self._next = 0.0  # when to look unasked, by the monotonic clock
         self.absences = Absences(broker, rates)
         self._trends = Trends()
+        self._outages = Outages()
         rates.on_look.append(self._look)
 
     async def shown(self) -> list[dict[str, Any]]:
@@ -106,19 +108,25 @@ class Watch:
     async def _look(self) -> None:
         began, worked = time.monotonic(), time.thread_time()
         await self.absences.note()
+        self._outages.note(self._rates)
         if began >= self._next:
             await self._told()
             self._next = time.monotonic() + max(LOOK_EVERY, PAUSE * (time.thread_time() - worked))
 
     async def _told(self) -> list[tuple[Warning, float]]:
-        found = await find(self._broker, self._rates, self.absences, self._trends)
+        found = [*await find(self._broker, self._rates, self.absences, self._trends), *self._outages.warnings()]
         now = time.time()
         for one in found:
             known = self._known.setdefault(one.identity, _Known(one, now, now))
             known.warning, known.last = one, now
-        self._known = {key: one for key, one in self._known.items() if abs(now - one.last) <= HELD}
+        self._known = {key: one for key, one in self._known.items() if abs(now - one.last) <= _held(one.warning)}
         ordered = sorted(self._known.items(), key=lambda item: (item[1].warning.severity, item[1].since, item[0]))
         return [(one.warning, one.since) for _, one in ordered]
+
+
+def _held(warning: Warning) -> float:
+    """Seconds for which a warning is told after it was found last: whether a process answers is near no bound."""
+    return 0.0 if warning.kind in ("node-down", "worker-down") else HELD
 
 
 async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends) -> list[Warning]:

@@ -1,0 +1,144 @@
+"""Traffic that ended at once: publishing that fell to zero, clients that all went."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jumpmq.http.warning import Warning
+
+if TYPE_CHECKING:
+    from jumpmq.http.rates import Rates
+
+SILENT = 15.0
+"""Seconds without a publish after which publishing has stopped."""
+
+BEFORE = 60.0
+"""Seconds before that in which it has to have gone on, without a pause of a sixth of them."""
+
+FAST = 10.0
+"""Messages a second then, below which an end is nothing unusual."""
+
+CLIENTS = 5
+"""Connections that have to have been there."""
+
+LEFT = 0.2
+"""The share of them that remain at most."""
+
+WITHIN = 10.0
+"""Seconds in which they went."""
+
+TOLD = 600.0
+"""Seconds for which it is told, unless it is over before."""
+
+APART = 1.0
+
+
+@dataclass(frozen=True)
+class _Point:
+    at: float
+    published: int
+    connections: int
+
+
+@dataclass(frozen=True)
+class _Outage:
+    at: float
+    """When it began, by the monotonic clock."""
+    wall: float
+    """The same in seconds since the epoch."""
+    before: float
+    """What was: messages a second, or connections."""
+    published: int = 0
+    """Messages that had been published until then."""
+
+
+class Outages:
+    """Follows publishes and connections; :meth:`note` is to be called after each reading of the figures."""
+
+    def __init__(self) -> None:
+        self._points: deque[_Point] = deque()
+        self._publishing: _Outage | None = None
+        self._clients: _Outage | None = None
+
+    def note(self, rates: Rates, now: float | None = None) -> None:
+        """Take what was read last.
+
+        Args:
+            now: by the monotonic clock, unless that is to be read.
+        """
+        self.add(rates.moved[0], len(rates.latest.connections), time.monotonic() if now is None else now)
+
+    def add(self, published: int, connections: int, now: float) -> None:
+        """Note how many messages were published so far, and how many connections are open."""
+        if self._points and now - self._points[-1].at < APART:
+            return
+        self._points.append(_Point(now, published, connections))
+        while now - self._points[0].at > SILENT + BEFORE:
+            self._points.popleft()
+        self._publishing = self._publishing_at(now)
+        self._clients = self._clients_at(now)
+
+    def _publishing_at(self, now: float) -> _Outage | None:
+        last, known = self._points[-1], self._publishing
+        if known is not None:
+            return None if last.published > known.published or now - known.at > TOLD else known
+        moved = [one for one in self._points if one.published < last.published]
+        if not moved or now - moved[-1].at < SILENT or moved[-1].at - moved[0].at < BEFORE * 0.5:
+            return None
+        counts = [one.published for one in moved]
+        step = max(1, len(counts) // 6)
+        paused = any(later <= earlier for earlier, later in zip(counts[::step], counts[step::step], strict=False))
+        rate = (counts[-1] - counts[0]) / (moved[-1].at - moved[0].at)
+        return (
+            None
+            if paused or rate < FAST
+            else _Outage(moved[-1].at, time.time() - (now - moved[-1].at), rate, last.published)
+        )
+
+    def _clients_at(self, now: float) -> _Outage | None:
+        open_now, known = self._points[-1].connections, self._clients
+        if known is not None:
+            return None if open_now * 2 >= known.before or now - known.at > TOLD else known
+        recent = [one for one in self._points if now - one.at <= WITHIN]
+        most = max(recent, key=lambda one: one.connections)
+        if most.connections < CLIENTS or open_now > LEFT * most.connections:
+            return None
+        fell = next(one for one in recent if one.at >= most.at and one.connections <= LEFT * most.connections)
+        return _Outage(fell.at, time.time() - (now - fell.at), most.connections)
+
+    def warnings(self) -> Iterator[Warning]:
+        """What has ended at once, of late."""
+        publishing, clients = self._publishing, self._clients
+        if clients is not None:
+            fell = "" if publishing is None else f" Publishing fell from {publishing.before:,.0f}/s to 0."
+            gone = f"{clients.before - self._points[-1].connections:,.0f} of {clients.before:,.0f} connections closed"
+            yield Warning(
+                "clients-gone",
+                "warning",
+                "broker",
+                "",
+                "clients",
+                f"{gone} at once, at {_clock(clients.wall)}.{fell}",
+                "Look at the clients' side, and the network and balancer between: the log has each connection that was "
+                "closed, and why. Messages wait in their queues meanwhile.",
+            )
+        elif publishing is not None:
+            yield Warning(
+                "publishing-stopped",
+                "warning",
+                "broker",
+                "",
+                "publishers",
+                f"Publishing fell from {publishing.before:,.0f}/s to 0 at {_clock(publishing.wall)}, though clients "
+                "are connected.",
+                "Look at the publishers: nothing is wrong with the broker unless it is told beside this, such as an "
+                "alarm that blocks them.",
+            )
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
