@@ -31,6 +31,7 @@ GET /api/queues/here/q/slots              401 200 200 200 200
 GET /api/queues/here/q/explain            401 200 200 200 200
 POST /api/queues/here/q/contents/move     401 400 400 400 400 {}
 GET /api/queues/here/q/browse             401 200 200 200 200
+GET /api/queues/here/q/deaths             401 200 200 200 200
 GET /api/queues/here/q/messages           401 200 200 200 200
 GET /api/readers/here/g                   401 200 200 200 200
 DELETE /api/readers/here/g                401 404 404 404 404
@@ -86,6 +87,7 @@ GET /api/warnings                         401 401 401 200 200
 GET /api/incidents                        401 401 401 200 200
 GET /api/history                          401 401 401 200 200
 GET /api/history/vhosts/here              401 401 401 200 200
+GET /api/history/nodes/{node}             401 401 401 200 200
 GET /api/history/queues/here/q            401 200 200 200 200
 GET /api/history/exchanges/here/x         401 200 200 200 200
 GET /api/history/connections/none         401 404 404 404 404

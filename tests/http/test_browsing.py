@@ -24,6 +24,8 @@ def filled(request, api, channel):
     for number in range(COUNT):
         headers = {"customer": f"acme-{number}", "size": number} if number % 3 == 0 else {"other": "customer"}
         properties = pika.BasicProperties(headers=headers, delivery_mode=2, content_type="text/plain")
+        if number == 7:
+            properties.correlation_id, properties.timestamp = "acme-7", 1234567890
         channel.basic_publish("x", f"key-{number % 2}", b"number %d." % number, properties)
     until(lambda: api.counts(name) == (COUNT, 0))
     return name, first
@@ -109,9 +111,20 @@ def test_by_number_whatever_the_priority(api, channel):
     assert numbers(api, "ranked", **{"from": 5}) == [4, 5, 6, 7, 8]
 
 
+def test_by_what_hash_exchanges_may_hash_of_the_properties(api, filled):
+    assert numbers(api, filled[0], property="correlation_id", value="acme-7") == [7]
+    assert numbers(api, filled[0], property="timestamp", value="1234567890") == [7]
+    assert numbers(api, filled[0], property="message_id", value="acme-7") == []
+    oldest = until(lambda: api.get("queues", "/", filled[0]).get("head_published_at", 0) or filled[0] == "stream")
+    assert filled[0] == "stream" or abs(oldest - time.time()) < 600
+
+
 def test_what_makes_no_sense_is_refused(api, filled):
     for query, reason in (
         ({"value": "x"}, "'value' is that of a 'header'"),
+        ({"property": "correlation_id"}, "'value' is missing"),
+        ({"property": "app_id", "value": "x"}, "'property'"),
+        ({"property": "message_id", "header": "h", "value": "x"}, "both are there"),
         ({"from": "-1"}, "'from' must be a whole number"),
         ({"since": "yesterday"}, "'since' must be a number of seconds"),
         ({"count": "1001"}, "'count' must be a whole number from 0 to 1000"),

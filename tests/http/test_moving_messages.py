@@ -143,6 +143,9 @@ def test_dead_letters_go_back_where_they_died(api, channel, queues):
     gone = {"x-death": [{"queue": "gone", "exchange": "x", "routing-keys": ["key"]}]}
     channel.basic_publish("", "dead", b"gone", pika.BasicProperties(headers=gone, delivery_mode=2))
     wait_for(lambda: api.counts("dead")[0] == 23)
+    told = api.get("queues", "/", "dead", "deaths")
+    of_work = {"reason": "rejected", "queue": "work", "exchange": "x", "messages": 20}
+    assert (told["deaths"][0], told["letters"], told["searched"], told["whole"]) == (of_work, 22, 23, True)
     answer = move(api, "dead", origin=True).json()
     assert answer["moved"] == 20
     assert sorted(answer["kept"].values()) == [1, 2]

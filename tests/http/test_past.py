@@ -34,18 +34,18 @@ def taken(kept, *looks):
 
 
 def test_queues_with_messages_are_kept_and_others_are_not():
-    kept, now = past.QueuesPast(), time.time()
+    kept, now = past.Past("queue"), time.time()
     taken(kept, {1: sample(now, publish=7, ready=7), 2: sample(now), 3: sample(now, publish=5)})
     taken(kept, {1: sample(now, publish=1 << 33, ready=9), 2: sample(now)})
-    place = past.COLUMNS.index("ready")
+    place = past.COLUMNS["queue"].index("ready")
     assert [values[place] for _, values in kept.of(1)] == [7, 9]
     assert not list(kept.of(2)) and not list(kept.of(3)), "idle, and gone"
 
 
 def test_the_past_is_bounded(monkeypatch):
     monkeypatch.setattr(past, "KEPT", 3)
-    monkeypatch.setattr(past, "MOST", 2)
-    kept, now = past.QueuesPast(), time.time()
+    monkeypatch.setitem(past.MOST, "queue", 2)
+    kept, now = past.Past("queue"), time.time()
     names = {"ready": 1}
     quiet = sample(0.0, **names)
     for _ in range(5):
@@ -67,3 +67,9 @@ def test_the_history_of_a_queue_begins_before_it_was_asked_for(monkeypatch):
         until(lambda: len(api.get("history")["at"]) > len(looked) + 3)
         shown = api.get("history", "queues", "/", "quiet", seconds=3600)
         assert shown["ready"].count(3) > 1
+        (one,) = api.get("connections")
+        columns = {"exchanges": ("/", ""), "connections": (one["name"],), "channels": (f"{one['name']} (1)",)}
+        for kind, name in columns.items():
+            past_of = api.get("history", kind, *[part or "amq.default" for part in name], seconds=3600)
+            assert len(past_of["at"]) > 2, kind
+        assert api.get("history", "connections", one["name"], seconds=3600)["recv_oct"][0] is not None

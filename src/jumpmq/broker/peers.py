@@ -129,13 +129,13 @@ class PeerFigures(NamedTuple):
     """Figures of the ways to other homes.
 
     Attributes:
-        links: number of each home with a link, and octets that wait to be sent there.
+        links: number of each home with a link, octets that wait to be sent there, and octets that were sent.
         outbox: number of each home that batches are kept for, messages, and octets.
         moves: queues on their way.
         standstill: why no definition can be changed at the moment; None while they can.
     """
 
-    links: list[tuple[int, int]]
+    links: list[tuple[int, int, int]]
     outbox: list[tuple[int, int, int]]
     moves: list[MoveFigures]
     standstill: str | None = None

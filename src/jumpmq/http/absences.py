@@ -83,7 +83,7 @@ class Absences:
         return Absence(home, since, queues, messages, sorted(rings, key=lambda ring: -ring[2]))
 
     def _note_links(self, states: Iterable[HomeState]) -> None:
-        links = {state.home: {home for home, _ in state.node.links} for state in states}
+        links = {state.home: {home for home, *_ in state.node.links} for state in states}
         missing = [(one, other) for one in links for other in links if one != other and other not in links[one]]
         now = time.monotonic()
         self._unlinked = {pair: self._unlinked.get(pair, now) for pair in missing}

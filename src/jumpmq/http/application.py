@@ -29,6 +29,7 @@ from jumpmq.http.resources import (
     connections,
     consumer_groups,
     consumers,
+    deaths,
     definitions,
     exchanges,
     fences,
@@ -81,6 +82,7 @@ API = (
     *(
         queue_contents,
         browse,
+        deaths,
         queue_messages,
         messages_publish,
         bindings,
@@ -94,6 +96,7 @@ API = (
     *(
         parameters,
         previews,
+        deaths,
         definitions,
         health,
         readers,

@@ -2,9 +2,9 @@
 
 A track holds a sample a second of the last ten minutes and one a minute of the last day, and so has the same size
 however long the broker runs. Of the broker there are two always: what the page shows of it, and what its virtual hosts
-count together. Of anything else there is one from the first request until there was none for a while; the fullest
-queues, and virtual hosts where there are some, have theirs without being asked for, since their past is what one wants
-to know when they are found.
+count together. Of anything else there is one from the first request until there was none for a while, which begins
+with what is known of its last day (:mod:`~jumpmq.http.past`); the fullest queues, and virtual hosts where there are
+some, have theirs without being asked for, since their past is what one wants to know when they are found.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from jumpmq.broker.figures.values import (
     NodeFigures,
 )
 from jumpmq.http import past
-from jumpmq.http.rates import NO_COUNTS, NOTHING, Rates
+from jumpmq.http.rates import NO_COUNTS, NOTHING, Rates, Sample
 from jumpmq.topology import Change
 from jumpmq.topology.changes import ClearOperatorPolicy, ClearPolicy, MoveQueue, SetOperatorPolicy, SetPolicy
 from jumpmq.topology.proposals import Asker
@@ -59,7 +59,10 @@ FOLLOWED_HOSTS = 20
 """Virtual hosts that are, where there are several."""
 
 OVERVIEW = ("publish", "deliver_get", "ack", "ready", "unacknowledged")
-BROKER = (*OVERVIEW, "memory", "messages", "disk_free", "connections")
+NODE = ("memory", "messages", "disk_free", "connections", "cpu")
+"""What is kept of each node."""
+
+BROKER = (*OVERVIEW, *NODE)
 HOSTS = (*OF_HOSTS, *(name for name in OF_QUEUES if name not in OF_HOSTS), *LEVELS_OF_QUEUES)
 COLUMNS = {
     "queue": (*OF_QUEUES, *LEVELS_OF_QUEUES, "consumers"),
@@ -72,7 +75,7 @@ COLUMNS = {
 """What is kept of an object, by its kind."""
 
 LEVELS = {
-    *(*LEVELS_OF_QUEUES, "unconfirmed", "consumers", "channels", "memory", "messages", "disk_free", "connections"),
+    *(*LEVELS_OF_QUEUES, "unconfirmed", "consumers", "channels", *NODE),
 }
 """What is shown as it is; of all else the rate is."""
 
@@ -197,6 +200,7 @@ class History:
     Attributes:
         overall: that of the broker.
         hosts: that of all virtual hosts together.
+        nodes: those of the nodes of the cluster, by name.
     """
 
     def __init__(self, broker: Broker, rates: Rates) -> None:
@@ -204,8 +208,9 @@ class History:
         self._rates = rates
         self.overall = Track(BROKER)
         self.hosts = Track(HOSTS)
+        self.nodes: dict[str, Track] = {broker.node: Track(NODE)}
         self._tracks: OrderedDict[Subject, Track] = OrderedDict()
-        self._past = past.QueuesPast()
+        self._past = {kind: past.Past(kind) for kind in past.COUNTED}
         self._events: deque[Event] = deque([Event(time.time(), "", "the broker started")], MAX_EVENTS)
         broker.topology.listeners.append(self._follow)
         rates.on_look.append(self._sample)
@@ -229,14 +234,17 @@ class History:
             wanted = [one for one in wanted if one.queue in ("", queue)]
         return [{"at": round(one.at, 1), "text": one.text} for one in wanted]
 
-    def of(self, *subject: str) -> Track:
+    def of(self, *subject: str, identity: Hashable = None) -> Track:
         """That of a subject, which is followed from the first time it is asked for.
 
         Where as many as there can be are being asked for, it is not, and its track is empty.
-        """
-        return self._asked(subject)
 
-    def _asked(self, subject: Subject) -> Track:
+        Args:
+            identity: the id of a connection or channel, by which its past is known.
+        """
+        return self._asked(subject, identity)
+
+    def _asked(self, subject: Subject, identity: Hashable = None) -> Track:
         now, track = time.monotonic(), self._tracks.get(subject)
         if track is None:
             track = Track(COLUMNS[subject[0]])
@@ -246,21 +254,32 @@ class History:
                     return track
                 self._tracks.popitem(last=False)
             self._tracks[subject] = track
-            if subject[0] == "queue":
-                track.remember(self._past.of(self._id_of(*subject[1:])), past.COLUMNS)
+            if (kept := self._past.get(subject[0])) is not None:
+                track.remember(kept.of(self._id_of(*subject) if identity is None else identity), kept.columns)
         track.asked_at = now
         self._tracks.move_to_end(subject)
         return track
 
-    def _id_of(self, vhost: str, name: str) -> int:
+    def _id_of(self, kind: str, *place: str) -> Hashable:
+        if kind != "queue":
+            return place
+        vhost, name = place
         host = self._broker.topology.vhosts.get(vhost)
         definition = None if host is None else host.queue_definition(name)
-        return 0 if definition is None else definition.id
+        return None if definition is None else definition.id
 
     async def _sample(self) -> None:
-        await self._past.note(self._rates.latest.queues, self._broker.slices)
         now, look = time.time(), self._rates.latest
+        seen: dict[str, Mapping[Any, Sample]] = {
+            "queue": look.queues,
+            "exchange": look.exchanges,
+            "connection": look.connections,
+            "channel": look.channels,
+        }
+        for kind, found in seen.items():
+            await self._past[kind].note(found, self._broker.slices)
         self.overall.add(now, self._of_broker(self._broker.figures.node()))
+        self._sample_nodes(now)
         of_hosts = {name: self._of_host(name) for name in self._broker.topology.vhosts}
         self.hosts.add(now, [sum(column) for column in zip(*of_hosts.values(), strict=True)] or [0.0] * len(HOSTS))
         for queue in look.fullest[:FOLLOWED_UNASKED]:
@@ -281,18 +300,20 @@ class History:
                 track.add(now, values)
         self._broker.ring_traffic.turn(now)
 
+    def _sample_nodes(self, now: float) -> None:
+        figures, known = self._broker.figures.nodes(), {self._broker.node, *self._broker.topology.nodes}
+        self.nodes = {name: self.nodes.get(name) or Track(NODE) for name in known}
+        for name, track in self.nodes.items():
+            if (node := figures.get(name)) is not None:
+                track.add(now, self._of_node(node))
+
+    def _of_node(self, node: NodeFigures) -> Sequence[float]:
+        disk = float("nan") if node.disk_free is None else node.disk_free
+        return node.resident, node.memory, disk, node.connections, self._rates.last_cpu(node.name)
+
     def _of_broker(self, node: NodeFigures) -> Sequence[float]:
         look = self._rates.latest
-        disk = float("nan") if node.disk_free is None else node.disk_free
-        return (
-            *self._rates.moved,
-            look.ready,
-            look.unacknowledged,
-            node.resident,
-            node.memory,
-            disk,
-            node.connections,
-        )
+        return *self._rates.moved, look.ready, look.unacknowledged, *self._of_node(node)
 
     def _of_host(self, name: str) -> Sequence[float]:
         look = self._rates.latest
@@ -343,5 +364,7 @@ def _rates(times: list[float], counts: list[float]) -> list[float | None]:
     ]
 
 
-def _plain(value: float) -> int | None:
-    return None if value != value else int(value)
+def _plain(value: float) -> float | None:
+    if value != value:
+        return None
+    return int(value) if value == int(value) else round(value, 3)

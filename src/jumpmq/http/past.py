@@ -1,14 +1,15 @@
-"""The last day of many queues, a sample a minute: what one wants to see of a queue that nobody looked at before."""
+"""The last day of many objects, a sample a minute: the past of a queue, exchange, connection or channel that nobody
+looked at before."""
 
 from __future__ import annotations
 
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
 
-from jumpmq.broker.figures.values import LEVELS_OF_QUEUES, OF_QUEUES
+from jumpmq.broker.figures.values import LEVELS_OF_QUEUES, OF_CHANNELS, OF_CONNECTIONS, OF_EXCHANGES, OF_QUEUES
 from jumpmq.http.rates import Sample
 
 T = TypeVar("T")
@@ -17,16 +18,26 @@ EVERY = 60.0
 """Seconds between samples."""
 
 KEPT = 1440
-"""Samples of a queue."""
+"""Samples of an object."""
 
-MOST = 1000
-"""Queues, those that changed last: 40 KB each after a day."""
+MOST = {"queue": 1000, "exchange": 300, "connection": 300, "channel": 300}
+"""Objects of each kind, those that changed last: of a queue 35 KB after a day, of an exchange 17."""
 
-COLUMNS = ("publish", "deliver_get", "ack", *LEVELS_OF_QUEUES)
-"""What is kept."""
+COUNTED = {
+    "queue": (*OF_QUEUES, *LEVELS_OF_QUEUES),
+    "exchange": OF_EXCHANGES,
+    "connection": OF_CONNECTIONS,
+    "channel": OF_CHANNELS,
+}
+"""The counters of an object, in order."""
 
-_PLACES = [(*OF_QUEUES, *LEVELS_OF_QUEUES).index(name) for name in COLUMNS]
-_MASK = 0xFFFFFFFF
+COLUMNS = {
+    "queue": ("publish", "deliver_get", "ack", *LEVELS_OF_QUEUES),
+    "exchange": OF_EXCHANGES,
+    "connection": OF_CONNECTIONS,
+    "channel": ("publish", "confirm", "ack"),
+}
+"""Those that are kept."""
 
 
 class Slices(Protocol):
@@ -35,43 +46,52 @@ class Slices(Protocol):
     def through(self, items: Iterable[T]) -> AsyncIterator[T]: ...
 
 
-class QueuesPast:
-    """Samples of all queues that have messages, or had traffic lately, by the queue's id.
+class Past:
+    """Samples of all objects of a kind that have messages, or had traffic lately, by the object's id.
 
-    Values are kept in 32 bits: of counters only the growth is shown.
+    Values are kept in 32 bits, octets in 64: of counters only the growth is shown.
+
+    Args:
+        kind: a key of :data:`COUNTED`.
     """
 
-    def __init__(self) -> None:
-        self._samples: OrderedDict[int, array[int]] = OrderedDict()  # rows of time and columns, the oldest first
+    def __init__(self, kind: str) -> None:
+        self.columns = COLUMNS[kind]
+        self._most = MOST[kind]
+        self._code, self._mask = ("Q", (1 << 64) - 1) if kind == "connection" else ("I", (1 << 32) - 1)
+        self._places = [COUNTED[kind].index(name) for name in self.columns]
+        self._levels = len(LEVELS_OF_QUEUES) if kind == "queue" else 0  # of the counters the last are levels
+        self._samples: OrderedDict[Hashable, array[int]] = OrderedDict()  # rows of time and columns, the oldest first
         self._next = 0.0  # when there is a sample to take, by the monotonic clock
 
-    async def note(self, queues: Mapping[int, Sample], slices: Slices) -> None:
+    async def note(self, found: Mapping[Any, Sample], slices: Slices) -> None:
         """Take samples, once a minute; to be called after each reading of the figures."""
         now = time.monotonic()
         if now < self._next:
             return
         self._next = now + EVERY
-        at, width = int(time.time()), 1 + len(COLUMNS)
-        async for number, sample in slices.through(list(queues.items())):
+        at, width = int(time.time()), 1 + len(self.columns)
+        async for number, sample in slices.through(list(found.items())):
             rows = self._samples.get(number)
             changed = at - sample.since < EVERY
             if rows is None:
-                if not (any(sample.counts[-2:]) or (changed and any(sample.counts))):
+                waits = self._levels and any(sample.counts[-self._levels :])
+                if not (waits or (changed and any(sample.counts))):
                     continue
-                rows = self._samples[number] = array("I")
+                rows = self._samples[number] = array(self._code)
             rows.append(at)
-            rows.extend(sample.counts[place] & _MASK for place in _PLACES)
+            rows.extend(sample.counts[place] & self._mask for place in self._places)
             if len(rows) > KEPT * width:
                 del rows[:width]
             if changed:
                 self._samples.move_to_end(number)
-        for number in self._samples.keys() - queues.keys():
+        for number in self._samples.keys() - found.keys():
             del self._samples[number]
-        while len(self._samples) > MOST:
+        while len(self._samples) > self._most:
             self._samples.popitem(last=False)
 
-    def of(self, queue: int) -> Iterator[tuple[float, tuple[int, ...]]]:
-        """Times (seconds since the epoch) and values of a queue's samples, as :data:`COLUMNS`, the oldest first."""
-        rows, width = self._samples.get(queue, array("I")), 1 + len(COLUMNS)
+    def of(self, identity: Hashable) -> Iterator[tuple[float, tuple[int, ...]]]:
+        """Times (seconds since the epoch) and values of an object's samples, as ``columns``, the oldest first."""
+        rows, width = self._samples.get(identity, array(self._code)), 1 + len(self.columns)
         for start in range(0, len(rows), width):
             yield float(rows[start]), tuple(rows[start + 1 : start + width])

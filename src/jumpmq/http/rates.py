@@ -86,6 +86,8 @@ class Look:
         queues, channels, connections, consumers, exchanges: samples by id.
         hosts: samples of what channels have counted, by virtual host.
         churn: what came and went.
+        cpu: seconds of processor time by home.
+        links: octets that were sent, by the homes at both ends.
         consumers_of: consumers by queue.
         ready, unacknowledged: of all queues; what streams keep is not ready in this sense.
         backlogs: the same two by virtual host.
@@ -103,6 +105,8 @@ class Look:
     exchanges: dict[ExchangeId, Sample] = field(default_factory=dict)
     hosts: dict[str, Sample] = field(default_factory=dict)
     churn: Counts = (0,) * len(CHURN)
+    cpu: dict[int, float] = field(default_factory=dict)
+    links: dict[tuple[int, int], int] = field(default_factory=dict)
     consumers_of: dict[int, int] = field(default_factory=dict)
     ready: int = 0
     unacknowledged: int = 0
@@ -241,6 +245,28 @@ class Rates:
         sample = samples.get(counted.id)
         return _written(sample.since if sample is not None and sample.counts == counted.counts else time.time())
 
+    def last_cpu(self, node: str) -> float:
+        """Processor time that a node took at the last reading, 1.0 being one processor as a whole."""
+        return round(sum(map(self.last_cpu_of_home, self._homes_of(node))), 3)
+
+    def last_cpu_of_home(self, home: int) -> float:
+        """The same of one of its processes."""
+        return self._grown(lambda look: look.cpu, home)
+
+    def last_link_rate(self, node: str, other: str) -> float:
+        """Octets a second that a node sent to another one at the last reading."""
+        pairs = ((one, to) for one in self._homes_of(node) for to in self._homes_of(other))
+        return round(sum(self._grown(lambda look: look.links, pair) for pair in pairs), 1)
+
+    def _homes_of(self, node: str) -> list[int]:
+        topology = self._broker.topology
+        return list(topology.nodes.get(node) or [topology.home])
+
+    def _grown(self, counters: Callable[[Look], Mapping[Any, float]], key: Hashable) -> float:
+        """How fast a counter grew, a second, at the last reading; 0 where it was not known before, or began anew."""
+        now, was = counters(self.latest).get(key), counters(self._looks[0]).get(key) if self._looks else None
+        return 0.0 if now is None or was is None else round(max(0.0, now - was) / self._seconds_read(), 3)
+
     def consumer_capacity(self, queue: QueueFigures) -> float:
         """The share of the last readings in which no message that had come waited for a consumer with room."""
         if not queue.consumers:
@@ -326,6 +352,9 @@ class Rates:
         async for consumers in self._figures.consumer_counts():
             _sample(consumers, look.consumers, last.consumers)
         look.churn = self._figures.churn()
+        for state in self._figures.states():
+            look.cpu[state.home] = state.node.cpu
+            look.links |= {(state.home, home): sent for home, _, sent in state.node.links}
 
     def _sum_up(self, vhost: str, queues: list[QueueCounts], look: Look) -> None:
         last = self.latest.queues if self._looks else None

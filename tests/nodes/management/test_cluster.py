@@ -19,6 +19,7 @@ from tests.nodes.homes import NODES
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until
 
+from jumpmq.http.history import NODE
 from jumpmq.nodes.transport.calls import Caller
 from jumpmq.nodes.transport.handshake import CALL, Handshake
 from jumpmq.testing.etcd import etcd, is_installed
@@ -182,6 +183,15 @@ def test_what_a_node_is_needed_for(nodes, connections):
     assert {one["node"] for one in api.get("queues", node=NODES[1])} == {NODES[1]}
     assert api.request("GET", "nodes", "four@host", "contents").status_code == 404
     assert [one["name"] for one in api.get("nodes", NODES[1])["cluster_links"]] == [NODES[0], NODES[2]]
+    publisher = connections[0].channel()
+    until(
+        lambda: (
+            publisher.basic_publish("", "q2", b"x" * 1000)
+            or any(one["send_oct_details"]["rate"] for one in api.get("nodes", NODES[0])["cluster_links"])
+        )
+    )
+    until(lambda: api.get("nodes", NODES[0])["workers"][0]["cpu"] > 0)
+    assert set(api.get("history", "nodes", NODES[1])) == {"interval", "at", *NODE}
 
 
 def test_who_does_not_know_the_secret_cannot_call(nodes):

@@ -35,8 +35,9 @@ class Wanted:
         since: seconds since the epoch: published then or later.
         key: the routing key.
         header: the name of a header that they have.
-        value: what that header is, as text: strings as they are, all else as JSON.
+        value: what that header or property is, as text: strings as they are, all else as JSON.
         text: octets that are somewhere in the body.
+        property: the name of a property that hash exchanges may hash, which is the ``value``.
     """
 
     first: int
@@ -46,6 +47,7 @@ class Wanted:
     header: str | None = None
     value: str | None = None
     text: bytes | None = None
+    property: str | None = None
 
     def matches(self, message: Message) -> bool:
         """Whether a message is what is looked for, wherever it is."""
@@ -55,7 +57,13 @@ class Wanted:
             return False
         if self.text is not None and self.text not in message.body:
             return False
+        if self.property is not None and not self._has_property(message, self.property):
+            return False
         return self.header is None or self._has_header(message, self.header)
+
+    def _has_property(self, message: Message, name: str) -> bool:
+        found = getattr(Properties.parse(message.properties), name)
+        return found is not None and text_of(found) == self.value
 
     def _has_header(self, message: Message, name: str) -> bool:
         if name.encode(errors="surrogateescape") not in message.properties:

@@ -454,6 +454,7 @@ class HomeFigures:
             blocked=sum(one.state in ("blocked", "blocking") for one in broker.connections),
             listeners=[(one.protocol, address, one.port) for one in broker.listeners for address in one.addresses],
             links=broker.peers.figures().links,
+            cpu=time.process_time(),
         )
 
 
@@ -514,7 +515,7 @@ def _ring_figures(exchange: ConsistentHashExchange) -> RingTrafficFigures:
 
 
 def _queue_figures(queue: Queue) -> QueueFigures:
-    consumers, active = queue.consumers, queue.active_consumer
+    consumers, active, front = queue.consumers, queue.active_consumer, queue.front()
     return QueueFigures(
         id=queue.id,
         type=queue.type,
@@ -525,7 +526,7 @@ def _queue_figures(queue: Queue) -> QueueFigures:
         memory=queue.memory,
         last_seq=queue.next_seq - 1,
         messages=queue.figures(),
-        head_timestamp=_timestamp(queue.front()),
+        head_timestamp=_timestamp(front),
         exclusive_consumer_tag=next((one.tag for one in consumers if one.exclusive), None),
         single_active_consumer_tag=active.tag if active is not None else None,
         automatic=any(one.no_ack for one in consumers),
@@ -533,6 +534,7 @@ def _queue_figures(queue: Queue) -> QueueFigures:
         max_length=queue.limits.max_length,
         overflow=queue.limits.overflow,
         status=queue.status() | _fenced(queue),
+        head_published_at=(front.published_at or None) if front is not None else None,
     )
 
 

@@ -82,6 +82,7 @@ class QueueFigures(NamedTuple):
         last_seq: the number of its youngest message.
         messages: octets of its messages and where they are; None where the kind of queue does not tell.
         head_timestamp: the property ``timestamp`` of the next message, if that is in memory.
+        head_published_at: when it was published, in seconds since the epoch, if that is known.
         exclusive_consumer_tag, single_active_consumer_tag: None where there is no such consumer.
         automatic: whether a consumer does not acknowledge.
         exhausted: whether each consumer holds its whole prefetch unacknowledged.
@@ -109,6 +110,7 @@ class QueueFigures(NamedTuple):
     overflow: str
     status: Mapping[str, Any]
     state: str = "running"
+    head_published_at: float | None = None
 
     @property
     def ready(self) -> int:
@@ -453,7 +455,8 @@ class NodeFigures(NamedTuple):
         commit_waiting: seconds for which clients have waited for a commit, and none came.
         held: octets held for messages, by what they are held for.
         listeners: protocol, address and port of each, where clients connect to.
-        links: homes to which links are up, each with the octets that wait to be sent there.
+        links: homes to which links are up, each with the octets that wait to be sent there, and that were sent.
+        cpu: seconds of processor time that were used since the start.
     """
 
     name: str
@@ -475,7 +478,8 @@ class NodeFigures(NamedTuple):
     connections_limit: int
     blocked: int
     listeners: list[tuple[str, str, int]]
-    links: list[tuple[int, int]]
+    links: list[tuple[int, int, int]]
+    cpu: float = 0.0
 
     @property
     def memory(self) -> int:

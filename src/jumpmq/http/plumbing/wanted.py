@@ -8,8 +8,9 @@ from typing import Any
 from jumpmq.broker.bulk.searching import Wanted
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.schema.shapes import NAME, NUMBER, TEXT, Shape, whole
+from jumpmq.http.schema.shapes import NAME, NUMBER, TEXT, Shape, one_of, whole
 from jumpmq.queues import Queue
+from jumpmq.topology.exchanges.hashed import PROPERTIES
 
 WANTED = Shape(
     {
@@ -18,6 +19,7 @@ WANTED = Shape(
         "since": NUMBER,
         "key": NAME,
         "header": NAME,
+        "property": one_of(*PROPERTIES),
         "value": TEXT,
         "text": TEXT,
     }
@@ -37,13 +39,24 @@ def wanted_of(queue: Queue, said: Mapping[str, Any]) -> Wanted:
     since = said.get("since")
     if since is not None and not requested.is_seconds(since):
         raise BadRequest(f"'since' must be a number of seconds since the epoch, not {since}")
-    if "value" in said and "header" not in said:
-        raise BadRequest("'value' is that of a 'header', which is missing")
+    if "header" in said and "property" in said:
+        raise BadRequest("'value' is that of a 'header' or of a 'property': both are there")
+    if "value" in said and "header" not in said and "property" not in said:
+        raise BadRequest("'value' is that of a 'header' or of a 'property', which is missing")
+    if "property" in said and "value" not in said:
+        raise BadRequest("'value' is missing: that of the 'property'")
     first, last = said.get("from", 0), min(said.get("to", requested.LAST_SEQ), queue.next_seq - 1)
     if since is not None and (found := queue.seq_at(since)) is not None:
         first = max(first, found)
     return Wanted(
-        first, last, since, _octets(said, "key"), said.get("header"), said.get("value"), _octets(said, "text")
+        first,
+        last,
+        since,
+        _octets(said, "key"),
+        said.get("header"),
+        said.get("value"),
+        _octets(said, "text"),
+        said.get("property"),
     )
 
 

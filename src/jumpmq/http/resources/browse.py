@@ -33,6 +33,8 @@ async def browse(request: Request) -> Response:
     """``GET /api/queues/{vhost}/{queue}/browse?from=SEQ&key=KEY&header=NAME&value=VALUE&text=PART&count=50``: ready
     messages, by number, for which all that is said is so.
 
+    ``value`` is that of a ``header``, or of a ``property`` (``message_id``, ``correlation_id``, ``timestamp``).
+
     Nothing is taken. ``to``, and ``since`` in seconds since the epoch, bound them, too; ``truncate`` shortens payloads.
     A request looks at a bounded number of messages, and the answer has a bounded number of octets: where ``next`` is
     not null, the next request goes on ``from`` there.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.amqp.errors import NotFound
 from jumpmq.http.history import COARSE, COARSE_COUNT, History
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
@@ -52,16 +55,27 @@ async def of_exchange(request: Request) -> Response:
 
 async def of_connection(request: Request) -> Response:
     """``GET /api/history/connections/{connection}?seconds=300``: octets and channels of a connection."""
-    return _answer(request, "connection", (await connections.named(request)).peer.name)
+    found = await connections.named(request)
+    return _answer(request, "connection", found.peer.name, identity=found.id)
 
 
 async def of_channel(request: Request) -> Response:
     """``GET /api/history/channels/{channel}?seconds=300``: messages of a channel."""
-    return _answer(request, "channel", (await channels.named(request)).name)
+    found = await channels.named(request)
+    return _answer(request, "channel", found.name, identity=found.id)
 
 
-def _answer(request: Request, *subject: str) -> Response:
-    return answer(_history(request).of(*subject).shown(_seconds(request)))
+async def of_node(request: Request) -> Response:
+    """``GET /api/history/nodes/{node}?seconds=300``: memory, disk, connections and processor time of a node."""
+    name = requested.name(request, "node")
+    track = _history(request).nodes.get(name)
+    if track is None:
+        raise NotFound(f"no node '{name}'")
+    return answer(track.shown(_seconds(request)))
+
+
+def _answer(request: Request, *subject: str, identity: Hashable = None) -> Response:
+    return answer(_history(request).of(*subject, identity=identity).shown(_seconds(request)))
 
 
 def _history(request: Request) -> History:
@@ -79,6 +93,7 @@ def _seconds(request: Request) -> int:
 ROUTES = [
     Endpoint("GET", "/api/history", of_broker, access=Access.MONITORING),
     Endpoint("GET", "/api/history/vhosts/{vhost}", of_host, access=Access.MONITORING),
+    Endpoint("GET", "/api/history/nodes/{node}", of_node, access=Access.MONITORING),
     Endpoint("GET", "/api/history/queues/{vhost}/{queue}", of_queue),
     Endpoint("GET", "/api/history/exchanges/{vhost}/{exchange}", of_exchange),
     Endpoint("GET", "/api/history/connections/{connection}", of_connection),

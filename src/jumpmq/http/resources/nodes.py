@@ -108,6 +108,7 @@ def _node(request: Request, name: str) -> dict[str, Any]:
 def _workers(request: Request, name: str) -> list[dict[str, Any]]:
     """The processes of a node, each with its home. JumpMQ's own.
 
+    ``cpu`` is the processor time that it takes, 1.0 being one processor as a whole.
     ``messages`` of one that does not answer are those that it had when it last did.
     """
     broker, rates = requested.broker(request), request.app.state.rates
@@ -130,6 +131,7 @@ def _workers(request: Request, name: str) -> list[dict[str, Any]]:
                 "os_pid": str(state.node.pid),
                 "mem_used": state.node.resident,
                 "mem_messages": state.node.memory,
+                "cpu": rates.last_cpu_of_home(home),
                 "connections": state.node.connections,
                 "uptime": int((time.time() - state.node.started_at) * 1000),
             }
@@ -169,6 +171,7 @@ def shown(request: Request, node: NodeFigures) -> dict[str, Any]:
         "fd_total": node.files_limit,
         "sockets_used": node.connections,
         "sockets_total": node.connections_limit,
+        "cpu": request.app.state.rates.last_cpu(node.name),
         "partitions": [],
         "cluster_links": _links(request, node),
         "rates_mode": "basic",
@@ -177,13 +180,17 @@ def shown(request: Request, node: NodeFigures) -> dict[str, Any]:
 
 
 def _links(request: Request, node: NodeFigures) -> list[dict[str, Any]]:
-    """The other nodes to which a node's links are up, each with the octets that wait to be sent there."""
-    homes = requested.broker(request).topology.homes
-    found: dict[str, int] = {}
-    for home, unsent in node.links:
+    """The other nodes to which a node's links are up, each with the octets that wait to be sent there, and those that
+    were sent a second."""
+    homes, rates = requested.broker(request).topology.homes, request.app.state.rates
+    found: dict[str, dict[str, Any]] = {}
+    for home, unsent, _ in node.links:
         if (name := homes.get(home, node.name)) != node.name:
-            found[name] = found.get(name, 0) + unsent
-    return [{"name": name, "unsent": unsent} for name, unsent in found.items()]
+            one = found.setdefault(name, {"name": name, "unsent": 0, "send_oct_details": {"rate": 0.0}})
+            one["unsent"] += unsent
+    for name, one in found.items():
+        one["send_oct_details"]["rate"] = rates.last_link_rate(node.name, name)
+    return list(found.values())
 
 
 ROUTES = [

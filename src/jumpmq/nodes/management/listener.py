@@ -25,6 +25,7 @@ from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
 from jumpmq.http.plumbing.forwarding import LOCAL, Forwarder
 from jumpmq.http.resources import (
     browse,
+    deaths,
     fences,
     group_offsets,
     login_attempts,
@@ -45,6 +46,7 @@ PASSED = (
     queue_contents,
     queue_messages,
     browse,
+    deaths,
     readers,
     slots,
     fences,

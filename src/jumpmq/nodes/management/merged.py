@@ -343,17 +343,18 @@ class _OfSome(MergedFigures):
 def _together(homes: list[NodeFigures]) -> NodeFigures:
     """A node, of its homes."""
     held: dict[str, int] = {}
-    unsent: dict[int, int] = {}
+    links: dict[int, tuple[int, int]] = {}
     for one in homes:
         for kind, octets in one.held.items():
             held[kind] = held.get(kind, 0) + octets
-        for home, waiting in one.links:
-            unsent[home] = unsent.get(home, 0) + waiting
+        for home, unsent, sent in one.links:
+            before = links.get(home, (0, 0))
+            links[home] = before[0] + unsent, before[1] + sent
     sums = ("resident", "memory_limit", "losses", "files", "files_limit", "connections", "connections_limit")
     return homes[0]._replace(
-        **{name: sum(getattr(one, name) for one in homes) for name in (*sums, "blocked")},
+        **{name: sum(getattr(one, name) for one in homes) for name in (*sums, "blocked", "cpu")},
         held=held,
-        links=sorted(unsent.items()),
+        links=[(home, *octets) for home, octets in sorted(links.items())],
         memory_alarm=any(one.memory_alarm for one in homes),
         disk_alarm=any(one.disk_alarm for one in homes),
         commit_waiting=max(one.commit_waiting for one in homes),

@@ -93,6 +93,7 @@ class Link(asyncio.BufferedProtocol):
         peer: the number of the other end's home; 0 before its proof.
         boot: tells the run of the other process from all others.
         up: whether records can be sent.
+        sent_octets: handed to the socket so far.
         wanted: the number that the other end has to have; None where it may be any.
         decided: set when the other end is welcome, or refused.
         ended: set when the socket is closed.
@@ -131,6 +132,7 @@ class Link(asyncio.BufferedProtocol):
         self._unsent: list[bytes | memoryview] = []  # what leaves at the end of the turn
         self._parts: list[bytes] = []  # the last record of that, where it may get more parts
         self._parts_kind = self._parts_octets = 0  # its kind, and octets
+        self.sent_octets = 0
         self._heard = self._spoke = time.monotonic()  # when something came, and was sent
         self._timer: asyncio.TimerHandle | None = None  # for the next look at the clock
 
@@ -174,6 +176,7 @@ class Link(asyncio.BufferedProtocol):
         """Write what there is to send."""
         self._end_parts()
         if self._unsent and not self._transport.is_closing():
+            self.sent_octets += sum(map(len, self._unsent))
             self._transport.writelines(self._unsent)
             self._spoke = time.monotonic()
         self._unsent.clear()

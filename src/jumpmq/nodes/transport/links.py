@@ -93,9 +93,10 @@ class Links:
         return sorted(self._links)
 
     @property
-    def waiting(self) -> list[tuple[int, int]]:
-        """The homes whose links are up, each with the octets that wait to be sent there."""
-        return [(home, self._links[home].unsent_octets) for home in self.homes]
+    def waiting(self) -> list[tuple[int, int, int]]:
+        """The homes whose links are up, each with the octets that wait to be sent there, and that were sent."""
+        links = self._links
+        return [(home, links[home].unsent_octets, links[home].sent_octets) for home in self.homes]
 
     def to(self, home: int) -> Link | None:
         """The link to a home; None where it is down."""
