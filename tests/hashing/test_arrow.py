@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jumpmq.hashing import HashRing, _kernel, _reference, modulus, modulus_array, terms
 from jumpmq.hashing.arrow import KeyBuffers, key_buffers
+from jumpmq.hashing.functions import NAMES, NUMBERS
 
 BINARY = [pa.binary(), pa.large_binary()]
 STRING = [pa.string(), pa.large_string()]
@@ -40,23 +41,23 @@ def one_by_one(array: pa.Array) -> list[bytes | int]:
     return [terms.MISSING if key is None else key for key in keys]
 
 
-@given(arrays(), st.sampled_from(["phash2", "xxh64"]))
+@given(arrays(), st.sampled_from(NAMES))
 def test_an_array_routes_as_its_keys_one_by_one(array, function):
     ring = ring_of(function=function)
     assert ring.route_array(array).to_pylist() == [ring.route(key) for key in one_by_one(array)]
 
 
-@given(arrays(), st.booleans())
-def test_both_kernels_read_arrays_alike(array, wide):
+@given(arrays(), st.sampled_from(list(NUMBERS.values())))
+def test_both_kernels_read_arrays_alike(array, function):
     outs = []
     for kernel in (_kernel, _reference):
-        buckets = kernel.Buckets(wide)
+        buckets = kernel.Buckets(function)
         buckets.append(7, 0)
         buckets.assign(3, 4, 1)
         buckets.retire(1, 3)
         owners, remainders = bytearray(4 * len(array)), bytearray(4 * len(array))
         buckets.owners_of_arrow(owners, key_buffers(array))
-        kernel.modulus_of_arrow(remainders, 1000, key_buffers(array))
+        kernel.modulus_of_arrow(remainders, 1000, key_buffers(array), function)
         outs.append((owners, remainders))
     assert outs[0] == outs[1]
 
@@ -66,9 +67,13 @@ def test_the_modulus_of_an_array_is_that_of_its_keys_one_by_one(array, n):
     undefined = 7682534  # erlang:phash2([undefined])
     expected = [undefined % n if key == terms.MISSING else modulus([key], n) for key in one_by_one(array)]
     assert modulus_array(array, n).to_pylist() == expected
+    for function in NAMES[1:]:
+        found = [modulus([b"a" if key == terms.MISSING else key], n, function) for key in one_by_one(array)]
+        given = array.cast(array.type).fill_null("a" if pa.types.is_unicode(array.type) else b"a")
+        assert modulus_array(given, n, function).to_pylist() == found
 
 
-@pytest.mark.parametrize("function", ["phash2", "xxh64"])
+@pytest.mark.parametrize("function", NAMES)
 def test_a_long_array_decides_the_same_when_its_decisions_are_remembered(function):
     ring = ring_of(function=function)
     keys = [b"%d" % i for i in range(100_000)]

@@ -47,6 +47,50 @@ def test_every_golden_routing_key(kernel, vectors):
         assert {n: kernel.moduli([key], int(n))[0] for n in line["modulus_hash"]} == line["modulus_hash"]
 
 
+def test_every_golden_key_of_kafka_and_super_streams(kernel, vectors):
+    """Made by the packages kafka-python 2.2 and mmh3 5.2."""
+    lines = vectors("murmur")
+    assert len(lines) == 63
+    for line in lines:
+        key = bytes.fromhex(line["key"])
+        assert kernel.murmur2(key) == line["kafka"]
+        assert kernel.murmur3(key) == line["super_stream"]
+        for function, name in ((2, "kafka"), (3, "super_stream")):
+            assert kernel.moduli([key, b""], 12, function)[0] == line[name] % 12
+            buckets = kernel.Buckets(function)
+            for owner in range(12):
+                buckets.append(1, owner)
+            assert buckets.owner(key) == kernel.jump64(line[name], 12)
+
+
+@pytest.mark.parametrize(
+    ("key", "hash_"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_that_of_kafkas_own_tests_without_its_sign(kernel, key, hash_):
+    assert kernel.murmur2(key) == hash_ & 0x7FFFFFFF
+
+
+def test_murmur3_is_that_of_the_tests_of_rabbitmqs_java_client(kernel):
+    words = (b"hello", b"brave", b"new", b"world")
+    assert [kernel.murmur3(word) for word in words] == [1321743225, 3825276426, 2970740106, 2453398188]
+    partitions = [kernel.moduli([b"hello%d" % number], 3, 3)[0] for number in range(1, 11)]
+    assert partitions == [1, 0, 1, 2, 0, 2, 0, 1, 0, 2]
+
+
+@given(KEYS | LONG_KEYS)
+def test_the_kernels_murmur_alike(key):
+    assert _kernel.murmur2(key) == _reference.murmur2(key)
+    assert _kernel.murmur3(key) == _reference.murmur3(key)
+
+
 def test_missing_is_the_atom_undefined(kernel):
     assert _reference.phash2(Atom("undefined")) == kernel.MISSING
 
@@ -110,11 +154,11 @@ def test_a_new_bucket_takes_wide_keys_and_moves_no_other(key, buckets):
     assert _kernel.jump64(key, buckets + 1) in (_kernel.jump64(key, buckets), buckets)
 
 
-@given(st.lists(KEYS | st.integers(-(2**63), 2**64 - 1), max_size=8), st.booleans())
-def test_keys_of_both_kinds_find_their_owners_alike(keys, wide):
+@given(st.lists(KEYS | st.integers(-(2**63), 2**64 - 1), max_size=8), st.integers(0, 3))
+def test_keys_of_both_kinds_find_their_owners_alike(keys, function):
     found = []
     for kernel in (_kernel, _reference):
-        buckets = kernel.Buckets(wide)
+        buckets = kernel.Buckets(function)
         buckets.append(9, 0)
         buckets.assign(3, 4, 1)
         buckets.retire(1, 3)

@@ -15,7 +15,7 @@ KEYS = pa.array([f"key {number}" for number in range(3000)] + [None])
 
 
 @pytest.mark.parametrize("removal", ["minimal", "shift"])
-@pytest.mark.parametrize("function", ["phash2", "xxh64"])
+@pytest.mark.parametrize("function", ["phash2", "xxh64", "murmur3"])
 @pytest.mark.parametrize("seed", range(4))
 def test_it_decides_as_the_ring_after_any_changes(removal: Removal, function: HashFunction, seed: int) -> None:
     random = Random(seed)
@@ -42,12 +42,12 @@ def test_runs_with_gaps_are_refused(module: object, runs: list[tuple[int, int, i
         module.RunBuckets(runs)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_the_kernel_decides_as_its_reference(wide: bool) -> None:
+@pytest.mark.parametrize("function", range(4))
+def test_the_kernel_decides_as_its_reference(function: int) -> None:
     from jumpmq.hashing.arrow import int32_array, key_buffers
 
     keys = key_buffers(KEYS)
     for runs in ([(0, 5, 0, -1)], [(0, 2, 3, -1), (2, 3, -1, 6), (5, 4, 1, -1)], []):
-        made = [module.RunBuckets(runs, wide) for module in (kernel, reference)]
+        made = [module.RunBuckets(runs, function) for module in (kernel, reference)]
         one, other = (int32_array(len(KEYS), lambda out, made=one: made.owners_of_arrow(out, keys)) for one in made)
         assert one.equals(other)

@@ -76,9 +76,11 @@ def agree(made, router, messages, column):
         ("x-consistent-hash", {}),
         ("x-consistent-hash", {"ring-removal": "shift"}),
         ("x-consistent-hash", {"hash-function": "xxh64"}),
+        ("x-consistent-hash", {"hash-function": "murmur3"}),
         ("x-modulus-hash", {}),
+        ("x-modulus-hash", {"hash-function": "murmur2"}),
     ],
-    ids=["consistent", "shift", "xxh64", "modulus"],
+    ids=["consistent", "shift", "xxh64", "murmur3", "modulus", "modulus of murmur2"],
 )
 def test_a_million_routing_keys(keys, kind, arguments):
     made, router = both(kind, arguments)
@@ -104,7 +106,8 @@ def test_a_million_headers_and_properties(keys, source):
     argument = {"hash-header": "h"} if source.startswith("header") else {"hash-property": source}
     for function in ("phash2", "xxh64"):
         agree(*both("x-consistent-hash", argument | {"hash-function": function}), messages, column)
-    agree(*both("x-modulus-hash", argument), messages, column)
+    for function in ("phash2", "murmur2"):
+        agree(*both("x-modulus-hash", argument | {"hash-function": function}), messages, column)
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])

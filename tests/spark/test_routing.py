@@ -3,6 +3,7 @@
 import json
 
 import pika
+import pyarrow as pa
 import pytest
 from tests.http.api import API
 from tests.spark.sources import table
@@ -58,14 +59,30 @@ def test_every_hash_exchange_decides_as_the_broker_does(spark, broker, channel, 
 
 def test_a_router_from_definitions_decides_as_the_exchange_does(broker, channel, tmp_path):
     channel.exchange_declare("m", "x-modulus-hash", durable=True)
+    channel.exchange_declare("k", "x-modulus-hash", durable=True, arguments={"hash-function": "murmur2"})
     for queue in ("q2", "q1"):
         channel.queue_bind(queue, "m", "")
+    for number in reversed(range(12)):
+        channel.queue_declare(f"orders-{number}", exclusive=True)
+        channel.queue_bind(f"orders-{number}", "k", "")
     file = tmp_path / "definitions.json"
     file.write_text(json.dumps(API(broker.http_url).get("definitions")))
     for name in ("x", "m"):
         made, live = Router.from_definitions(file, name), Router.from_broker(broker.http_url, name)
         assert made.destinations == live.destinations
         assert made.weights == live.weights
+    topic = Router.from_broker(broker.http_url, "k")
+    assert topic.destinations == tuple(f"orders-{number}" for number in range(12))
+    assert topic.route(pa.array(["foobar"])).to_pylist() == [f"orders-{(-790332482 & 0x7FFFFFFF) % 12}"]
+    assert topic.changed(remove=["orders-11"], add=["orders-9a"]).destinations[9:] == (
+        "orders-9",
+        "orders-9a",
+        "orders-10",
+    )
+    followed = API(broker.http_url).get("exchanges", "/", "k", "key", key="foobar", destinations=7)
+    assert followed["hash"] == -790332482 & 0x7FFFFFFF
+    assert followed["destination"] == f"orders-{followed['hash'] % 12}"
+    assert followed["then"]["destination"] == f"orders-{followed['hash'] % 7}"
     for name, reason in {"nothing": "has no exchange 'nothing'", "amq.topic": "has no exchange"}.items():
         with pytest.raises(JumpMQError, match=reason):
             Router.from_definitions(file, name)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from jumpmq.hashing import HashRing
+from jumpmq.hashing import HashRing, murmur2
 from jumpmq.topology.what_if import Step, least, modulus_outcomes, ring_outcomes, weights_after
 
 
-def ring(removal="minimal", **weights):
-    made = HashRing(removal)
+def ring(removal="minimal", function="phash2", **weights):
+    made = HashRing(removal, function)
     for name, weight in weights.items():
         made.add(name, weight)
     return made
@@ -41,6 +41,23 @@ def test_what_is_foretold_is_what_comes():
     whole.add("b", 5)
     moved = sum(1 for was, key in zip(before, keys, strict=True) if whole.route(key) != was)
     assert moved / len(keys) == pytest.approx(foretold.moved, abs=0.02)
+
+
+@pytest.mark.parametrize("function", ["phash2", "xxh64", "murmur2"])
+def test_the_other_way_of_removing_is_foretold_with_the_same_hash(function):
+    given = {f"q{number}": 1 for number in range(10)}
+    state = ring("minimal", function, **given).state()
+    expected = ring_outcomes(ring("shift", function, **given).state(), [Step("q3", 0)])["shift"]
+    assert ring_outcomes(state, [Step("q3", 0)])["shift"] == expected
+
+
+def test_a_modulus_is_foretold_with_its_hash():
+    before, after = ["q0", "q1", "q2"], ["q0", "q1", "q2", "q3"]
+    found = [modulus_outcomes(before, after, function)["modulus"] for function in ("phash2", "murmur2", "murmur3")]
+    assert len({one.moved for one in found}) == 3
+    keys = [b"%d" % number for number in range(1 << 17)]
+    moved = sum(murmur2(key) % 3 != murmur2(key) % 4 for key in keys) / len(keys)
+    assert found[1].moved == pytest.approx(moved)
 
 
 def test_least_is_what_the_shares_demand():

@@ -34,6 +34,8 @@ class HashFunction(StrEnum):
 
     phash2 = "phash2"
     xxh64 = "xxh64"
+    murmur2 = "murmur2"
+    murmur3 = "murmur3"
 
 
 REACH = 5.0

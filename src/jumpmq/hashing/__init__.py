@@ -7,7 +7,8 @@
 'q2'
 """
 
-from jumpmq.hashing.kernel import COMPILED, jump, jump64, phash2, phash2_list, xxh64
+from jumpmq.hashing.functions import HashFunction
+from jumpmq.hashing.kernel import COMPILED, jump, jump64, murmur2, murmur3, phash2, phash2_list, xxh64
 from jumpmq.hashing.ring import MAX_WEIGHT, HashRing
 from jumpmq.hashing.terms import MISSING, header_key, moduli, modulus, modulus_array, timestamp_key
 
@@ -15,6 +16,7 @@ __all__ = [
     "COMPILED",
     "MAX_WEIGHT",
     "MISSING",
+    "HashFunction",
     "HashRing",
     "header_key",
     "jump",
@@ -22,6 +24,8 @@ __all__ = [
     "moduli",
     "modulus",
     "modulus_array",
+    "murmur2",
+    "murmur3",
     "phash2",
     "phash2_list",
     "timestamp_key",

@@ -22,6 +22,17 @@ cdef enum:
     RANGE_MASK = 0x7FFFFFF
     HASH_OF_UNDEFINED = 180132084
 
+# The numbers of ``functions.NUMBERS``.
+cdef enum:
+    PHASH2 = 0
+    XXH64 = 1
+    MURMUR2 = 2
+    MURMUR3 = 3
+
+cdef enum:
+    SEED_OF_KAFKA = 0x9747B28C
+    SEED_OF_SUPER_STREAMS = 104729
+
 MISSING = HASH_OF_UNDEFINED & RANGE_MASK
 
 
@@ -142,6 +153,71 @@ cdef inline uint64_t number_xxh64(uint64_t number) noexcept nogil:
     return hash_xxh64(octets, 8, 0)
 
 
+cdef inline uint32_t load_rest(const uint8_t* octets, Py_ssize_t left) noexcept nogil:
+    """The last octets, fewer than four, of a key."""
+    cdef uint32_t word = octets[0]
+    if left > 1:
+        word |= <uint32_t>octets[1] << 8
+    if left > 2:
+        word |= <uint32_t>octets[2] << 16
+    return word
+
+
+cdef uint32_t hash_murmur2(const uint8_t* octets, Py_ssize_t length) noexcept nogil:
+    cdef uint32_t m = 0x5BD1E995u, hash = <uint32_t>SEED_OF_KAFKA ^ <uint32_t>length, word
+    cdef Py_ssize_t left = length
+    while left >= 4:
+        word = load(octets) * m
+        hash = hash * m ^ (word ^ word >> 24) * m
+        octets += 4
+        left -= 4
+    if left:
+        hash = (hash ^ load_rest(octets, left)) * m
+    hash = (hash ^ hash >> 13) * m
+    return (hash ^ hash >> 15) & 0x7FFFFFFFu
+
+
+cdef inline uint32_t turn_short(uint32_t word, int bits) noexcept nogil:
+    return word << bits | word >> (32 - bits)
+
+
+cdef uint32_t hash_murmur3(const uint8_t* octets, Py_ssize_t length) noexcept nogil:
+    cdef uint32_t first = 0xCC9E2D51u, second = 0x1B873593u, hash = <uint32_t>SEED_OF_SUPER_STREAMS
+    cdef Py_ssize_t left = length
+    while left >= 4:
+        hash = turn_short(hash ^ turn_short(load(octets) * first, 15) * second, 13) * 5 + 0xE6546B64u
+        octets += 4
+        left -= 4
+    if left:
+        hash ^= turn_short(load_rest(octets, left) * first, 15) * second
+    hash ^= <uint32_t>length
+    hash = (hash ^ hash >> 16) * 0x85EBCA6Bu
+    hash = (hash ^ hash >> 13) * 0xC2B2AE35u
+    return hash ^ hash >> 16
+
+
+def murmur2(bytes key not None):
+    return hash_murmur2(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+def murmur3(bytes key not None):
+    return hash_murmur3(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+cdef inline uint64_t hash_octets(int function, const uint8_t* octets, Py_ssize_t length) noexcept nogil:
+    """The hash of a key by any function but ``phash2``."""
+    if function == XXH64:
+        return hash_xxh64(octets, length, 0)
+    return hash_murmur2(octets, length) if function == MURMUR2 else hash_murmur3(octets, length)
+
+
+cdef inline uint64_t hash_missing(int function) noexcept nogil:
+    """The hash that stands for having no key, by any function but ``phash2``."""
+    if function == XXH64:
+        return number_xxh64(HASH_OF_UNDEFINED & RANGE_MASK)
+    return hash_octets(function, <const uint8_t*>b"45914356", 8)
+
+
 cdef inline int32_t jump_word(uint64_t word, int32_t buckets) noexcept nogil:
     cdef int64_t bucket = 0, candidate = 0
     while candidate < buckets:
@@ -171,6 +247,13 @@ cdef inline uint32_t hash_object(PyObject* key, uint32_t seed) except? 0xFFFFFFF
     return hash_binary(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key), seed)
 
 
+cdef inline uint64_t wide_hash(PyObject* key, int function) except? 0xFFFFFFFFFFFFFFFF:
+    """The hash of a key by any function but ``phash2``."""
+    if not PyBytes_Check(<object>key):
+        raise TypeError(f"a key is bytes, not {type(<object>key).__name__}")
+    return hash_octets(function, <const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key))
+
+
 def phash2(bytes key not None):
     return hash_object(<PyObject*>key, 0) & RANGE_MASK
 
@@ -183,11 +266,15 @@ def phash2_list(list keys not None):
     return end_list(hash) & RANGE_MASK
 
 
-def moduli(list keys not None, int32_t buckets):
+def moduli(list keys not None, int32_t buckets, int function=PHASH2):
     cdef Py_ssize_t i, count = PyList_GET_SIZE(keys)
     cdef list out = []
     if buckets < 1:
         raise ValueError(f"a modulus is 1 or more, not {buckets}")
+    if function != PHASH2:
+        for i in range(count):
+            out.append(wide_hash(PyList_GET_ITEM(keys, i), function) % <uint64_t>buckets)
+        return out
     for i in range(count):
         out.append((end_list(hash_object(PyList_GET_ITEM(keys, i), 0)) & RANGE_MASK) % <uint32_t>buckets)
     return out
@@ -274,12 +361,14 @@ cdef class Buckets:
     cdef int32_t* _replacements  # how many buckets were left when this one retired; -1 while it works
     cdef int32_t _size, _room, _working
     cdef int _readers  # batches under way without the GIL
-    cdef readonly bint wide  # whether keys are hashed to 64 bits
+    cdef readonly int function  # a number of functions.NUMBERS
+    cdef bint wide  # whether all 64 bits of a hash count: of every function but phash2
     cdef int64_t _routed  # keys routed in batches since the last change
     cdef uint16_t* _known  # the owner of each seed, plus 1, as far as it has been asked for; NULL before TABLE_PAYS
 
-    def __init__(self, bint wide=False):
-        self.wide = wide
+    def __init__(self, int function=PHASH2):
+        self.function = function
+        self.wide = function != PHASH2
 
     def __dealloc__(self):
         free(self._owners)
@@ -301,7 +390,7 @@ cdef class Buckets:
             self._known = NULL
             self._routed = 0
             return self
-        copy = Buckets(self.wide)
+        copy = Buckets(self.function)
         copy._reserve(self._size)
         memcpy(copy._owners, self._owners, self._size * sizeof(int32_t))
         memcpy(copy._replacements, self._replacements, self._size * sizeof(int32_t))
@@ -388,13 +477,15 @@ cdef class Buckets:
         return owner
 
     cdef inline uint64_t _hash(self, PyObject* key) except? 0xFFFFFFFFFFFFFFFF:
-        cdef uint64_t word
-        if PyLong_Check(<object>key):
-            word = PyLong_AsUnsignedLongLongMask(<object>key)
-            return number_xxh64(word) if self.wide else word
-        if self.wide and PyBytes_Check(<object>key):
-            return hash_xxh64(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key), 0)
-        return hash_object(key, 0)
+        cdef bytes digits
+        if not self.wide:
+            return PyLong_AsUnsignedLongLongMask(<object>key) if PyLong_Check(<object>key) else hash_object(key, 0)
+        if not PyLong_Check(<object>key):
+            return wide_hash(key, self.function)
+        if self.function == XXH64:
+            return number_xxh64(PyLong_AsUnsignedLongLongMask(<object>key))
+        digits = b"%d" % <object>key
+        return wide_hash(<PyObject*>digits, self.function)
 
     def owner(self, key):
         return self._owner(self._hash(<PyObject*>key))
@@ -442,7 +533,7 @@ cdef class Buckets:
         cdef int64_t i, count = min(BLOCK, reader.count - begin)
         for i in range(count):
             if self.wide:
-                if not reader.read_wide(begin + i, &words[i]):
+                if not reader.read_wide(begin + i, self.function, &words[i]):
                     return 0
                 continue
             if not reader.read(begin + i, &hash):
@@ -461,13 +552,15 @@ cdef class RunBuckets:
     cdef int32_t* _owners
     cdef int32_t* _lefts
     cdef int32_t _runs, _size, _working
-    cdef readonly bint wide
+    cdef readonly int function
+    cdef bint wide
 
-    def __init__(self, list runs not None, bint wide=False):
+    def __init__(self, list runs not None, int function=PHASH2):
         cdef int32_t place, count, left
         if self._firsts != NULL:
             raise ValueError("it has its runs already")
-        self.wide = wide
+        self.function = function
+        self.wide = function != PHASH2
         self._runs = <int32_t>len(runs)
         self._firsts = resized(NULL, max(self._runs, 1))
         self._owners = resized(NULL, max(self._runs, 1))
@@ -527,7 +620,7 @@ cdef class RunBuckets:
         with nogil:
             while place < reader.count:
                 if self.wide:
-                    if not reader.read_wide(place, &word):
+                    if not reader.read_wide(place, self.function, &word):
                         break
                 else:
                     if not reader.read(place, &hash):
@@ -604,32 +697,37 @@ cdef class KeyReader:
             hash[0] = HASH_OF_UNDEFINED
         return kind >= 0
 
-    cdef inline bint read_wide(self, int64_t i, uint64_t* hash) noexcept nogil:
-        """As ``read``, with 64 bits."""
+    cdef inline bint read_wide(self, int64_t i, int function, uint64_t* hash) noexcept nogil:
+        """As ``read``, by any function but ``phash2``."""
         cdef int64_t found[2]
         cdef int kind = self.bounds(i, found)
         if kind > 0:
-            hash[0] = hash_xxh64(self._octets.start + found[0], found[1] - found[0], 0)
+            hash[0] = hash_octets(function, self._octets.start + found[0], found[1] - found[0])
         elif kind == 0:
-            hash[0] = number_xxh64(HASH_OF_UNDEFINED & RANGE_MASK)
+            hash[0] = hash_missing(function)
         return kind >= 0
 
 
-def modulus_of_arrow(out, int32_t buckets, keys):
+def modulus_of_arrow(out, int32_t buckets, keys, int function=PHASH2):
     cdef KeyReader reader = KeyReader(keys)
     cdef Octets remainders = Octets(out, True, reader.count * sizeof(int32_t))
     cdef int64_t i
     cdef uint32_t hash = 0
+    cdef uint64_t word = 0
     cdef int32_t remainder
     cdef bint sound = True
     if buckets < 1:
         raise ValueError(f"a modulus is 1 or more, not {buckets}")
     with nogil:
         for i in range(reader.count):
-            if not reader.read(i, &hash):
-                sound = False
+            if function != PHASH2:
+                sound = reader.read_wide(i, function, &word)
+                remainder = <int32_t>(word % <uint64_t>buckets)
+            else:
+                sound = reader.read(i, &hash)
+                remainder = <int32_t>((end_list(hash) & RANGE_MASK) % <uint32_t>buckets)
+            if not sound:
                 break
-            remainder = <int32_t>((end_list(hash) & RANGE_MASK) % <uint32_t>buckets)
             memcpy(remainders.start + i * sizeof(int32_t), &remainder, sizeof(int32_t))
     if not sound:
         raise ValueError(OUTSIDE)

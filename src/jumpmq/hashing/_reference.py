@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from jumpmq.hashing.arrow import KeyBuffers
+from jumpmq.hashing.functions import NAMES
 from jumpmq.hashing.sampling import ALL_NOTED, MEAN_GAP
 
 if TYPE_CHECKING:
@@ -154,15 +155,18 @@ def phash2_list(keys: list[bytes]) -> int:
     return phash2(keys)
 
 
-def moduli(keys: list[bytes], buckets: int) -> list[int]:
-    """``phash2`` of the list of each key alone, modulo ``buckets``.
+def moduli(keys: list[bytes], buckets: int, function: int = 0) -> list[int]:
+    """The hash of each key modulo ``buckets``: with ``phash2``, the hash of the list of the key alone.
+
+    Args:
+        function: a number of ``functions.NUMBERS``.
 
     Raises:
         ValueError: ``buckets`` is less than 1.
     """
     if buckets < 1:
         raise ValueError(f"a modulus is 1 or more, not {buckets}")
-    return [phash2([key]) % buckets for key in keys]
+    return [(hashed(key, function) if function else phash2([key])) % buckets for key in keys]
 
 
 # Erlang seeds exs1024 from so many low bits of a key: keys that agree in them share a bucket in every ring.
@@ -218,6 +222,48 @@ def xxh64(key: bytes, seed: int = 0) -> int:
     return xxhash.xxh64_intdigest(key, seed)
 
 
+def murmur2(key: bytes) -> int:
+    """MurmurHash2 of a binary as Kafka's clients partition by it: their seed, and the sign bit cleared; 31 bits.
+
+    Source: ``murmur2`` and ``toPositive`` of ``org.apache.kafka.common.utils.Utils``.
+    """
+    m, hash = 0x5BD1E995, 0x9747B28C ^ len(key)
+    whole = len(key) - len(key) % 4
+    for (word,) in struct.iter_unpack("<I", key[:whole]):
+        word = word * m & _M32
+        hash = (hash * m ^ (word ^ word >> 24) * m) & _M32
+    if key[whole:]:
+        hash = (hash ^ int.from_bytes(key[whole:], "little")) * m & _M32
+    hash = (hash ^ hash >> 13) * m & _M32
+    return (hash ^ hash >> 15) & 0x7FFFFFFF
+
+
+def _turned(word: int, bits: int) -> int:
+    return (word << bits | word >> 32 - bits) & _M32
+
+
+def murmur3(key: bytes) -> int:
+    """MurmurHash3 (x86, 32 bits) of a binary with the seed of RabbitMQ's clients for super streams, 104729.
+
+    Source: ``HashUtils`` of RabbitMQ's Java client for streams.
+    """
+    hash = 104729
+    whole = len(key) - len(key) % 4
+    for (word,) in struct.iter_unpack("<I", key[:whole]):
+        hash ^= _turned(word * 0xCC9E2D51 & _M32, 15) * 0x1B873593 & _M32
+        hash = _turned(hash, 13) * 5 + 0xE6546B64 & _M32
+    rest = int.from_bytes(key[whole:], "little")
+    hash ^= (_turned(rest * 0xCC9E2D51 & _M32, 15) * 0x1B873593 & _M32) ^ len(key)
+    hash = (hash ^ hash >> 16) * 0x85EBCA6B & _M32
+    hash = (hash ^ hash >> 13) * 0xC2B2AE35 & _M32
+    return hash ^ hash >> 16
+
+
+def hashed(key: bytes, function: int) -> int:
+    """The hash of a binary by a function of ``functions.NUMBERS``."""
+    return (phash2, xxh64, murmur2, murmur3)[function](key)
+
+
 def jump64(key: int, buckets: int) -> int:
     """The bucket of a 64-bit key among ``buckets``, by Lamping and Veach's own generator (arXiv 1406.2294, figure 1).
 
@@ -253,16 +299,17 @@ class Buckets:
     A key that falls into it is drawn again among those.
 
     Args:
-        wide: whether a key is hashed to 64 bits, by ``xxh64`` and ``jump64``, an integer as its eight octets, the
-            lowest first; else it is hashed by ``phash2`` and ``jump``, an integer being its own hash.
+        function: a number of ``functions.NUMBERS``. With ``phash2`` a hash has its bucket by ``jump``, and an integer
+            is its own hash. With any other the bucket is that of ``jump64``; an integer is hashed by ``xxh64`` as its
+            eight octets, the lowest first, and by the other two as its decimal digits.
 
     Attributes:
         size: how many buckets there are, working and retired: what ``jump`` is told.
         working: how many of them have an owner.
     """
 
-    def __init__(self, wide: bool = False) -> None:
-        self.wide = wide
+    def __init__(self, function: int = 0) -> None:
+        self.function = function
         self._owners: list[int] = []
         self._replacements: dict[int, int] = {}
 
@@ -312,7 +359,7 @@ class Buckets:
 
     def _bucket(self, word: int) -> int:
         """The working bucket of a hash."""
-        bucket = (jump64 if self.wide else jump)(word, len(self._owners))
+        bucket = (jump64 if self.function else jump)(word, len(self._owners))
         while (working := self._replacements.get(bucket)) is not None:
             place = _scaled(self._drawn_again(word, bucket), working)
             # A place whose bucket had been retired before is taken by that bucket's replacement.
@@ -323,14 +370,19 @@ class Buckets:
 
     def _drawn_again(self, word: int, bucket: int) -> int:
         """What places a key of a retired bucket: both."""
-        if self.wide:
+        if self.function:
             return word ^ bucket * 0x9E3779B185EBCA87 & _M64
         return bucket << _SEED_BITS | word & _SEED_MASK
 
     def _hash(self, key: bytes | int) -> int:
-        if self.wide:
-            return xxh64((key & _M64).to_bytes(8, "little") if isinstance(key, int) else key)
-        return key if isinstance(key, int) else phash2(key)
+        if not isinstance(key, int):
+            return hashed(key, self.function)
+        match NAMES[self.function]:
+            case "phash2":
+                return key
+            case "xxh64":
+                return xxh64((key & _M64).to_bytes(8, "little"))
+        return hashed(b"%d" % key, self.function)
 
     def owner(self, key: bytes | int) -> int:
         """The owner of a key, -1 if no bucket works. An integer is its own hash.
@@ -357,7 +409,7 @@ class Buckets:
         if counts is not None:
             for key, owner in zip(keys, owners, strict=True):
                 word = key & _M64 if isinstance(key, int) else _hash(key, 0)
-                counts.note(self._hash(key) if self.wide else word, key, owner, key is missing)
+                counts.note(self._hash(key) if self.function else word, key, owner, key is missing)
         return owners
 
     def owners_of_arrow(self, out: Buffer, keys: KeyBuffers) -> None:
@@ -376,14 +428,14 @@ class RunBuckets(Buckets):
     Args:
         runs: in order, without gaps: first bucket, count, owner, and ``left``: -1 where the buckets work, else how many
             worked when the first of them, the last of the run, had retired.
-        wide: as for :class:`Buckets`.
+        function: as for :class:`Buckets`.
 
     Raises:
         ValueError: there are gaps.
     """
 
-    def __init__(self, runs: list[tuple[int, int, int, int]], wide: bool = False) -> None:
-        super().__init__(wide)
+    def __init__(self, runs: list[tuple[int, int, int, int]], function: int = 0) -> None:
+        super().__init__(function)
         for first, count, owner, left in runs:
             if first != self.size or count < 1:
                 raise ValueError("runs are in order, without gaps")
@@ -416,18 +468,22 @@ def _write_int32(out: Buffer, count: int, values: Iterator[int]) -> None:
     struct.pack_into(f"={count}i", out, 0, *values)
 
 
-def modulus_of_arrow(out: Buffer, buckets: int, keys: KeyBuffers) -> None:
-    """Write ``phash2`` of the list of each key alone, modulo ``buckets``, to ``out``, a writable buffer of int32.
+def modulus_of_arrow(out: Buffer, buckets: int, keys: KeyBuffers, function: int = 0) -> None:
+    """Write the hash of each key modulo ``buckets`` to ``out``, a writable buffer of int32: see :func:`moduli`.
 
-    A null is taken as the atom ``undefined``.
+    A null is taken as ``MISSING``: with ``phash2`` as the list of the atom ``undefined``.
 
     Raises:
         ValueError: ``buckets`` is less than 1, a buffer is too small, or an offset points outside the octets.
     """
     if buckets < 1:
         raise ValueError(f"a modulus is 1 or more, not {buckets}")
-    lists = ([Atom("undefined") if key is None else key] for key in _arrow_keys(keys))
-    _write_int32(out, keys.length, (phash2(terms) % buckets for terms in lists))
+    if function:
+        hash = Buckets(function)._hash
+        hashes = (hash(MISSING if key is None else key) for key in _arrow_keys(keys))
+    else:
+        hashes = (phash2([Atom("undefined") if key is None else key]) for key in _arrow_keys(keys))
+    _write_int32(out, keys.length, (hash % buckets for hash in hashes))
 
 
 # Counting keys: how many different ones there are, and which are frequent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jumpmq.hashing.functions import NUMBERS
 from jumpmq.hashing.kernel import Buckets, RunBuckets
 from jumpmq.hashing.ring import HashRing
 
@@ -13,7 +14,7 @@ class RingOutline(HashRing):
     """
 
     def _no_buckets(self) -> Buckets:
-        return _Counted(self._function == "xxh64")
+        return _Counted(NUMBERS[self._function])
 
     def _routing(self) -> RunBuckets:
         places = {name: place for place, name in enumerate(self._names)}
@@ -22,14 +23,14 @@ class RingOutline(HashRing):
         for first, count in reversed(self._retired):  # the last that retired left as many as work now
             runs.append((first, count, -1, left))
             left += count
-        return RunBuckets(sorted(runs), self._function == "xxh64")
+        return RunBuckets(sorted(runs), NUMBERS[self._function])
 
 
 class _Counted(Buckets):
     """How many buckets there are; nothing else is kept of them."""
 
-    def __init__(self, wide: bool) -> None:
-        super().__init__(wide)
+    def __init__(self, function: int) -> None:
+        super().__init__(function)
         self._count = 0
 
     @property

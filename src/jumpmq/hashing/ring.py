@@ -31,13 +31,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from jumpmq.hashing.arrow import int32_array, key_buffers
+from jumpmq.hashing.functions import NUMBERS, HashFunction, hash_function
 from jumpmq.hashing.kernel import Buckets, KeyCounts, RunBuckets
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Removal = Literal["minimal", "shift"]
-HashFunction = Literal["phash2", "xxh64"]
 Run = tuple[int, int]
 
 MAX_WEIGHT = 10_000
@@ -52,7 +52,8 @@ class HashRing:
     Args:
         removal: what a removal does to the other destinations' keys: nothing (``"minimal"``), or what RabbitMQ does
             (``"shift"``).
-        function: RabbitMQ's hash (``"phash2"``), which tells 2**21 keys apart, or one of 64 bits (``"xxh64"``).
+        function: RabbitMQ's hash (``"phash2"``), which tells 2**21 keys apart, or one whose bits all count:
+            ``"xxh64"``, or that of Kafka (``"murmur2"``) or of super streams (``"murmur3"``).
 
     Raises:
         ValueError: ``removal`` or ``function`` is none of these.
@@ -61,8 +62,10 @@ class HashRing:
     def __init__(self, removal: Removal = "minimal", function: HashFunction = "phash2") -> None:
         if removal not in ("minimal", "shift"):
             raise ValueError(f"a ring's removal is minimal or shift, not {removal!r}")
-        if function not in ("phash2", "xxh64"):
-            raise ValueError(f"a ring's hash function is phash2 or xxh64, not {function!r}")
+        try:
+            hash_function(function)
+        except ValueError as error:
+            raise ValueError(f"unknown hash function {error}") from None
         self._removal: Removal = removal
         self._function: HashFunction = function
         self._names: list[str] = []
@@ -92,7 +95,7 @@ class HashRing:
 
     @property
     def function(self) -> HashFunction:
-        """``"phash2"`` or ``"xxh64"``."""
+        """What hashes a key."""
         return self._function
 
     @property
@@ -164,7 +167,7 @@ class HashRing:
         self._buckets.forget(owner)
 
     def _no_buckets(self) -> Buckets:
-        return Buckets(self._function == "xxh64")
+        return Buckets(NUMBERS[self._function])
 
     def _retire(self, runs: list[Run]) -> None:
         for first, count in reversed(runs):

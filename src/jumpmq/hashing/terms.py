@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumpmq.hashing._reference import Atom, Term, phash2
 from jumpmq.hashing.arrow import int32_array, key_buffers
+from jumpmq.hashing.functions import NUMBERS, HashFunction
 from jumpmq.hashing.kernel import MISSING, moduli, modulus_of_arrow, phash2_list
 
 if TYPE_CHECKING:
@@ -45,11 +46,11 @@ def timestamp_key(seconds: int) -> bytes:
     return b"%d" % seconds
 
 
-def modulus(keys: list[bytes], n: int) -> int:
+def modulus(keys: list[bytes], n: int, function: HashFunction = "phash2") -> int:
     """The destination, 0 to n - 1, that a modulus hash exchange gives a message.
 
     Args:
-        keys: its routing key, then those of its CC and BCC headers.
+        keys: its routing key, then those of its CC and BCC headers, which count with ``phash2`` only.
         n: how many destinations are bound.
 
     Raises:
@@ -57,10 +58,10 @@ def modulus(keys: list[bytes], n: int) -> int:
     """
     if n < 1:
         raise ValueError(f"a modulus is 1 or more, not {n}")
-    return phash2_list(keys) % n
+    return phash2_list(keys) % n if function == "phash2" else moduli(keys[:1], n, NUMBERS[function])[0]
 
 
-def modulus_array(keys: pa.Array, n: int) -> pa.Array:
+def modulus_array(keys: pa.Array, n: int, function: HashFunction = "phash2") -> pa.Array:
     """``modulus`` of each routing key of an Arrow array of binaries or strings, as int32. A null counts as missing.
 
     Raises:
@@ -68,7 +69,7 @@ def modulus_array(keys: pa.Array, n: int) -> pa.Array:
         TypeError: the keys are neither binary nor string.
     """
     buffers = key_buffers(keys)
-    return int32_array(len(keys), lambda out: modulus_of_arrow(out, n, buffers))
+    return int32_array(len(keys), lambda out: modulus_of_arrow(out, n, buffers, NUMBERS[function]))
 
 
 def _octets(value: str | bytes) -> bytes:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from jumpmq.amqp.messages import Message, hash_keys
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import MISSING, HashRing, header_key, moduli, modulus_array, timestamp_key
-from jumpmq.hashing.ring import HashFunction
+from jumpmq.hashing.functions import NUMBERS, HashFunction, modulus_place
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import Broker
@@ -34,12 +34,14 @@ class Router:
         destinations: in the order in which the modulus counts them.
         source: what is hashed, in words: the routing key, a header, a property.
         hashed: ``("header", NAME)`` or ``("property", NAME)``; None for the routing key.
+        function: what a modulus hash exchange hashes with; a ring knows its own.
     """
 
     ring: HashRing | None
     destinations: tuple[str, ...]
     source: str = "routing key"
     hashed: tuple[str, str] | None = None
+    function: HashFunction = "phash2"
 
     @classmethod
     def of(cls, ring: HashRing) -> Router:
@@ -93,18 +95,17 @@ class Router:
 
     @classmethod
     def _built(cls, declared: dict[str, Any], bindings: list[dict[str, Any]]) -> Router:
-        source = _source(declared.get("arguments", {}))
+        arguments = declared.get("arguments", {})
+        source, function = _source(arguments), arguments.get("hash-function", "phash2")
         if declared["type"] == "x-modulus-hash":
-            places = {(one["destination_type"] == "queue", one["destination"].encode()): one for one in bindings}
-            names = tuple(_destination(places[place]) for place in sorted(places))
-            return cls(None, names, source, _hashed(declared.get("arguments", {})))
+            names = sorted({_destination(one) for one in bindings}, key=partial(modulus_place, function=function))
+            return cls(None, tuple(names), source, _hashed(arguments), function)
         if declared["type"] != "x-consistent-hash":
             kinds = " and ".join(HASHES)
             raise JumpMQError(
                 f"exchange '{declared['name']}' is of type {declared['type']}, which hashes nothing; {kinds} do"
             )
-        arguments = declared.get("arguments", {})
-        ring = HashRing(arguments.get("ring-removal", "minimal"), arguments.get("hash-function", "phash2"))
+        ring = HashRing(arguments.get("ring-removal", "minimal"), function)
         for one in bindings:
             if _destination(one) not in ring:
                 ring.add(_destination(one), int(one["routing_key"]))
@@ -123,7 +124,7 @@ class Router:
                     raise JumpMQError(f"'{name}' is not bound")
                 del left[name]
             names = {*left, *(_weighted(one)[0] for one in add)}
-            return replace(self, destinations=tuple(sorted(names, key=_modulus_place)))
+            return replace(self, destinations=tuple(sorted(names, key=partial(modulus_place, function=self.function))))
         ring = HashRing.restore(self.ring.state())
         try:
             for name in remove:
@@ -157,7 +158,7 @@ class Router:
         """As :meth:`route`, places in ``destinations``, of which there must be some."""
         try:
             if self.ring is None:
-                return modulus_array(self._octets(keys), len(self.destinations))
+                return modulus_array(self._octets(keys), len(self.destinations), self.function)
             if (convert := self._conversion(keys.type)) is None:
                 return self.ring.route_array(keys).indices
         except TypeError:
@@ -177,9 +178,8 @@ class Router:
         none.
         """
         if self.ring is None:
-            return pa.array(
-                moduli([b"" if key is None else _digits(key) for key in keys], len(self.destinations)), pa.int32()
-            )
+            octets = [b"" if key is None else _digits(key) for key in keys]
+            return pa.array(moduli(octets, len(self.destinations), NUMBERS[self.function]), pa.int32())
         return pa.array(self.ring.route_index([MISSING if key is None else key for key in keys]), pa.int32())
 
     def hashed_of(self, properties: pa.Array) -> list[bytes | int | None]:
@@ -254,11 +254,6 @@ def _destination(binding: dict[str, Any]) -> str:
     """A binding's destination as rings name it."""
     name: str = binding["destination"]
     return name if binding["destination_type"] == "queue" else f"exchange:{name}"
-
-
-def _modulus_place(name: str) -> tuple[bool, bytes]:
-    """A modulus counts exchanges before queues."""
-    return not name.startswith("exchange:"), name.removeprefix("exchange:").encode()
 
 
 def _weighted(text: str) -> tuple[str, int]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jumpmq.hashing import MAX_WEIGHT, modulus_array
+from jumpmq.hashing.functions import HashFunction
 from jumpmq.hashing.outline import RingOutline
 from jumpmq.hashing.ring import Removal
 
@@ -70,7 +71,7 @@ def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, Out
     for removal in ways:
         before = RingOutline.restore(state)
         if before.removal != removal:
-            before = _made(removal, dict(before.destinations))
+            before = _made(removal, before.function, dict(before.destinations))
         after = RingOutline.restore(before.state())
         for step in steps:
             _take(after, step)
@@ -78,10 +79,12 @@ def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, Out
     return found
 
 
-def modulus_outcomes(before: Sequence[str], after: Sequence[str]) -> dict[Way, Outcome]:
+def modulus_outcomes(
+    before: Sequence[str], after: Sequence[str], function: HashFunction = "phash2"
+) -> dict[Way, Outcome]:
     """What moves where keys are spread over destinations by the remainder, in the order given."""
     keys = _keys()
-    return {"modulus": _outcome(_by_modulus(before, keys), _by_modulus(after, keys))}
+    return {"modulus": _outcome(_by_modulus(before, keys, function), _by_modulus(after, keys, function))}
 
 
 def least(before: dict[str, int], after: dict[str, int]) -> float:
@@ -115,8 +118,8 @@ def _keys() -> pa.Array:
     return pc.cast(pa.array(range(SAMPLE), pa.int32()), pa.string())
 
 
-def _made(removal: Removal, weights: dict[str, int]) -> RingOutline:
-    ring = RingOutline(removal)
+def _made(removal: Removal, function: HashFunction, weights: dict[str, int]) -> RingOutline:
+    ring = RingOutline(removal, function)
     for name, weight in weights.items():
         ring.add(name, weight)
     return ring
@@ -133,10 +136,10 @@ def _routed(ring: RingOutline, keys: pa.Array) -> pa.Array | None:
     return ring.route_array(keys) if len(ring) else None
 
 
-def _by_modulus(names: Sequence[str], keys: pa.Array) -> pa.Array | None:
+def _by_modulus(names: Sequence[str], keys: pa.Array, function: HashFunction) -> pa.Array | None:
     if not names:
         return None
-    return pa.DictionaryArray.from_arrays(modulus_array(keys, len(names)), pa.array(names, pa.string()))
+    return pa.DictionaryArray.from_arrays(modulus_array(keys, len(names), function), pa.array(names, pa.string()))
 
 
 def _outcome(before: pa.Array | None, after: pa.Array | None) -> Outcome:

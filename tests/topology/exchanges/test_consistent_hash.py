@@ -12,6 +12,7 @@ from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import HashRing
+from jumpmq.hashing.functions import NAMES, HashFunction
 from jumpmq.topology import ConsistentHashExchange
 
 VECTORS = Path(__file__).parents[2] / "data"
@@ -239,7 +240,8 @@ def test_a_weight_is_read_as_erlang_reads_integers(built: Built, key: str, weigh
         ({"hash-property": "app_id"}, "Unsupported property: app_id"),
         ({"hash-property": ""}, "Unsupported property: "),
         ({"hash-header": 1}, "invalid type 'signedint' for arg 'hash-header' in exchange 'e' in vhost '/'"),
-        ({"hash-function": "md5"}, "Unsupported hash-function: md5; expected phash2 or xxh64"),
+        ({"hash-function": "md5"}, "Unsupported hash-function: md5; expected phash2, xxh64, murmur2 or murmur3"),
+        ({"hash-function": ""}, "Unsupported hash-function: ; expected phash2, xxh64, murmur2 or murmur3"),
         ({"hash-function": 64}, "invalid type 'signedint' for arg 'hash-function' in exchange 'e' in vhost '/'"),
         ({"ring-removal": "none"}, "Unsupported ring-removal: none; expected minimal or shift"),
     ],
@@ -262,10 +264,13 @@ def test_another_ring_is_another_exchange(built: Built, argument: str, value: st
     )
 
 
+@pytest.mark.parametrize("function", NAMES[1:])
 @pytest.mark.parametrize("arguments", [{}, {"hash-header": "h"}, {"hash-property": "message_id"}])
-def test_an_exchange_with_xxh64_decides_as_its_ring(built: Built, arguments: dict[str, Any]) -> None:
-    exchange = ring(built, {"q1": 1, "q2": 2, "q3": 3}, **arguments, **{"hash-function": "xxh64"})
-    expected = HashRing(function="xxh64")
+def test_an_exchange_decides_as_the_ring_with_its_function(
+    built: Built, arguments: dict[str, Any], function: HashFunction
+) -> None:
+    exchange = ring(built, {"q1": 1, "q2": 2, "q3": 3}, **arguments, **{"hash-function": function})
+    expected = HashRing(function=function)
     for queue, weight in {"q1": 1, "q2": 2, "q3": 3}.items():
         expected.add(queue, weight)
     assert exchange.ring.state() == expected.state()

@@ -13,6 +13,7 @@ from jumpmq.topology.exchanges.placement import restored
 LINES = [
     json.loads(line) for line in (Path(__file__).parents[2] / "data" / "routing_keys.jsonl").read_text().splitlines()
 ]
+MURMUR = [json.loads(line) for line in (Path(__file__).parents[2] / "data" / "murmur.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 17, 128, 1000, 10000])
@@ -104,3 +105,45 @@ def test_what_cannot_be_hashed_is_refused(built: Built) -> None:
         built.exchange("m", "x-modulus-hash", {"hash-header": "h", "hash-property": "message_id"})
     with pytest.raises(PreconditionFailed, match="Unsupported property: priority"):
         built.exchange("m", "x-modulus-hash", {"hash-property": "priority"})
+
+
+@pytest.mark.parametrize(("function", "vector"), [("murmur2", "kafka"), ("murmur3", "super_stream")])
+@pytest.mark.parametrize("plain", [True, False])
+def test_partition_n_of_a_topic_or_super_stream_is_the_queue_of_that_number(
+    built: Built, function: str, vector: str, plain: bool
+) -> None:
+    built.exchange("m", "x-modulus-hash", {"hash-function": function})
+    for number in reversed(range(12)):
+        built.queue(f"orders-{number}")
+        built.bind("m", f"orders-{number}", str(number))
+    found = built.vhost.exchanges["m"].placement()
+    assert found is not None
+    again = restored(json.loads(json.dumps(found.state())))
+    for line in MURMUR:
+        sent = Message("m", bytes.fromhex(line["key"]), b"\0\0", b"")
+        ((queue, _),) = built.route("m", sent, plain=plain).queues.items()
+        assert queue.name == f"orders-{line[vector] % 12}"
+        assert again.names[again.place(sent.routing_key)] == queue.name
+        assert [again.names[place] for place in again.places([sent])] == [queue.name]
+
+
+def test_copies_do_not_count_with_the_functions_of_others(built: Built) -> None:
+    built.exchange("m", "x-modulus-hash", {"hash-function": "murmur2"})
+    for number in range(7):
+        built.queue(f"q{number}")
+        built.bind("m", f"q{number}")
+    for number in range(40):
+        assert built.reached("m", f"k{number}", {"CC": ["zz"]}) == built.reached("m", f"k{number}")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("md5", "Unsupported hash-function: md5; expected phash2, xxh64, murmur2 or murmur3"),
+        (2, "invalid type 'signedint' for arg 'hash-function' in exchange 'm' in vhost '/'"),
+    ],
+)
+def test_an_unknown_function_is_refused(built: Built, value: object, text: str) -> None:
+    with pytest.raises(PreconditionFailed) as refused:
+        built.exchange("m", "x-modulus-hash", {"hash-function": value})
+    assert refused.value.text == text

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.hashing import modulus
-from jumpmq.hashing.kernel import jump, jump64, phash2, phash2_list, xxh64
+from jumpmq.hashing import functions, jump, jump64, modulus, murmur2, murmur3, phash2, phash2_list, xxh64
 from jumpmq.hashing.outline import RingOutline
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
@@ -23,6 +23,7 @@ from jumpmq.http.ring_counts import together
 from jumpmq.http.schema.shapes import TEXT, Shape, whole
 from jumpmq.topology import Exchange, VirtualHost
 from jumpmq.topology.exchanges import HASH_EXCHANGES, ConsistentHashExchange, ModulusHashExchange
+from jumpmq.topology.exchanges.placement import ModulusPlacement
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -37,6 +38,13 @@ MAX_HOPS = 8
 
 LONGEST_KEY = 255
 """Octets of a key that rings remember, by which it is found among the frequent ones."""
+
+_HASHES: dict[functions.HashFunction, Callable[[bytes], int]] = {
+    "phash2": phash2,
+    "xxh64": xxh64,
+    "murmur2": murmur2,
+    "murmur3": murmur3,
+}
 
 QUERY = Shape({"key": TEXT, "destinations": whole(MAX_DESTINATIONS)}, required=("key",))
 """What the query may say."""
@@ -84,18 +92,18 @@ def _hop(exchange: ConsistentHashExchange | ModulusHashExchange, key: bytes) -> 
     found = {"exchange": exchange.name, "type": exchange.type, "hashed": " ".join(exchange.hashed or ("routing key",))}
     if isinstance(exchange, ModulusHashExchange):
         names = exchange.names
-        bucket = modulus([key], len(names)) if names else -1
+        bucket = modulus([key], len(names), exchange.function) if names else -1
         return found | {
             "destination": names[bucket] if names else None,
-            "hash": phash2_list([key]),
+            "hash": phash2_list([key]) if exchange.function == "phash2" else _HASHES[exchange.function](key),
             "bucket": bucket,
             "buckets": len(names),
             "retired": False,
         }
     ring = exchange.ring
     total = ring.buckets + sum(count for _, count in ring.retired)
-    number = xxh64(key) if ring.function == "xxh64" else phash2(key)
-    bucket = -1 if not total else (jump64 if ring.function == "xxh64" else jump)(number, total)
+    number = _HASHES[ring.function](key)
+    bucket = -1 if not total else (jump if ring.function == "phash2" else jump64)(number, total)
     is_retired = any(first <= bucket < first + count for first, count in ring.retired)
     return found | {
         "destination": ring.route(key),
@@ -110,16 +118,16 @@ def _size(exchange: ConsistentHashExchange | ModulusHashExchange) -> int:
     return len(exchange.ring) if isinstance(exchange, ConsistentHashExchange) else len(exchange.names)
 
 
-def _state(exchange: ConsistentHashExchange | ModulusHashExchange) -> dict[str, Any] | list[str]:
-    return exchange.ring.state() if isinstance(exchange, ConsistentHashExchange) else list(exchange.names)
+def _state(exchange: ConsistentHashExchange | ModulusHashExchange) -> dict[str, Any] | ModulusPlacement:
+    return exchange.ring.state() if isinstance(exchange, ConsistentHashExchange) else exchange.placement()
 
 
-def _then(state: dict[str, Any] | list[str], key: bytes, count: int) -> dict[str, Any]:
+def _then(state: dict[str, Any] | ModulusPlacement, key: bytes, count: int) -> dict[str, Any]:
     """Where a key would go with another number of destinations: new ones are called ``new 1`` and so on; if there are
     to be fewer, those bound last are removed."""
-    if isinstance(state, list):
-        names = [*state[:count], *(f"new {number}" for number in range(1, count - len(state) + 1))]
-        label = names[modulus([key], len(names))] if names else None
+    if isinstance(state, ModulusPlacement):
+        names = [*state.names[:count], *(f"new {number}" for number in range(1, count - len(state.names) + 1))]
+        label = names[modulus([key], len(names), state.function)] if names else None
         return {"destinations": count, "destination": label}
     ring = RingOutline.restore(state)  # which needs no buckets
     names, weights = list(ring.destinations), sorted(ring.destinations.values())

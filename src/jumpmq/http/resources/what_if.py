@@ -6,6 +6,7 @@ import asyncio
 import importlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker import Broker
 from jumpmq.broker.security.accounts import Principal
+from jumpmq.hashing.functions import modulus_place
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
@@ -136,12 +138,10 @@ async def _computed(
         return await asyncio.to_thread(ring_outcomes, exchange.ring.state(), steps)
     order = exchange.names
     added = [name for name in after if name not in before]
-    names = sorted([name for name in order if name in after] + added, key=_modulus_place)
-    return await asyncio.to_thread(modulus_outcomes, order, names)
-
-
-def _modulus_place(name: str) -> tuple[bool, bytes]:
-    return not name.startswith("exchange:"), name.removeprefix("exchange:").encode()
+    names = sorted(
+        [name for name in order if name in after] + added, key=partial(modulus_place, function=exchange.function)
+    )
+    return await asyncio.to_thread(modulus_outcomes, order, names, exchange.function)
 
 
 def _shown(outcome: Outcome) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from jumpmq.hashing.ring import HashFunction
+from jumpmq.hashing.functions import HashFunction
 from jumpmq.spark.message_keys import MessageRouter, message_keys
 from jumpmq.spark.router import Router
 from jumpmq.spark.spread import SpreadTest, spread_test

@@ -3,7 +3,7 @@
 The binding key is the weight: how many buckets of the ring the destination gets. What is hashed is the routing key, or
 the header that the declare argument ``hash-header`` names, or the property that ``hash-property`` names. A message that
 lacks it is hashed as if it were the atom ``undefined``, so that all such messages share one destination. The hash is
-RabbitMQ's, or one of 64 bits where the declare argument ``hash-function`` is ``xxh64``.
+RabbitMQ's, or the one that the declare argument ``hash-function`` names.
 """
 
 import re
@@ -14,13 +14,13 @@ from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message
 from jumpmq.hashing import MAX_WEIGHT, MISSING, HashRing
-from jumpmq.hashing.ring import HashFunction, Removal
+from jumpmq.hashing.ring import Removal
 from jumpmq.queues.runs import by_destination
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange, Split, string_argument
-from jumpmq.topology.exchanges.hashed import hashed
+from jumpmq.topology.exchanges.hashed import hash_function, hashed
 from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling, require_fenceable
 from jumpmq.topology.exchanges.placement import Placement, RingPlacement, keys_of
 from jumpmq.topology.exchanges.traffic import Traffic
@@ -46,7 +46,7 @@ class ConsistentHashExchange(Exchange):
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
         self._hashed = hashed(definition)
-        self.ring = HashRing(_removal(definition), _function(definition))
+        self.ring = HashRing(_removal(definition), hash_function(definition))
         self.ordered = ordered_scaling(definition)
         self.missing_count = 0
         self.traffic: Traffic | None = None
@@ -223,13 +223,3 @@ def _removal(definition: ExchangeDefinition) -> Removal:
             return "shift"
         case other:
             raise PreconditionFailed(f"Unsupported ring-removal: {other}; expected minimal or shift")
-
-
-def _function(definition: ExchangeDefinition) -> HashFunction:
-    match string_argument(definition, "hash-function"):
-        case None | "phash2":
-            return "phash2"
-        case "xxh64":
-            return "xxh64"
-        case other:
-            raise PreconditionFailed(f"Unsupported hash-function: {other}; expected phash2 or xxh64")

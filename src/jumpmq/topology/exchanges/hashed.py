@@ -1,7 +1,8 @@
-"""The declare arguments ``hash-header`` and ``hash-property`` of hash exchanges: what is hashed in place of the routing
-key."""
+"""The declare arguments of hash exchanges: ``hash-header`` and ``hash-property``, which take the place of the routing
+key, and ``hash-function``."""
 
 from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.hashing import functions
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.exchanges.base import string_argument
 
@@ -22,3 +23,16 @@ def hashed(definition: ExchangeDefinition) -> tuple[str, str] | None:
     if name is not None and name not in PROPERTIES:
         raise PreconditionFailed(f"Unsupported property: {name}")
     return None if name is None else ("property", name)
+
+
+def hash_function(definition: ExchangeDefinition) -> functions.HashFunction:
+    """The hash function that the argument ``hash-function`` names; RabbitMQ's where it is absent.
+
+    Raises:
+        PreconditionFailed: there is no such function, or the argument is no string.
+    """
+    name = string_argument(definition, "hash-function")
+    try:
+        return functions.hash_function("phash2" if name is None else name)
+    except ValueError as error:
+        raise PreconditionFailed(f"Unsupported hash-function: {error}") from None

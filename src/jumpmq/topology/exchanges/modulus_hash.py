@@ -3,6 +3,11 @@
 Destinations are counted in order of kind (exchanges before queues) and name, so that the decision does not depend on
 the order of binding. The binding key is ignored. With the declare argument ``hash-header`` or ``hash-property``, which
 RabbitMQ ignores, that header or property takes the place of the routing keys.
+
+The declare argument ``hash-function``, which RabbitMQ ignores too, names another hash. With ``murmur2`` the decision is
+that of Kafka's partitioner, with ``murmur3`` that of RabbitMQ's clients for super streams, if destination N of N is the
+topic's or super stream's partition N: they are counted as :func:`jumpmq.hashing.functions.modulus_place` orders them.
+Any function but ``phash2`` hashes the routing key alone, and no key of the headers CC and BCC.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,14 +15,15 @@ from typing import TypeVar
 
 from jumpmq.amqp.messages import Message, routing_keys
 from jumpmq.hashing import moduli, modulus
+from jumpmq.hashing.functions import NUMBERS, modulus_place
 from jumpmq.queues.runs import by_destination
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split
-from jumpmq.topology.exchanges.hashed import hashed
+from jumpmq.topology.exchanges.hashed import hash_function, hashed
 from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling, require_fenceable
-from jumpmq.topology.exchanges.placement import ModulusPlacement, Placement, octets_of
+from jumpmq.topology.exchanges.placement import ModulusPlacement, octets_of
 
 T = TypeVar("T")
 
@@ -28,15 +34,17 @@ class ModulusHashExchange(Exchange):
     Attributes:
         hashed: what is hashed instead of the routing keys: ``("header", NAME)`` or ``("property", NAME)``.
         missing_count: messages that lacked it, since the broker started.
+        function: what hashes them.
     """
 
     type = "x-modulus-hash"
-    compared_arguments = (*Exchange.compared_arguments, "ordered-scaling")
+    compared_arguments = (*Exchange.compared_arguments, "hash-function", "ordered-scaling")
     kept_by_twins = Exchange.kept_by_twins | {"missing_count"}
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         super().__init__(definition)
         self.hashed = hashed(definition)
+        self.function = hash_function(definition)
         self.missing_count = 0
         self.ordered = ordered_scaling(definition)
         self._bound = BoundDestinations()
@@ -45,8 +53,8 @@ class ModulusHashExchange(Exchange):
     def check(self, binding: Binding, queue_type: str | None) -> None:
         require_fenceable(self, binding, queue_type)
 
-    def placement(self) -> Placement:
-        return ModulusPlacement(self.hashed, self.names)
+    def placement(self) -> ModulusPlacement:
+        return ModulusPlacement(self.hashed, self.names, self.function)
 
     def placed(self) -> Mapping[str, Destination]:
         return dict(zip(self.names, self._order(), strict=True))
@@ -62,13 +70,13 @@ class ModulusHashExchange(Exchange):
     @property
     def names(self) -> list[str]:
         """The destinations as they are counted; an exchange among them is called ``exchange:NAME``."""
-        return [f"exchange:{one.name}" if isinstance(one, Exchange) else one.name for one in self._order()]
+        return [_label(one) for one in self._order()]
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
         if self.hashed is not None:
             return self.split_envelopes([envelope])[0]
         order = self._order()
-        return (order[modulus(envelope.keys, len(order))],) if order else ()
+        return (order[modulus(envelope.keys, len(order), self.function)],) if order else ()
 
     def split(self, messages: list[Message]) -> Split[Message]:
         return self._split(messages, messages)
@@ -95,17 +103,21 @@ class ModulusHashExchange(Exchange):
         if not order:
             return {}, items
         if self.hashed is None:
-            return by_destination(items, moduli(routing_keys(messages), len(order)), order), []
+            return by_destination(items, moduli(routing_keys(messages), len(order), NUMBERS[self.function]), order), []
         keys, missing = octets_of(messages, self.hashed)
         if tally:
             self.missing_count += missing
-        return by_destination(items, moduli(keys, len(order)), order), []
+        return by_destination(items, moduli(keys, len(order), NUMBERS[self.function]), order), []
 
     def _order(self) -> list[Destination]:
         if self._sorted is None:
-            self._sorted = sorted(self._bound, key=_place)
+            self._sorted = sorted(self._bound, key=self._place)
         return self._sorted
 
+    def _place(self, destination: Destination) -> tuple[object, ...]:
+        is_queue = not isinstance(destination, Exchange)
+        return is_queue, modulus_place(destination.name, self.function)
 
-def _place(destination: Destination) -> tuple[bool, bytes]:
-    return not isinstance(destination, Exchange), destination.name.encode()
+
+def _label(destination: Destination) -> str:
+    return f"exchange:{destination.name}" if isinstance(destination, Exchange) else destination.name

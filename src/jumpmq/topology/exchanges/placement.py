@@ -8,6 +8,7 @@ from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.messages import Message, any_copies, hash_keys, routing_keys
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import MISSING, HashRing, moduli, modulus
+from jumpmq.hashing.functions import NUMBERS, HashFunction
 from jumpmq.topology.envelope import Envelope
 
 
@@ -74,24 +75,28 @@ class ModulusPlacement(Placement):
 
     Args:
         hashed: the header or property that is hashed, None for the routing keys.
+
+    Attributes:
+        function: the hash function.
     """
 
-    def __init__(self, hashed: tuple[str, str] | None, names: list[str]) -> None:
+    def __init__(self, hashed: tuple[str, str] | None, names: list[str], function: HashFunction = "phash2") -> None:
         self.names = names
         self._hashed = hashed
+        self.function: HashFunction = function
 
     def places(self, messages: list[Message]) -> list[int]:
         count = len(self.names)
         if not count:
             return [-1] * len(messages)
         if self._hashed is not None:
-            return moduli(octets_of(messages, self._hashed)[0], count)
+            return moduli(octets_of(messages, self._hashed)[0], count, NUMBERS[self.function])
         if any_copies(messages):
-            return [modulus(_all_keys(message), count) for message in messages]
-        return moduli(routing_keys(messages), count)
+            return [modulus(_all_keys(message), count, self.function) for message in messages]
+        return moduli(routing_keys(messages), count, NUMBERS[self.function])
 
     def place(self, key: bytes) -> int:
-        return modulus([key], len(self.names)) if self.names else -1
+        return modulus([key], len(self.names), self.function) if self.names else -1
 
     def moved(self, after: Placement) -> tuple[set[str], set[str]]:
         if self.names == after.names:
@@ -99,7 +104,8 @@ class ModulusPlacement(Placement):
         return set(self.names), set(after.names)
 
     def state(self) -> dict[str, Any]:
-        return {"modulus": self.names} | ({} if self._hashed is None else {"hashed": self._hashed})
+        function = {} if self.function == "phash2" else {"function": self.function}
+        return {"modulus": self.names} | function | ({} if self._hashed is None else {"hashed": self._hashed})
 
 
 def restored(state: Mapping[str, Any]) -> Placement:
@@ -111,7 +117,7 @@ def restored(state: Mapping[str, Any]) -> Placement:
     found = state.get("hashed")
     hashed = None if found is None else (found[0], found[1])
     if "modulus" in state:
-        return ModulusPlacement(hashed, list(state["modulus"]))
+        return ModulusPlacement(hashed, list(state["modulus"]), state.get("function", "phash2"))
     return RingPlacement(hashed, HashRing.restore(state["ring"]))
 
 

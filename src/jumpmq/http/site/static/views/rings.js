@@ -13,6 +13,7 @@ const COLUMNS = [
   { label: "Exchange", sort: "name", class: "name", render: (one) => html`<a href=${link("rings", one.vhost, one.name)}>${one.name}</a>` },
   { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "Hashes", render: (one) => hashed(one.arguments) },
+  { label: "Function", render: (one) => one.arguments["hash-function"] ?? "phash2" },
   { label: "Removal", render: (one) => one.arguments["ring-removal"] ?? "minimal" },
   { label: "Policy", render: (one) => one.policy ?? "" },
   { label: "", class: "end", render: (one) => html`<a href=${link("what-if", one.vhost, one.name)}>What if</a>` },

@@ -1,0 +1,52 @@
+"""The hash functions of exchanges and rings, by the names that the declare argument ``hash-function`` has for them.
+
+``phash2``
+    RabbitMQ's, of 27 bits.
+``xxh64``
+    XXH64, with the seed 0.
+``murmur2``
+    That of Kafka's partitioner: MurmurHash2 with its seed, the sign bit cleared.
+``murmur3``
+    That of RabbitMQ's clients for super streams: MurmurHash3 of 32 bits, with their seed 104729.
+"""
+
+import re
+from typing import Literal, get_args
+
+HashFunction = Literal["phash2", "xxh64", "murmur2", "murmur3"]
+
+NAMES: tuple[HashFunction, ...] = get_args(HashFunction)
+"""Every function, at its number."""
+
+NUMBERS: dict[HashFunction, int] = {name: number for number, name in enumerate(NAMES)}
+"""The number of each function, by which kernels know it."""
+
+_CHOICE = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
+_DIGITS = re.compile(rb"([0-9]+)")
+
+
+def hash_function(name: str) -> HashFunction:
+    """The function of a name.
+
+    Raises:
+        ValueError: there is no such function; the text lists those that there are.
+    """
+    if name not in NAMES:
+        raise ValueError(f"{name}; expected {_CHOICE}")
+    return name
+
+
+def modulus_place(label: str, function: HashFunction = "phash2") -> tuple[object, ...]:
+    """The sort key of a destination where hashes are taken modulo the destinations: exchanges before queues, by name.
+
+    With ``murmur2`` and ``murmur3`` numbers in names count as numbers, so that ``orders-10`` comes after ``orders-9``:
+    the order of a topic's or super stream's partitions.
+
+    Args:
+        label: the name of a queue, or ``exchange:NAME``.
+    """
+    is_queue, name = not label.startswith("exchange:"), label.removeprefix("exchange:").encode()
+    if function not in ("murmur2", "murmur3"):
+        return is_queue, name
+    parts = _DIGITS.split(name)  # digits at the odd places
+    return is_queue, [int(part) if place % 2 else part for place, part in enumerate(parts)], name
