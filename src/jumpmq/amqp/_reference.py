@@ -1,4 +1,4 @@
-"""The hot path of the wire format in plain Python: what ``_kernel.pyx`` does, said slowly.
+"""Reference implementation of the wire format's hot path, in plain Python; ``_kernel.pyx`` computes the same results.
 
 It is the specification that the tests compare the kernel with, and the fallback where the kernel was not built.
 
@@ -38,11 +38,11 @@ BASIC_ACK = b"\x00\x3c\x00\x50"
 BASIC_DELIVER = b"\x00\x3c\x00\x3c"
 
 MAX_RUN = 4096
-"""The most messages or tags that one event holds, so that a large read still interleaves with other work."""
+"""Maximum number of messages or tags in one event, so that a large read still interleaves with other work."""
 
 
 class Message:
-    """A message in a queue, or on its way there: one object a message and queue.
+    """A message in one queue, or on its way there: one object per message and queue.
 
     Attributes:
         exchange: name of the exchange it was published to, "" for the default exchange.
@@ -104,7 +104,7 @@ class Message:
         self.batch: Any = None
 
     def copy(self) -> Message:
-        """The same content for another queue."""
+        """Return a copy of the message for a second queue; exchange, key, properties and body are shared."""
         return Message(self.exchange, self.routing_key, self.properties, self.body, self.persistent, self.published_at)
 
 
@@ -160,7 +160,7 @@ def _unknown_type(octets: bytes | bytearray | memoryview, at: int) -> AMQPError:
 def _whole_publish(
     octets: bytes | bytearray | memoryview, channel: int, payload: bytes, at: int, frame_max: int
 ) -> tuple[str, int, bytes, bytes, bytes, bool, int] | None:
-    """A publish whose header and only body frame follow at ``at``, or None where that takes a closer look.
+    """Parse a publish whose header and only body frame follow at ``at``; None where the general parser has to decide.
 
     Returns:
         Exchange, bits, routing key, properties, body, persistent, offset behind.
@@ -192,7 +192,7 @@ def _whole_publish(
 
 
 def _frame(octets: bytes | bytearray | memoryview, at: int, kind: int, channel: int, frame_max: int) -> bytes | None:
-    """The payload of the whole frame at ``at`` if it is of that type and channel."""
+    """Return the payload of the frame at ``at`` if the frame is complete and has this type and channel."""
     length = int.from_bytes(octets[at + 3 : at + 7])
     end = at + 7 + length
     if end >= len(octets) or length + 8 > frame_max or octets[end] != FRAME_END or octets[at] != kind:
@@ -242,7 +242,7 @@ def _add_ack(events: list[Any], channel: int, tag: int, multiple: bool) -> None:
 
 
 def check_properties(octets: bytes) -> int:
-    """Whether the property list is whole and well formed.
+    """Validate a property list: return the delivery mode (0 if absent, 3 if invalid), or -1 for malformed octets.
 
     Returns:
         The delivery mode (0 where there is none, 3 for an unknown one), or -1 where the octets are malformed.
@@ -338,12 +338,12 @@ def _cell(cells: Cells, row: int) -> bytes | None:
 
 
 def routing_keys(messages: list[Any]) -> list[bytes]:
-    """The routing key of each message."""
+    """Return the routing keys of the messages, in order."""
     return [message.routing_key for message in messages]
 
 
 def hash_keys(messages: list[Any], place: int, name: bytes, missing: bytes | int) -> tuple[list[bytes | int], int]:
-    """What of each message is hashed: a property, or a header.
+    """Return the hash keys of the messages: the value of a property or of a header.
 
     Args:
         place: of the property among the fourteen, 2 for a header.
@@ -372,12 +372,12 @@ def _hash_key(octets: bytes, place: int, name: bytes) -> bytes | int | None:
 
 
 def any_copies(messages: list[Any]) -> bool:
-    """Whether any message may have a header CC or BCC: its properties are to be parsed before it is routed."""
+    """Return True if a message may have a header CC or BCC, so that its properties are parsed before routing."""
     return any(b"\x02CC" in one.properties or b"\x03BCC" in one.properties for one in messages)
 
 
 LAST_SECOND = 253402300799
-"""The end of the year 9999, the last timestamp that tables can show."""
+"""The end of the year 9999: the last timestamp that field tables can show."""
 
 _NAMES = [field.name for field in fields(Properties)]
 _NUMBERS = ("delivery_mode", "priority", "timestamp")
@@ -473,7 +473,7 @@ def _header_buffers(parsed: list[Properties | None]) -> Buffers:
 
 
 class Body:
-    """The body of a message, gathered from its frames in octets of the size that was announced.
+    """A message body, assembled from the payloads of its frames in a buffer of the announced size.
 
     Args:
         size: octets.
@@ -487,7 +487,7 @@ class Body:
         self.missing = size
 
     def add(self, piece: bytes | memoryview) -> None:
-        """Take the octets that follow.
+        """Append the next octets.
 
         Raises:
             ValueError: they are more than are missing.
@@ -498,11 +498,11 @@ class Body:
         self.missing -= len(piece)
 
     def room(self) -> memoryview:
-        """Where the octets that are missing belong, to be written there."""
+        """Return the unfilled rest of the buffer, for a read that writes into it."""
         return memoryview(self._octets)[len(self._octets) - self.missing :]
 
     def placed(self, length: int) -> None:
-        """So many of them were.
+        """Count ``length`` octets that were read into :meth:`room`.
 
         Raises:
             ValueError: they are more than are missing.
@@ -630,8 +630,7 @@ def encode_deliveries(
 
 
 def decode_deliveries(octets: bytes | bytearray | memoryview, at: int) -> tuple[bytes, list[Message], int]:
-    """The deliveries to one consumer that begin at ``octets[at]`` and follow each other, as far as each is there as a
-    whole, with its body in one frame or none.
+    """Decode consecutive complete deliveries to one consumer from ``octets[at]`` on, each with at most one body frame.
 
     Returns:
         The consumer tag; the messages, whose ``seq`` is the delivery tag; and where they end. No messages, and ``at``,
@@ -657,8 +656,8 @@ def relay_deliveries(
     consumer: Any,
     held: bool,
 ) -> tuple[list[Message], int, int, int]:
-    """The deliveries that :func:`decode_deliveries` finds, as far as their frames are within ``frame_max``, get other
-    delivery tags, where they lie.
+    """Rewrite, in place, the delivery tags of the deliveries that :func:`decode_deliveries` finds, up to a frame of
+    more than ``frame_max`` octets.
 
     Args:
         first_tag: of the first; the others count up from it.
@@ -689,7 +688,7 @@ def relay_deliveries(
 
 
 def _whole_delivery(octets: bytes, at: int) -> tuple[bytes, Message, int] | None:
-    """A delivery at ``octets[at]``, with its consumer tag and its end; None where there is none as a whole."""
+    """Decode the delivery at ``octets[at]``: consumer tag, message and end; None if it is incomplete."""
     if (method := _whole_frame(octets, at, FRAME_METHOD)) is None or method[:4] != BASIC_DELIVER or len(method) < 16:
         return None
     tag_end = 5 + method[4]
@@ -716,7 +715,7 @@ def _whole_delivery(octets: bytes, at: int) -> tuple[bytes, Message, int] | None
 
 
 def _whole_frame(octets: bytes, at: int, kind: int) -> bytes | None:
-    """The payload of a frame of this kind at ``octets[at]``; None where there is none as a whole."""
+    """Return the payload of a frame of this type at ``octets[at]``; None if it is incomplete."""
     length = int.from_bytes(octets[at + 3 : at + 7])
     end = at + 7 + length
     if len(octets) <= end or octets[at] != kind or octets[end] != FRAME_END:
@@ -734,7 +733,7 @@ def encode_rows(
     first_tag: int,
     frame_max: int,
 ) -> bytes:
-    """As :func:`encode_deliveries`, of messages that lie in Arrow columns, each with the header ``x-stream-offset``.
+    """Encode messages from Arrow columns as :func:`encode_deliveries` does, with the header ``x-stream-offset``.
 
     Args:
         buffers: 32-bit offsets and octets of four binary columns: exchange, routing key, properties, body.

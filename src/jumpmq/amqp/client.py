@@ -23,14 +23,14 @@ GET_OK = b"\x00\x3c\x00\x47"
 RETURN = b"\x00\x3c\x00\x32"
 STREAM_OFFSET = b"\x0fx-stream-offsetl"
 STREAM_OFFSET_ALONE = (len(STREAM_OFFSET) + 8).to_bytes(4) + STREAM_OFFSET
-"""How a table of this header alone begins."""
+"""First octets of a header table whose only entry is ``x-stream-offset``."""
 
 ADDED = (b"x-stream-offset", b"x-delivery-count")
-"""Headers of deliveries that the publisher did not send."""
+"""Headers that a broker adds to deliveries."""
 
 CONTENT_TYPE, CONTENT_ENCODING = 0x8000, 0x4000
-"""Flags of the properties that come before the headers."""
-"""How the header with the offset of a stream's message begins: its name and the type of a 64-bit number."""
+"""Flags of the properties that precede the headers."""
+"""Name and type octet of the header ``x-stream-offset``, as encoded in a header table."""
 
 LARGEST_FRAME = 1 << 30
 """Until a limit is agreed."""
@@ -38,7 +38,7 @@ LARGEST_FRAME = 1 << 30
 
 @dataclass(slots=True)
 class Delivery:
-    """A message that was delivered to a consumer, or got.
+    """A message from ``basic.deliver`` or ``basic.get-ok``.
 
     Attributes:
         consumer: its tag; empty where the message was got.
@@ -57,7 +57,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Returned:
-    """A mandatory message that reached no queue."""
+    """A mandatory message without a queue, from ``basic.return``."""
 
     code: int
     text: str
@@ -71,7 +71,7 @@ Event = m.Method | Ack | Delivery | Returned
 
 
 class ClientProtocol:
-    """What arrives on a connection with one channel.
+    """Client side of a connection with one channel, without I/O.
 
     Attributes:
         frame_max: octets of a frame at most.
@@ -85,7 +85,7 @@ class ClientProtocol:
         self._pieces: list[bytes] = []
 
     def receive(self, octets: bytes | memoryview) -> Iterator[Event]:
-        """What the server says with these octets, behind all that came before.
+        """Parse received octets and yield the server's events in order.
 
         Raises:
             AMQPError: it does not speak AMQP 0-9-1, or not as agreed.
@@ -176,7 +176,7 @@ def _delivery(payload: bytes, at: int) -> Delivery:
 
 
 def stream_offset(delivery: Delivery) -> int | None:
-    """The offset of a stream's message; None for any other queue's.
+    """Return the offset of a message from a stream; None for messages from classic and quorum queues.
 
     Its header is looked for among the octets, and all are parsed only where a publisher's look the same.
     """
@@ -192,7 +192,7 @@ def stream_offset(delivery: Delivery) -> int | None:
 
 
 def as_published(octets: bytes) -> bytes:
-    """Properties without the headers that a broker adds to deliveries of streams and quorum queues.
+    """Return properties without the headers that a broker adds to deliveries of streams and quorum queues.
 
     A stream's messages mostly have no other header, and are not parsed then.
     """
@@ -211,7 +211,7 @@ def as_published(octets: bytes) -> bytes:
 
 
 def _table(octets: bytes) -> int:
-    """Where the headers' table begins, if there is one."""
+    """Return the position of the header table in a property list."""
     at = 2
     for bit in (CONTENT_TYPE, CONTENT_ENCODING):
         if int.from_bytes(octets[:2]) & bit:
@@ -222,7 +222,7 @@ def _table(octets: bytes) -> int:
 def publish_frames(
     exchange: str, routing_key: bytes, properties: bytes, body: bytes, channel: int, frame_max: int, *, mandatory: bool
 ) -> bytes:
-    """The frames of a ``basic.publish`` with its content.
+    """Encode a ``basic.publish`` with its content as frames.
 
     Args:
         properties: the property flags and list, as on the wire.

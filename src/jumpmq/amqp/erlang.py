@@ -1,4 +1,4 @@
-"""How Erlang prints terms (``~p``): RabbitMQ's error texts show offending values that way, and clients compare them."""
+"""Erlang's notation of terms (``~p``): RabbitMQ's error texts show offending values in it, and clients compare them."""
 
 import math
 import re
@@ -12,13 +12,13 @@ TYPE_NAMES = {
     "I": "signedint", "i": "unsignedint", "l": "long", "L": "long", "T": "timestamp", "f": "float", "d": "double",
     "D": "decimal", "x": "binary", "A": "array", "F": "table", "V": "void",
 }  # fmt: skip
-"""The atom by which RabbitMQ names an AMQP field type octet."""
+"""RabbitMQ's atoms for the type octets of AMQP fields."""
 
 _ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 27: "\\e", 34: '\\"', 92: "\\\\"}
 
 
 def atom(text: str) -> str:
-    """An atom, in quotes where it needs them."""
+    """Format an atom, in quotes where necessary."""
     return text if re.fullmatch(r"[a-z][A-Za-z0-9_@]*", text) else f"'{text}'"
 
 
@@ -33,12 +33,12 @@ def binary(octets: bytes) -> str:
 
 
 def string(text: str) -> str:
-    """A string, in its quotes."""
+    """Format a string, in quotes."""
     return '"' + "".join(_ESCAPES.get(ord(letter), letter) for letter in text) + '"'
 
 
 def term(kind: str, value: Any) -> str:
-    """The value of an AMQP field of type ``kind``, as RabbitMQ holds it."""
+    """Format the value of an AMQP field of type ``kind``, in RabbitMQ's internal representation."""
     match kind:
         case "S" | "x":
             return binary(value.encode(errors="surrogateescape") if isinstance(value, str) else value)
@@ -56,14 +56,14 @@ def term(kind: str, value: Any) -> str:
 
 
 def plain(kind: str, value: Any) -> str:
-    """The value of a field as a text shows it between quotes of its own: strings bare, all else as :func:`term`."""
+    """Format a field's value for a text that puts quotes around it: strings bare, everything else as :func:`term`."""
     if kind in ("S", "x"):
         return value if isinstance(value, str) else value.decode(errors="replace")
     return term(kind, value)
 
 
 def json_term(value: Any) -> str:
-    """A value that came as JSON, as RabbitMQ holds it: objects are maps, strings binaries."""
+    """Format a JSON value in RabbitMQ's internal representation: objects as maps, strings as binaries."""
     if isinstance(value, str):
         return binary(value.encode(errors="surrogatepass"))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""AMQP reply codes as exceptions: each code has a type, raised where the rule is and encoded in one place.
+"""AMQP reply codes as exceptions: one type per code, raised where the rule is checked and encoded in one place.
 
 A soft error closes the channel it happened on, a hard error the whole connection (AMQP 0-9-1, section 1.2
 "reply codes", as amended by RabbitMQ). The text of an error is what follows the code's name on the wire:
@@ -28,12 +28,12 @@ class AMQPError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The whole reply text, cut to the 255 octets that a short string can hold."""
+        """The reply text, cut to the 255 octets of a short string."""
         return cut_short(f"{self.name} - {self.text}")
 
 
 def cut_short(text: str) -> str:
-    """``text`` if it fits into a short string, else as much of it as fits with ``...`` behind, as RabbitMQ does.
+    """Shorten ``text`` to a short string's 255 octets, with ``...`` at the end, as RabbitMQ does.
 
     What a client sent and is no UTF-8 becomes question marks.
     """
@@ -78,7 +78,7 @@ class MalformedFrame(AMQPError):
 
 
 class MalformedText(MalformedFrame):
-    """A short string that must be text is not UTF-8."""
+    """A short string that has to be text is not UTF-8."""
 
 
 class MethodSyntaxError(AMQPError):
@@ -114,7 +114,7 @@ class InternalError(AMQPError):
 
 
 class MetadataTimeout(InternalError):
-    """What orders changes of definitions has not been reachable for too long; the change may be made when it is back.
+    """The sequencer of definitions has been unreachable for too long; the change may still be made later.
 
     RabbitMQ 4 closes the connection with 541 too.
     """

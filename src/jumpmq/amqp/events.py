@@ -1,4 +1,4 @@
-"""What a connection's bytes say, in the order in which they say it."""
+"""Events of a connection, in the order of the octets that they were parsed from."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Publish:
-    """A run of messages that one channel published to one exchange.
+    """A run of messages from one channel to one exchange.
 
     Attributes:
         channel: channel number.
@@ -31,7 +31,7 @@ class Publish:
 
 @dataclass(slots=True)
 class Ack:
-    """``basic.ack``: delivery tags, each for itself, or one tag for all up to it (``multiple``)."""
+    """``basic.ack``: single delivery tags, or with ``multiple`` one tag for all deliveries up to it."""
 
     channel: int
     tags: list[int]
@@ -40,7 +40,7 @@ class Ack:
 
 @dataclass(slots=True)
 class RawFrame:
-    """Any other frame, its payload not yet read: octets of its own, or, in a body frame, a view of what was scanned."""
+    """A frame with unparsed payload: a copy of the octets or, in a body frame, a view of the scanned buffer."""
 
     type: int
     channel: int

@@ -33,11 +33,11 @@ from typing import Any, NamedTuple
 from jumpmq.amqp.errors import MalformedFrame, MalformedText, MethodSyntaxError
 
 MAX_DEPTH = 64
-"""How deep tables and arrays may nest; deeper ones are refused, so that no input exhausts the stack."""
+"""Maximum nesting depth of tables and arrays; deeper input is refused, so that no input exhausts the stack."""
 
 
 class Field(NamedTuple):
-    """One entry of a field table."""
+    """An entry of a field table."""
 
     name: str
     type: str
@@ -58,7 +58,7 @@ def read_table(octets: bytes, offset: int = 0) -> tuple[list[Field], int]:
 
 
 def read_value(octets: bytes) -> tuple[str, Any]:
-    """The type and the value of a field, given its type octet and all that follows. Raises as :func:`read_table`."""
+    """Decode a field's type and value from its type octet on. Raises as :func:`read_table`."""
     kind, value, _ = _read_value(octets, 0, len(octets), 0)
     return kind, value
 
@@ -69,12 +69,14 @@ def to_python(fields: Iterable[Field]) -> dict[str, Any]:
 
 
 def write_table(mapping: Mapping[str, Any]) -> bytes:
-    """A dict of plain Python values as a field table; integers take the smallest of ``I`` and ``l`` that holds them."""
+    """Encode a dict of plain Python values as a field table; integers become ``I`` or, where too large
+    for it, ``l``.
+    """
     return write_fields([Field(name, *typed(value)) for name, value in mapping.items()])
 
 
 def write_fields(fields: Iterable[Field]) -> bytes:
-    """The inverse of :func:`read_table`: fields that were read come out as the same octets, but for ``L``."""
+    """Encode fields as a table: the inverse of :func:`read_table`, octet for octet except for type ``L``."""
     body = b"".join(write_short_string(name) + _write_value(kind, value) for name, kind, value in fields)
     return len(body).to_bytes(4) + body
 
@@ -109,7 +111,7 @@ def typed(value: Any) -> tuple[str, Any]:
 
 
 def read_short_string(octets: bytes, offset: int) -> tuple[str, int]:
-    """A short string and the offset behind it.
+    """Decode a short string; return it with the offset after it.
 
     Raises:
         MalformedFrame: it runs past the end or is not UTF-8.
@@ -122,7 +124,7 @@ def read_short_string(octets: bytes, offset: int) -> tuple[str, int]:
 
 
 def read_short_octets(octets: bytes, offset: int) -> tuple[bytes, int]:
-    """A short string as octets (routing keys need not be text) and the offset behind it."""
+    """Read a short string as octets, for routing keys that are not text; return it with the offset after it."""
     if offset >= len(octets):
         raise _truncated()
     end = offset + 1 + octets[offset]
@@ -174,7 +176,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _extent(octets: bytes, offset: int, limit: int) -> tuple[int, int]:
-    """Where the content of a table, array, long string or byte array starts and ends."""
+    """Return start and end of the content of a table, array, long string or byte array."""
     start = offset + 4
     if start > limit:
         raise _truncated()

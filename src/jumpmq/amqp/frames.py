@@ -1,4 +1,4 @@
-"""Frames: type, channel, size, payload and end octet (AMQP 0-9-1, section 2.3.5), and a content cut into them."""
+"""Frames: type, channel, size, payload and end octet (AMQP 0-9-1, section 2.3.5), and contents split into frames."""
 
 import struct
 from typing import Any
@@ -7,10 +7,10 @@ FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT = 1, 2, 3, 8
 FRAME_END = 0xCE
 
 FRAME_OVERHEAD = 8
-"""Octets of a frame beside its payload."""
+"""Octets of a frame in addition to its payload."""
 
 APART = 4096
-"""Octets from which on a body is handed to the socket as it lies, not copied to its frames (faster, as measured)."""
+"""Body size, in octets, from which a body is passed to the socket without a copy into its frames (measured: faster)."""
 
 _START = struct.Struct(">BHI")
 
@@ -25,7 +25,7 @@ def encode_frame(kind: int, channel: int, payload: bytes) -> bytes:
 def encode_content(
     message: Any, channel: int, frame_max: int, *, count_first: bool = False, added: bytes = b""
 ) -> list[bytes | memoryview]:
-    """The header frame and the body frames of a message, as buffers to write one after the other.
+    """Encode the header frame and the body frames of a message, as buffers to write in order.
 
     Args:
         frame_max: the body is cut into frames of at most this size.
@@ -50,7 +50,7 @@ def encode_content(
 
 
 def with_header(properties: bytes, name: bytes, value: int) -> bytes:
-    """A whole, well-formed property list with one more header, a 64-bit number."""
+    """Add a 64-bit integer header to a well-formed property list."""
     return with_entries(properties, bytes((len(name),)) + name + b"l" + value.to_bytes(8))
 
 

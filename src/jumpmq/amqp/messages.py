@@ -1,4 +1,6 @@
-"""Messages and the hot path of the wire format: the compiled kernel, or its plain twin where it was not built."""
+"""Messages and the wire format's hot path: the compiled kernel, or its reference implementation where no kernel is
+built.
+"""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""The methods of AMQP 0-9-1 with RabbitMQ's extensions, as a table: one class a method, one line an argument.
+"""The methods of AMQP 0-9-1 with RabbitMQ's extensions, as a table: a class per method, a line per argument.
 
 Layouts follow the AMQP 0-9-1 XML definition (amqp0-9-1.extended.xml); reserved arguments are kept so that the table can
 be read against it. Decoding is strict, encoding never inspects names: whatever a client may declare can be sent back.
@@ -131,7 +131,7 @@ def _malformed(cls: type[Method]) -> MalformedFrame:
 
 
 def _number(size: int) -> Callable[[bytes, int], tuple[int, int]]:
-    """What reads a number of so many octets; where they run past the end, the offset behind it does, too."""
+    """Return a reader of integers of ``size`` octets; past the end of the payload its offset exceeds the length."""
     return lambda payload, offset: (int.from_bytes(payload[offset : offset + size]), offset + size)
 
 

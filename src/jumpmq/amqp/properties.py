@@ -11,7 +11,7 @@ EXPIRATION = 0x0100
 REPLY_TO = 0x0200
 TIMESTAMP = 0x0040
 USER_ID = 0x0010
-"""Property flags that the broker itself looks at."""
+"""Flags of the properties that the broker interprets."""
 
 UNKNOWN_MODE = 0x0001
 """Stands, among the property flags of a run of messages, for an unknown delivery mode."""
@@ -70,11 +70,11 @@ class Properties:
 
     @staticmethod
     def place(name: str) -> int:
-        """Where a property stands among the fourteen, from 0."""
+        """Return a property's index among the fourteen, from 0."""
         return _PLACES[name]
 
     def encode(self) -> bytes:
-        """The property flags and the property list, as :meth:`parse` reads them."""
+        """Encode the property flags and the property list: the inverse of :meth:`parse`."""
         flags, body = 0, []
         for bit, name in _BITS:
             value = getattr(self, name)
@@ -85,7 +85,7 @@ class Properties:
 
 
 def persistent_unless_said(octets: bytes) -> bytes:
-    """The octets of properties, with delivery mode 2 where they have no delivery mode; malformed ones unchanged.
+    """Set delivery mode 2 in encoded properties without a delivery mode; malformed octets are returned unchanged.
 
     Only the three properties before the delivery mode are passed over, so that this takes a fraction of a parse.
     """

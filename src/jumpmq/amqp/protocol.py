@@ -64,13 +64,13 @@ from jumpmq.amqp.scatter import Scatter
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131072
-"""The largest frame size that is proposed to clients."""
+"""Frame size proposed to clients, in octets."""
 SPLIT_FROM = 4096
-"""Octets of a body frame from which on it is taken in the pieces in which it arrives."""
+"""Size, in octets, from which a body frame is consumed piece by piece as it arrives."""
 SCATTERED_FROM = 256 << 10
-"""Octets that a body lacks from which on they are read straight to its memory."""
+"""Missing octets of a body from which reads go directly into the body's memory."""
 FRAME_MIN = 4096
-"""The smallest frame size that may be agreed, and the limit before one is."""
+"""The smallest frame size that can be negotiated, and the limit before negotiation."""
 CHANNEL_MAX = 2047
 MAX_MESSAGE_SIZE = 128 << 20
 """Octets of a body at most (RabbitMQ's ``max_message_size``)."""
@@ -80,7 +80,7 @@ NOTHING = memoryview(b"")
 
 
 class State(enum.Enum):
-    """Where a connection stands; named after what the server waits for."""
+    """State of a connection, named after the method that the server waits for."""
 
     HEADER = enum.auto()
     START_OK = enum.auto()
@@ -94,7 +94,7 @@ class State(enum.Enum):
 
 
 _HEADER, _RUNNING, _CLOSED = State.HEADER, State.RUNNING, State.CLOSED
-"""As globals: a member is found in its class ten times as slowly, which shows in what every read does."""
+"""Module globals: looking a member up in its enum takes ten times as long, which is measurable per read."""
 
 TRANSITIONS: dict[State, dict[type[m.Method], State]] = {
     State.START_OK: {m.ConnectionStartOk: State.AUTHENTICATING, m.ConnectionClose: State.CLOSED},
@@ -107,7 +107,7 @@ TRANSITIONS: dict[State, dict[type[m.Method], State]] = {
     },
     State.CLOSE_OK: {m.ConnectionCloseOk: State.CLOSED, m.ConnectionClose: State.CLOSED},
 }
-"""What channel 0 may receive in each state, and the state that follows."""
+"""Methods that channel 0 may receive, by state, with the next state."""
 
 HANDSHAKE = frozenset({State.START_OK, State.AUTHENTICATING, State.TUNE_OK, State.OPEN})
 """The states before the connection is open."""
@@ -118,12 +118,12 @@ SERVER_METHODS = frozenset(
     if one.spec_name.endswith("-ok")
     and one not in (m.ConnectionStartOk, m.ConnectionSecureOk, m.ConnectionTuneOk, m.ConnectionCloseOk)
 ) | {m.ConnectionStart, m.ConnectionSecure, m.ConnectionTune, m.BasicDeliver, m.BasicReturn, m.BasicGetEmpty}
-"""Methods that only a server sends, or a client in answer to one that was not sent."""
+"""Methods sent only by servers, or by clients in answer to a server's request."""
 
 
 @dataclass(slots=True)
 class Received:
-    """A method that the client sent."""
+    """A method from the client."""
 
     channel: int
     method: m.Method
@@ -168,7 +168,7 @@ Event = Publish | Ack | Received | Failed | Begun | BadHeader | TooLarge
 
 @dataclass(slots=True)
 class _Content:
-    """A publish whose header or body is still coming.
+    """A publish whose header or body is incomplete.
 
     Attributes:
         size: octets of the body, as its header announced.
@@ -183,12 +183,12 @@ class _Content:
 
     @property
     def missing(self) -> int:
-        """Octets of the body that are still to come."""
+        """Octets of the body that have not arrived."""
         return self.body.missing if self.body is not None else 0
 
     @property
     def gathered(self) -> int:
-        """Octets of the properties and of the body that are here."""
+        """Octets of properties and body that have arrived."""
         if self.body is None or self.properties is None:
             return 0
         return len(self.properties) + self.size - self.missing
@@ -202,7 +202,7 @@ class _Channel:
 
 @dataclass(slots=True)
 class _SplitFrame:
-    """A body frame that arrives in several reads. Its octets go to the body at once, and count when its end is here.
+    """A body frame that arrives in several reads. Its octets are appended to the body at once and counted at its end.
 
     Attributes:
         length: octets of the payload.
@@ -219,7 +219,7 @@ _Scanned = Publish | Ack | RawFrame | _SplitFrame | AMQPError
 
 
 class ServerProtocol:
-    """One connection, as its server sees it.
+    """Server side of one AMQP connection, without I/O.
 
     Attributes:
         state: where the connection stands.
@@ -261,7 +261,7 @@ class ServerProtocol:
         self._out.append(method.frame(channel))
 
     def send_content(self, channel: int, method: m.Method, message: Message) -> None:
-        """Send a method that carries a content: ``basic.get-ok`` or ``basic.return``."""
+        """Send a method with content: ``basic.get-ok`` or ``basic.return``."""
         self._out.append(method.frame(channel))
         self._out += encode_content(message, channel, self.frame_max, count_first=True)
 
@@ -275,11 +275,11 @@ class ServerProtocol:
 
     @property
     def has_data_to_send(self) -> bool:
-        """Whether there is anything to send."""
+        """True if there is data to send."""
         return bool(self._out)
 
     def data_to_send(self) -> list[bytes | memoryview]:
-        """Everything to send since the last call, as buffers to write one after the other."""
+        """Return all data to send since the last call, as buffers to write in order."""
         out, self._out = self._out, []
         return out
 
@@ -293,7 +293,7 @@ class ServerProtocol:
         self.state = State.CLOSE_OK
 
     def close_channel(self, channel: int, error: AMQPError, method: m.Method | type[m.Method] | None = None) -> None:
-        """Close a channel for an error; until the client's close-ok comes, what it sends there is ignored."""
+        """Close a channel with an error; frames on it are ignored until the client's close-ok."""
         class_id, method_id = (method.class_id, method.method_id) if method is not None else (0, 0)
         self.send(channel, m.ChannelClose(error.code, error.reply_text, class_id, method_id))
         self._channels[channel].closing = True
@@ -302,8 +302,7 @@ class ServerProtocol:
     # --- receiving ---
 
     def receive(self, octets: bytes | bytearray | memoryview, now: float) -> Iterator[Event]:
-        """Read what arrived. Before this method is called again, its iterator has to be exhausted, or given up with
-        :meth:`skip`.
+        """Parse received octets. Before the next call, exhaust the iterator, or abandon it with :meth:`skip`.
 
         Args:
             octets: may be a view of a buffer that is used again, once the iterator is exhausted or what is left of it
@@ -341,18 +340,20 @@ class ServerProtocol:
 
     @property
     def holds_large_part(self) -> bool:
-        """Whether a large body is being received. Reads that end behind the header of a small message are no sign."""
+        """True while a large body is being received; a read that ends after the header of a small message does not
+        count.
+        """
         return self.unfinished >= SPLIT_FROM
 
     @property
     def scatters(self) -> bool:
-        """Whether :meth:`scatter` says where to read to: in the middle of a large body."""
+        """True if :meth:`scatter` returns buffers: in the middle of a large body."""
         split = self._split
         return split is not None and split.content.missing >= SCATTERED_FROM and not split.content.dropped
 
     def scatter(self, behind: memoryview) -> Scatter | None:
-        """Where to read to what arrives next, in the middle of a large body. After calling this method, read at once,
-        and call :meth:`receive_scattered` with what was read.
+        """Return buffers for the next read, in the middle of a large body. After calling this method you must read into
+        them at once and call :meth:`receive_scattered`.
 
         Args:
             behind: where to read to what follows the body.
@@ -364,7 +365,7 @@ class ServerProtocol:
         return Scatter(split.content.body.room(), split.channel, split.missing, split.length, behind)
 
     def receive_scattered(self, scatter: Scatter, octets: int, now: float) -> Iterator[Event]:
-        """As :meth:`receive`, of what was read to where :meth:`scatter` said.
+        """Parse octets that were read into the buffers of :meth:`scatter`; otherwise as :meth:`receive`.
 
         Args:
             octets: how many were read.
@@ -377,8 +378,8 @@ class ServerProtocol:
         return self.receive(rest, now)
 
     def take_kept(self) -> bytes:
-        """The beginning of a frame whose end did not arrive yet. To be called when the iterator of :meth:`receive` is
-        exhausted; after calling this method, put what it returned before what arrives next."""
+        """Return the incomplete frame at the end of the received octets. Call it when the iterator of :meth:`receive`
+        is exhausted, and prepend the result to the next octets."""
         kept, self._partial_frame = self._partial_frame, b""
         return kept
 
@@ -395,26 +396,26 @@ class ServerProtocol:
 
     @property
     def unread(self) -> bytes:
-        """What was received, and is not yet read."""
+        """Octets received but not parsed."""
         return bytes(self._unread)
 
     def give_up(self) -> None:
-        """Somebody else goes on with the client, from ``connection.open`` on."""
+        """End parsing here; another process continues with this client from ``connection.open`` on."""
         self.skip()
         self.state = State.CLOSED
 
     def go_on(self, frame_max: int, channel_max: int, heartbeat: int) -> None:
-        """Go on with a client that somebody else has given up, with what was negotiated."""
+        """Continue with a client of another process, with the negotiated limits."""
         self.frame_max, self.channel_max, self.heartbeat = frame_max, channel_max, heartbeat
         self.state = State.RUNNING
 
     def skip(self) -> None:
-        """Forget what is not yet read: the iterator of :meth:`receive` then has no more events."""
+        """Discard unparsed octets: the iterator of :meth:`receive` then ends."""
         self._unread = NOTHING
         self._scanned.clear()
 
     def _scan(self) -> bool:
-        """Read frames; returns whether there was one."""
+        """Scan frames; return True if there was at least one."""
         if self._split is not None:
             return self._continue_split_frame(self._split)
         unread = self._unread
@@ -430,7 +431,7 @@ class ServerProtocol:
         return bool(events)
 
     def _keep(self) -> None:
-        """Keep the frame whose end did not arrive yet: a body goes where it belongs, anything else waits."""
+        """Keep an incomplete frame: the octets of a body are appended to it, all others wait in a buffer."""
         unread, self._unread = self._unread, NOTHING
         if unread and not self._begin_split_frame(unread):
             self._partial_frame = bytes(unread)
@@ -487,7 +488,7 @@ class ServerProtocol:
         return Failed(error, channel, class_id, method_id)
 
     def _advance(self, event: _Scanned) -> Event | None:
-        """What a scanned event means in the state that the connection is in; None where nothing is to be done."""
+        """Interpret a scanned event in the connection's state; None if nothing is to be done."""
         if self.state is _RUNNING and isinstance(event, (Publish, Ack)):
             return self._advance_run(event)
         if self.state is State.CLOSED:
@@ -521,7 +522,7 @@ class ServerProtocol:
         return run
 
     def _await_close_ok(self, event: _Scanned) -> Event | None:
-        """The connection is closing: all but the end of it is ignored."""
+        """Handle a frame while the connection closes: only close and close-ok count."""
         if isinstance(event, RawFrame) and (event.type, event.channel) == (FRAME_METHOD, 0):
             with contextlib.suppress(AMQPError):
                 method = m.decode(event.payload)
@@ -585,7 +586,7 @@ class ServerProtocol:
         return Received(frame.channel, method)
 
     def _advance_closing(self, frame: RawFrame) -> Event | None:
-        """A channel that the server closed listens for nothing but the end of it."""
+        """Handle a frame on a channel that the server has closed: only close and close-ok count."""
         identity = (int.from_bytes(frame.payload[:2]), int.from_bytes(frame.payload[2:4]))
         if identity == (m.ChannelCloseOk.class_id, m.ChannelCloseOk.method_id):
             del self._channels[frame.channel]
@@ -604,7 +605,7 @@ class ServerProtocol:
         self._channels[number] = _Channel()
 
     def _channel(self, number: int) -> _Channel | None:
-        """The open channel of that number; None while it is closing.
+        """Return the open channel with this number; None while it closes.
 
         Raises:
             ChannelError: it was not opened.
@@ -644,7 +645,7 @@ class ServerProtocol:
             self.unfinished += len(piece)
 
     def _finish_content(self, number: int, channel: _Channel, content: _Content) -> Event | None:
-        """What a content means once it is whole; None until then."""
+        """Return the event of a complete content; None while octets are missing."""
         if content.missing:
             return None
         self._drop_content(channel)
@@ -683,7 +684,7 @@ class ServerProtocol:
 
 
 def _identity(run: Publish | Ack) -> tuple[int, int]:
-    """Class and method that a run is made of."""
+    """Return class and method ids of a run."""
     method = m.BasicPublish if isinstance(run, Publish) else m.BasicAck
     return method.class_id, method.method_id
 

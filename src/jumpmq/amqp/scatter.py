@@ -1,4 +1,4 @@
-"""A scatter read: what is missing of a large body is read straight to the memory that it stays in.
+"""Scatter reads: the rest of a large body is read directly into the body's memory.
 
 How it works. A client cuts a body into frames of one size, so it is known where each will end before it is there. One
 read of the socket fills several buffers, one after the other: the rest of the payload that has begun, the eight octets
@@ -10,11 +10,11 @@ there on is put together again, and read as if it had come in one piece.
 from jumpmq.amqp.frames import FRAME_BODY, FRAME_END, FRAME_OVERHEAD
 
 MOST_FRAMES = 16
-"""Frames that one read foresees at most: two megabytes, of the largest."""
+"""Maximum number of frames that one read anticipates: two megabytes of the largest frames."""
 
 
 class Scatter:
-    """Where one read goes.
+    """Buffers of one scatter read.
 
     Args:
         room: where what is missing of the body belongs.
@@ -47,7 +47,7 @@ class Scatter:
         self.size = sum(map(len, self.buffers))
 
     def sort(self, octets: int) -> tuple[int, int, bytes | memoryview]:
-        """What became of the ``octets`` that were read.
+        """Attribute the ``octets`` of a read to body and frame headers.
 
         Returns:
             How many are in the body, how many are still missing of the frame that has begun, and what is to be read as

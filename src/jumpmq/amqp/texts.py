@@ -9,12 +9,12 @@ from jumpmq.amqp.fields import Field, read_value, to_python
 
 
 def header_texts(fields: list[Field]) -> dict[str, str | None]:
-    """A header table as text; of a name that is there twice, the later value in the place of the first."""
+    """Render a header table as text; of duplicate names the later value replaces the first."""
     return {name: _text(value) for name, value in to_python(fields).items()}
 
 
 def value_text(octets: bytes) -> str | None:
-    """A field value as text, given its type octet and the value."""
+    """Render a field's value as text, given its type octet and the value."""
     kind, value = read_value(octets)
     return _text(to_python([Field("", kind, value)])[""])
 

@@ -1,4 +1,6 @@
-"""What is said of a message that a publisher's broker would not take, where that goes to an exchange for such."""
+"""Headers added to a message that the publisher's broker refused, before it is published to an exchange for undelivered
+messages.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from jumpmq.amqp.properties import Properties
 
 UNROUTABLE = "unroutable"
 FULL = "full"
-"""Reasons: the message reached no queue; a queue was full and refused it."""
+"""Reasons: no queue matched; a full queue refused the message."""
 
 _HEADERS = ("x-undelivered-exchange", "x-undelivered-reason")
 
@@ -15,7 +17,7 @@ _COPIES = ("CC", "BCC")
 
 
 def undelivered(properties: bytes, exchange: str, reason: str) -> bytes:
-    """The properties of a message that could not be published, for where it goes instead.
+    """Return the properties of an undelivered message, for the exchange that takes it instead.
 
     The headers ``x-undelivered-exchange`` and ``x-undelivered-reason`` are added; it goes to its routing key alone.
 

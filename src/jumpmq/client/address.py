@@ -1,4 +1,4 @@
-"""Where an AMQP broker is, as a URL says (RabbitMQ's URI specification)."""
+"""Address of an AMQP broker, parsed from a URL (RabbitMQ's URI specification)."""
 
 from __future__ import annotations
 

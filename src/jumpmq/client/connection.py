@@ -1,4 +1,4 @@
-"""A connection with one channel, for callers that have nothing else to do meanwhile."""
+"""A blocking connection with one channel."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ M = TypeVar("M", bound=m.Method)
 
 CHANNEL = 1
 AT_ONCE = 1 << 20
-"""Octets that are read or written in one go."""
+"""Octets read or written in one system call."""
 
 CAPABILITIES = ("publisher_confirms", "consumer_cancel_notify", "authentication_failure_close", "basic.nack")
 MOST_DECLARATIONS = 64
-"""That are on their way at once."""
+"""Maximum number of unanswered declarations."""
 
 PRODUCT = {"product": "JumpMQ client", "capabilities": dict.fromkeys(CAPABILITIES, True)}
 
 
 class ConnectionLost(Exception):
-    """No answer, or the connection broke; the text says at which address."""
+    """No answer, or a broken connection; the text names the address."""
 
 
 class Refused(Exception):
-    """The broker refused what was asked, and closed the channel or the connection.
+    """The broker refused a request, and closed the channel or the connection.
 
     Attributes:
         code: the reply code.
@@ -51,11 +51,11 @@ class Refused(Exception):
 
 
 class Cancelled(Refused):
-    """The broker has ended a consumer: its queue was deleted, or is at another node now."""
+    """The broker has cancelled a consumer: its queue was deleted, or has moved to a different node."""
 
 
 class AMQPConnection:
-    """An open connection, and a channel on it.
+    """An open connection with one channel.
 
     Args:
         tls: for an ``amqps`` address.
@@ -100,7 +100,7 @@ class AMQPConnection:
         return self._protocol.frame_max
 
     def call(self, method: m.Method, answer: type[M]) -> M:
-        """Send a method, and wait for its answer; deliveries that come before it are kept.
+        """Send a method and wait for its answer; deliveries that arrive first are kept.
 
         Raises:
             Refused: the broker closed the channel or the connection instead.
@@ -110,7 +110,7 @@ class AMQPConnection:
         return self._reply(answer)
 
     def declared(self, queue: str) -> m.QueueDeclareOk:
-        """What a passive declaration says of a queue.
+        """Declare a queue passively; return the broker's answer.
 
         Raises:
             Refused: there is none (404).
@@ -118,7 +118,7 @@ class AMQPConnection:
         return self.call(m.QueueDeclare(queue=queue, passive=True), m.QueueDeclareOk)
 
     def declare_all(self, declarations: list[m.QueueDeclare]) -> list[m.QueueDeclareOk | Refused]:
-        """The answers to declarations, in their order; many are on their way at once.
+        """Declare queues, with many requests on their way at once; return the answers in order.
 
         A refusal closes the channel, and with it go the declarations that are behind: it is opened again, and they are
         sent again, fewer at once, as others may be refused, too.
@@ -156,11 +156,11 @@ class AMQPConnection:
         return tag
 
     def cancel(self, consumer: str) -> None:
-        """Stop consuming. What was delivered before stays in `deliveries`."""
+        """Stop consuming. Earlier deliveries stay in `deliveries`."""
         self.call(m.BasicCancel(consumer_tag=consumer), m.BasicCancelOk)
 
     def get(self, queue: str) -> Delivery | None:
-        """Get one message, to be acknowledged; None where there is none."""
+        """Get one message, to be acknowledged; None if the queue is empty."""
         self._write([self._frame(m.BasicGet(queue=queue))])
         until = time.monotonic() + self._timeout
         while not self.deliveries:
@@ -171,7 +171,7 @@ class AMQPConnection:
         return self.deliveries.popleft()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for deliveries, at most so long; whether there are any.
+        """Wait at most ``seconds`` for deliveries; return True if there are any.
 
         Raises:
             Refused: the broker cancelled the consumer, or closed the channel.
@@ -182,15 +182,15 @@ class AMQPConnection:
         return bool(self.deliveries)
 
     def ack(self, tag: int) -> None:
-        """Acknowledge all deliveries up to this one."""
+        """Acknowledge all deliveries up to ``tag``."""
         self._write([self._frame(m.BasicAck(tag, multiple=True))])
 
     def requeue(self, tag: int) -> None:
-        """Give all deliveries up to this one back."""
+        """Requeue all deliveries up to ``tag``."""
         self._write([self._frame(m.BasicNack(tag, multiple=True, requeue=True))])
 
     def publish(self, contents: Iterable[bytes]) -> None:
-        """Publish messages, each the frames that :func:`jumpmq.amqp.client.publish_frames` made.
+        """Publish messages, given as frames from :func:`jumpmq.amqp.client.publish_frames`.
 
         After ``confirm.select`` they count as unconfirmed until they are.
         """
@@ -210,7 +210,7 @@ class AMQPConnection:
                 until = time.monotonic() + self._timeout
 
     def close(self) -> None:
-        """Close it, whatever state it is in."""
+        """Close the connection, in any state."""
         try:
             self.call(m.ConnectionClose(200, "done"), m.ConnectionCloseOk)
         except (ConnectionLost, Refused):
@@ -266,7 +266,7 @@ class AMQPConnection:
         return found
 
     def _read(self, until: float) -> None:
-        """Wait for octets, and take what they say."""
+        """Wait for octets, and process them."""
         if time.monotonic() > until:
             raise ConnectionLost(f"{self.address} has not answered for {self._timeout:g} s")
         self._pump((), until, patient=True)
@@ -275,7 +275,7 @@ class AMQPConnection:
         self._pump(frames, time.monotonic() + self._timeout, patient=False)
 
     def _pump(self, frames: Iterable[bytes], until: float, *, patient: bool) -> None:
-        """Send octets, and take what arrives meanwhile, so that neither side waits for the other.
+        """Send octets, and process arriving ones meanwhile, so that neither side blocks the connection.
 
         Args:
             patient: whether to wait for something to arrive.
@@ -300,7 +300,7 @@ class AMQPConnection:
                 raise ConnectionLost(f"{self.address} has not taken what was sent for {self._timeout:g} s")
 
     def _receive(self) -> bool:
-        """Take what has arrived; whether that was anything."""
+        """Process arrived octets; return True if there were any."""
         some = False
         while True:
             try:

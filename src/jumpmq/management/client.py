@@ -21,11 +21,11 @@ TIMEOUT = 60.0
 """Seconds without a single octet from the broker before a request counts as failed."""
 
 TLS_ALERT = "\x15\x03"
-"""How a TLS port begins its answer to a client that does not speak TLS."""
+"""First characters of a TLS port's answer to a client that does not speak TLS."""
 
 
 class ManagementClient:
-    """One broker's management port. It holds no connection, so that it can be sent to other processes.
+    """The management port of one broker. Holds no connection, so that it can be pickled for other processes.
 
     A place in the API is given by the segments of its path below ``/api``, as they are: they are percent-encoded here.
 
@@ -77,7 +77,7 @@ class ManagementClient:
         return self.ask("GET", *path, query=query)
 
     def find(self, *path: str) -> Any | None:
-        """The JSON at a place; None where there is nothing. Raises as :meth:`get` does otherwise."""
+        """Return the JSON at a path; None if it does not exist. Raises as :meth:`get` otherwise."""
         try:
             return self.get(*path)
         except Refusal as refusal:
@@ -94,7 +94,7 @@ class ManagementClient:
         return self.ask("POST", *path, body=body)
 
     def delete(self, *path: str, headers: Mapping[str, str] | None = None, **query: str) -> None:
-        """Delete what is at a place. Raises as :meth:`get` does."""
+        """Delete the resource at a path. Raises as :meth:`get`."""
         self.ask("DELETE", *path, query=query, headers=headers)
 
     def ask(
@@ -105,7 +105,7 @@ class ManagementClient:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Send a request, and read the JSON of its answer; None where that is empty.
+        """Send a request and return the JSON of the answer; None if it is empty.
 
         Args:
             body: an object to send as JSON, or octets that are sent as they are.
@@ -180,21 +180,21 @@ class ManagementClient:
 
 
 def _without_secret(url: str) -> str:
-    """A URL that may make no sense, without user and password."""
+    """Return a URL, possibly malformed, without user and password."""
     before, at, after = url.rpartition("@")
     scheme, apart, _ = before.rpartition("://")
     return f"{scheme}{apart}***{at}{after}" if at else url
 
 
 def _spoken(line: str) -> str:
-    """What a server speaks that does not begin its answer as HTTP would."""
+    """Name the protocol of a server whose answer does not begin as HTTP."""
     if line.startswith("AMQP"):
         return "speaks AMQP: the management port is another, 15672 unless told"
     return "speaks TLS: is it https?" if line.startswith(TLS_ALERT) else "does not speak HTTP"
 
 
 def _reason(content: bytes) -> str:
-    """Why the broker refused, as it says it; empty where it is silent."""
+    """Return the broker's reason for a refusal; empty if it gave none."""
     try:
         reason = json.loads(content)["reason"]
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and the management port; each text is one line for the caller."""
+"""Errors between a client and the management port; the text of an error is one line for the caller."""
 
 
 class ManagementError(Exception):
@@ -6,11 +6,11 @@ class ManagementError(Exception):
 
 
 class InvalidRequest(ManagementError):
-    """What was asked for makes no sense: the URL, a name, a file of TLS. Nothing was sent."""
+    """The request is invalid: URL, name or TLS file. Nothing was sent."""
 
 
 class NoAnswer(ManagementError):
-    """No answer, or one that broke off.
+    """No answer, or an incomplete one.
 
     Attributes:
         refused: whether nothing listens there.
@@ -22,7 +22,7 @@ class NoAnswer(ManagementError):
 
 
 class NotManagement(ManagementError):
-    """Something answered that is no management port."""
+    """The answer is not from a management port."""
 
 
 class Refusal(ManagementError):
@@ -40,10 +40,10 @@ class Refusal(ManagementError):
 
     @property
     def is_down(self) -> bool:
-        """Whether what was asked for exists at a node or worker that does not answer."""
+        """True if the resource exists at a node or worker that does not answer."""
         return "is down or inaccessible" in self.reason
 
     @property
     def is_absent(self) -> bool:
-        """Whether what was asked for does not exist."""
+        """True if the resource does not exist."""
         return self.code == 404 and not self.is_down

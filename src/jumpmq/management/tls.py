@@ -1,4 +1,4 @@
-"""How a client of HTTPS knows the broker, and the broker it."""
+"""TLS of HTTPS clients: how client and broker authenticate each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jumpmq.management.errors import InvalidRequest
 
 @dataclass(frozen=True)
 class ClientTLS:
-    """The files that a client's TLS needs; each is a path to a PEM file.
+    """Paths of the PEM files that a client's TLS needs.
 
     Attributes:
         ca: certificates of the authorities that may vouch for the broker; None for those that the system trusts.
@@ -23,7 +23,7 @@ class ClientTLS:
     key: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """A context that checks the broker's certificate and name.
+        """Return a context that verifies the broker's certificate and name.
 
         Raises:
             InvalidRequest: a file cannot be read, or does not hold what it should.

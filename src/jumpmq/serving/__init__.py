@@ -1,1 +1,1 @@
-"""A broker with its management port in one process: what `jumpmq serve`, a worker and `jumpmq.running()` share."""
+"""A broker with its management port in one process: common to `jumpmq serve`, workers and `jumpmq.running()`."""

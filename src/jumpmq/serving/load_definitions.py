@@ -1,4 +1,4 @@
-"""The setting `load_definitions`: definitions files that are imported at each start, as RabbitMQ's key of that name."""
+"""The setting `load_definitions`: definitions files imported at every start, as by RabbitMQ's key."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def loading(path: Path) -> Callable[[Broker], Awaitable[None]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The file's object; of a directory, the lists of all its files, one behind the other.
+    """Read the object in a file or, of a directory, the concatenated lists of all its files.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""What a broker writes on stderr: lines of text, or of JSON, one a record.
+"""A broker's log on stderr: a line of text or a JSON object per record.
 
 Whatever a client puts into a name, a record is one line: characters that control a terminal, or end a line, are
 escaped.
@@ -17,7 +17,7 @@ SECOND = "%Y-%m-%d %H:%M:%S"
 
 
 class TextFormatter(logging.Formatter):
-    """One line of text a record; only a traceback has more."""
+    """Formats a record as one line of text; only tracebacks take more."""
 
     def __init__(self, process: tuple[str, int] | None = None) -> None:
         super().__init__(TEXT if process is None else TEXT.replace(": ", ": {} {}: ".format(*process), 1))
@@ -35,7 +35,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JSONFormatter(logging.Formatter):
-    """One JSON object a record: `time`, `level`, `logger`, `message`, and the facts of an audit record."""
+    """Formats a record as one JSON object: `time`, `level`, `logger`, `message`, and the facts of an audit record."""
 
     def __init__(self, process: tuple[str, int] | None = None) -> None:
         super().__init__()

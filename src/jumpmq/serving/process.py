@@ -1,4 +1,4 @@
-"""The process of a broker: its log, open files, memory and garbage collection, from its start to its end."""
+"""The process of a broker: its log, open files, memory and garbage collection, from start to end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from jumpmq.queues.memory import MemoryAccount
 from jumpmq.serving.logs import configure
 
 MAX_FILES = 1 << 20
-"""Open files that are asked for where the system sets no limit."""
+"""Limit of open files where the system sets none."""
 
 MEMORY_INTERVAL = 0.1
 """Seconds between two looks at how much of freed memory is to be kept."""
 
 
 def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
-    """Set this process up to serve.
+    """Configure this process for serving.
 
     Args:
         process: which of several it is, as :func:`jumpmq.serving.logs.configure` has it.
@@ -36,7 +36,7 @@ def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
 
 
 async def until_stopped(serving: Coroutine[Any, Any, None], stop: asyncio.Event, started: asyncio.Event) -> None:
-    """Serve until that ends.
+    """Run ``serving`` until it ends or is stopped.
 
     Args:
         serving: does it, and ends by itself once `stop` is set.
@@ -54,13 +54,15 @@ async def until_stopped(serving: Coroutine[Any, Any, None], stop: asyncio.Event,
 
 
 def end_at_once(reason: str) -> None:
-    """End as a crash does: a clean stop would wait for what does not come. Starting from the log is what is left."""
+    """End as in a crash: a clean stop would wait for a commit that does not come. The next start
+    recovers from the log.
+    """
     logging.shutdown()
     os._exit(1)
 
 
 async def keep_memory(account: MemoryAccount) -> None:
-    """From the start's end on: what the start took goes back."""
+    """Return the memory of the start to the system, at intervals."""
     kept = KeptMemory(account)
     while True:
         await asyncio.sleep(MEMORY_INTERVAL)
@@ -68,7 +70,7 @@ async def keep_memory(account: MemoryAccount) -> None:
 
 
 def calm_garbage_collection() -> None:
-    """Keep collections short, and full ones rare: over ten thousand queues one stops all deliveries for 50 ms.
+    """Keep garbage collections short, and full ones rare: with ten thousand queues one stops all deliveries for 50 ms.
 
     Messages are no business of the collector (they are in no circles), and connections and queues let go of what refers
     to them, so what it must find is little. A collection of the young takes half a millisecond, one of the next
@@ -82,7 +84,7 @@ def calm_garbage_collection() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as the system lets us have: each connection takes one."""
+    """Raise the limit of open files to the system's maximum: connections take one each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_FILES if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -19,7 +19,7 @@ GUEST = "guest:guest"
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """Where a started broker listens, and where it keeps its messages (`None`: nowhere).
+    """Addresses of a started broker, and its data directory (`None`: in memory).
 
     A port is 0 where it does not listen for that.
     """
@@ -40,7 +40,7 @@ class RunningBroker:
 
     @property
     def amqps_url(self) -> str:
-        """The same with TLS; `tls_ca` vouches for the broker."""
+        """The AMQP URL with TLS; `tls_ca` is the CA of the broker's certificate."""
         return f"amqps://{GUEST}@{self._address(self.tls_port)}/%2F"
 
     @property
@@ -50,11 +50,11 @@ class RunningBroker:
 
     @property
     def https_url(self) -> str:
-        """The same with TLS; `tls_ca` vouches for the broker."""
+        """The HTTP URL with TLS; `tls_ca` is the CA of the broker's certificate."""
         return f"https://{GUEST}@{self._address(self.https_port)}"
 
     def ready_line(self) -> str:
-        """The one line that `jumpmq serve` prints: who is ready, and where."""
+        """Return the line that `jumpmq serve` prints when ready: node, addresses, data directory."""
         ports = {"amqp": self.port, "amqps": self.tls_port, "http": self.http_port, "https": self.https_port}
         places = [f"{scheme}://{self._address(port)}" for scheme, port in ports.items() if port]
         where = f"at {' and '.join(places)}" if places else "nowhere"
@@ -67,7 +67,7 @@ class RunningBroker:
 
 @dataclass(frozen=True)
 class Control:
-    """What can be asked of a serving broker from its own process."""
+    """Operations on a serving broker from within its process."""
 
     endpoints: RunningBroker
     broker: Broker
@@ -87,7 +87,7 @@ async def managed_alone(broker: Broker, stop: Callable[[], None] | None) -> Asyn
 
 
 Manage = Callable[[Broker, Callable[[], None] | None], AbstractAsyncContextManager[None]]
-"""Serves the management of a started broker; the second argument stops it for an administrator."""
+"""Serves the management of a started broker; the second argument stops it on an administrator's request."""
 
 
 @asynccontextmanager

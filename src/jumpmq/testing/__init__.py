@@ -1,4 +1,4 @@
-"""Brokers for tests, each a process of its own on free ports, with everything it writes in a directory of its own.
+"""Brokers for tests: processes on free ports, with all their files in own directories.
 
     with JumpMQ() as broker:
         broker.port, broker.http_port    # user and password are guest, the virtual host is /
@@ -37,5 +37,5 @@ __all__ = [
 
 
 def installed() -> list[type[BrokerProcess]]:
-    """JumpMQ, and RabbitMQ where one is installed."""
+    """Return JumpMQ and, if installed, RabbitMQ."""
     return [JumpMQ, *([RabbitMQ] if RabbitMQ.available() else [])]

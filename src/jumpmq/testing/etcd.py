@@ -1,4 +1,4 @@
-"""A real etcd: one member, or several."""
+"""A real etcd with one or several members."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from jumpmq.testing.processes import ending_with_us
 
 
 def is_installed() -> bool:
-    """Whether there is an ``etcd`` to start."""
+    """True if an ``etcd`` is installed."""
     return shutil.which("etcd") is not None
 
 
@@ -36,7 +36,7 @@ class EtcdMember:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, on the data that it has."""
+        """Start the member on its data directory."""
         null = subprocess.DEVNULL
         self.process = subprocess.Popen(
             ending_with_us(self.command), stdin=null, stdout=null, stderr=null, start_new_session=True
@@ -50,7 +50,7 @@ class EtcdMember:
             self.process = None
 
     def pause(self, seconds: float) -> None:
-        """Stop it (SIGSTOP) for so long."""
+        """Stop the member with SIGSTOP for ``seconds``."""
         if self.process is not None:
             self.process.send_signal(signal.SIGSTOP)
             time.sleep(seconds)
@@ -58,7 +58,7 @@ class EtcdMember:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it answers, which needs a leader."""
+        """True if the member answers, which requires a leader."""
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=1) as answer:
                 return bool(json.loads(answer.read())["health"] == "true")
@@ -70,7 +70,7 @@ class EtcdMember:
 def etcd(
     directory: Path, count: int = 1, *, sync: bool = False, options: Sequence[str] = ()
 ) -> Iterator[list[EtcdMember]]:
-    """So many members, which are healthy, with their data in a directory; they end with the block.
+    """Run ``count`` healthy members with their data in a directory until the block ends.
 
     Args:
         sync: whether they wait for the disk, as far as this version can do without.

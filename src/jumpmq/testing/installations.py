@@ -1,4 +1,4 @@
-"""Where a RabbitMQ is installed: on the machine, or in a folder that has a Debian of its own.
+"""Installations of RabbitMQ: on the machine, or in a folder with a Debian of its own.
 
 A folder is used through chroot in a mount namespace of the process, so that two versions run beside each other and no
 mount stays behind. `scripts/rabbitmq-folder` of the sources makes one.
@@ -16,19 +16,19 @@ VARIABLE = "JUMPMQ_RABBITMQ"
 """The environment variable with the folder to use; ``/`` is the machine's own installation."""
 
 FOLDER = Path("/opt/jumpmq-rabbitmq")
-"""The folder that is used if the variable is not set, where it exists."""
+"""Default folder of RabbitMQ, used if the variable is not set and the folder exists."""
 
 MACHINE = Path("/")
 LIBRARY = "usr/lib/rabbitmq"
 INNER = "/mnt"
-"""Where the directory of a broker is seen from within a folder."""
+"""Mount point of a broker's directory within a folder."""
 
 MOUNTS = 'for at in proc dev sys; do mount --rbind "/$at" "$0/$at"; done; mount --bind "$1" "$0/mnt"; shift'
 
 
 @dataclass(frozen=True)
 class Installation:
-    """A RabbitMQ that can be started here.
+    """A RabbitMQ that can be started on this machine.
 
     Attributes:
         root: the folder; ``/`` for the machine's own.
@@ -40,7 +40,7 @@ class Installation:
 
     @classmethod
     def at(cls, root: Path) -> Installation | None:
-        """What is installed in a folder by Debian's package; None where nothing is, or it cannot be started."""
+        """Return the Debian installation in a folder; None if there is none, or if it cannot be started."""
         servers = [*(root / LIBRARY / "lib").glob("rabbitmq_server-*")]
         versions = [found[1] for one in servers if (found := re.search(r"-(\d+(\.\d+)+)$", one.name))]
         if root == MACHINE:
@@ -53,7 +53,7 @@ class Installation:
 
     @classmethod
     def all(cls) -> list[Installation]:
-        """Those that are found, the newest first; only the one that the environment names, where it names one."""
+        """Return the installations found, newest first; only the one named by the environment, if set."""
         named = os.environ.get(VARIABLE)
         places = [Path(named)] if named else [MACHINE, FOLDER]
         found = [one for one in map(cls.at, places) if one is not None]
@@ -61,19 +61,19 @@ class Installation:
 
     @property
     def number(self) -> str:
-        """The version, as it is written."""
+        """The version as text."""
         return ".".join(map(str, self.version))
 
     def program(self, name: str) -> str:
-        """The path of one of RabbitMQ's programs, from within the folder."""
+        """Return the path of a RabbitMQ program within the folder."""
         return f"/{LIBRARY}/bin/{name}"
 
     def seen(self, directory: Path) -> Path:
-        """Where a program sees the directory that `command` was given."""
+        """Return the path, within the folder, of the directory given to `command`."""
         return directory if self.root == MACHINE else Path(INNER)
 
     def command(self, directory: Path, *command: str) -> list[str]:
-        """What runs a command of this installation, which sees one directory of the outside."""
+        """Return the command line for a program of this installation, which sees one outside directory."""
         if self.root == MACHINE:
             return list(command)
         script = f'{MOUNTS}; cd "$0" && exec chroot "$0" "$@"'

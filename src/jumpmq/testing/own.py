@@ -14,7 +14,7 @@ from jumpmq.testing.processes import PATIENCE, BrokerProcess
 
 
 class JumpMQ(BrokerProcess):
-    """JumpMQ from this checkout or environment, on ports that it picks itself.
+    """JumpMQ from this checkout or environment, on free ports.
 
     Args:
         data_dir: a directory to use and keep; without it, one that goes at the end.
@@ -33,7 +33,7 @@ class JumpMQ(BrokerProcess):
         self._arguments = arguments
 
     def start(self) -> None:
-        """Starts the broker, again after `stop` or `kill` if need be: on the same directory and other free ports."""
+        """Start the broker, also again after `stop` or `kill`: on the same directory and new free ports."""
         serve = ["serve", "--port", "0", "--http-port", "0", "--data-dir", str(self.data_dir), "--node", self.node]
         began = time.perf_counter()
         self._launch([*self.command, *serve, *self._arguments], _with_this_package())
@@ -44,11 +44,11 @@ class JumpMQ(BrokerProcess):
 
     @property
     def command(self) -> list[str]:
-        """What runs `jumpmq`."""
+        """The command line of `jumpmq`."""
         return [sys.executable, "-m", "jumpmq"]
 
     def _find_ports(self) -> bool:
-        """Reads the ports from the line that says that the broker is ready, if it is there yet."""
+        """Read the ports from the broker's ready line, if printed."""
         printed = self.log.read_text(errors="replace").rpartition("\n")[0]
         found = re.search(r"amqp://[^\s/]*:(\d+)\b.*\bhttp://[^\s/]*:(\d+)", printed)
         if found is None:
@@ -58,6 +58,6 @@ class JumpMQ(BrokerProcess):
 
 
 def _with_this_package() -> dict[str, str]:
-    """The environment in which the broker is of this package, whether or not it is installed."""
+    """Return an environment in which the broker imports this package, installed or not."""
     paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

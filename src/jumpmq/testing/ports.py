@@ -1,4 +1,4 @@
-"""Ports of the loopback, and what answers there."""
+"""Ports of the loopback interface, and probes of their services."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ HOST = "127.0.0.1"
 
 
 LISTENED_ON = range(10_000, 32_000)
-"""Below the ports that systems give to outgoing connections: one stays free until who listens there starts again."""
+"""Below the range of outgoing connections: a port stays free until its listener starts again."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns `count` different ports of the loopback on which nothing listens."""
+    """Return `count` distinct loopback ports without listeners."""
     found: dict[int, None] = {}
     while len(found) < count:
         port = SystemRandom().choice(LISTENED_ON)
@@ -27,13 +27,13 @@ def free_ports(count: int) -> list[int]:
 
 
 def listening(port: int) -> bool:
-    """Whether something accepts connections at the port."""
+    """Return True if the port accepts connections."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 
 
 def accepts_clients(port: int) -> bool:
-    """Whether a client can log in as guest and open a channel."""
+    """Return True if a guest can log in and open a channel."""
     try:
         AMQPConnection(AMQPAddress(HOST, port)).close()
     except (ConnectionLost, Refused):

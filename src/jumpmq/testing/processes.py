@@ -1,4 +1,4 @@
-"""A broker as a process: started, stopped, killed, and how much it uses."""
+"""A broker as a process: start, stop, kill, and resource use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Self
 from jumpmq.broker import BrokerError
 
 PATIENCE = 180.0
-"""Seconds that a broker may take until it answers."""
+"""Maximum time until a broker answers, in seconds."""
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, from any of its threads (Linux)."""
+    """Return the child processes of a process, started by any of its threads (Linux)."""
     found = []
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # the thread has ended
@@ -28,7 +28,7 @@ def children(pid: int) -> list[int]:
 
 
 class BrokerProcess:
-    """A broker in a session of its own, so that whatever it forks is counted and ended with it.
+    """A broker in its own session, so that all its forked processes are counted and ended with it.
 
     Attributes:
         port: AMQP port, once started.
@@ -61,11 +61,11 @@ class BrokerProcess:
         self.close()
 
     def start(self) -> None:
-        """Starts the broker and returns when it answers. Raises BrokerError if it ends or stays silent."""
+        """Start the broker and return when it answers. Raises BrokerError if it ends or stays silent."""
         raise NotImplementedError
 
     def stop(self, timeout: float = 30) -> int:
-        """Ends the broker in order (SIGTERM) and returns its exit status; after `timeout` seconds it is killed."""
+        """Stop the broker with SIGTERM and return its exit status; after `timeout` seconds it is killed."""
         return self._end(signal.SIGTERM, timeout)
 
     def kill(self, *, alone: bool = False) -> None:
@@ -83,7 +83,7 @@ class BrokerProcess:
             self._end(signal.SIGKILL, 30)
 
     def close(self) -> None:
-        """Ends the broker in order and removes its directory if it was made here."""
+        """Stop the broker and remove its directory if temporary."""
         try:
             self.stop()
         finally:
@@ -102,7 +102,7 @@ class BrokerProcess:
         return sum(int(stat[21]) for stat in _session(self.pid).values()) * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_seconds(self) -> float:
-        """Processor seconds, user and system, that the broker's processes have used so far."""
+        """Return the processor time, user and system, of the broker's processes so far, in seconds."""
         return sum(int(stat[11]) + int(stat[12]) for stat in _session(self.pid).values()) / os.sysconf("SC_CLK_TCK")
 
     def written(self) -> int:
@@ -153,7 +153,7 @@ class BrokerProcess:
 
 
 def ending_with_us(command: list[str]) -> list[str]:
-    """The command, killed by Linux when the thread that starts it is gone: a killed run of tests leaves no broker."""
+    """Return a command that Linux kills with the starting thread: a killed test run leaves no broker behind."""
     return ["setpriv", "--pdeathsig", "KILL", *command] if shutil.which("setpriv") else command
 
 

@@ -17,7 +17,7 @@ from jumpmq.testing.processes import PATIENCE, BrokerProcess, ending_with_us
 
 
 class Availability(NamedTuple):
-    """Whether a broker can be started here; false in a condition if it cannot, and `reason` says why."""
+    """True if a broker can be started here; `reason` explains."""
 
     installed: bool
     reason: str
@@ -27,7 +27,7 @@ class Availability(NamedTuple):
 
 
 class RabbitMQ(BrokerProcess):
-    """RabbitMQ as Debian packages it, with the consistent hash exchange, sharding and management plugins.
+    """RabbitMQ as packaged by Debian, with the consistent hash exchange, sharding and management plugins.
 
     Args:
         directory: for everything it writes; without it, one that goes at the end.
@@ -59,7 +59,7 @@ class RabbitMQ(BrokerProcess):
 
     @classmethod
     def available(cls) -> Availability:
-        """Whether RabbitMQ is installed; the reason names the command that installs it."""
+        """Return True if RabbitMQ is installed; otherwise the reason names the command that installs it."""
         if Installation.all():
             return Availability(True, "RabbitMQ is installed")
         return Availability(False, "RabbitMQ is not installed (apt-get install rabbitmq-server)")
@@ -80,7 +80,9 @@ class RabbitMQ(BrokerProcess):
         self.startup = time.perf_counter() - began
 
     def ctl(self, *arguments: str, timeout: float = 60) -> str:
-        """What `rabbitmqctl` prints. Raises subprocess.CalledProcessError, with its output, if it fails."""
+        """Run `rabbitmqctl` and return its output. Raises subprocess.CalledProcessError, with the
+        output, on failure.
+        """
         command = self._command("rabbitmqctl", "--quiet", "--node", self.node, *arguments)
         finished = subprocess.run(
             command, env=self._environment(), cwd=self.directory, capture_output=True, text=True, timeout=timeout
@@ -90,7 +92,7 @@ class RabbitMQ(BrokerProcess):
         return finished.stdout
 
     def close(self) -> None:
-        """Ends the broker: at once, for an orderly stop takes seconds, if its directory goes anyway."""
+        """End the broker; at once if its directory is temporary, as an orderly stop takes seconds."""
         try:
             if self._temporary:
                 self.kill()
