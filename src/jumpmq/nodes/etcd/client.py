@@ -12,16 +12,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
-
 from jumpmq.nodes.etcd.sealing import SEALED, NotOpened, Seal
 
 log = logging.getLogger(__name__)
-
-TIMEOUT = 3.0
-"""Seconds until a call is given up; etcd itself gives up a write without a leader after five or so."""
-
-CONNECT_TIMEOUT = 1.0
 
 RESEALED = 50
 """Values that are read together to be sealed with another secret."""
@@ -109,11 +102,13 @@ class Etcd:
         self.seal = seal
         self._others: dict[str, bytes] = {}  # of keys that were sealed with a secret that is not the first: as it is
         self._urls = [url.rstrip("/") for url in urls]
-        self._tls: ssl.SSLContext | bool = True if tls is None else tls
         self._login = None if user is None else {"name": user, "password": password or ""}
         self._token: str | None = None  # once logged in
         self._asked = 0  # the place of the member that is asked
-        self._session: aiohttp.ClientSession | None = None  # made in the event loop
+        from jumpmq.nodes.etcd import posting  # its import is long, and only a cluster needs it
+
+        self._posting = posting.Posting(True if tls is None else tls, WATCH_LINE)
+        self._failures, self._text = posting.FAILURES, posting.text_of
 
     @property
     def url(self) -> str:
@@ -126,8 +121,7 @@ class Etcd:
 
     async def close(self) -> None:
         """Close connections."""
-        if self._session is not None:
-            await self._session.close()
+        await self._posting.close()
 
     # --- calls ---
 
@@ -203,14 +197,13 @@ class Etcd:
         request = {
             "create_request": range_of(folder, end_of(folder)) | {"start_revision": str(revision)},
         }
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
         try:
-            async with self._post("watch", request, timeout) as answer:
+            async with self._post("watch", request, ends=False) as answer:
                 async for line in answer.content:
                     for event in self._watched(json.loads(line)):
                         yield event
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise EtcdError(f"etcd at {self.url}: {_text(error)}") from None
+        except self._failures as error:
+            raise EtcdError(f"etcd at {self.url}: {self._text(error)}") from None
 
     def _watched(self, said: JSON) -> list[list[Event]]:
         if "error" in said:
@@ -274,12 +267,9 @@ class Etcd:
         value = None if event.get("type") == "DELETE" else self._opened(key, _decoded(kv.get("value", "")))
         return Event(key, value, int(kv["mod_revision"]))
 
-    def _post(self, call: str, body: JSON, timeout: aiohttp.ClientTimeout) -> Any:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(ssl=self._tls)
-            self._session = aiohttp.ClientSession(connector=connector, read_bufsize=WATCH_LINE)
+    def _post(self, call: str, body: JSON, *, ends: bool = True) -> Any:
         headers = {} if self._token is None else {"Authorization": self._token}
-        return self._session.post(f"{self.url}/v3/{call}", json=body, timeout=timeout, headers=headers)
+        return self._posting.post(f"{self.url}/v3/{call}", body, headers, ends=ends)
 
     async def _call(self, call: str, body: JSON) -> JSON:
         if self._login is not None and self._token is None:
@@ -289,14 +279,13 @@ class Etcd:
     async def _ask(self, call: str, body: JSON) -> JSON:
         """One call, to one member; where it fails, the next one is asked the next time."""
         try:
-            timeout = aiohttp.ClientTimeout(total=TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-            async with self._post(call, body, timeout) as answer:
+            async with self._post(call, body) as answer:
                 said: JSON = json.loads(await answer.text())
                 if answer.status == 200:
                     return said
                 reason = str(said.get("message") or said.get("error") or answer.status)
-        except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
-            reason = _text(error)
+        except self._failures as error:
+            reason = self._text(error)
         failed = self.url
         if "invalid auth token" in reason:
             self._token = None
@@ -365,14 +354,3 @@ def _encoded(text: bytes | str) -> str:
 
 def _decoded(text: str) -> bytes:
     return base64.b64decode(text)
-
-
-def _text(error: Exception) -> str:
-    match error:
-        case TimeoutError():
-            return "no answer"
-        case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
-            return "the connection broke"
-        case aiohttp.ClientConnectorError():
-            return error.os_error.strerror or str(error)
-    return str(error) or type(error).__name__
