@@ -1,0 +1,212 @@
+"""The configuration of a home: etcd's one value, and the changes that a compare-and-swap may make of it.
+
+Each method that changes a configuration returns the value to swap in, with the next version. The version only grows, so
+a value never returns, and every other swap that was prepared from the same value fails once one of them has landed.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+Replica = str
+"""A copy's identity, ``NODE.DISK``: a node that returns with another disk is another replica."""
+
+
+class ConfigurationError(ValueError):
+    """A value that is no configuration, or a change that its rules forbid; the text is for operators."""
+
+
+def node_of(replica: Replica) -> str:
+    """The node part of a replica's identity."""
+    return replica.rpartition(".")[0]
+
+
+def default_min(copies: int) -> int:
+    """Copies that must store a commit before it is complete, for a number of copies: 1 → 1, 2 → 1, 3 → 2, 5 → 3."""
+    return (copies + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Replication state of one home, as etcd has it.
+
+    Attributes:
+        v: version, one more with each change.
+        log: identity of the log, so that a copy of another cluster's home is not taken for one of this.
+        seat: node that the home belongs to.
+        copies: number of copies that are wanted.
+        min: number of replicas in the set below which nothing becomes complete.
+        members: nodes that are to have a copy; the seat first.
+        epoch: number of the leader's life; each life of a leading process is an epoch of its own.
+        leader: replica that writes the log in this epoch.
+        set: replicas, by rank, that store a commit before it is complete; the leader is one of them.
+        eligible: replicas that left the set when it fell below `min`. Nothing has become complete since, so each has
+            all that is complete and may take over. Empty where the set has `min` replicas.
+    """
+
+    v: int
+    log: str
+    seat: str
+    copies: int
+    min: int
+    members: tuple[str, ...]
+    epoch: int
+    leader: Replica
+    set: tuple[Replica, ...]
+    eligible: tuple[Replica, ...] = ()
+
+    @classmethod
+    def first(cls, log: str, leader: Replica) -> Self:
+        """The configuration of a new home with one copy."""
+        seat = node_of(leader)
+        return cls(1, log, seat, 1, 1, (seat,), 1, leader, (leader,))
+
+    @classmethod
+    def from_json(cls, octets: bytes | str) -> Self:
+        """Parse etcd's value.
+
+        Raises:
+            ConfigurationError: the value is not one that :meth:`to_json` writes, or contradicts itself.
+        """
+        try:
+            value = json.loads(octets)
+        except ValueError as error:
+            raise ConfigurationError(f"a home's configuration is not JSON: {error}") from None
+        names = {field.name: field.type for field in fields(cls)}
+        if not isinstance(value, dict) or value.keys() != names.keys():
+            raise ConfigurationError(f"a home's configuration has exactly the fields {', '.join(names)}")
+        for name, kind in names.items():
+            value[name] = _checked(name, kind, value[name])
+        configuration = cls(**value)
+        if problem := configuration.problem():
+            raise ConfigurationError(problem)
+        return configuration
+
+    def to_json(self) -> bytes:
+        """The octets that etcd holds: the same octets for the same configuration, since swaps compare them."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    def problem(self) -> str:
+        """The contradiction in this value, or an empty string (I14)."""
+        if self.v < 1 or self.epoch < 1 or not 1 <= self.min <= self.copies:
+            return "version and epoch begin at 1, and min is from 1 to copies"
+        if self.leader not in self.set:
+            return f"the leader {self.leader} is not in the set"
+        replicas = self.set + self.eligible
+        if len({*replicas}) != len(replicas):
+            return "a replica is named twice in set and eligible"
+        if self.eligible and not self.short:
+            return "the set has min replicas, and yet others are eligible"
+        if len({*self.members}) != len(self.members):
+            return "a member is named twice"
+        if strangers := [one for one in replicas if node_of(one) not in self.members]:
+            return f"{strangers[0]} is not of a member"
+        return ""
+
+    @property
+    def short(self) -> bool:
+        """Whether the set is below `min`: nothing becomes complete."""
+        return len(self.set) < self.min
+
+    @property
+    def electable(self) -> tuple[Replica, ...]:
+        """Replicas that have all that is complete, by rank."""
+        return self.set + self.eligible
+
+    # --- swaps of the leader ---
+
+    def renewed(self) -> Self:
+        """The same with the next version, which fails every swap that was prepared from this value (R3)."""
+        return replace(self, v=self.v + 1)
+
+    def without(self, leaving: Iterable[Replica], lost: Iterable[Replica] = ()) -> Self:
+        """The set without some replicas (R2).
+
+        Args:
+            leaving: replicas that are overdue; they stay eligible where the set falls below `min`.
+            lost: replicas that have lost octets that they had stored; they are never eligible.
+        """
+        lost = {*lost}
+        gone = {*leaving} | lost
+        if self.leader in gone:
+            raise ConfigurationError("the leader does not leave the set; another replica takes over")
+        stay = tuple(one for one in self.set if one not in gone)
+        left = (*self.eligible, *(one for one in self.set if one in gone))
+        return self._settled(set=stay, eligible=tuple(one for one in left if one not in lost))
+
+    def having(self, joining: Iterable[Replica]) -> Self:
+        """The set with replicas that have all that is complete, of members only (R2)."""
+        new = tuple(sorted({*joining} - {*self.set}))
+        if strangers := [one for one in new if node_of(one) not in self.members]:
+            raise ConfigurationError(f"{strangers[0]} is not of a member")
+        return self._settled(set=self.set + new, eligible=tuple(one for one in self.eligible if one not in new))
+
+    def resized(self, copies: int, least: int) -> Self:
+        """Another number of copies, and of those that must store a commit."""
+        if not 1 <= least <= copies:
+            raise ConfigurationError(f"min is from 1 to copies, which is {copies}; not {least}")
+        return self._settled(copies=copies, min=least)
+
+    def with_member(self, node: str) -> Self:
+        """One more node that is to have a copy. It joins the set when it has one (I16)."""
+        if node in self.members:
+            raise ConfigurationError(f"{node} is a member already")
+        return self._settled(members=(*self.members, node))
+
+    def without_member(self, node: str) -> Self:
+        """One node less (I16). Its replica leaves the set in the same swap, and is not eligible any more.
+
+        Raises:
+            ConfigurationError: the node leads, is no member, or the set would fall below `min` without it.
+        """
+        if node not in self.members or node == node_of(self.leader):
+            raise ConfigurationError(f"{node} leads" if node in self.members else f"{node} is not a member")
+        stay = tuple(one for one in self.set if node_of(one) != node)
+        if len(stay) < min(self.min, len(self.set)):
+            raise ConfigurationError(f"without {node} the set would have {len(stay)} of at least {self.min} replicas")
+        return self._settled(
+            members=tuple(one for one in self.members if one != node),
+            set=stay,
+            eligible=tuple(one for one in self.eligible if node_of(one) != node),
+        )
+
+    def handed(self, target: Replica) -> Self:
+        """Leadership for another of the set, in a new epoch. The set stays."""
+        if target not in self.set or target == self.leader:
+            raise ConfigurationError(f"{target} is not a follower in the set")
+        return replace(self, v=self.v + 1, epoch=self.epoch + 1, leader=target)
+
+    # --- the swap of a candidate ---
+
+    def claimed(self, me: Replica) -> Self:
+        """Leadership for one that is electable, in a new epoch (R4).
+
+        The old leader leaves the set, unless it is the claimer, and stays eligible where the set is below `min`. A
+        claimer that was eligible is alone in the new set: those that were in the set may have what it lacks, but
+        nothing of that is complete, and they are to be truncated first.
+
+        Raises:
+            ConfigurationError: the claimer may lack what is complete.
+        """
+        if me not in self.electable:
+            raise ConfigurationError(f"{me} is neither in the set nor eligible")
+        stay = tuple(one for one in self.set if me == self.leader or one != self.leader) if me in self.set else (me,)
+        left = tuple(one for one in self.electable if one not in stay)
+        return self._settled(epoch=self.epoch + 1, leader=me, set=stay, eligible=left)
+
+    def _settled(self, **changes: Any) -> Self:
+        """The next version with changes; `eligible` is emptied where the set has `min` replicas."""
+        value = replace(self, v=self.v + 1, **changes)
+        return value if value.short else replace(value, eligible=())
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    """A field of the JSON form, as the type that the dataclass has."""
+    if kind is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if kind is str and isinstance(value, str):
+        return value
+    if kind not in (int, str) and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    raise ConfigurationError(f"{name} of a home's configuration is not of its type: {value!r}")

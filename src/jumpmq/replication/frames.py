@@ -1,0 +1,326 @@
+"""Frames between replicas of a home: the octets that they send each other, and their grammar.
+
+A frame is ``octets of the rest (4), kind (1), home (4), epoch (8)`` and its payload. Numbers are unsigned and
+big-endian. A text is its length (2) and UTF-8; a lineage is a count (4) and that many segments, each
+``segment (8), epoch (8), salt (8), end (4)``; octets of a file are what is left of the frame. The epoch is that of the
+leader, or of the candidate, whose life the frame belongs to (R6); the frames of a connection arrive in order or not at
+all.
+
+=========  =========  ==============================================================================================
+kind       sent by    meaning
+=========  =========  ==============================================================================================
+HELLO      both       first frame of a connection: protocol versions that are spoken, identity of the replica
+LEAD       leader     asks to follow: lineage of its log, and the position from which it still has all octets
+MATCHED    follower   its log is a prefix of the leader's, and synced up to here; ship from here
+REFUSED    both       a higher epoch, the one in the head, was promised
+UNFIT      follower   does not follow: its log would lose what it knows to be complete, or needs files first
+SEGMENT    leader     a segment begins where the log ends
+DATA       leader     octets at a position
+STORED     follower   all up to here is synced
+COMPLETE   leader     all up to here is synced at the leader and at all of the set
+BEAT       leader     the leader lives; its clock in microseconds
+BEATEN     follower   the answer, with the clock of the beat
+LOST       leader     a follower has less than it had stored: its disk lost octets
+RESIGN     leader     another may claim at once
+ASK        candidate  asks for a promise and the lineage
+ANSWER     follower   promise and lineage
+FETCH      candidate  asks for octets from a position on
+FETCHED    follower   all octets up to here were sent
+WANT       joiner     asks for a manifest (an empty name), or for a piece of a file from an offset on
+MANIFEST   leader     files of a copy: lineage, then each name, length and CRC-32
+PIECE      leader     octets of a file: name, offset, CRC-32 of these octets; none where the file is gone
+=========  =========  ==============================================================================================
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from jumpmq.replication.lineage import Lineage, Stretch
+
+VERSION = 1
+"""Of this protocol; HELLO carries the lowest and highest that a replica speaks."""
+
+MOST_OCTETS = (1 << 20) + (1 << 16)
+"""Of a frame behind its length: a piece of a megabyte, and what is said with it."""
+
+HEAD = struct.Struct("!IBIQ")
+"""Octets of the rest, kind, home, epoch."""
+
+LENGTH = struct.Struct("!I")
+
+STRETCH = struct.Struct("!QQQI")
+"""Segment, epoch, salt, end."""
+
+
+class FrameError(ValueError):
+    """Octets that are no frame of this protocol; the connection ends."""
+
+
+class Hello(NamedTuple):
+    epoch: int
+    lowest: int
+    highest: int
+    replica: str
+
+
+class Lead(NamedTuple):
+    epoch: int
+    kept: int
+    lineage: Lineage
+
+
+class Matched(NamedTuple):
+    epoch: int
+    position: int
+
+
+class Refused(NamedTuple):
+    epoch: int
+
+
+class Unfit(NamedTuple):
+    epoch: int
+    needs_files: bool
+    reason: str
+
+
+class Segment(NamedTuple):
+    epoch: int
+    stretch: Stretch
+
+
+class Data(NamedTuple):
+    epoch: int
+    position: int
+    octets: bytes
+
+
+class Stored(NamedTuple):
+    epoch: int
+    position: int
+
+
+class Complete(NamedTuple):
+    epoch: int
+    position: int
+
+
+class Beat(NamedTuple):
+    epoch: int
+    clock: int
+
+
+class Beaten(NamedTuple):
+    epoch: int
+    clock: int
+
+
+class Lost(NamedTuple):
+    epoch: int
+    position: int
+
+
+class Resign(NamedTuple):
+    epoch: int
+
+
+class Ask(NamedTuple):
+    epoch: int
+
+
+class Answer(NamedTuple):
+    epoch: int
+    lineage: Lineage
+
+
+class Fetch(NamedTuple):
+    epoch: int
+    position: int
+
+
+class Fetched(NamedTuple):
+    epoch: int
+    position: int
+
+
+class Want(NamedTuple):
+    epoch: int
+    name: str
+    offset: int
+
+
+class File(NamedTuple):
+    name: str
+    length: int
+    crc: int
+
+
+class Manifest(NamedTuple):
+    epoch: int
+    lineage: Lineage
+    files: tuple[File, ...]
+
+
+class Piece(NamedTuple):
+    epoch: int
+    name: str
+    offset: int
+    crc: int
+    octets: bytes
+
+
+Frame = (
+    Hello | Lead | Matched | Refused | Unfit | Segment | Data | Stored | Complete | Beat | Beaten | Lost | Resign | Ask
+    | Answer | Fetch | Fetched | Want | Manifest | Piece
+)  # fmt: skip
+
+
+class Reader:
+    """Takes a payload apart, from the left."""
+
+    def __init__(self, octets: bytes) -> None:
+        self._octets, self._at = octets, 0
+
+    def take(self, count: int) -> bytes:
+        end = self._at + count
+        if end > len(self._octets):
+            raise FrameError(f"{end - len(self._octets)} octets of a frame are missing")
+        taken, self._at = self._octets[self._at : end], end
+        return taken
+
+    def number(self, octets: int) -> int:
+        return int.from_bytes(self.take(octets))
+
+    def text(self) -> str:
+        try:
+            return self.take(self.number(2)).decode()
+        except UnicodeDecodeError:
+            raise FrameError("a text of a frame is not UTF-8") from None
+
+    def rest(self) -> bytes:
+        return self.take(len(self._octets) - self._at)
+
+    def flag(self) -> bool:
+        return self.number(1) != 0
+
+    def stretch(self) -> Stretch:
+        return Stretch(*STRETCH.unpack(self.take(STRETCH.size)))
+
+    def lineage(self) -> Lineage:
+        count = self.number(4)
+        if count * STRETCH.size > len(self._octets):  # before a list of four billion is made
+            raise FrameError(f"a frame with {count} segments does not have their octets")
+        return tuple(self.stretch() for _ in range(count))
+
+    def files(self) -> tuple[File, ...]:
+        files = []
+        while self._at < len(self._octets):
+            files.append(File(self.text(), self.number(8), self.number(4)))
+        return tuple(files)
+
+
+def _number(octets: int) -> tuple[Callable[[Any], bytes], Callable[[Reader], Any]]:
+    return lambda value: value.to_bytes(octets), lambda reader: reader.number(octets)
+
+
+def _text_octets(value: str) -> bytes:
+    octets = value.encode()
+    return len(octets).to_bytes(2) + octets
+
+
+def _lineage_octets(value: Lineage) -> bytes:
+    return len(value).to_bytes(4) + b"".join(STRETCH.pack(*stretch) for stretch in value)
+
+
+def _files_octets(value: tuple[File, ...]) -> bytes:
+    return b"".join(_text_octets(file.name) + file.length.to_bytes(8) + file.crc.to_bytes(4) for file in value)
+
+
+SHORT, WORD, LONG = _number(1), _number(4), _number(8)
+FLAG = (lambda value: bytes([value]), Reader.flag)
+TEXT = (_text_octets, Reader.text)
+OCTETS = (bytes, Reader.rest)
+STRETCHED = (lambda value: STRETCH.pack(*value), Reader.stretch)
+LINEAGE = (_lineage_octets, Reader.lineage)
+FILES = (_files_octets, Reader.files)
+
+TABLE: dict[int, tuple[type[Any], tuple[tuple[Callable[[Any], bytes], Callable[[Reader], Any]], ...]]] = {
+    1: (Hello, (SHORT, SHORT, TEXT)),
+    2: (Lead, (LONG, LINEAGE)),
+    3: (Matched, (LONG,)),
+    4: (Refused, ()),
+    5: (Unfit, (FLAG, TEXT)),
+    6: (Segment, (STRETCHED,)),
+    7: (Data, (LONG, OCTETS)),
+    8: (Stored, (LONG,)),
+    9: (Complete, (LONG,)),
+    10: (Beat, (LONG,)),
+    11: (Beaten, (LONG,)),
+    12: (Lost, (LONG,)),
+    13: (Resign, ()),
+    14: (Ask, ()),
+    15: (Answer, (LINEAGE,)),
+    16: (Fetch, (LONG,)),
+    17: (Fetched, (LONG,)),
+    18: (Want, (TEXT, LONG)),
+    19: (Manifest, (LINEAGE, FILES)),
+    20: (Piece, (TEXT, LONG, WORD, OCTETS)),
+}
+"""Each kind's number, its value, and how each field behind the epoch is written and read."""
+
+KINDS = {value: kind for kind, (value, _) in TABLE.items()}
+
+
+def encode(home: int, frame: Frame) -> bytes:
+    """The octets of a frame."""
+    kind = KINDS[type(frame)]
+    parts = [write(value) for (write, _), value in zip(TABLE[kind][1], frame[1:], strict=True)]
+    payload = b"".join(parts)
+    return HEAD.pack(HEAD.size - LENGTH.size + len(payload), kind, home, frame.epoch) + payload
+
+
+def decode(octets: bytes) -> tuple[int, Frame]:
+    """The home and the frame that octets are.
+
+    Raises:
+        FrameError: the octets are not exactly one frame.
+    """
+    if len(octets) < HEAD.size:
+        raise FrameError(f"a frame has {HEAD.size} octets at least, not {len(octets)}")
+    length, kind, home, epoch = HEAD.unpack_from(octets)
+    if length != len(octets) - LENGTH.size or length > MOST_OCTETS:
+        raise FrameError(f"a frame of {length} octets is not what came: {len(octets) - LENGTH.size}")
+    if kind not in TABLE:
+        raise FrameError(f"frames have no kind {kind}")
+    value, structure = TABLE[kind]
+    reader = Reader(octets[HEAD.size :])
+    frame = value(epoch, *(read(reader) for _, read in structure))
+    if reader.rest():
+        raise FrameError(f"octets follow the payload of {value.__name__}")
+    return home, frame
+
+
+class Splitter:
+    """Cuts what a connection receives into frames."""
+
+    def __init__(self) -> None:
+        self._octets = bytearray()
+
+    def feed(self, octets: bytes) -> Iterator[tuple[int, Frame]]:
+        """The frames that are whole with these octets.
+
+        Raises:
+            FrameError: the connection does not speak this protocol, and is to be closed.
+        """
+        self._octets += octets
+        while len(self._octets) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._octets)
+            if not HEAD.size - LENGTH.size <= length <= MOST_OCTETS:
+                raise FrameError(f"a frame of {length} octets is out of bounds")
+            end = LENGTH.size + length
+            if len(self._octets) < end:
+                return
+            frame = bytes(self._octets[:end])
+            del self._octets[:end]
+            yield decode(frame)

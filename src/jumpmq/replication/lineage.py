@@ -1,0 +1,98 @@
+"""The lineage of a log: which history its octets are a prefix of.
+
+A log is a row of segments. One life of one leader wrote each of them, in one epoch and with a random salt, and began it
+where the segment before it ended in that leader's own log. So two logs that both have the segment (number, epoch, salt)
+agree in everything before it, and in it up to the shorter end: the log matching property of Raft, with segments for
+entries. Truncation goes by this, never by a position alone (KIP-101, KIP-279).
+
+A position is one number, as in the store: the segment in the upper half, the offset in its file in the lower.
+Position 0 is before everything. Segments that are consumed may be missing, in one copy and not in another.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jumpmq.store.log import OFFSET_BITS
+
+
+class Stretch(NamedTuple):
+    """A segment in a lineage.
+
+    Attributes:
+        segment: its number.
+        epoch: in which it was begun.
+        salt: random number of its opening.
+        end: octets of it that this log has.
+    """
+
+    segment: int
+    epoch: int
+    salt: int
+    end: int
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """What two copies of the same segment have in common, whatever their ends."""
+        return self[:3]
+
+
+Lineage = tuple[Stretch, ...]
+"""Segments of a log, in order."""
+
+
+def position_at(segment: int, offset: int) -> int:
+    """The position at an offset of a segment."""
+    return segment << OFFSET_BITS | offset
+
+
+def segment_at(position: int) -> int:
+    """The segment that a position is in."""
+    return position >> OFFSET_BITS
+
+
+def end_of(lineage: Sequence[Stretch]) -> int:
+    """The position behind the last octet; 0 of an empty log."""
+    return position_at(lineage[-1].segment, lineage[-1].end) if lineage else 0
+
+
+def epoch_of(lineage: Sequence[Stretch]) -> int:
+    """The epoch of the last segment; 0 of an empty log."""
+    return lineage[-1].epoch if lineage else 0
+
+
+def common_end(mine: Sequence[Stretch], theirs: Sequence[Stretch]) -> int:
+    """The end of what two logs have in common; 0 where they share no segment.
+
+    Segments that only one of them still has do not matter: the last segment that both have decides.
+    """
+    ends = {stretch.identity: stretch.end for stretch in theirs}
+    for stretch in reversed(mine):
+        end = ends.get(stretch.identity)
+        if end is not None:
+            return position_at(stretch.segment, min(end, stretch.end))
+    return 0
+
+
+def extends(longer: Sequence[Stretch], shorter: Sequence[Stretch]) -> bool:
+    """Whether a log has all of another, and possibly more."""
+    return common_end(shorter, longer) == end_of(shorter)
+
+
+def cut_to(lineage: Sequence[Stretch], position: int) -> Lineage:
+    """The lineage of a log that was truncated at a position of it."""
+    segment, offset = segment_at(position), position & (1 << OFFSET_BITS) - 1
+    kept = tuple(stretch for stretch in lineage if stretch.segment < segment)
+    cut = [stretch._replace(end=offset) for stretch in lineage if stretch.segment == segment]
+    return (*kept, *cut)
+
+
+def grown_to(lineage: Sequence[Stretch], position: int) -> Lineage:
+    """The lineage of a log whose last segment was written up to a position."""
+    last = lineage[-1]
+    assert segment_at(position) == last.segment and position >= end_of(lineage), "a log grows in its last segment"
+    return (*lineage[:-1], last._replace(end=position & (1 << OFFSET_BITS) - 1))
+
+
+def from_segment(lineage: Sequence[Stretch], segment: int) -> Lineage:
+    """The lineage without the segments before one."""
+    return tuple(stretch for stretch in lineage if stretch.segment >= segment)
