@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import time
@@ -19,9 +20,10 @@ from tests.waiting import until
 
 import jumpmq
 from jumpmq.amqp.properties import Properties
+from jumpmq.cli.migration.rings import RingsUnknown, read_rings
 from jumpmq.spark.client import Client
 from jumpmq.spark.options import Broker
-from jumpmq.testing import RabbitMQ
+from jumpmq.testing import RabbitMQ, RabbitMQNode
 
 pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
 
@@ -116,6 +118,139 @@ def test_definitions_and_messages_are_moved(rabbitmq: RabbitMQ, broker: jumpmq.R
     assert (streamed["type"], streamed["messages"]) == ("stream", 300)
     again = run("jumpmq", "migrate", *urls(rabbitmq, broker), timeout=300)
     assert again.stdout == "definitions are copied, 0 messages of 0 queues are moved\n", again.stderr
+
+
+HASHES = {"ring": "x-consistent-hash", "h": "x-consistent-hash", "m": "x-modulus-hash"}
+KEYS = [f"key-{number}" for number in range(300)]
+
+
+def hashed(rabbitmq: RabbitMQ, vhost: str) -> None:
+    """Two sharded exchanges, and one whose ring is in no order that its bindings show."""
+    put(rabbitmq, f"vhosts/{vhost}", {})
+    put(rabbitmq, f"permissions/{vhost}/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+    definition = {"shards-per-node": 3, "routing-key": "1"}
+    put(rabbitmq, f"policies/{vhost}/p", {"pattern": "^[hm]$", "apply-to": "exchanges", "definition": definition})
+    with channel(rabbitmq.port, vhost) as opened:
+        for exchange, kind in HASHES.items():
+            opened.exchange_declare(exchange, kind, durable=True)
+        for queue, weight in (("c", "2"), ("a", "1"), ("d", "5"), ("b", "3")):
+            opened.queue_declare(queue, durable=True)
+            opened.queue_bind(queue, "ring", weight)
+        opened.queue_unbind("c", "ring", "2")  # those behind it move down, and it comes back as the last
+        opened.queue_bind("c", "ring", "2")
+
+
+def places(port: int, vhost: str, queues: list[str]) -> dict[tuple[str, bytes], str]:
+    """Take everything from queues: which keys of which exchange are where."""
+    found = {}
+    with channel(port, vhost) as opened:
+        for queue in queues:
+            while (method := opened.basic_get(queue, auto_ack=True)[0]) is not None:
+                found[method.exchange, method.routing_key] = queue
+    return found
+
+
+def send(port: int, vhost: str, keys: list[str]) -> None:
+    with channel(port, vhost) as opened:
+        for exchange in HASHES:
+            for key in keys:
+                opened.basic_publish(exchange, key, key.encode(), pika.BasicProperties(delivery_mode=2))
+
+
+def queues_of(url: str, vhost: str) -> list[str]:
+    return sorted(one["name"] for one in requests.get(f"{url}/api/queues/{vhost}").json())
+
+
+def moved_alike(nodes: list[RabbitMQ], broker: jumpmq.RunningBroker, vhost: str, known: list[str]) -> None:
+    """Move sharded and other hash exchanges: no key goes elsewhere, and the pseudo-queue gets all."""
+    rabbitmq, old_url = nodes[0], f"http://guest:guest@127.0.0.1:{nodes[0].http_port}"
+    hashed(rabbitmq, vhost)
+    shards = 2 * 3 * len(nodes)
+    until(lambda: len(queues_of(old_url, vhost)) == 4 + shards)
+    send(rabbitmq.port, vhost, KEYS)
+    requests.put(f"{broker.http_url}/api/vhosts/{vhost}").raise_for_status()
+    result = run("jumpmq", "migrate", *urls(rabbitmq, broker, f"/{vhost}"), *known, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert f"{3 * len(KEYS)} messages of {4 + shards} queues are moved" in result.stdout
+    assert "keys" not in result.stderr
+    requests.put(
+        f"{broker.http_url}/api/permissions/{vhost}/guest", json={"configure": ".*", "write": ".*", "read": ".*"}
+    ).raise_for_status()
+    queues = queues_of(broker.http_url, vhost)
+    assert len(queues) == 4 + shards
+    before = places(broker.port, vhost, queues)
+    assert len(before) == 3 * len(KEYS)
+    send(broker.port, vhost, KEYS)
+    assert places(broker.port, vhost, queues) == before
+    for exchange in ("h", "m"):
+        shown = requests.get(f"{broker.http_url}/api/exchanges/{vhost}/{exchange}/shards").json()
+        assert [one["number"] for one in shown] == list(range(shards // 2))
+    send(broker.port, vhost, [f"new-{number}" for number in range(500)])
+    with channel(broker.port, vhost) as opened:
+        for exchange in ("h", "m"):
+            got: list[Any] = []
+            for _ in range(shards // 2):
+                opened.basic_consume(exchange, lambda *delivered, got=got: got.append(delivered[3]), auto_ack=True)
+            while len(got) < 500:
+                opened.connection.process_data_events(time_limit=10)
+            assert len(set(got)) == 500
+    again = run("jumpmq", "migrate", *urls(rabbitmq, broker, f"/{vhost}"), *known, timeout=300)
+    assert "definitions are copied, 0 messages" in again.stdout, again.stderr
+    assert queues_of(broker.http_url, vhost) == queues
+
+
+def test_shards_and_rings_are_taken_over(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker, tmp_path: Path) -> None:
+    hashed(rabbitmq, "unknown")
+    requests.put(f"{broker.http_url}/api/vhosts/unknown").raise_for_status()
+    result = run("jumpmq", "migrate", *urls(rabbitmq, broker, "/unknown"), timeout=300)
+    assert (
+        "note: exchange 'ring' in vhost 'unknown': the order of its 4 destinations on RabbitMQ's ring is not known, "
+        "and that of the bindings is taken; where it is another, about 68% of the keys go to another" in result.stderr
+    )
+    hashed(rabbitmq, "hashed")  # so that the file has its rings
+    (tmp_path / "rings").write_text(rabbitmq.ctl("eval", run("jumpmq", "migrate-rings").stdout.strip()))
+    moved_alike([rabbitmq], broker, "hashed", ["--rings", str(tmp_path / "rings")])
+
+
+@pytest.mark.slow
+def test_shards_and_rings_of_a_cluster_are_taken_over(broker: jumpmq.RunningBroker, tmp_path: Path) -> None:
+    with RabbitMQNode() as first, RabbitMQNode(first) as second:
+        command = tmp_path / "rabbitmqctl"
+        exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in first._environment().items())
+        line = shlex.join(first._command("rabbitmqctl", "--node", first.node))
+        command.write_text(f'#!/bin/sh\n{exports}\ncd {first.directory}\nexec {line} "$@"\n')
+        command.chmod(0o700)
+        moved_alike([first, second], broker, "cluster", ["--rabbitmqctl", str(command)])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "this is not what `rabbitmqctl eval` prints of rings"),
+        ("<<>>", "0"),
+        ("Error: {:undef", "this is not what `rabbitmqctl eval` prints of rings"),
+        ('<<"|2F 78 queue:61:0:0:1 queue:62:2:2:1">>', "damaged"),
+        ('<<"|2F 78 queue:61:0:3:1">>', "damaged"),
+        ('<<"|2F 78 queue:6:0:0:1">>', "damaged"),
+        ('<<"|2F">>', "damaged"),
+    ],
+)
+def test_rings_are_read_or_refused(text: str, says: str) -> None:
+    try:
+        assert str(len(read_rings(text))) == says
+    except RingsUnknown as error:
+        assert says in str(error)
+
+
+def test_a_long_ring_comes_in_pieces_and_names_have_any_octets() -> None:
+    text = '<<"|2F 78 queue:FF3A0A:2:4:3 que"\n  "ue:C3A9:0:1:2 exchange:61:5:5:1|2F 79">>\n'
+    found = read_rings(text)
+    assert [tuple(one) for one in found["/", "x"]] == [
+        ("queue", "é", 2),
+        ("queue", "\udcff:\n", 3),
+        ("exchange", "a", 1),
+    ]
+    assert found["/", "y"] == []
 
 
 def test_a_move_that_is_killed_goes_on_where_it_was(rabbitmq: RabbitMQ, broker: jumpmq.RunningBroker) -> None:

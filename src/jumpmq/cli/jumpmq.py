@@ -125,25 +125,50 @@ def migrate(
         typer.Option(metavar="URL", help="management URL of the RabbitMQ", show_default="port 15672 of the same host"),
     ] = None,
     definitions_only: Annotated[bool, typer.Option("--definitions-only", help="leave the messages")] = False,
+    rabbitmqctl: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help="rabbitmqctl of the RabbitMQ, which knows the rings of hash exchanges"),
+    ] = None,
+    rings: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="what `rabbitmqctl eval` has printed of `jumpmq migrate-rings`"),
+    ] = None,
     tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="authorities that vouch for either")] = None,
 ) -> None:
     """Move definitions and messages of a RabbitMQ to a JumpMQ. What was interrupted goes on when it is begun again."""
     from rich.console import Console
 
     from jumpmq.cli.migration.draining import MigrationError
+    from jumpmq.cli.migration.rings import RingsUnknown, read_rings, rings_of
     from jumpmq.cli.migration.run import migrate
     from jumpmq.management import ClientTLS
 
     tls = ClientTLS(ca=None if tls_ca is None else str(tls_ca))
     try:
-        moved = migrate(source, management, to, tls, messages=not definitions_only, console=Console(stderr=True))
-    except MigrationError as error:
+        known = {} if rings is None else read_rings(rings.read_text(errors="replace"))
+        known = known if rabbitmqctl is None else rings_of(rabbitmqctl)
+        moved = migrate(
+            source, management, to, tls, messages=not definitions_only, console=Console(stderr=True), rings=known
+        )
+    except (MigrationError, RingsUnknown) as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"--rings: cannot read {rings}: {error.strerror}")
     except KeyboardInterrupt:
         fail("interrupted: the same command goes on where it was", INTERRUPTED)
-    for what in moved.skipped:
+    for what in moved.copied.skipped:
         echo(f"skipped: {what}", err=True)
+    for note in moved.copied.notes:
+        echo(f"note: {note}", err=True)
     typer.echo(f"definitions are copied, {moved.messages:,} messages of {moved.queues:,} queues are moved")
+
+
+@app.command("migrate-rings")
+def migrate_rings() -> None:
+    """Print the expression whose result, of `rabbitmqctl eval`, is a file for `jumpmq migrate --rings`."""
+    from jumpmq.cli.migration.rings import EXPRESSION
+
+    typer.echo(EXPRESSION)
 
 
 @app.command()

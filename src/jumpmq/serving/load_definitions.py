@@ -14,6 +14,7 @@ from jumpmq.broker.upkeep import slices
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.plumbing.json_body import read_object
 from jumpmq.http.resources.import_definitions import NOTES, import_definitions
+from jumpmq.http.resources.import_shards import Renaming
 from jumpmq.topology import Asker
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,10 @@ def loading(path: Path) -> Callable[[Broker], Awaitable[None]]:
         try:
             found = await asyncio.to_thread(_read, path)
             skipped: list[str] = []
-            steps = import_definitions(broker.topology, Asker(), found, None, skipped, unchanged_too=False)
+            renaming = Renaming()
+            steps = import_definitions(
+                broker.topology, Asker(), found, None, skipped, unchanged_too=False, renaming=renaming
+            )
             await slices.in_turns(broker, steps)
             await broker.committed()
         except OSError as error:
@@ -41,7 +45,9 @@ def loading(path: Path) -> Callable[[Broker], Awaitable[None]]:
             raise BrokerError(f"cannot load definitions from {path}: {error.text}") from None
         for line in skipped:
             log.warning("definitions of %s: skipped %s", path, line)
-        log.info("definitions of %s are loaded", path)
+        for note in renaming.notes:
+            log.warning("definitions of %s: %s", path, note)
+        log.info("definitions of %s are loaded, %d shards under other names", path, len(renaming.queues))
 
     return load
 

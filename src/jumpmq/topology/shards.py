@@ -55,6 +55,16 @@ def shard_names(exchange: str, node: str, count: int) -> tuple[str, ...]:
     return tuple(shard_name(exchange, node, number) for number in range(count))
 
 
+def split_shard_name(queue: str) -> tuple[str, str, int] | None:
+    """The exchange, node (``NAME@HOST``, any) and number in a shard's name; None for another queue's, or text beyond
+    255 characters."""
+    node = queue.rpartition(_BETWEEN)[0].rpartition(_BETWEEN)[2]
+    if len(queue) > MAX_NAME or "@" not in node or " " in node:
+        return None
+    parsed = parse_shard_name(queue, node)
+    return None if parsed is None else (parsed[0], node, parsed[1])
+
+
 def parse_shard_name(queue: str, node: str) -> tuple[str, int] | None:
     """The exchange and number of a shard that lives on ``node``; None for another queue's name."""
     if not queue.startswith(_PREFIX):

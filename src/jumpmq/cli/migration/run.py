@@ -10,7 +10,9 @@ from urllib.parse import quote
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jumpmq.cli.migration.definitions import Copied, copy_definitions
 from jumpmq.cli.migration.draining import MigrationError, Target, copy_stream, drain
+from jumpmq.cli.migration.rings import Rings
 from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
 from jumpmq.management import ClientTLS, ManagementClient, ManagementError
 
@@ -24,15 +26,24 @@ class Moved:
     Attributes:
         queues: how many had messages.
         messages: how many were moved or copied.
-        skipped: what of the definitions means nothing to JumpMQ, in words.
+        copied: what became of the definitions.
     """
 
     queues: int
     messages: int
-    skipped: list[str]
+    copied: Copied
 
 
-def migrate(source: str, management: str | None, to: str, tls: ClientTLS, *, messages: bool, console: Console) -> Moved:
+def migrate(
+    source: str,
+    management: str | None,
+    to: str,
+    tls: ClientTLS,
+    *,
+    messages: bool,
+    console: Console,
+    rings: Rings | None = None,
+) -> Moved:
     """Copy all definitions, then drain all queues and copy all streams.
 
     Args:
@@ -42,6 +53,7 @@ def migrate(source: str, management: str | None, to: str, tls: ClientTLS, *, mes
         to: management URL of the JumpMQ.
         tls: files for TLS with either.
         messages: whether messages are moved, too.
+        rings: those of the RabbitMQ, where they are known.
 
     Raises:
         MigrationError: something cannot be moved. What was moved is; a move that is begun again goes on.
@@ -51,13 +63,9 @@ def migrate(source: str, management: str | None, to: str, tls: ClientTLS, *, mes
     try:
         old = ManagementClient(management or _management_of(address), tls=tls)
         new = ManagementClient(to, tls=tls)
-        found = old.get("definitions", *place)
-        if vhost is not None and vhost not in {one["name"] for one in new.get("vhosts")}:
-            new.put("vhosts", vhost, body={})
-        answer = new.post("definitions", *place, body=found)
-        skipped = answer.get("skipped", []) if isinstance(answer, dict) else []
+        copied = copy_definitions(old.get("definitions", *place), new, vhost, rings or {})
         if not messages:
-            return Moved(0, 0, skipped)
+            return Moved(0, 0, copied)
         origin = str(old.get("overview")["cluster_name"])
         queues = [
             one
@@ -65,20 +73,26 @@ def migrate(source: str, management: str | None, to: str, tls: ClientTLS, *, mes
             if not one.get("owner_pid_details")
         ]
         with _progress(console) as progress:
-            counts = [_move(one, address, tls, new, origin, progress) for one in queues]
+            counts = [_move(one, copied, address, tls, new, origin, progress) for one in queues]
     except ManagementError as error:
         raise MigrationError(str(error)) from None
     except (ConnectionLost, Refused) as error:
         raise MigrationError(f"{address}: {error}") from None
-    return Moved(sum(count > 0 for count in counts), sum(counts), skipped)
+    return Moved(sum(count > 0 for count in counts), sum(counts), copied)
 
 
 def _move(
-    queue: dict[str, Any], address: AMQPAddress, tls: ClientTLS, new: ManagementClient, origin: str, progress: Progress
+    queue: dict[str, Any],
+    copied: Copied,
+    address: AMQPAddress,
+    tls: ClientTLS,
+    new: ManagementClient,
+    origin: str,
+    progress: Progress,
 ) -> int:
     name, vhost = queue["name"], queue["vhost"]
     task = progress.add_task(f"{vhost} {name}", total=queue.get("messages", 0))
-    target = Target(new, vhost, name, origin)
+    target = Target(new, vhost, copied.names.get((vhost, name), name), origin)
     where = replace(address, vhost=vhost)
     move = copy_stream if queue.get("type") == "stream" else drain
     with AMQPConnection(where, tls.context() if where.tls else None) as amqp:

@@ -69,6 +69,10 @@ def import_definitions(
         echo(f"Skipped, for it means nothing here: {skipped}", err=True)
     if (more := answer.get("skipped_count", 0) - len(answer.get("skipped", ()))) > 0:
         echo(f"Skipped {more} more", err=True)
+    for one in answer.get("renamed", ()):
+        session.inform(f"Queue '{one['from']}' in vhost '{one['vhost']}' is imported as '{one['to']}'")
+    for note in answer.get("notes", ()):
+        echo(f"Changed: {note}", err=True)
     session.inform("Definitions are imported.")
 
 

@@ -16,6 +16,7 @@ from jumpmq.http.plumbing.answers import answer, answer_long
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources import bindings, parameters, topic_permissions
 from jumpmq.http.resources.import_definitions import FILE, import_definitions, lists_of
+from jumpmq.http.resources.import_shards import Renaming
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.resources.policies import shown as shown_policy
 from jumpmq.http.resources.users import shown_user
@@ -78,7 +79,7 @@ async def export_host(request: Request) -> Response:
     declared = _declared([requested.virtual_host(request)])
     for kind in ("queues", "exchanges", "bindings"):  # where it is not named
         declared[kind] = map(_without_host, declared[kind])
-    return answer_long(request, {"rabbit_version": COMPATIBLE_WITH, **declared})
+    return answer_long(request, {"rabbit_version": COMPATIBLE_WITH, "product_name": "JumpMQ", **declared})
 
 
 def _without_host(entry: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +90,8 @@ async def import_all(request: Request) -> Response:
     """``POST /api/definitions``: add what a definitions file holds, or, where one entry is wrong, nothing at all.
 
     Keys, and parameters of plugins, that mean nothing here are left out: then the answer is 200 and names the first of
-    them, as ``{"skipped": [...], "skipped_count": N}``.
+    them, as ``{"skipped": [...], "skipped_count": N}``. Shards of another broker's nodes that are renamed are named in
+    ``renamed``, a list of ``{"vhost", "from", "to"}``, and what that changes in ``notes``.
     """
     requested.require_json(request)
     return await _import(request, await requested.body(request, requested.MAX_LONG_BODY), None)
@@ -103,16 +105,20 @@ async def import_host(request: Request) -> Response:
 
 
 async def _import(request: Request, found: dict[str, Any], vhost: str | None) -> Response:
-    broker, skipped = requested.broker(request), list[str]()
+    broker, skipped, renaming = requested.broker(request), list[str](), Renaming()
+    asker = changing.asker(request)
     try:
         await changing.in_turns(
-            request, import_definitions(broker.topology, changing.asker(request), found, vhost, skipped)
+            request, import_definitions(broker.topology, asker, found, vhost, skipped, renaming=renaming)
         )
     finally:
         await broker.slices.forget(*lists_of(found))
-    if not skipped:
-        return changing.deleted()
-    return answer({"skipped": skipped[:MAX_TOLD], "skipped_count": len(skipped)})
+    told: dict[str, Any] = {}
+    if skipped:
+        told |= {"skipped": skipped[:MAX_TOLD], "skipped_count": len(skipped)}
+    if renaming.queues:
+        told |= {"renamed": renaming.shown(), "notes": renaming.notes[:MAX_TOLD]}
+    return answer(told) if told else changing.deleted()
 
 
 def _declared(hosts: list[VirtualHost]) -> dict[str, Any]:

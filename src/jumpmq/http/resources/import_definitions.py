@@ -3,6 +3,9 @@
 First every entry is read; what has the wrong shape is refused before anything changes. Then the entries become changes,
 made in steps, between which others are served. If the topology refuses one, those before are undone, the last first,
 which puts hash rings back as they were. A file whose import a crash has cut short can be imported again.
+
+Policies that shard exchanges come last: the shards of the file are bound then, in the order of its bindings. Shards of
+other nodes are renamed (:mod:`jumpmq.http.resources.import_shards`).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.resources.import_shards import Renaming, shards_renamed
 from jumpmq.http.resources.users import read_hash
 from jumpmq.http.schema.shapes import (
     ANY,
@@ -205,6 +209,7 @@ def import_definitions(
     skipped: list[str] | None = None,
     *,
     unchanged_too: bool = True,
+    renaming: Renaming | None = None,
 ) -> Iterator[Pending | None]:
     """Add what a definitions file holds, and pause after each entry, so that others may be served; the changes that it
     gives are to be decided before it goes on.
@@ -214,13 +219,18 @@ def import_definitions(
         found: the file's JSON.
         vhost: the virtual host that everything goes to; None where the entries say.
         skipped: gets a line for each key or entry that means nothing here; without it they are refused.
+        renaming: gets the names under which shards of other nodes are imported.
         unchanged_too: also propose changes that leave the definitions as they are, so that they are audited.
 
     Raises:
         BadRequest: an entry is wrong; all that was made is taken back then.
     """
     wanted: deque[tuple[str, Change]] = deque()
-    for entry in _changes(topology, _read(FILE, found, "", skipped), vhost, skipped):
+    read = _read(FILE, found, "", skipped)
+    renaming = Renaming() if renaming is None else renaming
+    for _ in shards_renamed(topology, {**read, **_product(found)}, vhost, renaming):
+        yield None
+    for entry in _changes(topology, read, vhost, skipped, renaming):
         wanted.append(entry)
         yield None
     undoing: list[Change] = []
@@ -255,6 +265,10 @@ def import_definitions(
     while undoing:  # so many would take long to go at once
         undoing.pop()
         yield None
+
+
+def _product(found: Entry) -> Entry:
+    return {"product_name": found["product_name"]} if "product_name" in found else {}
 
 
 def _may_propose(change: Change, last: Pending | None, waiting: int) -> bool:
@@ -296,9 +310,22 @@ def _read(shape: Shape, found: Any, subject: str, skipped: list[str] | None) -> 
 
 
 def _changes(
-    topology: Topology, found: Entry, vhost: str | None, skipped: list[str] | None
+    topology: Topology, found: Entry, vhost: str | None, skipped: list[str] | None, renaming: Renaming | None = None
 ) -> Iterator[tuple[str, Change]]:
     """The changes that the file is, each with the entry that it comes from."""
+    sharding: list[tuple[str, Change]] = []
+    for subject, change in _in_order(topology, found, vhost, skipped, renaming):
+        if isinstance(change, SetPolicy) and "shards-per-node" in change.definition:
+            sharding.append((subject, change))
+        else:
+            yield subject, change
+    yield from sharding
+
+
+def _in_order(
+    topology: Topology, found: Entry, vhost: str | None, skipped: list[str] | None, renaming: Renaming | None
+) -> Iterator[tuple[str, Change]]:
+    """The same, in the order of sections and entries."""
     for name, section in SECTIONS.items():
         if vhost is not None and name in BROKER_SECTIONS:
             if found.get(name):
@@ -311,6 +338,8 @@ def _changes(
             if skipped is not None and name == "parameters" and _is_of_plugin(entry):
                 skipped.append(f"{subject}: component {shown(entry['component'])}")
                 continue
+            if renaming is not None:
+                entry = renaming.entry(name, entry)
             read = _read(section.shape, entry, subject, skipped)
             try:
                 for change in section.changes(topology, read):

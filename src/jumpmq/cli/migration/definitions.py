@@ -1,0 +1,51 @@
+"""The definitions of a RabbitMQ, copied into a JumpMQ with its rings and shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jumpmq.cli.migration.rings import Rings, differences, in_order
+from jumpmq.management import ManagementClient
+
+
+@dataclass
+class Copied:
+    """What became of definitions.
+
+    Attributes:
+        skipped: what means nothing to JumpMQ, in words.
+        notes: what is otherwise than on the RabbitMQ, in words.
+        names: queues that have another name here, by virtual host and name.
+    """
+
+    skipped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+def copy_definitions(
+    found: dict[str, Any], new: ManagementClient, vhost: str | None, rings: Rings, *, checks_rings: bool = True
+) -> Copied:
+    """Import definitions, which adds to those that are there.
+
+    Args:
+        found: of a RabbitMQ; the order of its bindings is changed.
+        vhost: the virtual host that they are of, which is made where there is none; None for all.
+        rings: those of the RabbitMQ that are known.
+        checks_rings: whether notes are to say which keys go elsewhere.
+
+    Raises:
+        ManagementError: they are refused, or there is no answer.
+    """
+    if vhost is not None and vhost not in {one["name"] for one in new.get("vhosts")}:
+        new.put("vhosts", vhost, body={})
+    there = {(one["vhost"], one["name"]) for one in new.get("exchanges")} if checks_rings else set()
+    wanted = in_order(found, vhost, rings)
+    answer = new.post("definitions", *(() if vhost is None else (vhost,)), body=found) or {}
+    names = {(one["vhost"], one["from"]): one["to"] for one in answer.get("renamed", ())}
+    notes = list(answer.get("notes", ()))
+    if checks_rings:
+        asked = {name: bound for name, bound in wanted.items() if name in rings or name not in there}
+        notes += differences(new, asked, rings, names)
+    return Copied(list(answer.get("skipped", ())), notes, names)
