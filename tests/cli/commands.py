@@ -30,26 +30,14 @@ def command(name: str, *arguments: str | Path) -> list[str]:
 def run(
     name: str, *arguments: str | Path, timeout: float = 200, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end, without a terminal."""
-    if name == "jumpmqctl":
-        return _run_forked([*map(str, arguments)], os.environ | environment, timeout)
-    return subprocess.run(
-        command(name, *arguments),
-        env=os.environ | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-
-
-def _run_forked(arguments: list[str], environment: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """Runs `jumpmqctl` in a fork of a process that has imported it (:mod:`tests.cli.forking`)."""
+    """Runs a command to its end, without a terminal, in a fork of a process that has imported it
+    (:mod:`tests.cli.forking`)."""
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as forking:
         output, errors = Path(directory, "stdout"), Path(directory, "stderr")
         asked = {
-            "arguments": arguments,
-            "environment": environment,
+            "name": name,
+            "arguments": [*map(str, arguments)],
+            "environment": os.environ | environment,
             "directory": str(Path.cwd()),
             "stdout": str(output),
             "stderr": str(errors),

@@ -1,20 +1,25 @@
-"""A process that has imported `jumpmqctl`, and forks to run it: a new one would take a third of a second each time.
+"""A process that has imported `jumpmq` and `jumpmqctl`, and forks to run them: a new one takes a third of a second.
 
     python -m tests.cli.forking SOCKET
 
-Whoever connects to the socket sends ``{"arguments", "environment", "directory", "stdout", "stderr"}`` as JSON, the last
-two names of files, and gets the exit status.
+Whoever connects to the socket sends ``{"name", "arguments", "environment", "directory", "stdout", "stderr"}`` as JSON,
+the last two names of files, and gets the exit status.
 """
 
 import contextlib
+import importlib
 import io
 import json
 import os
 import signal
 import socket
 import sys
+from typing import Any
 
-from jumpmq.cli.jumpmqctl import main
+import jumpmq.__main__
+from jumpmq.cli import jumpmqctl
+
+COMMANDS = {"jumpmq": jumpmq.__main__.main, "jumpmqctl": jumpmqctl.main}
 
 
 def serve(path: str) -> None:
@@ -36,9 +41,12 @@ def serve(path: str) -> None:
 
 def warm_up() -> None:
     """Have everything imported that a command imports when it runs."""
-    sys.argv = ["jumpmqctl", "version"]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        main()
+    for module in ("jumpmq.cli.server", "jumpmq.nodes.entering", "jumpmq.nodes.etcd.posting"):
+        importlib.import_module(module)
+    for name, command in COMMANDS.items():
+        sys.argv = [name, "version"]
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+            command()
 
 
 def attend(client: socket.socket) -> None:
@@ -48,18 +56,18 @@ def attend(client: socket.socket) -> None:
     if child == 0:
         client.close()
         become(asked)
-        main()
+        COMMANDS[asked["name"]]()
         sys.exit()
     client.sendall(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
     os._exit(0)
 
 
-def become(asked: dict[str, str]) -> None:
+def become(asked: dict[str, Any]) -> None:
     """Have the arguments, the environment and the streams that are asked for."""
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["directory"])
-    sys.argv = ["jumpmqctl", *asked["arguments"]]
+    sys.argv = [asked["name"], *asked["arguments"]]
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     for number, name in ((1, asked["stdout"]), (2, asked["stderr"])):
