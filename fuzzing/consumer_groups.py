@@ -232,8 +232,8 @@ def replay(log: Path, published: dict[str, int], unconfirmed: Sequence[tuple[str
         checker.may_go(key, number)
     for line in log.read_text().splitlines():
         match line.split():
-            case "got", name, tag, key, number, redelivered:
-                checker.delivered(name, int(tag), key, int(number), redelivered == "1")
+            case "got", name, tag, key, number, redelivered, epoch:
+                checker.delivered(name, int(tag), key, int(number), redelivered == "1", int(epoch))
             case "ack", name, tag:
                 checker.acknowledge(name, int(tag))
             case "gone", name:

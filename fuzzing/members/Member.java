@@ -20,7 +20,9 @@ public class Member {
             Envelope envelope = delivery.getEnvelope();
             long number = envelope.getDeliveryTag();
             String body = new String(delivery.getBody());
-            log.write(("got " + name + " " + number + " " + body + " " + (envelope.isRedeliver() ? 1 : 0) + "\n").getBytes());
+            Object epoch = delivery.getProperties().getHeaders().get("x-owner-epoch");
+            String again = envelope.isRedeliver() ? " 1 " : " 0 ";
+            log.write(("got " + name + " " + number + " " + body + again + epoch + "\n").getBytes());
             log.write(("ack " + name + " " + number + "\n").getBytes());
             channel.basicAck(number, false);
         }, tag -> System.exit(1));

@@ -14,7 +14,7 @@ const fs = require("node:fs");
   await channel.consume("orders", (message) => {
     if (message === null) process.exit(1);
     const { deliveryTag, redelivered } = message.fields;
-    fs.writeSync(file, `got ${name} ${deliveryTag} ${message.content} ${redelivered ? 1 : 0}\n`);
+    fs.writeSync(file, `got ${name} ${deliveryTag} ${message.content} ${redelivered ? 1 : 0} ${message.properties.headers["x-owner-epoch"]}\n`);
     fs.writeSync(file, `ack ${name} ${deliveryTag}\n`);
     channel.ack(message);
   }, { arguments: { "x-consumer-group": "g", "x-rebalance-delay": 50, "x-stream-offset": "first" } });

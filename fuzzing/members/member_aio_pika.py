@@ -19,8 +19,8 @@ async def main() -> None:
     connection.close_callbacks.add(lambda *_: closed.done() or closed.set_result(None))
 
     async def on_message(message: aio_pika.abc.AbstractIncomingMessage) -> None:
-        got = f"got {name} {message.delivery_tag} {message.body.decode()} {int(message.redelivered or False)}\n"
-        os.write(written, got.encode())
+        got = f"got {name} {message.delivery_tag} {message.body.decode()} {int(message.redelivered or False)}"
+        os.write(written, f"{got} {message.headers['x-owner-epoch']}\n".encode())
         os.write(written, f"ack {name} {message.delivery_tag}\n".encode())
         await message.ack()
 

@@ -26,6 +26,7 @@ class Taker:
         self.arguments: list[Field] = []
         self.queue = queue
         self.held: list[Message] = []
+        self.epochs: list[int] = []
         self.gone = False
         self.willing = True
         self.passed = 0
@@ -51,6 +52,9 @@ class Taker:
 
     def deliver(self, messages: list[Message]) -> None:
         self.held += messages
+
+    def owns(self, epoch: int) -> None:
+        self.epochs.append(epoch)
 
     def cancelled(self) -> None:
         self.gone = True

@@ -5,6 +5,7 @@ from typing import Any
 from jumpmq.broker.opening import Record
 from jumpmq.queues import Queue, group_offsets
 from jumpmq.queues.base import ENTERED
+from jumpmq.queues.epochs import CEILING
 from jumpmq.queues.priorities import PRIORITIES
 from jumpmq.store import Batch, Store
 from jumpmq.store.definitions import BEHIND, numbered
@@ -49,6 +50,7 @@ def restore_contents(
         if kind == group_offsets.KIND:
             queue_number, _, group = key.partition(" ")
             offsets.setdefault(int(queue_number), {})[group] = value
+    topology.epochs.restore(max((value for kind, _, value in definitions if kind == CEILING), default=0))
     entered = {key: value for kind, key, value in definitions if kind == ENTERED}
     topology.fences.restore(definitions)
     for queue in queues_of(topology):

@@ -124,7 +124,8 @@ class OtherHomes:
         self.outbox = Outbox(self.links, turns, opened.memory, store)
         self.taking = Taking(self.links, turns, store)
         self.enqueue.on_ready.append(self.outbox.ready)
-        self.queue_moves = Moves(self.links, turns, self.outbox, store)
+        self._on_disk = OnDisk(turns)  # calls back when what was changed is on disk
+        self.queue_moves = Moves(self.links, turns, self.outbox, store, self._on_disk)
         self.moves = self.relocating = Relocating(self.links, self.outbox, self.queue_moves.streams, turns)
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links, turns)
@@ -133,7 +134,6 @@ class OtherHomes:
         self._store = store  # where this home keeps what it has
         self._on_failure = opened.commits.fail  # ends the process
         self._turns = turns  # those of the broker
-        self._on_disk = OnDisk(turns)  # calls back when what was changed is on disk
         self.ring_changes = RingChanges(self.links, turns, self.enqueue, self._on_disk)
         self.taking.is_ahead = self.ring_changes.is_ahead
         self._member = member  # this node in its cluster

@@ -16,6 +16,7 @@ from jumpmq.queues.argument_checks import Arguments, Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.fences import FencedMessages, Mark, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.group_offsets import GroupOffsets
@@ -126,6 +127,7 @@ class QueueContext:
         memory: what messages in memory are charged to.
         dead_letters: takes the messages that leave a queue undelivered, where it has a dead letter exchange.
         wake: called with a queue and when it next wants to be looked after (see :meth:`Queue.look_after`).
+        epochs: numbers the owners of queues.
     """
 
     journal: Journal | None = None
@@ -133,6 +135,7 @@ class QueueContext:
     memory: MemoryAccount = field(default_factory=MemoryAccount)
     dead_letters: DeadLettering = NO_DEAD_LETTERING
     wake: Wake = never_wake
+    epochs: OwnerEpochs = field(default_factory=OwnerEpochs)
 
 
 ENTERED = "entered"
@@ -175,6 +178,7 @@ class Queue(ABC):
         dead_count: messages that are dead, and not settled, as their dead letters are on their way.
         consumer_group: the consumer group that alone takes messages from it; None where anyone may.
         offsets: how far consumer groups are in it; None where a message that is settled is gone.
+        owner_floor: the lowest epoch (:mod:`~jumpmq.queues.epochs`) of what members of consumer groups get from now on.
 
     Class attributes are what a kind declares of itself:
         type: its name, the value of ``x-queue-type``.
@@ -189,11 +193,11 @@ class Queue(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_account", "_dead_letters", "_journal", "_spill_store", "_wake", "acknowledged", "arguments",
-        "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered", "delivered_unasked", "durable",
-        "exclusive", "got", "got_nothing", "got_unasked", "id", "last_used", "limits", "moved", "name", "node",
-        "offsets", "on_gone", "owner", "published", "redelivered", "returned", "slots", "unacknowledged_count",
-        "undelivered_count", "undelivered_octets", "vhost", "wakes_at",
+        "__weakref__", "_account", "_dead_letters", "_epochs", "_journal", "_spill_store", "_wake", "acknowledged",
+        "arguments", "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered",
+        "delivered_unasked", "durable", "exclusive", "got", "got_nothing", "got_unasked", "id", "last_used", "limits",
+        "moved", "name", "node", "offsets", "on_gone", "owner", "owner_floor", "published", "redelivered", "returned",
+        "slots", "unacknowledged_count", "undelivered_count", "undelivered_octets", "vhost", "wakes_at",
     )  # fmt: skip
 
     type: ClassVar[str]
@@ -250,6 +254,8 @@ class Queue(ABC):
         self._dead_letters = context.dead_letters  # takes what dies in it
         self._wake = context.wake  # asked to be looked after
         self.wakes_at = NEVER
+        self._epochs = context.epochs  # numbers its owners
+        self.owner_floor = 0
 
     @classmethod
     def problem_with(cls, arguments: Arguments) -> str | None:
@@ -512,6 +518,14 @@ class Queue(ABC):
     @abstractmethod
     def unsubscribe(self, consumer: Consumer) -> None:
         """Serve it no longer; what it holds unacknowledged stays its own."""
+
+    def draw_epoch(self) -> int:
+        """A number for who gets the queue, or a slot, now; deliveries with it wait for the commit of this turn."""
+        return self._epochs.draw()
+
+    def renew_owners(self) -> None:
+        """Keys have come from another queue: what is delivered from now on has a higher number than it had there."""
+        self.owner_floor = self._epochs.draw()
 
     def subscribe_to(self, consumer: Consumer, share: Share) -> None:
         """As :meth:`subscribe`, but feed the consumer from a share of the queue's slots, which it has."""

@@ -627,6 +627,10 @@ class ClassicQueue(Queue):
         self._delivery.add_to(consumer, share)
         self.touch()
 
+    def renew_owners(self) -> None:
+        super().renew_owners()
+        self._delivery.renew_epoch()
+
     def unshareable(self) -> str | None:
         return "it has priorities" if self.arguments.get("x-max-priority") else None
 

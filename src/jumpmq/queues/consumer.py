@@ -50,5 +50,8 @@ class Consumer(Protocol):
     def deliver_rows(self, rows: Rows) -> None:
         """As :meth:`deliver`, messages of a stream."""
 
+    def owns(self, epoch: int) -> None:
+        """It is the queue's single active consumer under this number (:mod:`~jumpmq.queues.epochs`), or goes on so."""
+
     def cancelled(self) -> None:
         """The queue is gone."""

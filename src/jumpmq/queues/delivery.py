@@ -37,6 +37,9 @@ class Source(Protocol):
     @property
     def ready_count(self) -> int: ...
 
+    def draw_epoch(self) -> int:
+        """A number for the consumer that is active from now on."""
+
     def take_for_delivery(self, count: int) -> list[Message]:
         """Remove up to ``count`` messages from the front, no more than should be handed over at once.
 
@@ -51,6 +54,9 @@ class _Gone:
     """In place of a queue that is gone, so that nothing refers to it in a circle."""
 
     subject, ready_count = "the queue", 0
+
+    def draw_epoch(self) -> int:
+        return 0
 
     def take_for_delivery(self, count: int) -> list[Message]:
         return []
@@ -174,6 +180,12 @@ class Delivery:
             self.active = None
         elif self.active not in self._ranks:
             self.active = self.consumers[0]
+            self.renew_epoch()
+
+    def renew_epoch(self) -> None:
+        """Have deliveries to the active consumer, if there is one, say another number than up to now."""
+        if self.active is not None:
+            self.active.owns(self._source.draw_epoch())
 
     def _enter_ring(self, consumer: Consumer) -> None:
         ring = self._rings.get(consumer.priority)

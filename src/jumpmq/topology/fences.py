@@ -187,6 +187,13 @@ class Fences:
         self._coming.append(change)
         self.others.wait(self._topology.deciding)
 
+    def passed(self, exchange: Exchange) -> None:
+        """The bindings have changed, and no message can be out of order thereby: keys that moved go on at once."""
+        if not self.is_restoring:
+            for queue in exchange.placed().values():
+                if isinstance(queue, Queue) and queue.consumers:
+                    queue.renew_owners()
+
     def changed(self, exchange: Exchange) -> None:
         """The bindings of an exchange have changed, also of one whose keys need not stay in order: other homes count
         on being told."""
@@ -227,10 +234,11 @@ class Fences:
             self._delete(change, RING)
         exchange = self._exchange(change)
         now = {} if exchange is None else exchange.placed()
-        for one in changes:
-            for name in change.got:
-                if isinstance(queue := now.get(name), Queue):
-                    self._attach(one, queue, name)
+        got = [(queue, name) for name in change.got if isinstance(queue := now.get(name), Queue)]
+        for queue, name in got:
+            for one in changes:
+                self._attach(one, queue, name)
+            queue.renew_owners()
         if not changes:
             del self._open[where]
 
@@ -283,6 +291,7 @@ class Fences:
             self.others.ended(MarkName(change.vhost, change.exchange, change.number, name))
         for queue in change.gainers:
             if not queue.deleted:
+                queue.renew_owners()  # its owners' numbers are to be above those that the keys had there
                 queue.wake(clock.now())
         if any(mark.left for mark in change.marks.values()):
             return

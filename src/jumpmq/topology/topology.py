@@ -16,6 +16,7 @@ from jumpmq.amqp.errors import AMQPError, NotAllowed, NotFound, PreconditionFail
 from jumpmq.amqp.fields import Field
 from jumpmq.queues import QUEUE_TYPES, Queue, make_queue
 from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, QueueContext, Wake, never_wake
+from jumpmq.queues.epochs import CEILING, OwnerEpochs
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.definitions import BEHIND
 from jumpmq.store.stream_files import StreamFiles
@@ -80,6 +81,7 @@ class Topology:
         records: where durable definitions are kept.
         holdings: how much each user has made.
         fences: the changes of rings that queues wait for.
+        epochs: numbers the owners of queues.
         past: what was counted of virtual hosts that are gone.
         applied: how many changes were decided, accepted or refused; a restart does not forget where the log is shared.
         deciding: the number of the last change whose decision has begun, the same in all processes.
@@ -107,12 +109,14 @@ class Topology:
         self.node = node
         self.home = home
         self._journal = journal  # where queues keep messages
+        self.epochs = OwnerEpochs() if journal is None else OwnerEpochs(partial(journal.put, CEILING, "home"))
         self._context = QueueContext(  # what all queues are given
             journal=journal,
             streams=StreamFiles(None) if streams is None else streams,
             memory=MemoryAccount() if memory is None else memory,
             dead_letters=dead_letters,
             wake=wake,
+            epochs=self.epochs,
         )
         self.later = later
         self.vhosts: dict[str, VirtualHost] = {}

@@ -511,6 +511,8 @@ class VirtualHost:
         for exchange, placed in before:
             if placed is not None and fences is not None:
                 fences.after(exchange, placed)
+            elif fences is not None:
+                fences.passed(exchange)
         if fences is not None:
             for exchange in exchanges:
                 fences.changed(exchange)

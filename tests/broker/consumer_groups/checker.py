@@ -24,6 +24,7 @@ class Checker:
     settled: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _mortal: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _epochs: dict[str, tuple[int, str]] = field(default_factory=dict)  # of each key, the last one and whose it is
     _gone: set[str] = field(default_factory=set)
     _open: dict[Tag, tuple[str, int]] = field(default_factory=dict)
     _late: dict[Tag, tuple[str, int]] = field(default_factory=dict)  # of those that are gone
@@ -37,8 +38,18 @@ class Checker:
         """A message may leave its queue undelivered: it expires, or is purged."""
         self._mortal[key].add(number)
 
-    def delivered(self, consumer: str, tag: int, key: str, number: int, redelivered: bool) -> None:
-        """A consumer has got a message."""
+    def delivered(
+        self, consumer: str, tag: int, key: str, number: int, redelivered: bool, epoch: int | None = None
+    ) -> None:
+        """A consumer has got a message, under an epoch."""
+        if epoch is not None and consumer not in self._gone:
+            highest, owner = self._epochs.get(key, (0, consumer))
+            if epoch < highest or (epoch == highest and owner != consumer):
+                self.faults.append(
+                    f"{key} {number} came to {consumer} under {epoch}, to {owner} under {highest} before"
+                )
+            else:
+                self._epochs[key] = epoch, consumer
         others = {one for (one, _), (other, _) in self._open.items() if other == key and one != consumer}
         if others and consumer not in self._gone:
             self.faults.append(f"{key} {number} came to {consumer} while {others} had messages of that key")

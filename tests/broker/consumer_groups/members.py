@@ -20,6 +20,7 @@ class Member:
         name: what the checker calls it.
         held: deliveries that it has not settled, by tag: key, number and queue.
         queues, slots: whence deliveries came, in all.
+        epochs: of each key, that of its last delivery.
         cancelled: whether the broker has cancelled it.
     """
 
@@ -39,6 +40,7 @@ class Member:
         self.held: dict[int, tuple[str, int, str]] = {}
         self.queues: set[str] = set()
         self.slots: set[int] = set()
+        self.epochs: dict[str, int] = {}
         self.cancelled = False
         self._checker = checker
         credentials = pika.PlainCredentials(user, user)
@@ -63,7 +65,8 @@ class Member:
         if "x-slot" in properties.headers:
             self.slots.add(properties.headers["x-slot"])
         self.held[method.delivery_tag] = key, int(number), queue
-        self._checker.delivered(self.name, method.delivery_tag, key, int(number), method.redelivered)
+        epoch = self.epochs[key] = properties.headers["x-owner-epoch"]
+        self._checker.delivered(self.name, method.delivery_tag, key, int(number), method.redelivered, epoch)
 
     def _on_cancel(self, _: Any) -> None:
         self.cancelled = True

@@ -24,8 +24,9 @@ class Idle(Session):
     def reader(self) -> str:
         return "user"
 
-    def start(self, unit: Unit) -> None:
+    def start(self, unit: Unit) -> int:
         self.asked["start"] += 1
+        return self.asked.total()
 
     def stop(self, unit: Unit) -> None:
         self.asked["stop"] += 1

@@ -63,7 +63,7 @@ class Client(Session):
     def count(self) -> int:
         return sum(len(feed.held) for feed in self.feeds.values())
 
-    def start(self, unit: Unit) -> None:
+    def start(self, unit: Unit) -> int:
         self.world.fail()
         queue = self.world.queues[unit.queue]
         feed = self.feeds.setdefault(unit.queue_id, Feed(self, queue))
@@ -78,6 +78,7 @@ class Client(Session):
             queue.subscribe(feed)
         queue.dispatch()
         self.world.fail()
+        return queue.draw_epoch()
 
     def stop(self, unit: Unit) -> None:
         self.world.fail()

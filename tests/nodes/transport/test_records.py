@@ -87,6 +87,7 @@ GOLDEN: dict[str, tuple[str, Any]] = {
     "MADE": ("0000000000000009", (9,)),
     "ASK_MARKS": ("5b5b222f222c202265222c20392c20355d5d", [["/", "e", 9, 5]]),
     "LEFT": ("5b5b222f222c202265222c20392c20352c2031325d5d", [["/", "e", 9, 5, 12]]),
+    "OWNED": ("0000020000000005000643c37fad2000", (2199023255557, 1763356800000000)),
 }
 """By name, the octets of a payload as every version sends them, and what they say."""
 

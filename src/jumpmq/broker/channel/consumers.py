@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Protocol
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.amqp.fields import Field
+from jumpmq.amqp.fields import Field, write_fields
 from jumpmq.amqp.messages import Message, encode_deliveries
 from jumpmq.broker.telemetry import tracing
 from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
 from jumpmq.queues.consumer import Rows
 from jumpmq.queues.delivery import CHUNK
+from jumpmq.queues.epochs import OWNER_EPOCH
 from jumpmq.queues.runs import set_consumer
 from jumpmq.topology.changes import DeleteQueue
 from jumpmq.topology.proposals import Pending
@@ -39,6 +40,11 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
         if name in CONSUMER_ARGUMENTS and name not in taken:
             raise PreconditionFailed(f"invalid arg '{name}' for {subject} of queue type rabbit_{queue.type}_queue")
     return int(priority)
+
+
+def epoch_field(epoch: int) -> bytes:
+    """The header that says under which number deliveries are made, as an entry of a field table."""
+    return write_fields([Field(OWNER_EPOCH, "l", epoch)])[4:]
 
 
 class Limited(Protocol):
@@ -107,6 +113,7 @@ class ChannelConsumer:
         unacknowledged: how many it holds.
         delivered: how many messages it was sent.
         waits: whether its queue passed it over, and has not been told of room since.
+        epoch: the number under which it is the queue's single active consumer; 0 where it is none.
         added: headers of all that it is sent, or by the slots of the queue; see ``encode_deliveries``.
 
     Raises:
@@ -134,6 +141,7 @@ class ChannelConsumer:
         self.priority = check_arguments(queue, arguments)
         self.unacknowledged = self.delivered = 0
         self.waits = False
+        self.epoch = 0
         self.added: bytes | dict[int, bytes] = b""
         self._tag_octets = tag.encode()
 
@@ -196,6 +204,15 @@ class ChannelConsumer:
         connection.send_deliveries(
             encode_deliveries(messages, channel.number, self._tag_octets, first, connection.frame_max, self.added)
         )
+
+    def owns(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.added = epoch_field(epoch)
+        self.channel.connection.defer_answers()
+
+    def epoch_of(self, message: Message) -> int:
+        """The number under which it has a message, 0 where it has it under none."""
+        return self.epoch
 
     def deliver_rows(self, rows: Rows) -> None:
         channel, count = self.channel, len(rows)

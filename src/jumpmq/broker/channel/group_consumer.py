@@ -14,7 +14,7 @@ from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import AccessRefused, NotAllowed, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.fields import Field, write_fields
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.channel.consumers import ChannelConsumer, Holder, check_arguments
+from jumpmq.broker.channel.consumers import ChannelConsumer, Holder, check_arguments, epoch_field
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.consumer_groups.assignment import MAX_WEIGHT
@@ -201,13 +201,13 @@ class GroupConsumer:
 
     # --- as the group's session ---
 
-    def start(self, unit: Unit) -> None:
+    def start(self, unit: Unit) -> int:
         queue = self.live.queues[unit.queue_id]
         feed = self.feeds.get(unit.queue_id)
         if feed is None:
             feed = self.feeds[unit.queue_id] = Feed(self, queue)
+        epoch = feed.own(unit.slot)
         if unit.slot is not None and queue.slots is not None:
-            feed.name_slot(unit.slot)
             queue.slots.give(unit.slot, feed.share)
             if not feed.fed:
                 queue.subscribe_to(feed, feed.share)
@@ -218,6 +218,7 @@ class GroupConsumer:
         feed.fed.add(unit)
         feed.drains.discard(unit)
         queue.serve(feed)
+        return epoch
 
     def stop(self, unit: Unit) -> None:
         feed = self.feeds.get(unit.queue_id)
@@ -309,7 +310,10 @@ class Feed(ChannelConsumer):
         self.drains: set[Unit] = set()
         self.share = Share()
         self._slot_fields: dict[int, bytes] = {}
-        self.added = self._origin() if queue.slots is None else self._slot_fields
+        # Under which numbers it is fed: of each slot, or (None) of the queue.
+        self._epochs: dict[int | None, int] = {}
+        self._floor = queue.owner_floor  # of the queue, as these numbers know it
+        self.added = b"" if queue.slots is None else self._slot_fields
 
     @property
     def has_ready(self) -> bool:
@@ -320,13 +324,35 @@ class Feed(ChannelConsumer):
             return found is not None and found.ready(queue.next_seq) > 0
         return bool(self.share) if queue.slots is not None else queue.ready_count > queue.fenced_count
 
-    def name_slot(self, slot: int) -> None:
-        """It is to be fed from this slot."""
-        self._slot_fields.setdefault(slot, self._origin(Field("x-slot", "I", slot)))
+    def own(self, slot: int | None) -> int:
+        """It is to be fed from a slot, or from all of a queue without, under a number that this returns."""
+        epoch = self.queue.draw_epoch()
+        self._name(slot, epoch)
+        self.channel.connection.defer_answers()
+        return epoch
+
+    def _name(self, slot: int | None, epoch: int) -> None:
+        """Have deliveries say where they are from, and under which number."""
+        self._epochs[slot] = epoch
+        if slot is None:
+            self.added = self._origin() + epoch_field(epoch)
+        else:
+            self._slot_fields[slot] = self._origin(Field("x-slot", "I", slot)) + epoch_field(epoch)
+
+    def epoch_of(self, message: Message) -> int:
+        return self._epochs.get(None if self.queue.slots is None else message.slot, 0)
 
     def _origin(self, *more: Field) -> bytes:
         """The headers that say where a delivery is from."""
         return write_fields([Field("x-queue", "S", self.queue.name), *more])[4:]
+
+    def _renew(self) -> None:
+        """Keys have come to the queue under higher numbers than it is fed under."""
+        self._floor = self.queue.owner_floor
+        for slot, epoch in self._epochs.items():
+            if epoch < self._floor:
+                self._name(slot, self._floor)
+        self.channel.connection.defer_answers()
 
     def capacity(self) -> int:
         return self.member.capacity()
@@ -350,6 +376,8 @@ class Feed(ChannelConsumer):
         return True
 
     def deliver(self, messages: list[Message]) -> None:
+        if self._floor != self.queue.owner_floor:
+            self._renew()
         self.member.unacknowledged += len(messages)
         self.member.delivered += len(messages)
         super().deliver(messages)

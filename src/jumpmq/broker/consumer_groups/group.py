@@ -81,8 +81,9 @@ class Session(Protocol):
     def reader(self) -> Hashable:
         """Whose rights it has, on which depends which units the member may have."""
 
-    def start(self, unit: Unit) -> None:
-        """Be fed from a unit. It may be asked again, where it has raised."""
+    def start(self, unit: Unit) -> int:
+        """Be fed from a unit. It may be asked again, where it has raised. Returns the number under which it is, higher
+        than those before (:mod:`jumpmq.queues.epochs`)."""
 
     def stop(self, unit: Unit) -> None:
         """Be fed from it no more. It may be asked again, where it has raised."""
@@ -151,6 +152,7 @@ class Place:
         holder: the session that is fed, or that still has messages of it.
         started: whether the holder is fed, as far as is known: it was told to, and has not raised.
         draining_since: since when the holder is fed no more; None while it is.
+        epoch: the number under which the holder is, or was fed; 0 if none ever was.
     """
 
     pool: Pool
@@ -159,6 +161,7 @@ class Place:
     holder: Session | None = None
     started: bool = False
     draining_since: float | None = None
+    epoch: int = 0
 
 
 @dataclass(slots=True)
@@ -573,7 +576,7 @@ class ConsumerGroup:
                 if place.holder is None:
                     self._hold(unit, place, wanted)
                 place.started = False
-                wanted.start(unit)
+                place.epoch = wanted.start(unit)
                 place.started = True
         elif place.holder is None:
             return

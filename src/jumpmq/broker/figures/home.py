@@ -658,6 +658,7 @@ def _unit_figures(
         oldest=clock.now() - oldest if oldest is not None else None,
         unbound=unit.queue in live.unbound,
         offset=position.offset if position is not None else None,
+        epoch=max(place.epoch, queue.owner_floor) if place.epoch else None,
     )
 
 

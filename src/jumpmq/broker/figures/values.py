@@ -244,6 +244,7 @@ class GroupUnitFigures(NamedTuple):
         oldest: seconds since the first ready message was published; None where that is not at hand.
         unbound: whether it goes once it is empty.
         offset: the lowest that the group has not settled; None where the queue is no stream.
+        epoch: the number under which the holder is, or was fed; None where none ever was.
     """
 
     queue: str
@@ -259,6 +260,7 @@ class GroupUnitFigures(NamedTuple):
     oldest: float | None
     unbound: bool
     offset: int | None
+    epoch: int | None
 
 
 class ConsumerGroupFigures(NamedTuple):

@@ -130,6 +130,7 @@ def _unit(unit: GroupUnitFigures) -> dict[str, Any]:
         "oldest": round(unit.oldest, 3) if unit.oldest is not None else None,
         "unbound": unit.unbound,
         "offset": unit.offset,
+        "owner_epoch": unit.epoch,
         "draining": None,
     }
     if unit.draining_since is not None and unit.holder is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.broker import Broker
+from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.queues import Queue
 from jumpmq.queues.group_offsets import GroupOffset, GroupOffsets
@@ -55,7 +56,9 @@ def _looked_at(held: list[tuple[str, Deliveries]]) -> Iterator[tuple[str, list[M
 def _held_by(place: str, message: Message) -> str:
     tag = getattr(message.consumer, "tag", None)
     holder = "a basic.get" if tag is None else f"consumer '{tag}'"
-    return f"message {message.seq} was delivered to {holder} of {place}, which has not settled it"
+    epoch = message.consumer.epoch_of(message) if isinstance(message.consumer, ChannelConsumer) else 0
+    under = f" (owner epoch {epoch})" if epoch else ""
+    return f"message {message.seq} was delivered to {holder} of {place}{under}, which has not settled it"
 
 
 def _in_stream(queue: Queue, offsets: GroupOffsets, number: int) -> str:

@@ -27,6 +27,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.consumer_groups.group import Counts
 from jumpmq.broker.peers import MoveFigures
 from jumpmq.broker.upkeep.slices import decided
+from jumpmq.nodes.log.log_link import OnDisk
 from jumpmq.nodes.messages.outbox import Outbox, ahead_of
 from jumpmq.nodes.moves.move_tasks import MoveTasks
 from jumpmq.nodes.moves.stream_copies import StreamCopies
@@ -34,7 +35,7 @@ from jumpmq.nodes.moves.stream_moves import Readers, StreamMoves
 from jumpmq.nodes.moves.stream_offers import CopyRefused, StreamOffers
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
-from jumpmq.nodes.transport.records import FILES, HAND, MOVE_ANSWER, MOVED, QUESTION
+from jumpmq.nodes.transport.records import EPOCH, FILES, HAND, MOVE_ANSWER, MOVED, OWNED, QUESTION
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.stream import Stream
@@ -67,9 +68,10 @@ class Moves:
         streams: these.
     """
 
-    def __init__(self, links: Links, turns: Turns, outbox: Outbox, store: Store | None) -> None:
+    def __init__(self, links: Links, turns: Turns, outbox: Outbox, store: Store | None, on_disk: OnDisk) -> None:
         self._links = links  # one to each other home
         self._turns = turns  # those of the broker
+        self._on_disk = on_disk  # calls back when what was changed is on disk
         self._outbox = outbox  # keeps what is on its way
         self._topology: Topology  # knows the queues
         self._channels: Callable[[], Iterable[Channel]]  # all that may hold deliveries
@@ -84,6 +86,7 @@ class Moves:
         links.handlers[MOVED] = self._asked
         links.handlers[MOVE_ANSWER] = self._answer
         links.handlers[HAND] = self._handed
+        links.handlers[OWNED] = self._owned
         self._taking: dict[int, asyncio.Task[None]] = {}  # by the ids of streams, take their files
 
     def serve(
@@ -175,6 +178,8 @@ class Moves:
             contents.tell_gone()
             self._on_moved(contents)
             contents.leave_consumers()
+        owned = EPOCH.pack(queue.id, self._topology.epochs.last)
+        await self._ask(queue, owned, [queue.definition.home], OWNED)
         if isinstance(contents, Stream):
             await self._hand_over(queue, contents, applied)
         else:
@@ -329,6 +334,23 @@ class Moves:
                 if isinstance(queue, Stream) and queue.awaits and number in numbers:
                     return queue
         return None
+
+    def _owned(self, link: Link, payload: memoryview) -> None:
+        """Another home has given this epoch for keys that come here."""
+        number, epoch = EPOCH.unpack(payload)
+        if not self._serves:
+            return
+        self._topology.epochs.observe(epoch)
+        question = bytes(payload)
+
+        def answer() -> None:
+            if link.up:
+                link.send(MOVE_ANSWER, question)
+
+        for host in self._topology.vhosts.values() if number else ():
+            for queue in [one for one in host.queues.values() if one.id == number]:
+                queue.renew_owners()
+                self._on_disk(answer)
 
     def _handed(self, link: Link, payload: memoryview) -> None:
         question = bytes(payload)

@@ -9,7 +9,8 @@ the old ring is in its queues when the change is noted, and nothing that was rou
 A home that tells nothing is waited for no longer than :data:`PATIENCE`: then its messages of these keys may overtake
 others.
 
-How much is left at a mark is asked of its home, once a second; that nothing is left is told once it is on disk.
+How much is left at a mark is asked of its home, once a second; that nothing is left is told once it is on disk. Before
+that the home sends the highest epoch that it has given (:data:`OWNED`): the keys go on under higher ones.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from jumpmq.nodes.log.log_link import OnDisk
 from jumpmq.nodes.messages.enqueue import Enqueue
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
-from jumpmq.nodes.transport.records import ASK_MARKS, LEFT, MADE, NUMBER
+from jumpmq.nodes.transport.records import ASK_MARKS, EPOCH, LEFT, MADE, NUMBER, OWNED
 from jumpmq.topology import Topology
 from jumpmq.topology.fences import MarkName
 
@@ -152,7 +153,12 @@ class RingChanges:
     def _tell(self, link: Link, left: Iterable[tuple[MarkName, int]]) -> None:
         """Tell it once it is on disk: what is settled in memory alone comes again after a kill."""
         told = json.dumps([[*mark, count] for mark, count in left]).encode()
-        self._on_disk(lambda: link.send(LEFT, told))
+
+        def tell() -> None:
+            link.send(OWNED, EPOCH.pack(0, self._topology.epochs.last))
+            link.send(LEFT, told)
+
+        self._on_disk(tell)
 
     def _on_ask(self, link: Link, payload: memoryview) -> None:
         if not self._serves:

@@ -11,7 +11,7 @@ the octets of a link. To add a record: a number that is free, its structure, and
 68 to 74      remote channels: payloads begin with the number that the client's home gives the channel
 80 to 83      the shard that a consumer of a sharded exchange is given
 96 and 97     the outbox
-112 to 122    queues, streams and rings that move
+112 to 123    queues, streams and rings that move
 ============  ========================================================================================
 """
 
@@ -32,6 +32,7 @@ FORWARD, TAKEN = 96, 97
 MOVED, MOVE_ANSWER, HAND = 112, 113, 114
 COPY, WANT, PIECE, COPIED, FORGET = 115, 116, 117, 118, 119
 MADE, ASK_MARKS, LEFT = 120, 121, 122
+OWNED = 123
 
 # --- messages of a turn ---
 
@@ -90,6 +91,9 @@ also that the home's outbox has nothing more for it where it was."""
 
 FILES = struct.Struct("!QQ")
 """The id that a stream had, and the id that it has. The path of its files follows."""
+
+EPOCH = struct.Struct("!QQ")
+"""Id of a queue at the receiver, whose keys come with this, or 0; the highest epoch that the sender has given."""
 
 WANTED = struct.Struct("!QQQI")
 """Id of a stream at the old home; first offset of a segment; position and octets of the piece."""
@@ -196,5 +200,6 @@ TABLE = (
     Kind(MADE, "MADE", "number of a change of definitions that the sender has applied", _fixed(NUMBER)),
     Kind(ASK_MARKS, "ASK_MARKS", "JSON: markers whose messages may be left at the receiver", _text),
     Kind(LEFT, "LEFT", "JSON: number of messages before each marker", _text),
+    Kind(OWNED, "OWNED", "id of a queue at the receiver, or 0; an epoch of the sender; echoed", _fixed(EPOCH)),
 )
 """All kinds, by number."""
