@@ -28,6 +28,7 @@ UNIT_COLUMNS = [
     "fenced",
     "draining",
     "offset",
+    "owner_epoch",
 ]
 
 
@@ -41,7 +42,7 @@ def list_consumer_groups(
     `--units`, `seconds` is for how long a unit has been its owner's, and `draining` says how many messages its last
     holder still has, and for how long it is fed no more. `fenced` messages of the queue wait for another queue (see
     `list_fences`). `offset` is the lowest of a stream that the group has not
-    settled.
+    settled, `owner_epoch` the number that deliveries to its owner have in the header `x-owner-epoch`.
     """
     session.inform(f"Listing consumer groups for vhost {session.vhost} ...")
     found = session.in_vhost("consumer-groups")
@@ -64,8 +65,8 @@ def _unit(unit: dict[str, object]) -> list[object]:
     drain = unit["draining"]
     draining = f"{drain['messages']} for {drain['seconds']:.0f} s" if isinstance(drain, dict) else ""
     values = [unit[name] for name in ("queue", "slot", "owner", "seconds", "ready", "unacknowledged", "fenced")]
-    offset = unit["offset"]
-    return [*("" if value is None else value for value in values), draining, "" if offset is None else offset]
+    values += [draining, unit["offset"], unit["owner_epoch"]]
+    return ["" if value is None else value for value in values]
 
 
 def end_group_member(

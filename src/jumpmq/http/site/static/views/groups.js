@@ -59,6 +59,7 @@ const UNITS = [
   { label: "Slot", num: true, render: (unit) => unit.slot ?? "" },
   { label: "Member", class: "name", render: (unit) => unit.holder ?? html`<${Mark} state="warning">none<//>` },
   { label: "Since", num: true, render: (unit) => format.span(unit.seconds) },
+  { label: "Owner epoch", num: true, render: (unit) => unit.owner_epoch ?? "" },
   { label: "Ready", num: true, render: (unit) => format.count(unit.ready) },
   { label: "Unacked", num: true, render: (unit) => format.count(unit.unacknowledged) },
   { label: "Oldest", num: true, render: (unit) => unit.oldest == null ? "" : format.span(unit.oldest) },

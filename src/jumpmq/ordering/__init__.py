@@ -1,0 +1,97 @@
+"""Write as the present owner of a key only: what consumers do with the header ``x-owner-epoch``, whatever their client.
+
+A member of a consumer group that was stopped may lose its queues to another member, wake, and finish what it had
+begun. The broker ignores its acknowledgement; its write to a database is the application's to refuse. Each delivery to
+a member, and to a single active consumer, says under which *owner epoch* it is made: a number that is higher for every
+later owner. A transaction that first raises the row's epoch, and goes on only if it could, is safe::
+
+    delivery = Delivery.of(properties, method)              # pika; Delivery.of(message) with aio-pika
+    with database:                                          # one transaction
+        claimed = database.execute(
+            "INSERT INTO accounts (account, epoch) VALUES (:key, :epoch) "
+            "ON CONFLICT (account) DO UPDATE SET epoch = excluded.epoch WHERE accounts.epoch <= excluded.epoch",
+            {"key": delivery.key, "epoch": delivery.epoch},
+        )
+        delivery.require_owner(claimed.rowcount)            # StaleOwner: another consumer has the key by now
+        ...                                                 # the write itself
+
+What consumers write down with :meth:`Delivery.record` is what ``jumpmq verify`` reads.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Delivery", "StaleOwner"]
+
+
+class StaleOwner(Exception):
+    """The delivery's key has another owner by now: what follows from the delivery is that one's to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Where a message is from, and whose it is.
+
+    Attributes:
+        key: the routing key, unless given.
+        message: the message id, empty where the publisher gave none.
+        queue: the queue; empty for a single active consumer, who knows it.
+        slot: the slot; None where the queue has none.
+        epoch: the owner's number; 0 where the queue has no owner.
+        redelivered: whether the message may have been delivered before.
+    """
+
+    key: str
+    message: str
+    queue: str
+    slot: int | None
+    epoch: int
+    redelivered: bool
+
+    @classmethod
+    def of(cls, properties: Any, method: Any = None, *, key: str | None = None) -> "Delivery":
+        """That of a message.
+
+        Args:
+            properties: what has ``headers`` and ``message_id``: pika's ``BasicProperties``, a message of aio-pika.
+            method: what has ``routing_key`` and ``redelivered``: pika's ``Basic.Deliver``; unless given ``properties``.
+            key: where it is not the routing key, as with ``hash-header`` or ``x-slot-key``.
+        """
+        headers = properties.headers or {}
+        method = properties if method is None else method
+        return cls(
+            key=method.routing_key if key is None else key,
+            message=properties.message_id or "",
+            queue=headers.get("x-queue", ""),
+            slot=headers.get("x-slot"),
+            epoch=headers.get("x-owner-epoch", 0),
+            redelivered=bool(method.redelivered),
+        )
+
+    def require_owner(self, rows: int) -> None:
+        """Go on only if a statement with ``WHERE epoch <= :epoch`` has found its row.
+
+        Args:
+            rows: how many rows it has written.
+
+        Raises:
+            StaleOwner: none.
+        """
+        if not rows:
+            raise StaleOwner(f"key {self.key!r} has an owner with a higher epoch than {self.epoch}")
+
+    def record(self, number: int | None = None, **more: Any) -> dict[str, Any]:
+        """What to write down of the message, in the transaction that handles it, for ``jumpmq verify``.
+
+        Args:
+            number: which message of its key it is, as the publisher counts; order is judged by it.
+            more: further columns, such as ``consumer``.
+        """
+        found = {"key": self.key, "message": self.message, "queue": self.queue, "slot": self.slot, "epoch": self.epoch}
+        return {**found, "number": number, "time": time.time(), **more}
+
+    def line(self, number: int | None = None, **more: Any) -> str:
+        """:meth:`record` as a line of JSON, to be appended to a file."""
+        return json.dumps(self.record(number, **more)) + "\n"
