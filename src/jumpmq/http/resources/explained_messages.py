@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.broker import Broker
-from jumpmq.broker.channel.consumers import ChannelConsumer
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.queues import Queue
 from jumpmq.queues.group_offsets import GroupOffset, GroupOffsets
@@ -56,7 +55,8 @@ def _looked_at(held: list[tuple[str, Deliveries]]) -> Iterator[tuple[str, list[M
 def _held_by(place: str, message: Message) -> str:
     tag = getattr(message.consumer, "tag", None)
     holder = "a basic.get" if tag is None else f"consumer '{tag}'"
-    epoch = message.consumer.epoch_of(message) if isinstance(message.consumer, ChannelConsumer) else 0
+    epoch_of = getattr(message.consumer, "epoch_of", None)
+    epoch = 0 if epoch_of is None else epoch_of(message)
     under = f" (owner epoch {epoch})" if epoch else ""
     return f"message {message.seq} was delivered to {holder} of {place}{under}, which has not settled it"
 
