@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.clients.test_bunny import bunny_is_installed
 from tests.conformance.test_example_programs import COUNTS
 
 import jumpmq
+from jumpmq.hashing import HashRing
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -135,15 +136,27 @@ LANGUAGES = {
 }
 
 
+def spread(count: int) -> dict[str, int]:
+    """The number of keys of each queue, of so many keys. That of 100,000 is compared with RabbitMQ's, for Python."""
+    ring = HashRing()
+    for queue, weight in {"q1": 1, "q2": 1, "q3": 2, "q4": 2}.items():
+        ring.add(queue, weight)
+    return dict(Counter(str(ring.route(b"%d" % number)) for number in range(count)))
+
+
+def test_keys_are_spread_as_rabbitmq_does() -> None:
+    assert spread(100_000) == COUNTS
+
+
 @pytest.mark.parametrize("way", ["routing-key", "header", "property"])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_documents_programs_spread_alike_in_each_language(language: str, way: str) -> None:
-    command = LANGUAGES[language]
+    command, keys = LANGUAGES[language], 3000
     if command is None:
         pytest.skip(f"the client of {language} is not installed")
     with jumpmq.running() as broker:
         environment = os.environ | {"ERL_LIBS": str(PLUGINS)}
-        line = [*command, broker.amqp_url, way]
+        line = [*command, broker.amqp_url, way, str(keys)]
         result = subprocess.run(line, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
-    assert {queue: int(count) for queue, count in map(str.split, result.stdout.splitlines())} == COUNTS
+    assert {queue: int(count) for queue, count in map(str.split, result.stdout.splitlines())} == spread(keys)

@@ -1,8 +1,8 @@
 #!/usr/bin/env escript
-%% Spreads 100,000 messages over four queues of different weight, by routing key, header or property.
+%% Spreads messages over four queues of different weight, by routing key, header or property: 100,000 unless told.
 %% ERL_LIBS names the folder of the RabbitMQ Erlang client.
 %%
-%%     escript spreading.escript amqp://guest:guest@127.0.0.1:5672/%2F [routing-key | header | property]
+%%     escript spreading.escript amqp://guest:guest@127.0.0.1:5672/%2F [routing-key | header | property] [COUNT]
 
 -mode(compile).
 -include_lib("amqp_client/include/amqp_client.hrl").
@@ -10,7 +10,8 @@
 -define(WEIGHTS, [{<<"q1">>, <<"1">>}, {<<"q2">>, <<"1">>}, {<<"q3">>, <<"2">>}, {<<"q4">>, <<"2">>}]).
 
 main([Url]) -> main([Url, "routing-key"]);
-main([Url, Way]) ->
+main([Url, Way]) -> main([Url, Way, "100000"]);
+main([Url, Way, Keys]) ->
     logger:set_primary_config(level, none),
     {ok, _} = application:ensure_all_started(amqp_client),
     {ok, Parameters} = amqp_uri:parse(Url),
@@ -19,7 +20,7 @@ main([Url, Way]) ->
     Exchange = list_to_binary("erlang-" ++ Way),
     declare(Channel, Exchange, arguments(Way)),
     #'confirm.select_ok'{} = amqp_channel:call(Channel, #'confirm.select'{}),
-    lists:foreach(fun(Number) -> publish(Channel, Exchange, Way, Number) end, lists:seq(0, 99999)),
+    lists:foreach(fun(Number) -> publish(Channel, Exchange, Way, Number) end, lists:seq(0, list_to_integer(Keys) - 1)),
     true = amqp_channel:wait_for_confirms_or_die(Channel, 60),
     lists:foreach(
         fun({Queue, _}) ->

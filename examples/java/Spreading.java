@@ -1,6 +1,6 @@
-// Spreads 100,000 messages over four queues of different weight, by routing key, header or property.
+// Spreads messages over four queues of different weight, by routing key, header or property: 100,000 unless told.
 //
-//     java -cp amqp-client.jar:slf4j-api.jar Spreading.java amqp://guest:guest@127.0.0.1:5672/%2F [routing-key | header | property]
+//     java -cp amqp-client.jar:slf4j-api.jar Spreading.java amqp://guest:guest@127.0.0.1:5672/%2F [routing-key | header | property] [COUNT]
 
 import com.rabbitmq.client.*;
 import java.util.Map;
@@ -15,6 +15,7 @@ public class Spreading {
 
     public static void main(String[] arguments) throws Exception {
         String way = arguments.length > 1 ? arguments[1] : "routing-key";
+        int count = arguments.length > 2 ? Integer.parseInt(arguments[2]) : 100_000;
         ConnectionFactory factory = new ConnectionFactory();
         factory.setUri(arguments[0]);
         try (Connection connection = factory.newConnection(); Channel channel = connection.createChannel()) {
@@ -26,7 +27,7 @@ public class Spreading {
                 channel.queueBind(queue.getKey(), exchange, queue.getValue()); // the binding key is the weight
             }
             channel.confirmSelect();
-            for (int number = 0; number < 100_000; number++) {
+            for (int number = 0; number < count; number++) {
                 String key = Integer.toString(number);
                 AMQP.BasicProperties.Builder properties = new AMQP.BasicProperties.Builder();
                 if (way.equals("header")) properties.headers(Map.of("hash-on", key));

@@ -1,9 +1,9 @@
 #!/usr/bin/env ruby
 # frozen_string_literal: true
 
-# Spreads 100,000 messages over four queues of different weight, by routing key, header or property.
+# Spreads messages over four queues of different weight, by routing key, header or property: 100,000 unless told.
 #
-#     ruby spreading.rb amqp://guest:guest@127.0.0.1:5672/%2F [routing-key | header | property]
+#     ruby spreading.rb amqp://guest:guest@127.0.0.1:5672/%2F [routing-key | header | property] [COUNT]
 
 require "bunny"
 
@@ -14,7 +14,7 @@ ARGUMENTS = {
   "property" => { "hash-property" => "message_id" }
 }.freeze
 
-url, way = ARGV
+url, way, count = ARGV
 way ||= "routing-key"
 connection = Bunny.new(url).start
 channel = connection.create_channel
@@ -25,7 +25,7 @@ queues = WEIGHTS.map do |name, weight|
   queue.bind(exchange, routing_key: weight.to_s) # the binding key is the weight
 end
 channel.confirm_select
-100_000.times do |number|
+(count || 100_000).to_i.times do |number|
   key = number.to_s
   case way
   when "header" then exchange.publish("", headers: { "hash-on" => key })
