@@ -23,6 +23,9 @@ KERNELS = [
 
 FOR_SPARK = {"jumpmq.hashing._kernel", "jumpmq.amqp._kernel"}
 
+OPTIMIZE = [] if "-O0" in os.environ.get("CFLAGS", "").split() else ["-O3"]
+"""Nothing where a build is to be quick: of options that contradict each other the last one counts."""
+
 setup(
     ext_modules=cythonize(
         [
@@ -31,7 +34,7 @@ setup(
                 [f"src/{name.replace('.', '/')}.pyx"],
                 include_dirs=["src/jumpmq/store"],
                 depends=["src/jumpmq/store/crc32.h"],
-                extra_compile_args=["-O3"],
+                extra_compile_args=OPTIMIZE,
                 optional=name in FOR_SPARK,
             )
             for name in KERNELS
