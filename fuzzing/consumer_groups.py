@@ -35,6 +35,7 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from tests.broker.consumer_groups.checker import Checker
 
 from jumpmq.management import ManagementClient, ManagementError
+from jumpmq.ordering.verification import ONCE, Verification
 from jumpmq.testing import JumpMQ, children
 from jumpmq.testing.etcd import etcd
 
@@ -225,8 +226,10 @@ class Members:
 
 
 def replay(log: Path, published: dict[str, int], unconfirmed: Sequence[tuple[str, int]] = ()) -> Checker:
-    """What the log says."""
-    checker = Checker()
+    """What the log says, also held against what is promised for what was handled."""
+    checker, verification = Checker(), Verification()
+    got: dict[tuple[str, str], dict[str, Any]] = {}
+    gone: set[str] = set()
     checker.published.update(published)
     for key, number in unconfirmed:
         checker.may_go(key, number)
@@ -234,10 +237,16 @@ def replay(log: Path, published: dict[str, int], unconfirmed: Sequence[tuple[str
         match line.split():
             case "got", name, tag, key, number, redelivered, epoch:
                 checker.delivered(name, int(tag), key, int(number), redelivered == "1", int(epoch))
+                got[name, tag] = {"key": key, "number": int(number), "epoch": int(epoch), "consumer": name}
             case "ack", name, tag:
                 checker.acknowledge(name, int(tag))
+                if name not in gone:  # what one that has lost its share does late is refused, where it is written
+                    faults = verification.add(got[name, tag])
+                    # What was acknowledged as a process was killed comes again.
+                    checker.faults += [str(fault) for fault in faults if fault.kind != ONCE]
             case "gone", name:
                 checker.gone(name)
+                gone.add(name)
     return checker
 
 

@@ -228,6 +228,30 @@ def salvage(
 
 
 @app.command()
+def verify(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="JSON lines, CSV with a head, or a SQLite database")
+    ],
+    table: Annotated[str, typer.Option(help="of a SQLite database")] = "deliveries",
+    as_json: Annotated[bool, typer.Option("--json", help="a JSON object a fault, and one with the sums")] = False,
+) -> None:
+    """Say whether each key's messages were handled in order, once, and by one owner at a time.
+
+    Consumers write a row for each message that they handle, in the transaction that handles it: `key`, `number` (which
+    message of its key it is) or `message` (its id), `epoch` (of the header `x-owner-epoch`), and whatever else.
+    `jumpmq.ordering` writes such rows. Rows that broke a promise are shown; the exit status is 1 then.
+    """
+    from jumpmq.cli import verifying
+
+    try:
+        held = verifying.verify(files, table, as_json)
+    except verifying.UnreadableRecords as error:
+        fail(str(error))
+    if not held:
+        raise typer.Exit(1)
+
+
+@app.command()
 def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="leave the broker's data and the table in this directory")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jumpmq.spark.schema import SCHEMA
     from jumpmq.spark.source import JumpMQDataSource
     from jumpmq.spark.spread import uniformity
+    from jumpmq.spark.verifying import verify
 
 __all__ = [
     "SCHEMA",
@@ -52,6 +53,7 @@ __all__ = [
     "repartition_by_queue",
     "route",
     "uniformity",
+    "verify",
 ]
 
 _HOMES = {
@@ -72,6 +74,7 @@ _HOMES = {
     "repartition_by_queue": "jumpmq.spark.routing",
     "route": "jumpmq.spark.routing",
     "uniformity": "jumpmq.spark.spread",
+    "verify": "jumpmq.spark.verifying",
 }
 
 

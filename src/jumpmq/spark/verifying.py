@@ -1,0 +1,49 @@
+"""The proof of order for what does not fit into one process; see :mod:`jumpmq.ordering.verification`."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+MISSING = {"number": "bigint", "message": "string", "consumer": "string"}
+"""Columns that a table may lack."""
+
+
+def verify(handled: DataFrame, *order: str | Column) -> DataFrame:
+    """The rows that broke a promise, with a column ``fault``: ``order``, ``once`` or ``owner``; none where all held.
+
+    Args:
+        handled: what consumers have written down, with the columns ``key``, ``epoch`` and ``number`` or ``message``
+            (:mod:`jumpmq.ordering.verification`).
+        order: columns by which rows are in the order in which they took effect, such as a table's sequence; ``time``
+            unless given, which is only as exact as the consumers' clocks.
+
+    Returns:
+        A row for each fault: all columns of ``handled``, and ``fault``.
+    """
+    absent = [f.lit(None).cast(kind).alias(name) for name, kind in MISSING.items() if name not in handled.columns]
+    rows = handled.select("*", *absent)
+    by = order or ("time",)
+    before = Window.partitionBy("key").orderBy(*by).rowsBetween(Window.unboundedPreceding, -1)
+    message = f.when(f.col("number").isNull(), f.col("message")).otherwise(f.col("number").cast("string"))
+    handled_before = f.row_number().over(Window.partitionBy("key", "_message").orderBy(*by)) > 1
+    first = f.first("consumer").over(Window.partitionBy("key", "epoch").orderBy(*by))
+    known = rows.withColumn("_message", message).select(
+        "*",
+        f.max("epoch").over(before).alias("_latest"),
+        first.alias("_owner"),
+        f.max("number").over(before).alias("_highest"),
+        (f.col("_message").isNotNull() & handled_before).alias("_again"),
+    )
+    again, epoch = f.col("_again"), f.col("epoch")
+    other = (epoch == f.col("_latest")) & ~f.col("consumer").eqNullSafe(f.col("_owner"))
+    stale = (epoch < f.col("_latest")) | other
+    faults = f.array_compact(
+        f.array(
+            f.when(stale, "owner"),
+            f.when(again, "once"),
+            f.when(~again & (f.col("number") < f.col("_highest")), "order"),
+        )
+    )
+    found = known.withColumn("fault", f.explode(faults))
+    return found.select(*handled.columns, "fault")
