@@ -36,8 +36,8 @@ import requests
 
 from fuzzing.workers import DEAD, Client, Ledger, Mover, Publisher, RejectingConsumer, declare, tell
 from jumpmq.broker import BrokerError
-from jumpmq.nodes.membership.keys import Keys
-from jumpmq.nodes.membership.member import SLOW
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.membership.answers import SLOW
 from jumpmq.testing.etcd import EtcdMember, etcd
 from jumpmq.testing.own import JumpMQ
 from jumpmq.testing.processes import children

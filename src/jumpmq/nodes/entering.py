@@ -27,7 +27,7 @@ async def enter(opened: Opened, directory: Directory | None = None) -> Peers:
     member: ClusterMember | None = None
     if config.cluster is not None:
         member, found = await _join_cluster(opened)
-        config, directory = replace(config, home=member.me.home, node=member.me.node), member
+        config, directory = replace(config, home=member.me.home, node=member.me.node), member.directory
     elif config.homes == 1:
         return Alone(opened)
     else:

@@ -20,8 +20,11 @@ from jumpmq.broker.upkeep.slices import decided
 from jumpmq.nodes.channels.remote_channels import ChannelLinks
 from jumpmq.nodes.channels.served_channels import ServedChannels
 from jumpmq.nodes.channels.usage import UsageLinks
-from jumpmq.nodes.log.common_log import ENTRY, FIRST, LET_GO, First, Follower, Record
+from jumpmq.nodes.log.first import LET_GO, First
+from jumpmq.nodes.log.follower import Follower
 from jumpmq.nodes.log.log_link import FollowedLog, OnDisk, serve_log
+from jumpmq.nodes.log.messages import ENTRY
+from jumpmq.nodes.log.shared_log import FIRST, Record
 from jumpmq.nodes.membership.standstill import Standstill
 from jumpmq.nodes.messages.enqueue import Enqueue
 from jumpmq.nodes.messages.outbox import Outbox
@@ -55,14 +58,14 @@ class Member(Protocol):
 
     is_ready: Callable[[int], bool]
     standstill: Standstill
-    sight: Callable[[], Sight]
-    had: Callable[[str], bool]
 
     def after_stop(self, then: Callable[[], None]) -> None:
         """The process was stopped for a while: call a function when it is known how the others see this node."""
 
-    async def start(self, topology: Topology, links: Links) -> None:
-        """Be seen by the others, and apply what the log of changes has, and what comes."""
+    async def start(
+        self, topology: Topology, links: Links, sight: Callable[[], Sight], had: Callable[[str], bool]
+    ) -> None:
+        """Be seen by the others, and apply the entries of the log, those that come later too."""
 
     def is_dead(self, home: int) -> bool:
         """Whether a home's process has ended, as far as is known."""
@@ -217,11 +220,9 @@ class OtherHomes:
         """See :class:`~jumpmq.broker.peers.Peers`."""
         self._topology, services = broker.topology, broker.services
         topology = self._topology
-        if self._member is not None:
-            self._member.sight, self._member.had = broker.sight, broker.had
         self.served.serve(services, services.memory)
         self.channels.shard_choice.serve(topology)
-        await self._join_log(topology, broker.node)
+        await self._join_log(topology, broker)
         self.enqueue.serve(services.deliver_reply)
         self.ring_changes.serve(topology, services.pause)
         self.usage.serve(services.user_limits)
@@ -247,7 +248,7 @@ class OtherHomes:
         returning = Returning(self._topology, self._turns, self._store, self.config.workers, self.links, ask)
         return asyncio.get_running_loop().create_task(returning.run(kept), name="returning")
 
-    async def _join_log(self, topology: Topology, node: str) -> None:
+    async def _join_log(self, topology: Topology, broker: Restored) -> None:
         """Be one of those who share the log of definitions.
 
         Raises:
@@ -257,7 +258,7 @@ class OtherHomes:
         topology.listeners.append(lambda change, asker: self._follow(topology, change))
         if self._member is not None:
             await self._listen()
-            await self._member.start(topology, self.links)
+            await self._member.start(topology, self.links, broker.sight, broker.had)
         elif self._followed is None:
             self._note_homes(topology)
             await self._listen()
@@ -267,7 +268,7 @@ class OtherHomes:
             follower = Follower(topology, self._boot, self._on_disk, self._on_failure, followed_digest(topology))
             topology.log = follower
             await self._followed.follow(follower, lambda: topology.applied)
-        pending = topology.propose(changes.AddHome(self._home, node))
+        pending = topology.propose(changes.AddHome(self._home, broker.node))
         await decided(pending)
         pending.result()
 

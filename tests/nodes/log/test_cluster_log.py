@@ -23,7 +23,7 @@ from tests.nodes.log.test_log_simulation import Disk
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed
-from jumpmq.nodes.log.cluster_log import MOST_OCTETS, PLACE_BITS, ClusterLog
+from jumpmq.nodes.log.cluster_log import MOST_OCTETS, PLACE_BITS, STANDS_STILL, ClusterLog
 from jumpmq.topology import (
     AddHome,
     AddVirtualHost,
@@ -81,7 +81,7 @@ class Process:
         self.log = ClusterLog(self.topology, home, f"boot{world.boots}", lambda: self.links, current)
         self.topology.log = self.log
         self.log.on_applied = self.applied
-        self.log.awaited = lambda: {*self.links, *self.alive} - {home}
+        self.log.everywhere.peers = lambda: {*self.links, *self.alive} - {home}
         self.links: dict[int, deque[Said]] = {}  # what is on its way here, by the home that sent it
         self.early: dict[int, str] = {}  # entries that came before others, by number
         self.alive: set[int] = set()  # the homes that live, as far as it knows
@@ -118,7 +118,7 @@ class Process:
         """A link turns out to be broken."""
         if home in self.links:
             del self.links[home]
-            self.log.left(home)
+            self.log.everywhere.left(home)
 
 
 class World:
@@ -208,9 +208,9 @@ class World:
         """A home looks into etcd for who lives, and what they say to have applied."""
         if process := self.processes.get(home):
             process.alive = set(self.alive)
-            process.log.look()
+            process.log.everywhere.look()
             for peer in ALL:
-                process.log.others_applied(peer, self.said.get(peer, 0))
+                process.log.everywhere.applied(peer, self.said.get(peer, 0))
 
     def commit(self, home: int) -> None:
         if home in self.processes:
@@ -241,7 +241,7 @@ class World:
         if here and here.links.get(peer):
             said = here.links[peer].popleft()
             if isinstance(said, int):
-                here.log.others_applied(peer, said)
+                here.log.everywhere.applied(peer, said)
             else:
                 here.take(*said)
 
@@ -278,7 +278,7 @@ class World:
     def stand_still(self, home: int) -> None:
         """A home has not heard of etcd for long enough."""
         if process := self.processes.get(home):
-            process.log.stand_still()
+            process.log.stand_still(STANDS_STILL)
 
     def ask(self, home: int, kind: int) -> None:
         process = self.processes.get(home)
@@ -465,7 +465,7 @@ def test_who_waits_for_a_limited_time_is_refused_and_what_they_asked_for_is_kept
     log, topology = alone()
     limited = topology.propose(PutUser("ann", "", ()), limited=True)
     patient = topology.propose(PutUser("bob", "", ()))
-    log.stand_still()
+    log.stand_still(STANDS_STILL)
     assert (limited.decided, patient.decided) == (True, False)
     at_once = topology.propose(PutUser("cy", "", ()), limited=True)
     for pending in (limited, at_once):

@@ -15,7 +15,7 @@ from jumpmq.broker import Broker, BrokerError
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.http.resources.import_definitions import import_definitions
 from jumpmq.nodes.log import log_link
-from jumpmq.nodes.log.common_log import First
+from jumpmq.nodes.log.first import First
 from jumpmq.topology import (
     Arguments,
     Asker,
@@ -127,8 +127,12 @@ async def test_transient_queues_end_with_their_home_only(tmp_path: Path) -> None
             await stopped(again)
 
 
-def declare_there(broker: Broker, name: str) -> None:
-    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+def connected(broker: Broker) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+
+
+def declare_there(broker: Broker, name: str, connection: pika.BlockingConnection | None = None) -> None:
+    connection = connection or connected(broker)
     channel = connection.channel()
     channel.confirm_delivery()
     channel.basic_publish("", "before", b"served all the time", mandatory=True)
@@ -144,10 +148,11 @@ async def test_while_the_first_home_is_away_clients_are_told_that_definitions_st
     async with homes(2, tmp_path) as brokers:
         second = brokers[1]
         await propose(second, declaration(second, "before"))
+        connections = [await asyncio.to_thread(connected, second) for _ in range(2)]  # which takes time
         await stopped(brokers[0])
-        for name in ("waits", "is-refused-at-once"):
+        for name, connection in zip(("waits", "is-refused-at-once"), connections, strict=True):
             with pytest.raises(ConnectionClosedByBroker, match="metadata store operation timed out") as closed:
-                await asyncio.to_thread(declare_there, second, name)
+                await asyncio.to_thread(declare_there, second, name, connection)
             assert closed.value.reply_code == 541
         with second.turns.turn():  # nobody waits for what the broker itself wants
             pending = second.topology.propose(declaration(second, "by-the-broker"))

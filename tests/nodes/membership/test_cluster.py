@@ -24,15 +24,16 @@ from jumpmq.broker import Broker, BrokerError, Config
 from jumpmq.broker.broker import start
 from jumpmq.nodes.entering import enter
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, end_of, put
+from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
+from jumpmq.nodes.joining.joining import Joining, Membership
+from jumpmq.nodes.log.compacting import compact
+from jumpmq.nodes.log.log_link import tell
+from jumpmq.nodes.log.snapshots import SnapshotHead, write_snapshot
 from jumpmq.nodes.membership import member
-from jumpmq.nodes.membership.compacting import compact
-from jumpmq.nodes.membership.joining import Joining, Membership
-from jumpmq.nodes.membership.keys import Keys
-from jumpmq.nodes.membership.member import LOG
-from jumpmq.nodes.membership.snapshots import SnapshotHead, write_snapshot
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import LOG
 from jumpmq.topology import (
     Bind,
     Binding,
@@ -165,13 +166,15 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
             await until(lambda: bool(second.connections))
             await declare(first, "q")
             if trouble == "etcd did not answer":  # the first call after the stop found its member gone
-                second.peers._member._fails(EtcdError("nobody is there"))
+                second.peers._member.etcd.failed(EtcdError("nobody is there"))
             if trouble == "taken for dead":
-                await second.peers._member._etcd.revoke(second.peers._member._lease)
+                await second.peers._member.etcd.client.revoke(second.peers._member.lease.id)
             second.pause.late_at = 0.0  # its clock stood still
             declared.set()
             await publishing
-            assert await second.peers._member._etcd.get(Keys("test").live_node(second.node)), "nobody waits for it"
+            assert await second.peers._member.etcd.client.get(Keys("test").live_node(second.node)), (
+                "nobody waits for it"
+            )
         finally:
             for broker in brokers:
                 await stopped(broker)
@@ -260,11 +263,11 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
                 is_applied = "q" in first.topology.vhosts["/"].declared
                 if (
                     trouble == "etcd has no quorum then"
-                    and (is_applied or asked is second.peers._member._etcd)
+                    and (is_applied or asked is second.peers._member.etcd.client)
                     and fails
                 ):
                     raise EtcdError("there is no quorum")
-                if trouble == "etcd is slow" and asked is second.peers._member._etcd:
+                if trouble == "etcd is slow" and asked is second.peers._member.etcd.client:
                     await asyncio.sleep(0.3)
                 return await call(asked, name, body)
 
@@ -272,7 +275,7 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
             monkeypatch.setattr(Etcd, "_call", troubled)
             asyncio.get_running_loop().call_later(2.0, fails.clear)
             if trouble == "no news of who lives":
-                first.peers._member._live_homes.clear()
+                first.peers._member.live.by_key.clear()
             await declare(first, "q")
             assert "q" in second.topology.vhosts["/"].declared
         finally:
@@ -288,11 +291,11 @@ async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(t
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         try:
             await until(lambda: len(first.running_nodes) == 2)
-            second.peers._member._lease = 0  # it cannot say farewell
+            second.peers._member.lease.id = 0  # it cannot say farewell
             await stopped(second)
-            assert first.peers._member._unlinked == {2}
+            assert first.peers._member.live.unlinked == {2}
             await declare(first, "q")
-            assert first.peers._member._unlinked == {2}
+            assert first.peers._member.live.unlinked == {2}
         finally:
             await stopped(first)
 
@@ -312,8 +315,8 @@ async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_fo
             assert link is not None
             link.close()
             await until(lambda: second.peers.links.homes == [1] and 2 not in third.running_homes)
-            second.peers._member._live_homes = {
-                key: home for key, home in second.peers._member._live_homes.items() if home != 3
+            second.peers._member.live.by_key = {
+                key: home for key, home in second.peers._member.live.by_key.items() if home != 3
             }
             await accepted(first, DeclareQueue(replace(first.topology.define_queue("/", "q"), home=3)))
 
@@ -378,13 +381,14 @@ async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed
                 raise EtcdError("there is no quorum")
 
             links = second.peers.links
+            receive = links.handlers[LOG]
             links.handlers[LOG] = lambda link, payload: None  # what is told is lost with the link
             with monkeypatch.context() as patched:
-                patched.setattr(second.peers._member._etcd, "_call", fails)
+                patched.setattr(second.peers._member.etcd.client, "_call", fails)
                 for name in ("q", "r"):
                     await declare(first, name)
                 assert "r" not in second.topology.vhosts["/"].declared
-                links.handlers[LOG] = second.peers._member._receive
+                links.handlers[LOG] = receive
                 link = links.to(1)
                 assert link is not None
                 link.close()
@@ -661,7 +665,7 @@ async def test_links_are_taken_at_the_port_that_is_set(tmp_path: Path) -> None:
             first = await started(config_of(0, tmp_path, members, cluster_port=port))
             second = await started(config_of(1, tmp_path, members))
             try:
-                assert second.peers._member.addresses[1] == ("127.0.0.1", port)
+                assert second.peers._member.directory.addresses[1] == ("127.0.0.1", port)
                 await until(lambda: len(second.running_nodes) == 2)
             finally:
                 await stopped(second)
@@ -690,7 +694,7 @@ async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Pat
         first = await started(config_of(0, tmp_path, members))
         failures: list[str] = []
         try:
-            first.peers._member._on_failure = failures.append  # type: ignore[union-attr]
+            first.peers._member.etcd.on_failure = failures.append  # type: ignore[union-attr]
             shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
             copy = await started(replace(config_of(0, tmp_path, members), data_dir=tmp_path / "copy"))
             await until(lambda: failures)
@@ -709,16 +713,16 @@ async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_
         asking = Etcd([members[0].url])
         live = Keys("test").live_node(NODES[0])
         try:
-            first.peers._member._on_failure = lambda why: failures.append(("older", why))
+            first.peers._member.etcd.on_failure = lambda why: failures.append(("older", why))
             for task in list(first.peers._member._tasks):  # it is cut off
                 if task.get_name() != "cluster append":
                     task.cancel()
             shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
             newer = await started(replace(config_of(0, tmp_path, members), data_dir=tmp_path / "copy"))
-            newer.peers._member._on_failure = lambda why: failures.append(("newer", why))
-            await asking.revoke(newer.peers._member._lease)
+            newer.peers._member.etcd.on_failure = lambda why: failures.append(("newer", why))
+            await asking.revoke(newer.peers._member.lease.id)
             assert await asking.get(live) is None
-            first.peers._member._run(first.peers._member._live(), "older")
+            first.peers._member._run(first.peers._member.lease.announce(), "older")
             first.peers._member._run(first.peers._member._keep_alive(), "lease")
             await until(lambda: failures)
             assert failures[0][0] == "older"
@@ -745,7 +749,7 @@ async def test_what_etcd_has_of_a_start_before_this_one_is_no_other_process(tmp_
         first = await started(config_of(0, tmp_path, members))
         failures: list[str] = []
         try:
-            first.peers._member._on_failure = failures.append
+            first.peers._member.etcd.on_failure = failures.append
             said = json.dumps({"home": 1, "boot": before, "host": "127.0.0.1", "port": 1})
             await asking.transaction([], [put(keys.live_node(NODES[0]), said), put(keys.served(NODES[0]), before)])
             await declare(first, "q")
@@ -810,12 +814,12 @@ async def test_a_node_that_runs_and_misses_compacted_entries_ends(
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         failures: list[str] = []
         try:
-            second.peers._member._on_failure = failures.append
+            second.peers._member.etcd.on_failure = failures.append
             with monkeypatch.context() as deaf:
-                deaf.setattr(second.peers._member, "_take_one", lambda number, entry: None)
+                deaf.setattr(second.peers._member.entries, "take", lambda number, entry: None)
                 for name in ("q", "r", "s"):
                     await declare(first, name)
-                await compact(second.peers._member._etcd, Keys("test"), kept=1)
+                await compact(second.peers._member.etcd.client, Keys("test"), kept=1)
             await until(lambda: failures)
             assert "is not kept any more" in failures[0]
         finally:
@@ -825,8 +829,8 @@ async def test_a_node_that_runs_and_misses_compacted_entries_ends(
 
 @in_loop
 async def test_the_log_is_compacted_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jumpmq.nodes.membership.member.COMPACT_EVERY", 10)
-    monkeypatch.setattr("jumpmq.nodes.membership.member.COMPACT_INTERVAL", 0.1)
+    monkeypatch.setattr("jumpmq.nodes.membership.entries.COMPACT_EVERY", 10)
+    monkeypatch.setattr("jumpmq.nodes.membership.entries.COMPACT_INTERVAL", 0.1)
     with etcd(tmp_path) as members:
         first = await started(config_of(0, tmp_path, members))
         asking, keys = Etcd([members[0].url]), Keys("test")
@@ -857,7 +861,7 @@ async def test_exclusive_queues_of_a_node_that_is_dead_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their clients connect to other nodes, and declare them again there."""
-    monkeypatch.setattr("jumpmq.nodes.membership.member.GRACE", 0.5)
+    monkeypatch.setattr("jumpmq.nodes.membership.witness.GRACE", 0.5)
     monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.1)
     with etcd(tmp_path) as members:
         brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
@@ -884,20 +888,20 @@ async def test_exclusive_queues_of_a_node_that_is_dead_are_gone(
 async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jumpmq.nodes.membership.member.GRACE", 0.0)
+    monkeypatch.setattr("jumpmq.nodes.membership.witness.GRACE", 0.0)
     monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.1)
     with etcd(tmp_path) as members:
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         asking, looks = Etcd([members[0].url]), 0
         try:
-            look = first.peers._member._look_for_dead
+            look = first.peers._member.witness.look
 
             async def counted() -> None:
                 nonlocal looks
                 await look()
                 looks += 1
 
-            monkeypatch.setattr(first.peers._member, "_look_for_dead", counted)
+            monkeypatch.setattr(first.peers._member.witness, "look", counted)
             definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
             await propose(second, DeclareQueue(definition))
             await asking.transaction([], [delete("/jumpmq/test/live/two@host")])
@@ -918,7 +922,7 @@ async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tm
             definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
             await propose(second, DeclareQueue(definition))
             with first.turns.turn():
-                first.peers._member._end(second.config.home)
+                first.peers._member.witness.end(second.config.home)
             await declare(first, "later")
             assert "mine" in first.topology.vhosts["/"].declared
             assert "later" in second.topology.vhosts["/"].declared
@@ -930,7 +934,7 @@ async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tm
 @in_loop
 async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Etcd has lost a node's key while this node's links are all down: another node that lives may still reach it."""
-    monkeypatch.setattr("jumpmq.nodes.membership.member.GRACE", 0.0)
+    monkeypatch.setattr("jumpmq.nodes.membership.witness.GRACE", 0.0)
     with etcd(tmp_path) as members:
         brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
         first, _, third = brokers
@@ -941,8 +945,8 @@ async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, mo
             links = first.peers.links
             monkeypatch.setattr(links, "_links", {})  # whatever still arrives, this node knows of no link
             await asking.transaction([], [delete("/jumpmq/test/live/three@host")])
-            await first.peers._member._look_for_dead()
-            await first.peers._member._look_for_dead()
+            await first.peers._member.witness.look()
+            await first.peers._member.witness.look()
             assert first.topology.log is not None
             assert first.peers._member.log.to_append() is None
             assert "mine" in first.topology.vhosts["/"].declared
@@ -960,7 +964,7 @@ async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
         failures: list[tuple[int, str]] = []
         try:
             for number, broker in enumerate(brokers):
-                broker.peers._member._on_failure = lambda why, number=number: failures.append((number, why))  # type: ignore[misc]
+                broker.peers._member.etcd.on_failure = lambda why, number=number: failures.append((number, why))  # type: ignore[misc]
             await declare(brokers[0], "q")
             await declare(brokers[1], "r")
             assert not failures
@@ -984,7 +988,7 @@ async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
         failures: list[str] = []
         asking, keys = Etcd([members[0].url]), Keys("test")
         try:
-            first.peers._member._on_failure = failures.append
+            first.peers._member.etcd.on_failure = failures.append
             for name in ("q", "r", "s"):
                 await declare(first, name)
             await stopped(second)
@@ -1249,7 +1253,7 @@ async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_pa
         failures: list[str] = []
         asking = Etcd([members[0].url])
         try:
-            first.peers._member._on_failure = failures.append
+            first.peers._member.etcd.on_failure = failures.append
             for junk in (b"junk", b'{"id":"x","home":2,"changes":[[{"change":"Unknown"},{}]]}'):
                 entry = Keys("test").entry(first.peers._member.log.entry + 1)
                 await asking.transaction([], [put(entry, junk)])
@@ -1267,10 +1271,10 @@ async def test_an_entry_that_cannot_be_read_ends_a_node_that_was_told_it_by_anot
         first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
         failures: list[str] = []
         try:
-            second.peers._member._on_failure = failures.append
+            second.peers._member.etcd.on_failure = failures.append
             number = second.peers._member.log.entry + 1
             unknown = {"id": "x", "home": 1, "changes": [[{"change": "OfALaterRelease"}, {}]]}
-            first.peers._member._say(2, {"number": number, "entry": unknown})
+            tell(first.peers.links, 2, {"number": number, "entry": unknown})
             with first.turns.turn():
                 pass
             await until(lambda: failures)

@@ -14,9 +14,9 @@ from tests.nodes.membership.test_cluster import config_of, declare, started
 
 from jumpmq.broker import Broker, BrokerError
 from jumpmq.nodes.etcd.client import Etcd, delete, end_of, put
+from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.sealing import SEALED, NotOpened, Seal
-from jumpmq.nodes.membership.compacting import compact
-from jumpmq.nodes.membership.keys import Keys
+from jumpmq.nodes.log.compacting import compact
 from jumpmq.nodes.membership.member import Member
 from jumpmq.topology import PutUser
 from jumpmq.topology.json_form import change_to_json
@@ -213,7 +213,7 @@ async def test_a_cluster_becomes_a_sealed_one_from_what_a_node_has(tmp_path: Pat
         try:
             assert _declared(broker) == _declared(second) == {"kept"}
             assert all(value.startswith(SEALED) for value in (await life.outsider.everything()).values())
-            assert _member(broker).secret != before
+            assert _member(broker).directory.secret != before
         finally:
             await stopped(second)
             await stopped(broker)

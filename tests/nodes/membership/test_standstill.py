@@ -20,7 +20,7 @@ from tests.waiting import until as soon
 
 from jumpmq.amqp.errors import MetadataTimeout
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, put
-from jumpmq.nodes.membership.keys import Keys
+from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.testing import JumpMQ
 from jumpmq.testing.processes import children
 
@@ -167,7 +167,7 @@ async def test_a_cluster_that_took_the_name_of_one_that_etcd_has_lost_is_told_of
         asking, keys = Etcd([members[0].url]), Keys("test")
         failures: list[str] = []
         try:
-            first.peers._member._on_failure = failures.append
+            first.peers._member.etcd.on_failure = failures.append
             entry = keys.entry(first.peers._member.log.entry + 1)
             await asking.transaction([], [put(keys.id, "other"), put(entry, "another cluster's")])
             await until(lambda: first.peers._member.standstill.reason)

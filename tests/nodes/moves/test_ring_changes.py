@@ -18,7 +18,7 @@ from tests.broker.consumer_groups.members import until as soon
 from tests.http.api import API
 from tests.nodes.management.running_homes import RunningHomes, running_homes
 
-from jumpmq.nodes.log.common_log import Follower
+from jumpmq.nodes.log.follower import Follower
 from jumpmq.topology.fences import LOOK_INTERVAL
 
 HOMES = (1, 2, 3)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jumpmq.broker.errors import BrokerError
-from jumpmq.nodes.membership.keys import is_of_any_identity
+from jumpmq.nodes.etcd.keys import is_of_any_identity
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV

@@ -16,12 +16,12 @@ Nothing here knows of sockets, disks or the clock: the store, and the ways to ot
 import json
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from jumpmq.amqp.errors import AMQPError, MetadataTimeout, PreconditionFailed
-from jumpmq.nodes.log.common_log import DIGESTS, Deciding
+from jumpmq.amqp.errors import AMQPError, PreconditionFailed
+from jumpmq.nodes.log.shared_log import Deciding, Everywhere, SharedLog
 from jumpmq.topology.changes import Change, DeclareQueue, ForgetNode, HomeDown
 from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
 from jumpmq.topology.log import ANYWHERE
@@ -72,8 +72,8 @@ class _Asked:
     down: int | None
 
 
-class ClusterLog:
-    """The log, as one home knows it.
+class ClusterLog(SharedLog):
+    """The sequencer of a cluster: etcd, whose entries this home appends and receives.
 
     Args:
         topology: where entries take effect.
@@ -84,14 +84,11 @@ class ClusterLog:
 
     Attributes:
         entry: the number of the last entry that came, which may not be applied yet.
-        awaited: the homes for which answers wait; the same, unless set.
+        everywhere: answers askers when the homes awaited have applied an entry; the same homes, unless set.
         on_ask: called when there is something to append.
         on_applied: called when an entry has been applied, with its number and the home that has asked for it.
-        digests: those after the last :data:`DIGESTS` entries, by number.
         on_forgotten: called with a sentence when others have forgotten this node; nothing is applied any more.
     """
-
-    is_shared = True
 
     def __init__(
         self,
@@ -101,24 +98,19 @@ class ClusterLog:
         joined: Callable[[], Collection[int]],
         digest: Callable[[], int] = lambda: 0,
     ) -> None:
+        super().__init__(topology, digest)
         self.entry = topology.applied >> PLACE_BITS
-        self.awaited = joined
+        self.everywhere = Everywhere(lambda: self.entry, joined)
         self.on_ask: Callable[[], None] = lambda: None
         self.on_applied: Callable[[int, int], None] = lambda entry, home: None
         self.on_forgotten: Callable[[str], None] = log.critical
-        self._topology = topology  # where entries take effect
         self._home = home  # the number of this one
         self._boot = boot  # makes entries' ids different in each run
         self._joined = joined  # the other homes where queues may be
-        self._digest = digest  # of all definitions
-        self.digests: dict[int, int] = {}
         self._count = 0  # of entries that this run has asked for
         self._unsent: deque[_Asked] = deque()  # what is in no entry yet
         self._sent: tuple[Entry, list[_Asked]] | None = None  # the entry that is to be appended
         self._coming: Counter[int] = Counter()  # queues that are asked for and not declared yet, by home
-        self._waiting: deque[tuple[int, list[Callable[[], None]]]] = deque()  # who waits for all homes, by entry
-        self._applied: dict[int, int] = {}  # the last entry that other homes have said they have applied
-        self._stands_still: str | None = None  # why nothing can be appended, where that was so for too long already
         self._is_forgotten = False  # whether others have forgotten this node
 
     @property
@@ -128,11 +120,8 @@ class ClusterLog:
 
     # --- asking ---
 
-    def propose(self, pending: Pending) -> None:
-        """See :meth:`~jumpmq.topology.log.CommonLog.propose`. It waits for etcd; see :meth:`stand_still`."""
-        if self._stands_still is not None and pending.limited:
-            pending.refuse(MetadataTimeout(self._stands_still))
-            return
+    def _order(self, pending: Pending) -> None:
+        """Have the change be part of the next entry."""
         try:
             self._topology.refuse_own_end(pending.change)
         except AMQPError as error:
@@ -156,17 +145,7 @@ class ClusterLog:
         """A queue that may be anywhere is where the fewest are: the asker chooses."""
         if not isinstance(change, DeclareQueue) or change.definition.home != ANYWHERE:
             return change
-        queues = self._topology.holdings.queues_by_home
-        up = {self._home, *self._joined()}
-        home = min(sorted(up - self._topology.left or up), key=lambda number: queues[number] + self._coming[number])
-        return replace(change, definition=replace(change.definition, home=home))
-
-    def placed(self, change: Change) -> Change:
-        """See :meth:`~jumpmq.topology.log.CommonLog.placed`."""
-        return change
-
-    def note(self, pending: Pending) -> None:
-        """See :meth:`~jumpmq.topology.log.CommonLog.note`."""
+        return self.least_loaded(change, {self._home, *self._joined()}, self._coming)
 
     def to_append(self) -> Entry | None:
         """The entry that is to be appended next: the same until it has come; None where nothing is asked for."""
@@ -200,22 +179,8 @@ class ClusterLog:
         (asked,), self._sent = self._sent[1], None
         asked.pending.refuse(PreconditionFailed(f"home {asked.down} lives"))
 
-    def stand_still(self, told: str = STANDS_STILL) -> None:
-        """Nothing can be appended for too long: refuse those who wait for a limited time, until :meth:`go_on`.
-
-        What they have asked for is appended all the same later, as it may have been already.
-
-        Args:
-            told: why, for those who are refused.
-        """
-        self._stands_still = told
-        for asked in [*self._unsent, *(self._sent[1] if self._sent is not None else ())]:
-            if asked.pending.limited:
-                asked.pending.refuse(MetadataTimeout(told))
-
-    def go_on(self) -> None:
-        """Entries can be appended again."""
-        self._stands_still = None
+    def _undecided(self) -> Iterator[Pending]:
+        return (asked.pending for asked in [*self._unsent, *(self._sent[1] if self._sent is not None else ())])
 
     # --- applying ---
 
@@ -274,47 +239,12 @@ class ClusterLog:
 
     def _ending(self, number: int, home: int, outcomes: list[Callable[[], None]]) -> Callable[[], None]:
         def known() -> None:
-            self.digests[number] = self._digest()
-            self.digests.pop(number - DIGESTS, None)
-            if outcomes:
-                self._waiting.append((number, outcomes))
+            self._note_digest(number)
             self.on_applied(number, home)
-            self.look()
+            for outcome in outcomes:
+                self.everywhere.call(number, outcome)
 
         return known
-
-    # --- other homes ---
-
-    def others_applied(self, home: int, number: int) -> None:
-        """Another home says which entry it has applied last; what comes late does not set it back."""
-        self._applied[home] = max(number, self._applied.get(home, 0))
-        self.look()
-
-    def left(self, home: int) -> None:
-        """The link to another home is down: it is waited for no longer, and may be set back when it comes again."""
-        self._applied.pop(home, None)
-        self.look()
-
-    @property
-    def unanswered(self) -> list[int]:
-        """The entries of this home that have been applied here, and not by all that are waited for."""
-        return [number for number, _ in self._waiting]
-
-    @property
-    def behind(self) -> list[int]:
-        """The homes for which the first of these waits."""
-        return [home for home in self.awaited() if self._waiting and self._applied.get(home, 0) < self._waiting[0][0]]
-
-    def look(self) -> None:
-        """Answer those whose entries have been applied by all homes that are waited for."""
-        least = min((self._applied.get(home, 0) for home in self.awaited()), default=self.entry)
-        self.answer_to(least)
-
-    def answer_to(self, number: int) -> None:
-        """Answer those who wait for these entries, up to a last one."""
-        while self._waiting and self._waiting[0][0] <= number:
-            for answer in self._waiting.popleft()[1]:
-                answer()
 
 
 def _answer(pending: Pending, decided: Pending) -> None:

@@ -13,7 +13,10 @@ from typing import Any
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.errors import BrokerError
-from jumpmq.nodes.log.common_log import FIRST, Entry, First, Follower, Message, Record
+from jumpmq.nodes.log.first import First
+from jumpmq.nodes.log.follower import Follower
+from jumpmq.nodes.log.messages import Entry, Message
+from jumpmq.nodes.log.shared_log import FIRST, Record
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import LOG
@@ -70,6 +73,13 @@ class _LogPort:
     def send_log(self, message: Message) -> None:
         text = message.text if isinstance(message, Entry) else json_text(message)
         self._link.send_part(LOG, text.encode())
+
+
+def tell(links: Links, home: int, message: Message) -> None:
+    """Send a message about the log to another home, if it has a link."""
+    link = links.to(home)
+    if link is not None:
+        link.send(LOG, json.dumps(message, separators=(",", ":")).encode())
 
 
 def serve_log(links: Links, first: First) -> None:

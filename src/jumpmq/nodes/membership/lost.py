@@ -4,18 +4,23 @@ Nodes that lack something in etcd say so there, in the folder ``lost``, for as l
 log meanwhile, nor makes or joins a cluster of that name: an entry of theirs would take the number of one that is lost.
 """
 
+import asyncio
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from jumpmq.nodes.etcd.client import EtcdError, Found, end_of, get
+from jumpmq.nodes.etcd.client import Found, delete, end_of, get, never, put
+from jumpmq.nodes.etcd.keys import Keys, number_of
+from jumpmq.nodes.joining.joining import Membership, knows_more, set_back
 from jumpmq.nodes.log.cluster_log import Entry
-from jumpmq.nodes.membership.joining import Membership, knows_more, set_back
-from jumpmq.nodes.membership.keys import Keys, number_of
+from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.nodes.membership.entries import Entries
+from jumpmq.nodes.membership.lease import Lease
+from jumpmq.nodes.membership.live_homes import LiveHomes
 
-
-class SetBack(EtcdError):
-    """etcd answers, and lacks what this node has applied."""
+LOOK_INTERVAL = 2.5
+"""Seconds between two looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +84,56 @@ class Look:
     def _is_last(self, number: int, value: bytes) -> bool:
         """Whether the first entry from the node's last one on is that, or behind it where the log was compacted."""
         return number > self.number or self.entry is None or json.loads(value)["id"] == self.entry["id"]
+
+
+class Losses:
+    """Looks into etcd every few seconds: does it take changes, and has it all entries that were applied here?
+
+    Args:
+        etcd: of this node; its ``doubted`` begins a look at once.
+        entries: knows the last entry here.
+        live: the homes that live, as each look finds them.
+        lease: of this process; announced again once etcd has everything.
+    """
+
+    def __init__(self, etcd: ClusterEtcd, entries: Entries, live: LiveHomes, lease: Lease) -> None:
+        self._etcd = etcd  # of this node
+        self._entries = entries  # knows the last one
+        self._live = live  # homes that live
+        self._lease = lease  # of this process
+
+    async def watch(self) -> None:
+        """Look without end."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_INTERVAL):
+                    await self._etcd.doubted.wait()
+            self._etcd.doubted.clear()
+            await self._etcd.until_answered(self._look)
+
+    async def _look(self) -> None:
+        """Ask for a transaction that would put something, and does not: it is refused where no change is taken, goes
+        through etcd's own log, and makes no revision.
+
+        Raises:
+            EtcdError: etcd cannot be asked.
+        """
+        client, standstill = self._etcd.client, self._etcd.standstill
+        look, known = Look(self._etcd.keys, self._etcd.me, *self._entries.last), self._live.revision
+        reads = [*look.reads, self._live.read]
+        _, (*found, live) = await client.transaction([never(look.key)], [put(look.key, "")], reads)
+        lacks, is_told = look.lacks(found)
+        had = standstill.set_back
+        standstill.lacks(lacks)
+        standstill.changed(client.url)
+        if live.revision < known:  # the known revision is not of this etcd any more
+            self._live.revision = 0
+        if is_told:
+            await self._lease.require()
+            await client.transaction([], [put(look.key, look.value, self._lease.id)])
+        elif any(one.key == look.key for one in found[-1].values):
+            await client.transaction([], [delete(look.key)])
+        if lacks is None:
+            if had is not None:
+                await self._lease.announce()
+            self._live.found(live)

@@ -10,11 +10,12 @@ from jumpmq.broker.config import HOMES, Config, default_node
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.passwords import hash_password
 from jumpmq.nodes.etcd.client import EtcdError, NotSealed
+from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
-from jumpmq.nodes.log.common_log import Record
-from jumpmq.nodes.membership.joining import Joining, kept_membership
-from jumpmq.nodes.membership.keys import Keys
-from jumpmq.nodes.membership.member import PAUSES, Member
+from jumpmq.nodes.joining.joining import Joining, kept_membership
+from jumpmq.nodes.log.shared_log import Record
+from jumpmq.nodes.membership.cluster_etcd import PAUSES
+from jumpmq.nodes.membership.member import Member
 from jumpmq.store import Store
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.records import alone, kept_node
@@ -81,8 +82,8 @@ async def enter(
         raise
     me = joined.membership
     settings = replace(settings, identity=me.id)
-    member = Member(settings, etcd, me, joined.secret, config.cluster_host, boot, turns, on_failure)
-    member.begins = config.begins
+    host, begins = config.cluster_host, config.begins
+    member = Member(settings, etcd, me, joined.secret, host, boot, turns, on_failure, begins=begins)
     return member, joined.definitions
 
 

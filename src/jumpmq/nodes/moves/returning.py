@@ -1,7 +1,7 @@
 """Shards return to a node that has joined under the name of a forgotten one.
 
 Shards that were moved off the forgotten node keep its name, so that the new node gets no others of these names. After
-its first start, which :mod:`~jumpmq.nodes.membership.joining` notes, the new node lists the shards of its name that
+its first start, which :mod:`~jumpmq.nodes.joining.joining` notes, the new node lists the shards of its name that
 are at other nodes, and asks their homes for one after the other. The list is in its store, by the ids of queues,
 until no shard is left: a kill ends nothing. A shard that has moved, for any reason, has another id, and is not asked
 for any more. Later starts list none.

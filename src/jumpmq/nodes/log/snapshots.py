@@ -7,8 +7,8 @@ import zlib
 from dataclasses import asdict, dataclass
 
 from jumpmq.nodes.etcd.client import JSON, Etcd, EtcdError, put
-from jumpmq.nodes.log.common_log import Record
-from jumpmq.nodes.membership.keys import Keys
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.log.shared_log import Record
 
 CHUNK = 512 << 10
 """Octets of a chunk: etcd takes requests of 1.5 MiB."""

@@ -1,6 +1,6 @@
 """Compaction of a cluster's log: a new snapshot takes the place of entries, in a process of its own.
 
-``python -m jumpmq.nodes.membership.compacting`` reads the settings from its standard input. It begins with the snapshot
+``python -m jumpmq.nodes.log.compacting`` reads the settings from its standard input. It begins with the snapshot
 that there is, applies the entries behind it, as any node does, and puts what comes of that. A node that is behind what
 is kept begins from the snapshot again.
 """
@@ -13,10 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, end_of, has
+from jumpmq.nodes.etcd.keys import Keys, number_of
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.log.cluster_log import ClusterLog
-from jumpmq.nodes.membership.keys import Keys, number_of
-from jumpmq.nodes.membership.snapshots import SnapshotHead, read_snapshot, write_snapshot
+from jumpmq.nodes.log.snapshots import SnapshotHead, read_snapshot, write_snapshot
 from jumpmq.topology import Topology
 from jumpmq.topology.snapshot import records_of
 
@@ -77,7 +77,7 @@ async def compact_aside(settings: EtcdSettings) -> None:
     """
     paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
     process = await asyncio.create_subprocess_exec(
-        *("nice", sys.executable, "-P", "-m", "jumpmq.nodes.membership.compacting"),
+        *("nice", sys.executable, "-P", "-m", "jumpmq.nodes.log.compacting"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

@@ -17,11 +17,11 @@ from jumpmq.broker.bulk.starts import OlderDirectory, Starts
 from jumpmq.broker.config import LEFT, MEMBERSHIP, RETURNING
 from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, delete, end_of, has, put
+from jumpmq.nodes.etcd.keys import FORMAT, Keys
+from jumpmq.nodes.joining.rejoining import RECOVERY, Recovery, bring_queues, kept_recovery, strayed
 from jumpmq.nodes.log.cluster_log import PLACE_BITS, forgotten
-from jumpmq.nodes.log.common_log import Record
-from jumpmq.nodes.membership.keys import FORMAT, Keys
-from jumpmq.nodes.membership.rejoining import RECOVERY, Recovery, bring_queues, kept_recovery, strayed
-from jumpmq.nodes.membership.snapshots import SnapshotHead, read_snapshot, write_snapshot
+from jumpmq.nodes.log.shared_log import Record
+from jumpmq.nodes.log.snapshots import SnapshotHead, read_snapshot, write_snapshot
 from jumpmq.store import Store
 from jumpmq.topology import Topology
 from jumpmq.topology.records import SHARED
@@ -398,6 +398,10 @@ class Joining:
         for kind, key, value in given:
             self._store.put(kind, key, value)
         return [*kept, *given]
+
+
+class SetBack(EtcdError):
+    """etcd answers, and lacks what this node has applied."""
 
 
 def set_back(cluster: str, entry: int, node: str = "this node") -> str:

@@ -18,10 +18,10 @@ from typing import Any
 
 from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.etcd.client import Etcd, absent, has, put
-from jumpmq.nodes.log.common_log import Record
-from jumpmq.nodes.membership.compacting import compact
-from jumpmq.nodes.membership.keys import Keys
-from jumpmq.nodes.membership.snapshots import read_snapshot
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.log.compacting import compact
+from jumpmq.nodes.log.shared_log import Record
+from jumpmq.nodes.log.snapshots import read_snapshot
 from jumpmq.topology.changes import DeclareQueue
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.json_form import change_to_json, to_json

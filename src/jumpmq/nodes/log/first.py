@@ -1,0 +1,307 @@
+"""The log at the first worker, which orders the changes of all workers of a node.
+
+Another worker asks the first one for a change. The change is judged and takes effect at the first one; an accepted
+change is an entry, recorded in the same commit as its effect. Once the entry is on disk it goes to all other workers,
+and when those with a link have applied it, the asker is answered: a promise to a client is known everywhere. A refused
+change has changed nothing, and is no entry.
+
+Numbers grow from entry to entry. A worker that was away asks for the entries behind its last one; entries are kept
+until all workers have them on disk. A worker without definitions is sent those of the first one.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
+from typing import Any, Protocol
+
+from jumpmq.nodes.log.messages import ENTRY, Entry, Message, OnDisk, Ordered, Port, error_to_json
+from jumpmq.nodes.log.shared_log import FIRST, Deciding, Everywhere, Record, SharedLog
+from jumpmq.topology.changes import Change, DeclareQueue, RemoveHome
+from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
+from jumpmq.topology.proposals import Asker, Pending
+
+LET_GO = "let_go"
+"""Kind of the record with the number of the last entry that all homes have."""
+
+SNAPSHOT_PART = 500
+"""Records that go to a new home together."""
+
+
+class Entries(Protocol):
+    """Where entries are recorded."""
+
+    def put(self, kind: str, key: str, value: Any) -> None: ...
+    def put_text(self, kind: str, key: str, value: str) -> None: ...
+    def delete(self, kind: str, key: str) -> None: ...
+
+
+class _Home:
+    """Another home, as the first one knows it.
+
+    Attributes:
+        port: the way there.
+        unsent: the entries that go there once they are on disk.
+    """
+
+    def __init__(self, port: Port, unsent: Iterable[Message] = ()) -> None:
+        self.port = port
+        self.unsent = deque(unsent)
+
+    def send(self, durable: int) -> None:
+        """Send what is on disk by now."""
+        while self.unsent and self.unsent[0]["number"] <= durable:
+            self.port.send_log(self.unsent.popleft())
+
+
+class First(SharedLog):
+    """The sequencer at the first worker.
+
+    Args:
+        topology: where changes are judged and take effect.
+        entries: where entries are recorded.
+        kept: the entries that are recorded, in order.
+        let_go: the last entry that is no longer recorded, as all homes have it; 0 where there is none.
+        records: all records of definitions, as they are now.
+        on_disk: tells when what was changed is on disk.
+        homes: the numbers of all other homes.
+        identity: of this broker: a home that was another's is refused.
+        digest: that of all definitions, as they are now.
+
+    Attributes:
+        is_ready: whether a home whose link is up has its queues, so that others may be there.
+        everywhere: answers askers when an entry is on disk here, and applied by all whose links are up.
+    """
+
+    def __init__(
+        self,
+        topology: Deciding,
+        entries: Entries,
+        kept: Iterable[Message],
+        let_go: int,
+        records: Callable[[], Iterable[Record]],
+        on_disk: OnDisk,
+        homes: Iterable[int],
+        identity: str,
+        digest: Callable[[], int] = lambda: 0,
+    ) -> None:
+        super().__init__(topology, digest)
+        self.is_ready: Callable[[int], bool] = lambda home: True
+        self.everywhere = Everywhere(lambda: self._durable, lambda: self._homes)
+        self.digests[topology.applied] = digest()
+        self._journal = entries  # where entries are recorded
+        self._records = records  # lists all records of definitions
+        self._on_disk = on_disk  # calls back when what was changed is on disk
+        self._identity = identity  # which homes have noted
+        self._entries: dict[int, Message] = {}  # those that some home may lack, in order
+        self._numbers: dict[tuple[int, str], int] = {}  # of these, by home and request
+        self._let_go = let_go  # the last entry that all homes have
+        self._durable = topology.applied  # the last entry that is on disk
+        self._homes: dict[int, _Home] = {}  # those whose links are up
+        self._last = let_go  # the number of the last entry: changes that are refused have numbers, too
+        kept = list(kept)
+        for entry in kept:
+            self._keep(entry)
+        self._has: dict[int, int | None] = dict.fromkeys(homes)  # by home, the last entry on its disk; None: unknown
+        # Homes that are removed, and the entry after which they need no more.
+        self._removed = {entry["change"]["home"]: entry["number"] for entry in kept if _removes(entry)}
+        self._requests: set[tuple[int, str]] = set()  # what homes have asked for and is not decided
+
+    # --- at home ---
+
+    def _order(self, pending: Pending) -> None:
+        ordered = Ordered(pending.change, pending.asker, FIRST, "")
+
+        def decided() -> None:
+            try:
+                ordered.result()
+            except Exception as error:
+                self._when_refused(lambda error=error: pending.refuse(error))  # type: ignore[misc]
+            else:
+                self.everywhere.call(ordered.number, lambda: pending.accept(ordered.effects))
+
+        self._topology.decide(ordered)
+        ordered.then(decided)
+
+    def placed(self, change: Change) -> Change:
+        """The change, with a home for a queue that may be anywhere, or was declared at a home that is gone since."""
+        if not isinstance(change, DeclareQueue) or change.definition.home in self._topology.homes:
+            return change
+        ready = filter(self.is_ready, self._homes)
+        stay = [number for number in (FIRST, *ready) if number not in self._topology.left]
+        return self.least_loaded(change, stay or [FIRST])
+
+    def note(self, pending: Pending) -> None:
+        """Record the entry in the commit of its effect, and have it sent once that is on disk."""
+        home, request = (pending.home, pending.request) if isinstance(pending, Ordered) else (FIRST, "")
+        number = pending.number
+        entry = Entry(
+            do=ENTRY,
+            number=number,
+            home=home,
+            request=request,
+            change=change_to_json(pending.change),
+            asker=to_json(pending.asker),
+        )
+        self._note_digest(number)
+        if _removes(entry):
+            self._removed[entry["change"]["home"]] = number
+        if self._has:
+            self._journal.put_text(ENTRY, str(number), entry.text)
+            self._keep(entry)
+        self._on_disk(lambda: self._is_durable(number))
+
+    @property
+    def kept(self) -> list[Message]:
+        """The entries that some home may not have on disk, in order."""
+        return list(self._entries.values())
+
+    def _keep(self, entry: Message) -> None:
+        self._entries[entry["number"]] = entry
+        self._last = entry["number"]
+        for home in self._homes.values():
+            home.unsent.append(entry)
+        if entry["request"]:
+            self._numbers[entry["home"], entry["request"]] = entry["number"]
+
+    def _is_durable(self, number: int) -> None:
+        self._durable = max(self._durable, number)
+        for home in self._homes.values():
+            home.send(self._durable)
+        self.everywhere.look()
+
+    def _undecided(self) -> Iterator[Pending]:
+        """None: the first worker decides by itself, and never stands still."""
+        return iter(())
+
+    def _when_refused(self, then: Callable[[], None]) -> None:
+        """Call when all that a change may have been refused for is everywhere: else a client is told of what another
+        one does not find, or what a crash undoes."""
+        self.everywhere.call(self._last, then)
+
+    # --- other homes ---
+
+    def join(self, number: int, port: Port, applied: int | None, has: int, identity: str | None) -> str | None:
+        """The link to a home is up; returns why it is refused, if it is.
+
+        Args:
+            number: of the home.
+            applied: the last entry that it has applied; None where it has no definitions.
+            has: the last that it has on disk.
+            identity: of the broker that it belongs to; None where it has never been here.
+        """
+        if number not in self._has:
+            return f"there is no home {number}"
+        if identity is not None and identity != self._identity:
+            return f"the data of home {number} belongs to another broker"
+        if applied is None:
+            self._send_snapshot(number, port)
+            return None
+        last = self._topology.applied
+        if not self._let_go <= applied <= last:
+            return f"home {number} has change {applied}, the log changes {self._let_go} to {last}: one was set back"
+        self._has[number] = has
+        self._welcome(number, port, applied, self._durable)
+        return None
+
+    def _welcome(self, number: int, port: Port, applied: int, target: int) -> None:
+        home = _Home(port, (entry for entry in self._entries.values() if entry["number"] > applied))
+        self._homes[number] = home
+        port.send_log({"do": "welcome", "identity": self._identity, "number": target})
+        home.send(self._durable)
+        self.everywhere.joined(number, applied)
+
+    def _send_snapshot(self, number: int, port: Port) -> None:
+        """Send all definitions, as soon as they are on disk."""
+        applied, records = self._topology.applied, [list(record) for record in self._records()]
+
+        def send() -> None:
+            for first in range(0, len(records), SNAPSHOT_PART):
+                port.send_log({"do": "records", "records": records[first : first + SNAPSHOT_PART]})
+            self._durable = max(self._durable, applied)
+            self._welcome(number, port, applied, applied)
+
+        self._on_disk(send)
+
+    @property
+    def joined(self) -> list[int]:
+        """The homes that are waited for."""
+        return list(self._homes)
+
+    def leave(self, number: int) -> None:
+        """The link to a home is down."""
+        self._homes.pop(number, None)
+        self.everywhere.left(number)
+
+    def receive(self, number: int, message: Message) -> None:
+        """A home says something."""
+        home = self._homes.get(number)
+        if home is None:
+            return
+        match message["do"]:
+            case "propose":
+                self._order_for(number, message)
+            case "applied":
+                if self.differs(message["number"], message["digest"]):
+                    home.port.send_log({"do": "differs", "number": message["number"]})
+                self.everywhere.applied(number, message["number"])
+            case "has":
+                if number not in self._has:
+                    return
+                self._has[number] = message["number"]
+                if message["number"] >= self._removed.get(number, message["number"] + 1):
+                    del self._has[number], self._removed[number]
+                self._trim()
+
+    def _order_for(self, number: int, message: Message) -> None:
+        """Decide what a home asks for, once, however often it asks."""
+        request = message["request"]
+        known = message.get("number") or self._numbers.get((number, request))
+        if known:
+            self.everywhere.call(known, lambda: self._answer(number, {"do": "accepted", "request": request}))
+            return
+        if (number, request) in self._requests:
+            return
+        self._requests.add((number, request))
+        ordered = Ordered(change_from_json(message["change"]), Asker(**message["asker"]), number, request)
+
+        def decided() -> None:
+            self._requests.discard((number, request))
+            home = self._homes.get(number)
+            try:
+                ordered.result()
+            except Exception as error:
+                refused = {"do": "refused", "request": request, **error_to_json(error)}
+                self._when_refused(lambda: self._refuse(number, home, refused))
+            else:
+                accepted = {"do": "accepted", "request": request}
+                self.everywhere.call(ordered.number, lambda: self._answer(number, accepted))
+
+        self._topology.decide(ordered)
+        ordered.then(decided)
+
+    def _answer(self, number: int, message: Message) -> None:
+        home = self._homes.get(number)
+        if home is not None:  # else it asks again
+            home.port.send_log(message)
+
+    def _refuse(self, number: int, home: _Home | None, message: Message) -> None:
+        """Tell a home that a change is refused; over another link it has asked again, and that is decided by itself."""
+        if self._homes.get(number) is home:
+            self._answer(number, message)
+
+    def _trim(self) -> None:
+        """Let go of the entries that all homes have on disk."""
+        least = min((-1 if has is None else has for has in self._has.values()), default=self._durable)
+        done = list(takewhile(lambda number: number <= least, self._entries))
+        for number in done:
+            entry = self._entries.pop(number)
+            self._numbers.pop((entry["home"], entry["request"]), None)
+            self._journal.delete(ENTRY, str(number))
+            self._let_go = number
+        if done:
+            self._journal.put(LET_GO, "", self._let_go)
+
+
+def _removes(entry: Message) -> bool:
+    """Whether a home is removed."""
+    return bool(entry["change"]["change"] == RemoveHome.__name__)

@@ -1,0 +1,81 @@
+"""Messages about the log between a node's workers: proposals, entries, acknowledgements, outcomes.
+
+A message is JSON, with its kind under ``do``:
+
+============  ==================================================================================================
+``join``      a worker to the first: its identity, the last entry applied and the last one on its disk
+``unwelcome`` the first, to a worker whose data belongs elsewhere: ``why``
+``records``   the first, to a worker without definitions: some of them
+``welcome``   the first: the broker's identity, and the entry to apply before proposing
+``propose``   a worker: ``request`` with ``change`` and ``asker``, or the ``number`` of an entry that it was given
+``entry``     the first: an entry (:class:`Entry`)
+``applied``   a worker: an entry is applied, and the digest of the definitions then
+``has``       a worker: an entry is on its disk
+``accepted``  the first: the change of a ``request`` is everywhere
+``refused``   the first: the change of a ``request`` is refused, with the error
+``differs``   the first: the worker's digest after an entry is another one
+============  ==================================================================================================
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Protocol
+
+from jumpmq.amqp import errors
+from jumpmq.amqp.errors import AMQPError, InternalError
+from jumpmq.store.changes import json_text
+from jumpmq.topology.changes import Change
+from jumpmq.topology.proposals import Asker, Pending
+
+ENTRY = "entry"
+"""Kind of the record, and of the message, of an entry."""
+
+Message = dict[str, Any]
+"""A message; it has a JSON form."""
+
+OnDisk = Callable[[Callable[[], None]], None]
+"""Has a function called when everything that was changed up to now is on disk."""
+
+
+class Entry(Message):
+    """An entry, as homes tell each other of it."""
+
+    @cached_property
+    def text(self) -> str:
+        """It in JSON, once for all homes and the disk."""
+        return json_text(self)
+
+
+class Port(Protocol):
+    """The way to another home. What is sent arrives in order, or the link breaks."""
+
+    def send_log(self, message: Message) -> None: ...
+
+
+class Ordered(Pending):
+    """A change that becomes an entry.
+
+    Attributes:
+        home: who asked for it.
+        request: the number by which that home knows it.
+    """
+
+    __slots__ = ("home", "request")
+
+    def __init__(self, change: Change, asker: Asker, home: int, request: str) -> None:
+        super().__init__(change, asker)
+        self.home = home
+        self.request = request
+
+
+def error_to_json(error: Exception) -> Message:
+    """Why a change was refused."""
+    if isinstance(error, AMQPError):
+        return {"error": type(error).__name__, "text": error.text}
+    return {"error": InternalError.__name__, "text": "unexpected error; see the broker's log"}
+
+
+def error_from_json(message: Message) -> AMQPError:
+    """The inverse of :func:`error_to_json`."""
+    kind: type[AMQPError] = getattr(errors, message["error"])
+    return kind(message["text"])

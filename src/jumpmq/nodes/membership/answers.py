@@ -1,0 +1,146 @@
+"""Answers that wait for homes without a link: what these have applied is in etcd.
+
+A home publishes the last entry that it has applied as ``applied/NODE``, when a home that lives has no link to it. The
+home of the asker reads that, and does not wait without end: a home that publishes nothing is left out after
+:data:`SLOW` seconds in which etcd answers, one whose process has ended after :data:`REFUSED`.
+"""
+
+import asyncio
+import json
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.etcd.client import Found, put
+from jumpmq.nodes.log.cluster_log import ClusterLog
+from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.nodes.membership.lease import Lease
+from jumpmq.nodes.membership.live_homes import ClusterDirectory
+from jumpmq.nodes.membership.standstill import PATIENCE
+from jumpmq.nodes.transport.links import Links
+
+SLOW = 1.0
+"""Seconds that an answer waits for homes that have not applied a change, while etcd answers."""
+
+REFUSED = 0.35
+"""The same for homes without a link that take no connection: their processes have ended, in all likelihood."""
+
+SWIFT = 0.5
+"""Seconds in which etcd answers, unless something is wrong with it."""
+
+HEARD = 0.05
+"""Seconds between two looks at what others say in etcd, while an answer waits for that."""
+
+
+class Answers:
+    """The acknowledgements of entries over etcd.
+
+    Args:
+        etcd: of this node.
+        log: has the answers that wait.
+        directory: has the addresses of other homes.
+        links: to them.
+        lease: of this process.
+        turns: those of the broker.
+        behind: to be set when another home has an entry that may be missing here.
+
+    Attributes:
+        wait: set when an answer may wait for a home that no link tells of the entry.
+        said: the last entry that this home has published.
+        wanted: the last entry that another home has published.
+    """
+
+    def __init__(
+        self,
+        etcd: ClusterEtcd,
+        log: ClusterLog,
+        directory: ClusterDirectory,
+        links: Links,
+        lease: Lease,
+        turns: Turns,
+        behind: asyncio.Event,
+    ) -> None:
+        self.wait = asyncio.Event()
+        self.said = 0
+        self.wanted = 0
+        self._etcd = etcd  # of this node
+        self._log = log  # has answers that wait
+        self._directory = directory  # of other homes
+        self._links = links  # to them
+        self._lease = lease  # of this process
+        self._turns = turns  # those of the broker
+        self._behind = behind  # has entries read
+
+    async def say(self) -> None:
+        """Publish the last entry applied here, for homes without a link to this one.
+
+        Raises:
+            EtcdError: etcd cannot be asked.
+        """
+        if self.said < (applied := self._log.applied):
+            me = self._etcd.me
+            said = json.dumps({"home": me.home, "applied": applied})
+            said_here = put(self._etcd.keys.applied_by(me.process), said, self._lease.id)
+            await self._etcd.client.transaction([self._etcd.is_ours], [said_here])
+            self.said = applied
+
+    def applied(self, entry: int) -> None:
+        """An entry of another home has been applied, which may wait for a word in etcd."""
+        if self.said < entry <= self.wanted:
+            self._behind.set()
+
+    async def follow(self, revision: int) -> None:
+        """Watch what others publish, without end."""
+        async for events in self._etcd.watched(self._etcd.keys.applied, revision):
+            for event in events:
+                if event.value is not None:
+                    self._hear(event.value)
+
+    def _hear(self, value: bytes) -> None:
+        said = json.loads(value)
+        if said["home"] != self._etcd.me.home:
+            with self._turns.turn():
+                self._log.everywhere.applied(said["home"], said["applied"])
+            self.wanted = max(self.wanted, said["applied"])
+            if self.wanted > self.said:
+                self._behind.set()
+
+    async def collect(self) -> None:
+        """While answers wait: publish, and read what others publish, without end. Homes that publish nothing for long
+        enough, while etcd answers, are not waited for."""
+        now, everywhere = asyncio.get_running_loop().time, self._log.everywhere
+        while True:
+            await self.wait.wait()
+            self.wait.clear()
+            first: dict[int, float] = {}  # by number of an entry, time at which it was first seen to wait
+            since: dict[int, float] = {}  # the same, since etcd answers without a pause
+            while numbers := everywhere.unanswered:
+                began = now()
+                found = await self._etcd.until_answered(self._say_and_read)
+                if now() - began > SWIFT:
+                    since.clear()
+                for value in found.values:
+                    self._hear(value.value)
+                first = {number: first.get(number, began) for number in numbers}
+                since = {number: since.get(number, began) for number in numbers}
+                untold = [number for number in numbers if began - since[number] >= REFUSED]
+                slow = [one for one in untold if began - since[one] >= SLOW or began - first[one] >= PATIENCE]
+                for home in everywhere.behind if untold else ():
+                    if late := untold if await self._is_refused(home) else slow:
+                        with self._turns.turn():
+                            everywhere.applied(home, late[-1])
+                await asyncio.sleep(HEARD)
+
+    async def _say_and_read(self) -> Found:
+        await self.say()
+        return await self._etcd.client.folder(self._etcd.keys.applied)
+
+    async def _is_refused(self, home: int) -> bool:
+        """True of a home without a link where nothing listens for links."""
+        if self._links.to(home) is not None or (address := self._directory.addresses.get(home)) is None:
+            return False
+        try:
+            async with asyncio.timeout(SWIFT):
+                _, writer = await asyncio.open_connection(*address)
+        except (OSError, TimeoutError) as error:
+            return isinstance(error, ConnectionRefusedError)
+        writer.transport.abort()
+        return False

@@ -1,0 +1,107 @@
+"""This node's calls of etcd, each repeated until etcd answers."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from jumpmq.nodes.etcd.client import Compacted, Etcd, EtcdError, Event, has
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.joining.joining import Membership, SetBack
+from jumpmq.nodes.membership.standstill import Standstill
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PAUSES = 0.1, 1.0
+"""Seconds between two attempts of a call: at first, and at most."""
+
+
+class ClusterEtcd:
+    """etcd, as this node of a cluster uses it.
+
+    Args:
+        client: of etcd.
+        keys: of the cluster.
+        me: identity of this node.
+        standstill: told of calls that fail.
+        on_failure: called with a sentence when the node can no longer be part of the cluster; the process has to end.
+
+    Attributes:
+        client, keys, me, standstill, on_failure: the arguments.
+        is_connected: False from a failed call until the next answer.
+        failed_at: time of the last change of ``is_connected`` to False, by the loop's clock.
+        doubted: set when etcd answers again after a failure, or may lack entries: it is to be checked.
+    """
+
+    def __init__(
+        self, client: Etcd, keys: Keys, me: Membership, standstill: Standstill, on_failure: Callable[[str], None]
+    ) -> None:
+        self.client = client
+        self.keys = keys
+        self.me = me
+        self.standstill = standstill
+        self.on_failure = on_failure
+        self.is_connected = True
+        self.failed_at = 0.0
+        self.doubted = asyncio.Event()
+
+    @property
+    def is_ours(self) -> dict[str, Any]:
+        """Comparison of a transaction: etcd has this cluster, and not another one of its name."""
+        return has(self.keys.id, self.me.id)
+
+    async def until_answered(self, call: Callable[[], Awaitable[T]], most: float = PAUSES[1]) -> T:
+        """Repeat a call until it raises no :class:`EtcdError`.
+
+        Args:
+            most: seconds between two attempts at most.
+        """
+        pause = PAUSES[0]
+        while True:
+            try:
+                answer = await call()
+            except EtcdError as error:
+                if not isinstance(error, SetBack):
+                    self.failed(error)
+                elif self.standstill.set_back is None:
+                    self.doubted.set()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, most)
+            else:
+                self._answered()
+                return answer
+
+    async def watched(self, folder: str, revision: int) -> AsyncIterator[list[Event]]:
+        """Watch a folder without end; after a break, all its values are events.
+
+        Args:
+            revision: of etcd, after which events are wanted.
+        """
+        while True:
+            try:
+                async for events in self.client.watch(folder, revision + 1):
+                    self._answered()
+                    yield events
+                raise EtcdError(f"etcd at {self.client.url} has ended a watch")
+            except EtcdError as error:
+                if not isinstance(error, Compacted):
+                    self.client.next_member()
+                    self.failed(error)
+                await asyncio.sleep(PAUSES[0])
+            found = await self.until_answered(lambda: self.client.folder(folder))
+            revision = found.revision
+            yield [Event(one.key, one.value, one.revision) for one in found.values]
+
+    def failed(self, error: EtcdError) -> None:
+        """Note the failure of a call."""
+        if self.is_connected:
+            self.is_connected = False
+            self.failed_at = asyncio.get_running_loop().time()
+        self.standstill.failed(error)
+
+    def _answered(self) -> None:
+        if not self.is_connected:
+            self.is_connected = True
+            self.doubted.set()

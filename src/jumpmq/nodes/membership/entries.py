@@ -1,0 +1,243 @@
+"""The entries of a cluster's log in etcd: appended, read, and applied in order.
+
+An entry that this home appends is told to the others over links; a look at etcd now and then finds the entries that
+were not told. What fails is repeated, at another member of etcd.
+"""
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.etcd.client import EtcdError, Value, absent, end_of, get, present, put
+from jumpmq.nodes.etcd.keys import number_of
+from jumpmq.nodes.etcd.settings import EtcdSettings
+from jumpmq.nodes.joining.joining import SetBack, knows_more, set_back
+from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
+from jumpmq.nodes.log.compacting import compact_aside
+from jumpmq.nodes.log.snapshots import SnapshotHead
+from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.nodes.membership.lease import Lease
+from jumpmq.nodes.membership.live_homes import LiveHomes
+
+log = logging.getLogger(__name__)
+
+COMPACT_EVERY = 5000
+"""Entries behind the snapshot after which another one is made."""
+
+COMPACT_INTERVAL = 10.0
+"""Seconds between two looks at the length of the log."""
+
+PART = 100
+"""Entries that are read together."""
+
+RECENT = 1000
+"""Changes of the last entries that are kept for homes whose links were down."""
+
+
+class Entries:
+    """The entries, as this home appends and applies them.
+
+    Args:
+        etcd: of this node.
+        log: decides entries.
+        live: the homes that live.
+        lease: of this process, without which nothing is appended.
+        turns: those of the broker.
+        on_own: called with an entry that this home has asked for, and its number, before it is applied.
+
+    Attributes:
+        asked: set when there is a proposal to append.
+        behind: set when entries are known to be missing here.
+    """
+
+    def __init__(
+        self,
+        etcd: ClusterEtcd,
+        log: ClusterLog,
+        live: LiveHomes,
+        lease: Lease,
+        turns: Turns,
+        on_own: Callable[[int, Entry], None],
+    ) -> None:
+        self.asked = asyncio.Event()
+        self.behind = asyncio.Event()
+        self._etcd = etcd  # of this node
+        self._log = log  # decides entries
+        self._live = live  # homes that live
+        self._lease = lease  # of this process
+        self._turns = turns  # those of the broker
+        self._on_own = on_own  # tells other homes
+        self._early: dict[int, Entry] = {}  # entries that came before their predecessors, by number
+        self._recent: deque[tuple[int, Entry]] = deque()  # the last entries applied, with their numbers
+        self._recent_changes = 0  # number of changes in these
+        self._compacted = 0  # the last entry of the snapshot, as of the last look
+
+    @property
+    def last(self) -> tuple[int, Entry | None]:
+        """The last entry received, with its number; None of an entry from before this run."""
+        return self._recent[-1] if self._recent else (self._log.entry, None)
+
+    def after(self, number: int) -> list[tuple[int, Entry]]:
+        """The entries behind one, with their numbers; none where not all of them are kept here."""
+        if not self._recent or self._recent[0][0] > number + 1:
+            return []
+        return [one for one in self._recent if one[0] > number]
+
+    # --- reading ---
+
+    async def catch_up(self) -> None:
+        """Apply all entries that etcd has.
+
+        Raises:
+            SetBack: etcd lacks entries that were applied here.
+            EtcdError: etcd cannot be asked.
+        """
+        keys, client, me = self._etcd.keys, self._etcd.client, self._etcd.me
+        while True:
+            wanted = self._log.entry + 1
+            reads = [get(keys.entry(wanted), end_of(keys.log), PART), get(keys.recovered), self._live.read]
+            serving = self._live.serving.copy()
+            done, read = await client.transaction([self._etcd.is_ours], reads)
+            if not done:
+                raise SetBack(set_back(me.cluster, 0))
+            found, recovered, live = read
+            begin = int(recovered.values[0].value) if recovered.values else 0
+            if (more := knows_more(me, self._log.entry, begin)) is not None:
+                raise SetBack(more)
+            self._live.found(live)
+            self._live.serving -= serving
+            if found.values and number_of(found.values[0].key) > wanted:
+                why = f"entry {wanted} of the cluster's log is not kept any more: the node starts again"
+                self._etcd.on_failure(why)
+                await asyncio.Event().wait()
+            self._take(found.values)
+            if len(found.values) < PART:
+                return
+
+    def _take(self, values: list[Value]) -> None:
+        """Apply entries, up to the first whose predecessor is missing."""
+        with self._turns.turn():
+            for value in values:
+                number = number_of(value.key)
+                try:
+                    self.take(number, json.loads(value.value))
+                except (ValueError, LookupError, TypeError) as error:
+                    self.cannot_read(number, error)
+                    return
+
+    def cannot_read(self, number: int, error: Exception) -> None:
+        """End this process: an entry is not understood, perhaps as that of a later release."""
+        self._etcd.on_failure(f"entry {number} of the cluster's log cannot be read: {error!r}")
+
+    def take(self, number: int, entry: Entry) -> None:
+        """Apply an entry once its predecessors are applied, and the successors that came before it.
+
+        Raises:
+            ValueError, LookupError, TypeError: the entry is malformed, and not applied.
+        """
+        if number > self._log.entry:
+            self._early[number] = entry
+        while (following := self._early.pop(self._log.entry + 1, None)) is not None:
+            number = self._log.entry + 1
+            if following["home"] == self._etcd.me.home:
+                self._on_own(number, following)
+            self._keep(number, following)
+            self._log.receive(number, following)
+        self._early = {one: entry for one, entry in self._early.items() if one > self._log.entry}
+        if self._early:
+            self.behind.set()
+
+    def _keep(self, number: int, entry: Entry) -> None:
+        self._recent.append((number, entry))
+        self._recent_changes += len(entry["changes"])
+        while self._recent_changes > RECENT:
+            self._recent_changes -= len(self._recent.popleft()[1]["changes"])
+
+    # --- appending ---
+
+    async def append(self) -> None:
+        """Append what is proposed here, without end."""
+        while True:
+            await self.asked.wait()
+            self.asked.clear()
+            while (entry := self._log.to_append()) is not None:
+                await self._etcd.until_answered(lambda entry=entry: self._try_to_append(entry))  # type: ignore[misc]
+
+    async def _try_to_append(self, entry: Entry) -> None:
+        """Append an entry at the end of the log, as known here; where it ends elsewhere, read the rest first."""
+        keys, client = self._etcd.keys, self._etcd.client
+        number = self._log.entry + 1
+        key, value = keys.entry(number), json.dumps(entry, separators=(",", ":")).encode()
+        before = [present(keys.entry(number - 1))] if number > 1 else []
+        lost = keys.lost_of(self._etcd.me.id)
+        compare = [absent(key), *before, self._lease.is_held, self._etcd.is_ours, absent(lost, end_of(lost))]
+        failure = [get(keys.id), get(key, end_of(keys.log), PART), self._live.read]
+        other = ""
+        if (down := self._log.taken_for_dead) is not None:
+            other = await self._live.key_of(down)
+            compare.append(absent(other))
+        try:
+            done, read = await client.transaction(compare, [put(key, value), self._live.read], failure)
+        except EtcdError:
+            await self.catch_up()  # it may be in the log all the same
+            raise
+        if done:
+            self._etcd.standstill.changed(client.url)
+            self._live.found(read[-1])
+            self._take([Value(key, value, 0)])
+            return
+        await self._not_appended(other, *read)
+
+    async def _not_appended(self, other: str, *read: Any) -> None:
+        """Act on the reason for which an entry was not appended.
+
+        Args:
+            other: key of the home that the entry takes for dead; "" where it takes none.
+            read: the cluster's identity, entries from this one's number on, and keys of live processes.
+
+        Raises:
+            SetBack: etcd lacks entries.
+        """
+        me = self._etcd.me
+        identity, entries, live = read
+        alive = {one.key: one.value for one in live.values}
+        if [one.value.decode() for one in identity.values] != [me.id]:
+            raise SetBack(set_back(me.cluster, 0))
+        self._live.found(live)
+        self._take(entries.values)
+        if entries.values:
+            return
+        if other in alive:
+            log.warning("home %d lives again: its queues stay", self._log.taken_for_dead)
+            self._log.withdraw()
+        elif not self._lease.is_own(alive.get(self._lease.key)):
+            await self._lease.announce()  # etcd has taken this process for dead, or was set back to another start
+        else:
+            raise SetBack(f"the log of cluster '{me.cluster}' has changed")
+
+    # --- compacting ---
+
+    async def compact(self, is_due_here: Callable[[], bool], settings: EtcdSettings) -> None:
+        """Have the log compacted now and then, without end.
+
+        Args:
+            is_due_here: True where this home is to do it.
+        """
+        while True:
+            await asyncio.sleep(COMPACT_INTERVAL)
+            is_long = self._log.applied - self._compacted >= COMPACT_EVERY
+            if is_long and is_due_here() and self._etcd.standstill.reason is None:
+                try:
+                    await self._compact_once(settings)
+                except EtcdError as error:
+                    log.warning("%s", error)
+
+    async def _compact_once(self, settings: EtcdSettings) -> None:
+        head = await self._etcd.client.get(self._etcd.keys.snapshot_head)
+        self._compacted = 0 if head is None else SnapshotHead.read(head.value).entry
+        if self._log.applied - self._compacted >= COMPACT_EVERY:
+            await compact_aside(settings)

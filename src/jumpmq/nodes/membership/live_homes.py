@@ -1,0 +1,158 @@
+"""The homes of a cluster that live, by the keys that their processes keep in etcd, and the addresses of their links."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from jumpmq.nodes.etcd.client import Event, Found, Value, end_of, get
+from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.nodes.transport.directory import Address
+from jumpmq.nodes.transport.links import Links
+from jumpmq.topology import Topology
+
+
+class ClusterDirectory:
+    """Addresses of the cluster's homes: see :class:`~jumpmq.nodes.transport.directory.Directory`.
+
+    Args:
+        cluster: identity of the cluster.
+        secret: of the links.
+        host: under which other machines reach this one.
+        boot: identity of this run of the process.
+
+    Attributes:
+        addresses: by home; of a home that is down, the last known one.
+        own: value of this process's key in etcd; empty until the links listen.
+    """
+
+    def __init__(self, cluster: str, secret: str, host: str, boot: str) -> None:
+        self.cluster = cluster
+        self.secret = secret
+        self.on_change: list[Callable[[], None]] = []
+        self.addresses: dict[int, Address] = {}
+        self.own = b""
+        self._host = host  # of this machine
+        self._boot = boot  # of this run
+
+    def announce(self, home: int, port: int) -> None:
+        """See :meth:`~jumpmq.nodes.transport.directory.Directory.announce`; in etcd once the member has started."""
+        value = {"home": home, "boot": self._boot, "host": self._host, "port": port}
+        self.own = json.dumps(value).encode()
+
+    def remove(self, *homes: int) -> None:
+        """Keep no links to these homes, of those that are known."""
+        for home in homes:
+            self.addresses.pop(home, None)
+        self.tell()
+
+    def tell(self) -> None:
+        """Call those who follow the addresses."""
+        for told in list(self.on_change):
+            told()
+
+
+class LiveHomes:
+    """The homes that live, as far as etcd knows.
+
+    Args:
+        etcd: of this node.
+        directory: keeps the addresses found.
+        links: to the other homes.
+        topology: knows the homes of the cluster.
+        on_change: called when a home has come, gone, or changed its address.
+        on_own: called with the boot id in the key of this home's process.
+
+    Attributes:
+        by_key: the homes, by the key in etcd of their process.
+        revision: of etcd, of which ``by_key`` is.
+        serving: homes at which a queue was declared since etcd was asked: they live, whatever ``by_key`` says.
+    """
+
+    def __init__(
+        self,
+        etcd: ClusterEtcd,
+        directory: ClusterDirectory,
+        links: Links,
+        topology: Topology,
+        on_change: Callable[[], None],
+        on_own: Callable[[str], None],
+    ) -> None:
+        self.by_key: dict[str, int] = {}
+        self.revision = 0
+        self.serving: set[int] = set()
+        self._etcd = etcd  # of this node
+        self._directory = directory  # keeps addresses
+        self._links = links  # to the others
+        self._topology = topology  # knows the homes of the cluster
+        self._on_change = on_change  # told of changes
+        self._on_own = on_own  # told of the run in this process's key
+
+    @property
+    def read(self) -> dict[str, Any]:
+        """Read of a transaction, for :meth:`found`. An answer to a client needs one that is later than the question:
+        it waits for all homes that lived then."""
+        return get(self._etcd.keys.live, end_of(self._etcd.keys.live))
+
+    async def refresh(self) -> None:
+        """Ask etcd."""
+        self.found(await self._etcd.client.folder(self._etcd.keys.live))
+
+    def found(self, found: Found) -> None:
+        """Take up the values of all processes' keys, unless later ones are known."""
+        if found.revision < self.revision:
+            return
+        self.revision = found.revision
+        before = self.by_key.copy(), self._directory.addresses.copy()
+        for key in self.by_key.keys() - {value.key for value in found.values}:
+            self._take(Event(key, None, found.revision))
+        for value in found.values:
+            self._take(value)
+        if before != (self.by_key, self._directory.addresses):
+            self._on_change()
+
+    async def follow(self) -> None:
+        """Watch etcd without end."""
+        async for events in self._etcd.watched(self._etcd.keys.live, self.revision):
+            known = self.revision
+            for event in events:
+                if event.revision > known:
+                    self._take(event)
+                    self.revision = max(self.revision, event.revision)
+            self._on_change()
+
+    def _take(self, found: Value | Event) -> None:
+        """Take up the value of one key; None where it is gone."""
+        if found.value is None:
+            gone = self.by_key.pop(found.key, 0)
+            if gone not in self._topology.homes:
+                self._directory.addresses.pop(gone, None)
+            return
+        said = json.loads(found.value)
+        self.by_key[found.key] = int(said["home"])
+        if said["home"] != self._etcd.me.home:
+            self._directory.addresses[int(said["home"])] = str(said["host"]), int(said["port"])
+        else:
+            self._on_own(str(said["boot"]))
+
+    @property
+    def homes(self) -> set[int]:
+        """Numbers of the homes that live."""
+        return set(self.by_key.values())
+
+    @property
+    def unlinked(self) -> set[int]:
+        """Homes that live, and have no link to this one."""
+        return {home for home in self.by_key.values() if home != self._etcd.me.home and self._links.to(home) is None}
+
+    def is_dead(self, home: int) -> bool:
+        """True where a home's process has ended, as far as etcd knows. An etcd that was set back knows nothing."""
+        if self._etcd.standstill.set_back is not None:
+            return False
+        return home not in self.serving and home not in self.by_key.values()
+
+    async def key_of(self, home: int) -> str:
+        """The key of a home's process, which is in etcd while that lives."""
+        keys = self._etcd.keys
+        found = await self._etcd.client.folder(keys.members)
+        names = {int(json.loads(one.value)["home"]): one.key.removeprefix(keys.members) for one in found.values}
+        return keys.live_node(names.get(home, self._topology.node_of(home)))

@@ -1,0 +1,85 @@
+"""The end of a home in the log of definitions: its process is dead, by etcd, for want of a link, and by a witness.
+
+etcd alone may take a living process for dead, when its own disk is slow. A node without links may itself be cut off,
+with all its workers. So where a third node lives, a second one has to say the same.
+"""
+
+import asyncio
+import logging
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.log.log_link import tell
+from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.nodes.membership.live_homes import LiveHomes
+from jumpmq.nodes.transport.links import Links
+from jumpmq.topology import Topology, changes
+
+log = logging.getLogger(__name__)
+
+GRACE = 60.0
+"""Seconds without a sign of life of a home after which those of its queues that do not outlive its process are gone."""
+
+MOST_QUEUES = 20_000
+"""Such queues that go with one change."""
+
+
+class Witness:
+    """This node's view of homes that are dead.
+
+    Args:
+        etcd: of this node.
+        live: the homes that live, by etcd.
+        links: to the other homes.
+        topology: knows the homes of the cluster, and their queues.
+        turns: those of the broker.
+    """
+
+    def __init__(self, etcd: ClusterEtcd, live: LiveHomes, links: Links, topology: Topology, turns: Turns) -> None:
+        self._etcd = etcd  # of this node
+        self._live = live  # homes that live
+        self._links = links  # to the others
+        self._topology = topology  # knows homes and queues
+        self._turns = turns  # those of the broker
+        self._missed: dict[int, float] = {}  # by home, time since it shows no sign of life, by the loop's clock
+        self._suspected: dict[int, set[int]] = {}  # by home with a link, the homes that it takes for dead
+
+    def heard(self, home: int, dead: set[int]) -> None:
+        """Note the homes that another home takes for dead."""
+        self._suspected[home] = dead
+
+    def left(self, home: int) -> None:
+        """Forget the statement of a home whose link is down."""
+        self._suspected.pop(home, None)
+
+    async def look(self) -> None:
+        """Look for homes that are dead, tell the others, and end them where this home is the first of those linked.
+
+        Raises:
+            EtcdError: etcd cannot be asked.
+        """
+        if self._etcd.standstill.set_back is not None:  # etcd knows nothing of live homes
+            self._missed.clear()
+            return
+        await self._live.refresh()
+        me, linked, topology = self._etcd.me, self._links.homes, self._topology
+        seen = {me.home, *self._live.homes, *linked}
+        now = asyncio.get_running_loop().time()
+        self._missed = {home: self._missed.get(home, now) for home in topology.homes if home not in seen}
+        dead = {home for home, since in self._missed.items() if now - since >= GRACE}
+        with self._turns.turn():
+            for home in linked:
+                tell(self._links, home, {"dead": sorted(dead)})
+            remote = {home for home in topology.homes if topology.node_of(home) != me.node}
+            others = [self._suspected.get(home, set()) for home in linked if home in remote]
+            is_last = not others and not self._live.unlinked & remote
+            if me.home == min([me.home, *linked]):
+                for home in dead:
+                    if is_last or any(home in suspected for suspected in others):
+                        self.end(home)
+
+    def end(self, home: int) -> None:
+        """Propose the end of the queues that do not outlive a home."""
+        ended = [one.id for vhost in self._topology.vhosts.values() for one in vhost.ended_with(home)]
+        if ended:
+            log.warning("home %d is dead: %d queues that do not outlive it are gone", home, len(ended))
+            self._topology.propose(changes.HomeDown(home, tuple(ended[:MOST_QUEUES])))
