@@ -10,8 +10,10 @@ A *home* is a number, a data directory and a process; a node has one home a work
 =============  =====================================================================================================
 entering       a process becomes one of several (:func:`~jumpmq.nodes.entering.enter`)
 transport/     links: one connection between each two homes, on which records go both ways in order; calls for HTTP
-log/           the log of definitions that all homes replay, ordered by the first worker or by etcd
-membership/    a node in its cluster: joining, lease, the log in etcd, snapshots and their compaction
+log/           the log of definitions that all homes replay (``shared_log``), with its sequencers: the first worker, and
+               etcd; snapshots of it, and their compaction
+joining/       the way of a node into its cluster, before it has definitions
+membership/    a node in its cluster: lease, live homes, entries in etcd, answers that wait, dead homes
 messages/      messages of a turn (``enqueue``), and those kept until the other home has them (``outbox``, ``taking``)
 channels/      a client's channel at the home of its queue, consumers and members of groups there, usage of limits
 moves/         queues and streams that move to another home, homes that are left, rings that change
