@@ -4,14 +4,22 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.opening import Opened, Record, kept_identity
 from jumpmq.broker.peers import Alone, Peers, require_no_cluster
+from jumpmq.nodes.beginning import Beginning, begin_worker
+from jumpmq.nodes.log.shared_log import FIRST
 from jumpmq.nodes.other_homes import OtherHomes
+from jumpmq.nodes.parts import Parts
 from jumpmq.nodes.transport.directory import Directory
+from jumpmq.nodes.transport.links import Ways
+from jumpmq.nodes.transport.unix import UnixSockets
 
 if TYPE_CHECKING:
     from jumpmq.nodes.membership.member import Member as ClusterMember
+
+LAST_PORT = 65535
 
 
 async def enter(opened: Opened, directory: Directory | None = None) -> Peers:
@@ -32,14 +40,36 @@ async def enter(opened: Opened, directory: Directory | None = None) -> Peers:
         return Alone(opened)
     else:
         require_no_cluster(found)
-    others = OtherHomes(config, opened, kept_identity(found), directory, member)
-    own = uuid.uuid4().hex if member is None and (others.founds or opened.store is not None) else None
+    ways = _ways_of(config, directory)
+    parts = Parts(config, opened, ways, hands_over=directory is None or member is not None)
+    identity = kept_identity(found)
     try:
-        await others.find(found, own if member is None else member.me.id)
+        if member is not None:
+            return OtherHomes(config, opened, parts, Beginning(found, identity or member.me.id), member=member)
+        own = uuid.uuid4().hex if config.home == FIRST or opened.store is not None else None
+        begins = await begin_worker(config, opened, parts.links, identity, own)
+        return OtherHomes(config, opened, parts, begins, (FIRST,) if directory is None else ())
     except BaseException:
-        await others.stop()
+        await parts.stop()
         raise
-    return others
+
+
+def _ways_of(config: Config, directory: Directory | None) -> Ways:
+    """The sockets under this home's links.
+
+    Raises:
+        BrokerError: there is no place for them.
+    """
+    if directory is not None:
+        from jumpmq.nodes.transport.tls import TLSSockets  # here, so that processes of one machine do not load it
+
+        port = config.cluster_port + config.worker - 1 if config.cluster_port else 0
+        if port > LAST_PORT:  # getaddrinfo would take another one
+            raise BrokerError(f"with cluster-port {config.cluster_port} there is no port for worker {config.worker}")
+        return TLSSockets(directory, config.home, config.cluster_host, port)
+    if config.links is None:
+        raise BrokerError("several homes need a directory for the links between them")
+    return UnixSockets(config.links, config.home, config.homes)
 
 
 async def _join_cluster(opened: Opened) -> "tuple[ClusterMember, list[Record]]":

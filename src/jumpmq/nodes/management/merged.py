@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from operator import add
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.figures.values import (
     LEVELS_OF_QUEUES,
     OF_QUEUES,
-    ChannelFigures,
-    ChannelId,
-    ConnectionFigures,
-    ConnectionId,
     ConsumerFigures,
-    ConsumerGroupFigures,
-    ConsumerId,
     Counts,
     ExchangeId,
-    GroupOffsetFigures,
     HomeState,
     NodeFigures,
-    PublisherFigures,
-    QueueCounts,
-    QueueFenceFigures,
     QueueFigures,
-    ReaderFigures,
-    RingTrafficFigures,
 )
 from jumpmq.nodes.management.merged_groups import merged_groups
 from jumpmq.topology import ConsistentHashExchange
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges import ModulusHashExchange
 from jumpmq.topology.tally import Tally
+
+P = ParamSpec("P")
+T = TypeVar("T")
+K = TypeVar("K")
 
 AT_ONCE = 250
 """Figures that are given together, as :class:`HomeFigures` does."""
@@ -65,20 +57,104 @@ class OtherHome(Protocol):
         """
 
 
-class MergedFigures:
-    """As :class:`HomeFigures`, of all homes. What a home that is down would tell is left out, but for its queues, which
-    are shown as down.
+def _listed(
+    figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, list[T]]],
+    merge: Callable[[list[T]], list[T]] = lambda found: found,
+) -> Callable[Concatenate[MergedFigures, P], Coroutine[Any, Any, list[T]]]:
+    """The lists of all homes in one, this home's first; ``merge`` puts items of several homes together."""
 
-    What is told without waiting (:meth:`exchange` to :meth:`node`) is of other homes as of the last :meth:`refresh`.
+    async def merged(self: MergedFigures, /, *given: P.args, **named: P.kwargs) -> list[T]:
+        assert not named, "other homes are asked by position"
+        here, others = await self.of_all(figures, given)
+        return merge([one for part in (here, *others) for one in part])
+
+    return merged
+
+
+def _total(
+    figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, int]],
+) -> Callable[Concatenate[MergedFigures, P], Coroutine[Any, Any, int]]:
+    """The sum over all homes."""
+
+    async def merged(self: MergedFigures, /, *given: P.args, **named: P.kwargs) -> int:
+        here, others = await self.of_all(figures, given)
+        return sum([here, *(one for part in others for one in part)])
+
+    return merged
+
+
+def _first(
+    figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[MergedFigures, P], Coroutine[Any, Any, T]]:
+    """The figures of the home that has any: of what is at one home only. The others are asked where this has none."""
+
+    async def merged(self: MergedFigures, /, *given: P.args, **named: P.kwargs) -> T:
+        here = await figures(self.own, *given, **named)
+        if here:
+            return here
+        found = await self.of_others(figures.__name__, given)
+        if isinstance(here, list):
+            return cast(T, [one for part in found for one in part])
+        return next((one for part in found for one in part if one is not None), here)
+
+    return merged
+
+
+def _streamed(
+    figures: Callable[Concatenate[HomeFigures, P], AsyncIterator[list[T]]],
+) -> Callable[Concatenate[MergedFigures, P], AsyncIterator[list[T]]]:
+    """The parts of all homes after each other, this home's first."""
+
+    async def merged(self: MergedFigures, /, *given: P.args, **named: P.kwargs) -> AsyncIterator[list[T]]:
+        async for part in figures(self.own, *given, **named):
+            yield part
+        for other in self.others.values():
+            try:
+                async for part in other.read(figures.__name__, *given):
+                    yield part
+            except HomeUnreachable:
+                continue
+
+    return merged
+
+
+class MergedFigures:
+    """As :class:`HomeFigures`, of all homes: a row for each figure says how those of the homes are put together.
+
+    A home that is down has no figures, except its queues, which are shown as down. Figures that are told without
+    waiting (:meth:`exchange` to :meth:`node`) are of other homes as of the last :meth:`refresh`.
 
     Args:
         own: of this process.
         others: all homes but this one, by number.
     """
 
+    queue_counts = _streamed(HomeFigures.queue_counts)
+    consumer_counts = _streamed(HomeFigures.consumer_counts)
+    connection_counts = _streamed(HomeFigures.connection_counts)
+    channel_counts = _streamed(HomeFigures.channel_counts)
+
+    consumers = _listed(HomeFigures.consumers)
+    consumer_count = _total(HomeFigures.consumer_count)
+    consumer_groups = _listed(HomeFigures.consumer_groups, merged_groups)
+    fences = _listed(HomeFigures.fences)
+    group_offsets = _listed(HomeFigures.group_offsets)
+    readers = _listed(HomeFigures.readers)
+    ring_traffic = _listed(HomeFigures.ring_traffic)
+    unread = _listed(HomeFigures.unread)
+
+    connections = _listed(HomeFigures.connections)
+    owner = _first(HomeFigures.owner)
+    connections_named = _listed(HomeFigures.connections_named)
+    channels = _listed(HomeFigures.channels)
+    channels_of = _first(HomeFigures.channels_of)
+    channels_named = _listed(HomeFigures.channels_named)
+    consumers_of_channel = _listed(HomeFigures.consumers_of_channel)
+    publishers = _listed(HomeFigures.publishers)
+
     def __init__(self, own: HomeFigures, others: Mapping[int, OtherHome]) -> None:
-        self._own = own
-        self._others = others
+        self.own = own
+        self.others = others
         self._found: dict[int, HomeState] = {}  # of the others that answered, when they were last asked
 
     @property
@@ -86,21 +162,14 @@ class MergedFigures:
         return self._found
 
     async def refresh(self) -> None:
-        """Ask the other homes how they are."""
-        found = await asyncio.gather(*(self._list(other, "state") for other in self._others.values()))
-        self._found = {state.home: state for (state,) in filter(None, found)}
+        """Ask the other homes for their state."""
+        self._found = {state.home: state for (state,) in filter(None, await self.of_others("state", ()))}
 
     def of(self, others: Mapping[int, OtherHome]) -> MergedFigures:
         """The same of this home and of some others only, such as those of its node."""
-        return _OfSome(self, self._own, others)
+        return _OfSome(self, self.own, others)
 
-    # --- queues and their consumers ---
-
-    async def queue_counts(self, vhost: str) -> AsyncIterator[list[QueueCounts]]:
-        async for part in self._own.queue_counts(vhost):
-            yield part
-        async for part in self._from_others("queue_counts", vhost):
-            yield part
+    # --- of queues, each of which is at one home ---
 
     async def queue(self, definition: QueueDefinition) -> QueueFigures | None:
         return (await self.queues([definition]))[0]
@@ -115,98 +184,22 @@ class MergedFigures:
         return found
 
     async def consumers_of(self, definition: QueueDefinition, most: int | None = None) -> list[ConsumerFigures]:
-        other = self._others.get(definition.home)
+        other = self.others.get(definition.home)
         if other is None:
-            return await self._own.consumers_of(definition, most)
-        return await self._list(other, "consumers_of", _ref(definition), most)
+            return await self.own.consumers_of(definition, most)
+        return await _list(other, "consumers_of", _ref(definition), most)
 
-    async def consumers(self, vhosts: Iterable[str]) -> list[ConsumerFigures]:
-        names = list(vhosts)
-        return await self._own.consumers(names) + await self._of_others("consumers", names)
-
-    async def consumer_counts(self) -> AsyncIterator[list[tuple[ConsumerId, Counts]]]:
-        async for part in self._own.consumer_counts():
-            yield part
-        async for part in self._from_others("consumer_counts"):
-            yield part
-
-    async def consumer_count(self, vhosts: Iterable[str]) -> int:
-        names = list(vhosts)
-        others: list[int] = await self._of_others("consumer_count", names)
-        return await self._own.consumer_count(names) + sum(others)
-
-    async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
-        names = list(vhosts)
-        return merged_groups(await self._own.consumer_groups(names) + await self._of_others("consumer_groups", names))
-
-    async def fences(self, vhosts: Iterable[str]) -> list[QueueFenceFigures]:
-        names = list(vhosts)
-        return await self._own.fences(names) + await self._of_others("fences", names)
-
-    async def group_offsets(self, vhosts: Iterable[str]) -> list[GroupOffsetFigures]:
-        names = list(vhosts)
-        return await self._own.group_offsets(names) + await self._of_others("group_offsets", names)
-
-    async def readers(self) -> list[ReaderFigures]:
-        return await self._own.readers() + await self._of_others("readers")
-
-    async def ring_traffic(self, vhost: str | None = None, name: str | None = None) -> list[RingTrafficFigures]:
-        return await self._own.ring_traffic(vhost, name) + await self._of_others("ring_traffic", vhost, name)
-
-    async def unread(self, vhost: str) -> list[tuple[str, int]]:
-        return await self._own.unread(vhost) + await self._of_others("unread", vhost)
-
-    # --- connections and channels ---
-
-    async def connections(self) -> list[ConnectionFigures]:
-        return await self._own.connections() + await self._of_others("connections")
-
-    async def owner(self, identity: str) -> ConnectionFigures | None:
-        return await self._own.owner(identity) or await self._first("owner", identity)
-
-    async def connections_named(self, name: str) -> list[ConnectionFigures]:
-        return await self._own.connections_named(name) + await self._of_others("connections_named", name)
-
-    async def channels(self) -> list[ChannelFigures]:
-        return await self._own.channels() + await self._of_others("channels")
-
-    async def channels_of(self, connection: ConnectionId) -> list[ChannelFigures]:
-        return await self._own.channels_of(connection) or await self._of_others("channels_of", connection)
-
-    async def channels_named(self, name: str) -> list[ChannelFigures]:
-        return await self._own.channels_named(name) + await self._of_others("channels_named", name)
-
-    async def consumers_of_channel(self, connection: ConnectionId, number: int) -> list[ConsumerFigures]:
-        here = await self._own.consumers_of_channel(connection, number)
-        return here + await self._of_others("consumers_of_channel", connection, number)
-
-    async def publishers(self, vhost: str, exchange: str) -> list[PublisherFigures]:
-        others = await self._of_others("publishers", vhost, exchange)
-        return await self._own.publishers(vhost, exchange) + others
-
-    async def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
-        async for part in self._own.connection_counts():
-            yield part
-        async for part in self._from_others("connection_counts"):
-            yield part
-
-    async def channel_counts(self) -> AsyncIterator[list[tuple[ChannelId, Counts]]]:
-        async for part in self._own.channel_counts():
-            yield part
-        async for part in self._from_others("channel_counts"):
-            yield part
-
-    # --- everything else ---
+    # --- by the state of each home ---
 
     def exchange(self, vhost: str, name: str) -> Counts:
         wanted = vhost, name
         others = [counts for state in self._states.values() for one, counts in state.exchanges if one == wanted]
-        return _sum([self._own.exchange(vhost, name), *others])
+        return _sum([self.own.exchange(vhost, name), *others])
 
     def missing(self, exchange: ConsistentHashExchange | ModulusHashExchange) -> int:
         wanted = exchange.vhost, exchange.name
         others = (count for state in self._states.values() for one, count in state.missing if one == wanted)
-        return self._own.missing(exchange) + sum(others)
+        return self.own.missing(exchange) + sum(others)
 
     async def exchange_counts(self) -> AsyncIterator[list[tuple[ExchangeId, Counts]]]:
         await self.refresh()
@@ -214,14 +207,14 @@ class MergedFigures:
         for state in self._states.values():
             for one, counts in state.exchanges:
                 others.setdefault(one, []).append(counts)
-        async for part in self._own.exchange_counts():
+        async for part in self.own.exchange_counts():
             yield [(one, _sum([counts, *others.get(one, ())])) for one, counts in part]
 
     def churn(self) -> Counts:
-        return _sum([self._own.churn(), *(state.churn for state in self._states.values())])
+        return _sum([self.own.churn(), *(state.churn for state in self._states.values())])
 
     def tallies(self) -> dict[str, Tally]:
-        found = self._own.tallies()
+        found = self.own.tallies()
         for state in self._states.values():
             for vhost, tally in state.tallies.items():
                 if vhost in found:
@@ -230,32 +223,32 @@ class MergedFigures:
 
     def past_tally(self) -> Tally:
         found = Tally()
-        for tally in (self._own.past_tally(), *(state.past_tally for state in self._states.values())):
+        for tally in (self.own.past_tally(), *(state.past_tally for state in self._states.values())):
             found.add(tally)
         return found
 
     def past_queues(self, vhost: str) -> Counts:
         others = [state.past_queues[vhost] for state in self._states.values() if vhost in state.past_queues]
-        return _sum([self._own.past_queues(vhost), *others])
+        return _sum([self.own.past_queues(vhost), *others])
 
     async def by_kind(self) -> dict[str, Tally]:
-        found = await self._own.by_kind()
-        for others in await self._of_others("by_kind"):
+        found = await self.own.by_kind()
+        for (others,) in filter(None, await self.of_others("by_kind", ())):
             for kind, tally in others.items():
                 found.setdefault(kind, Tally()).add(tally)
         return found
 
     def states(self) -> list[HomeState]:
         """Each home that answered when it was last asked, at a glance, this one first."""
-        return [self._own.state(), *self._states.values()]
+        return [self.own.state(), *self._states.values()]
 
     def down(self) -> list[int]:
         """The homes that did not answer when they were last asked."""
-        return sorted(self._others.keys() - self._states)
+        return sorted(self.others.keys() - self._states)
 
     def node(self) -> NodeFigures:
         """This node: what its homes use and may use together. All are on one disk."""
-        return _together([one for one in self._nodes() if one.name == self._own.node().name])
+        return _together([one for one in self._nodes() if one.name == self.own.node().name])
 
     def nodes(self) -> dict[str, NodeFigures]:
         """The nodes that answered when they were last asked, by name."""
@@ -266,31 +259,24 @@ class MergedFigures:
 
     def _nodes(self) -> list[NodeFigures]:
         """By home, this one first."""
-        return [self._own.node(), *(state.node for state in self._states.values())]
+        return [self.own.node(), *(state.node for state in self._states.values())]
 
     # --- asking ---
 
-    async def _list(self, other: OtherHome, figures: str, *arguments: Any) -> list[Any]:
-        """All parts; nothing of a home that is down."""
-        try:
-            return [one async for part in other.read(figures, *arguments) for one in part]
-        except HomeUnreachable:
-            return []
+    async def of_all(
+        self, figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, T]], given: tuple[Any, ...]
+    ) -> tuple[T, list[list[Any]]]:
+        """The figures of this home, and the items of each of the others.
 
-    async def _of_others(self, figures: str, *arguments: Any) -> list[Any]:
-        found = await asyncio.gather(*(self._list(other, figures, *arguments) for other in self._others.values()))
-        return [one for part in found for one in part]
+        Args:
+            given: arguments; an iterable among them is a list at all homes.
+        """
+        given = tuple(one if one is None or isinstance(one, str | int | tuple) else list(one) for one in given)
+        return await figures(self.own, *given), await self.of_others(figures.__name__, given)  # type: ignore[call-arg]
 
-    async def _first(self, figures: str, *arguments: Any) -> Any:
-        return next((one for one in await self._of_others(figures, *arguments) if one is not None), None)
-
-    async def _from_others(self, figures: str, *arguments: Any) -> AsyncIterator[list[Any]]:
-        for other in self._others.values():
-            try:
-                async for part in other.read(figures, *arguments):
-                    yield part
-            except HomeUnreachable:
-                continue
+    async def of_others(self, figures: str, given: tuple[Any, ...]) -> list[list[Any]]:
+        """The items of each of the other homes; none of a home that is down."""
+        return await asyncio.gather(*(_list(other, figures, *given) for other in self.others.values()))
 
     async def _by_home(self, figures: str, definitions: list[QueueDefinition], missing: Any) -> list[Any]:
         """What the homes of queues tell of them, in the order given.
@@ -300,15 +286,15 @@ class MergedFigures:
         """
         places: dict[int, list[int]] = {}
         for place, definition in enumerate(definitions):
-            places.setdefault(definition.home if definition.home in self._others else 0, []).append(place)
+            places.setdefault(definition.home if definition.home in self.others else 0, []).append(place)
         found: list[Any] = [None] * len(definitions)
 
         async def ask(home: int, run: list[int]) -> None:
             wanted = [definitions[place] for place in run]
             if not home:
-                told: Iterable[Any] = await getattr(self._own, figures)(wanted)
+                told: Iterable[Any] = await getattr(self.own, figures)(wanted)
             else:
-                told = await self._told(self._others[home], figures, wanted, missing)
+                told = await self._told(self.others[home], figures, wanted, missing)
             for place, one in zip(run, told, strict=True):
                 found[place] = one
 
@@ -325,6 +311,14 @@ class MergedFigures:
         return told
 
 
+async def _list(other: OtherHome, figures: str, *arguments: Any) -> list[Any]:
+    """All items of a home; none where it is down."""
+    try:
+        return [one async for part in other.read(figures, *arguments) for one in part]
+    except HomeUnreachable:
+        return []
+
+
 class _OfSome(MergedFigures):
     """Of some homes: how the others are is known by what all have told."""
 
@@ -334,31 +328,60 @@ class _OfSome(MergedFigures):
 
     @property
     def _states(self) -> dict[int, HomeState]:
-        return {home: state for home, state in self._whole._states.items() if home in self._others}
+        return {home: state for home, state in self._whole._states.items() if home in self.others}
 
     async def refresh(self) -> None:
         await self._whole.refresh()
 
 
+def _own(values: list[T]) -> T:
+    """Of the home asked for: the same at all homes of a node, or not to be merged."""
+    return values[0]
+
+
+def _added(values: list[Mapping[K, int]]) -> dict[K, int]:
+    added: dict[K, int] = {}
+    for one in values:
+        for key, count in one.items():
+            added[key] = added.get(key, 0) + count
+    return added
+
+
+def _added_links(values: list[list[tuple[int, int, int]]]) -> list[tuple[int, int, int]]:
+    unsent = _added([{home: octets for home, octets, _ in one} for one in values])
+    sent = _added([{home: octets for home, _, octets in one} for one in values])
+    return [(home, unsent[home], sent[home]) for home in sorted(unsent)]
+
+
+OF_NODE: dict[str, Callable[[list[Any]], Any]] = {
+    "name": _own,
+    "pid": _own,
+    "durable": _own,
+    "started_at": _own,
+    "resident": sum,
+    "memory_limit": sum,
+    "memory_alarm": any,
+    "held": _added,
+    "disk_free": _own,
+    "disk_free_limit": _own,
+    "disk_alarm": any,
+    "losses": sum,
+    "commit_waiting": max,
+    "files": sum,
+    "files_limit": sum,
+    "connections": sum,
+    "connections_limit": sum,
+    "blocked": sum,
+    "listeners": _own,
+    "links": _added_links,
+    "cpu": sum,
+}
+"""How each of :class:`NodeFigures` follows from those of the node's homes, which are on one disk."""
+
+
 def _together(homes: list[NodeFigures]) -> NodeFigures:
     """A node, of its homes."""
-    held: dict[str, int] = {}
-    links: dict[int, tuple[int, int]] = {}
-    for one in homes:
-        for kind, octets in one.held.items():
-            held[kind] = held.get(kind, 0) + octets
-        for home, unsent, sent in one.links:
-            before = links.get(home, (0, 0))
-            links[home] = before[0] + unsent, before[1] + sent
-    sums = ("resident", "memory_limit", "losses", "files", "files_limit", "connections", "connections_limit")
-    return homes[0]._replace(
-        **{name: sum(getattr(one, name) for one in homes) for name in (*sums, "blocked", "cpu")},
-        held=held,
-        links=[(home, *octets) for home, octets in sorted(links.items())],
-        memory_alarm=any(one.memory_alarm for one in homes),
-        disk_alarm=any(one.disk_alarm for one in homes),
-        commit_waiting=max(one.commit_waiting for one in homes),
-    )
+    return NodeFigures(**{name: merge([getattr(one, name) for one in homes]) for name, merge in OF_NODE.items()})
 
 
 def _runs(items: list[QueueDefinition]) -> Iterator[list[QueueDefinition]]:

@@ -1,0 +1,78 @@
+"""The definitions that a home begins with: its own, those of its cluster, or those of the first worker."""
+
+from dataclasses import dataclass
+
+from jumpmq.broker.config import HOMES, LEFT, Config
+from jumpmq.broker.errors import BrokerError, HomeLeft
+from jumpmq.broker.opening import Opened, Record
+from jumpmq.nodes.log.log_link import FollowedLog
+from jumpmq.nodes.log.shared_log import FIRST
+from jumpmq.nodes.transport.links import Links
+
+APPLIED = "applied"
+"""Kind of the record with the last entry of the log that a home has applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The state of a home before its topology is restored.
+
+    Attributes:
+        definitions: records to be restored.
+        identity: of the broker that the home is part of; None where nothing is durable.
+        followed: the first worker's log; None at the first worker, and in a cluster.
+    """
+
+    definitions: list[Record]
+    identity: str | None
+    followed: FollowedLog | None = None
+
+
+async def begin_worker(
+    config: Config, opened: Opened, links: Links, identity: str | None, default: str | None
+) -> Beginning:
+    """Find the beginning of a worker. Workers behind the first one wait for it, over ``links``, which listen then.
+
+    Args:
+        identity: of the broker that the data directory belongs to; None where it has none.
+        default: identity of a broker that has none yet.
+
+    Raises:
+        BrokerError: this home is not part of the first one's broker, there were more homes, or the sockets of links
+            cannot be made.
+        HomeLeft: this home was left.
+    """
+    found = opened.definitions
+    kept = next((value for kind, key, value in found if (kind, key) == HOMES), config.homes)
+    if kept > config.homes and config.home == FIRST:  # others may not have heard yet that one was removed
+        raise BrokerError(
+            f"the data directory is one of {kept} homes: serve it with --workers {kept} or more, not {config.homes}"
+        )
+    if any((kind, key) == LEFT for kind, key, _ in found):
+        raise HomeLeft(f"home {config.home} was left: what it had is at other homes")
+    if config.home == FIRST:
+        return Beginning(found, identity or default)
+    applied = next((value for kind, _, value in found if kind == APPLIED), None)
+    followed = FollowedLog(links, opened.turns, identity, applied, opened.commits.fail)
+    try:
+        await listen(links)
+        given = await followed.definitions()
+    except BaseException:
+        followed.stop()
+        raise
+    if given is not None and opened.store is not None:
+        for kind, key, value in given:
+            opened.store.put(kind, key, value)
+    return Beginning(found if given is None else given, followed.identity or default, followed)
+
+
+async def listen(links: Links) -> None:
+    """Have links be made, in both directions.
+
+    Raises:
+        BrokerError: the sockets cannot be made.
+    """
+    try:
+        await links.start()
+    except OSError as error:
+        raise BrokerError(f"links to other homes cannot be made: {error}") from None

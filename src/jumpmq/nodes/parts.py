@@ -1,0 +1,76 @@
+"""The parts of a process that act on records of other homes, made and wired before its links listen.
+
+Records come as soon as a link is up, at a start before the definitions are there: each kind needs its handler by then.
+"""
+
+from jumpmq.broker.config import Config
+from jumpmq.broker.opening import Opened
+from jumpmq.nodes.channels.remote_channels import ChannelLinks
+from jumpmq.nodes.channels.served_channels import ServedChannels
+from jumpmq.nodes.channels.usage import UsageLinks
+from jumpmq.nodes.log.log_link import OnDisk
+from jumpmq.nodes.messages.enqueue import Enqueue
+from jumpmq.nodes.messages.outbox import Outbox
+from jumpmq.nodes.messages.taking import Taking
+from jumpmq.nodes.moves.moving import Moves
+from jumpmq.nodes.moves.relocating import Relocating
+from jumpmq.nodes.moves.ring_changes import RingChanges
+from jumpmq.nodes.processes.hand_over import HandOver
+from jumpmq.nodes.transport.links import Links, Ways
+
+
+class Parts:
+    """The parts.
+
+    Args:
+        config: settings, with the home of a member of a cluster.
+        ways: the sockets under the links.
+        hands_over: True where other processes of this machine may take clients.
+
+    Attributes:
+        ways: the sockets under the links.
+        links: one to each other home.
+        enqueue: sends messages to queues of other homes.
+        outbox: keeps messages of batches until other homes have them.
+        taking: takes messages from the outboxes of other homes.
+        queue_moves: moves queues from home to home.
+        relocating: moves queues of this home to others, all of them where it is left.
+        ring_changes: holds messages of keys that move until the ones before them are delivered; served once queues are
+            there.
+        usage: counts connections, channels and queues of limited users; served once clients may come.
+        channels: clients' channels at other homes.
+        served: channels here of clients of other homes.
+        hand_over: gives clients to other processes of this machine; None where there are none.
+        on_disk: calls back when earlier changes are on disk.
+    """
+
+    def __init__(self, config: Config, opened: Opened, ways: Ways, *, hands_over: bool) -> None:
+        turns, store = opened.turns, opened.store
+        self.ways = ways
+        self.links = Links(ways, config.home, opened.boot, turns)
+        sockets = config.links if hands_over else None
+        self.hand_over = None if sockets is None else HandOver(sockets, config.home, self.links)
+        self.on_disk = OnDisk(turns)
+        self.enqueue = Enqueue(self.links, turns, opened.memory)
+        self.outbox = Outbox(self.links, turns, opened.memory, store)
+        self.taking = Taking(self.links, turns, store)
+        self.enqueue.on_ready.append(self.outbox.ready)
+        self.queue_moves = Moves(self.links, turns, self.outbox, store, self.on_disk)
+        self.relocating = Relocating(self.links, self.outbox, self.queue_moves.streams, turns)
+        self.usage = UsageLinks(self.links, turns)
+        self.channels = ChannelLinks(self.links, turns)
+        self.served = ServedChannels(self.links)
+        self.ring_changes = RingChanges(self.links, turns, self.enqueue, self.on_disk)
+        self.taking.is_ahead = self.ring_changes.is_ahead
+
+    async def stop(self) -> None:
+        """End what is under way, and break the links."""
+        if self.hand_over is not None:
+            self.hand_over.stop()
+        self.usage.stop()
+        self.ring_changes.stop()
+        self.relocating.stop()
+        self.queue_moves.stop()
+        self.outbox.stop()
+        await self.on_disk.stop()
+        await self.links.stop()
