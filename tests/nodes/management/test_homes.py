@@ -11,8 +11,10 @@ from tests.http.api import API, publish
 from tests.nodes.management.running_homes import running_homes, running_nodes
 from tests.waiting import until
 
+from jumpmq.broker.figures.values import NodeFigures
 from jumpmq.http.application import API as API_RESOURCES
 from jumpmq.nodes.management.listener import PASSED
+from jumpmq.nodes.management.merged import OF_NODE
 from jumpmq.nodes.moves import move_tasks, moving
 
 
@@ -48,6 +50,11 @@ def queues(channels, unique):
     for channel, name in zip(channels, names, strict=True):
         if channel.is_open:
             channel.queue_delete(name)
+
+
+def test_each_figure_of_a_node_follows_from_those_of_its_homes() -> None:
+    """Also one with a default, which would be that of the first home alone."""
+    assert OF_NODE.keys() == set(NodeFigures._fields)
 
 
 def test_queues_of_all_homes_are_listed_with_their_messages(api, queues):

@@ -262,6 +262,16 @@ class Channel:
         """
         return self.connection.vhost.queue(self.resolve(name), self.connection.identity)
 
+    def find(self, name: str) -> Queue | DeclaredQueue:
+        """A queue here, or the definition of one that is at another home; for "" the queue declared last.
+
+        Raises:
+            NotFound: there is no such queue.
+            ResourceLocked: it is another connection's.
+        """
+        name = self.resolve(name)
+        return self.remote_queue(name) or self.queue(name)
+
     def remote_queue(self, name: str) -> DeclaredQueue | None:
         """The queue of that name, if its home is another.
 

@@ -57,9 +57,9 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
 def _consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
     """Take up a consumer; the name of the queue, and its tag, are filled in."""
     name, tag = _source(channel, method.queue), method.consumer_tag
-    if (remote := channel.remote_queue(name)) is not None:
-        return channel.remote.consume(remote, replace(method, queue=name))
-    queue = channel.queue(name)
+    queue = channel.find(name)
+    if isinstance(queue, DeclaredQueue):
+        return channel.remote.consume(queue, replace(method, queue=name))
     queue.require_unshared()
     if channel.prefetch and not queue.takes_global_prefetch:
         raise NotImplementedByServer(f"queue '{queue.name}' in vhost '{queue.vhost}' does not support global qos")
@@ -137,9 +137,9 @@ def _get_in_turn(channel: "Channel", method: m.BasicGet, names: list[str]) -> Wa
         channel.send(m.BasicGetEmpty())
         return None
 
-    if (remote := channel.remote_queue(name)) is not None:
-        return _get_remote(channel, remote, replace(method, queue=name), empty)
-    queue = channel.queue(name)
+    queue = channel.find(name)
+    if isinstance(queue, DeclaredQueue):
+        return _get_remote(channel, queue, replace(method, queue=name), empty)
     queue.require_unshared()
     queue.touch()
     if not queue.knows_next:

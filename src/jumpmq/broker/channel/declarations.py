@@ -15,6 +15,7 @@ from jumpmq.queues import Queue, clock
 from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.names import stripped
 
@@ -89,15 +90,15 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
 
 def _declared(channel: "Channel", method: m.QueueDeclare, name: str) -> Waiting | None:
     """Answer for a queue that is there, with what it holds."""
-    if (remote := channel.remote_queue(name)) is not None:
+    queue = channel.find(name)
+    if isinstance(queue, DeclaredQueue):
 
         def answer(found: m.QueueDeclareOk) -> None:
             channel.last_queue = name
             if not method.no_wait:
                 channel.send(found)
 
-        return channel.remote.ask(remote, m.QueueDeclare(queue=name, passive=True), answer)
-    queue = channel.connection.vhost.queue(name, channel.connection.identity)
+        return channel.remote.ask(queue, m.QueueDeclare(queue=name, passive=True), answer)
     queue.touch()
     channel.last_queue = queue.name
     if not method.no_wait:
@@ -121,9 +122,9 @@ def queue_purge(channel: "Channel", method: m.QueuePurge) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "purge")
     name = channel.resolve(method.queue)
     channel.connection.require_permission("read", "queue", name)
-    if (remote := channel.remote_queue(name)) is not None:
-        return channel.remote.ask(remote, m.QueuePurge(queue=name), _passing_on(channel, method))
-    queue = channel.queue(name)
+    queue = channel.find(name)
+    if isinstance(queue, DeclaredQueue):
+        return channel.remote.ask(queue, m.QueuePurge(queue=name), _passing_on(channel, method))
     count = queue.purge()
     if method.no_wait:
         return None
