@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
@@ -160,3 +160,31 @@ def test_the_documents_programs_spread_alike_in_each_language(language: str, way
         result = subprocess.run(line, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     assert {queue: int(count) for queue, count in map(str.split, result.stdout.splitlines())} == spread(keys)
+
+
+@pytest.mark.slow
+def test_celery_tasks_wait_in_the_broker_until_they_are_due() -> None:
+    if find_spec("celery") is None:
+        pytest.skip("celery is not installed")
+    with jumpmq.running() as broker:
+        environment = os.environ | {"BROKER_URL": broker.amqp_url}
+        command = [sys.executable, "-m", "celery", "-A", "celery_delayed", "worker", "--pool", "solo", "-l", "info"]
+        worker = subprocess.Popen(
+            command,
+            cwd=EXAMPLES / "python",
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            assert worker.stdout is not None
+            next(line for line in worker.stdout if "ready." in line)
+            publish = [sys.executable, "celery_delayed.py", "4", "0.5"]
+            subprocess.run(publish, cwd=EXAMPLES / "python", env=environment, check=True, timeout=100)
+            reminded = (line.partition("reminded ")[2].strip() for line in worker.stdout if "reminded" in line)
+            done = list(islice(reminded, 2))
+        finally:
+            worker.kill()
+            worker.communicate()
+    assert done == ["of 0.5", "of 4"]

@@ -1,6 +1,7 @@
 """A log of changes, as JSON, replayed on another node: the state is the same, and hash rings are bit for bit."""
 
 import json
+from collections import Counter
 from typing import Any
 
 from hypothesis import given, settings
@@ -74,6 +75,9 @@ FIELDS = st.sampled_from(
     ]
 )
 ARGUMENTS = st.lists(FIELDS, max_size=2, unique_by=lambda field: field.name).map(Arguments)
+DELAYED = st.sampled_from(["topic", "x-consistent-hash"]).map(
+    lambda kind: Arguments([Field("x-delayed-type", "S", kind)])
+)
 BINDINGS = st.builds(
     Binding,
     EXCHANGES,
@@ -120,6 +124,16 @@ CHANGES = st.one_of(
     st.builds(ExchangeDefinition, HOSTS, EXCHANGES, TYPES, st.booleans(), st.booleans(), st.booleans(), ARGUMENTS).map(
         DeclareExchange
     ),
+    st.builds(
+        ExchangeDefinition,
+        HOSTS,
+        EXCHANGES,
+        st.just("x-delayed-message"),
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
+        DELAYED,
+    ).map(DeclareExchange),
     st.builds(DeleteExchange, HOSTS, EXCHANGES, st.booleans()),
     st.builds(Bind, HOSTS, BINDINGS, st.sampled_from([None, "client"])),
     st.builds(Unbind, HOSTS, BINDINGS, st.sampled_from([None, "client"])),
@@ -271,6 +285,9 @@ def test_a_process_that_starts_from_its_own_records_goes_on_as_the_others(
     assert states[0] == states[1] == states[2]
     assert [topology.applied for topology in running.values()] == [number] * 3
     for home, topology in running.items():
+        queues = [queue for host in topology.vhosts.values() for queue in host.declared.values()]
+        counts = {at: count for at, count in topology.holdings.queues_by_home.items() if count}
+        assert counts == Counter(queue.definition.home for queue in queues)
         for host in topology.vhosts.values():
             here = {name for name, queue in host.declared.items() if queue.definition.home == home}
             assert set(host.queues) == here

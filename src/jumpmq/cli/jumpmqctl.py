@@ -18,6 +18,7 @@ from jumpmq.cli.verbs import (
     connections,
     consumer_groups,
     definitions,
+    delayed,
     fences,
     hashing,
     limits,
@@ -40,7 +41,7 @@ from jumpmq.management import ManagementError
 SUBJECTS: dict[str, tuple[ModuleType, ...]] = {
     "The broker": (node, maintenance, watermarks, checks),
     "What there is": (listings,),
-    "Queues, hashing and sharding": (queues, hashing, readers, consumer_groups, fences),
+    "Queues, hashing and sharding": (queues, hashing, readers, consumer_groups, fences, delayed),
     "Policies and parameters": (policies, parameters),
     "Plugins, as RabbitMQ calls them": (plugins,),
     "Users": (users, permissions, topic_permissions),

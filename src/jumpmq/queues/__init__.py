@@ -9,11 +9,13 @@ from jumpmq.queues.arguments import CONSUMER_TIMEOUT, timeout_of
 from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.delayed import DelayedQueue
 from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.queues.stream import Stream
 
 __all__ = [
     "CONSUMER_ARGUMENTS",
+    "DECLARABLE_TYPES",
     "DEFAULT_QUEUE_TYPE",
     "QUEUE_TYPES",
     "Consumer",
@@ -23,12 +25,15 @@ __all__ = [
     "queue_type",
 ]
 
-_ALL: tuple[type[Queue], ...] = (ClassicQueue, QuorumQueue, Stream)
+_ALL: tuple[type[Queue], ...] = (ClassicQueue, QuorumQueue, Stream, DelayedQueue)
 QUEUE_TYPES: dict[str, type[Queue]] = {cls.type: cls for cls in _ALL}
 """Every kind of queue by its name, the value of ``x-queue-type``."""
 
 CONSUMER_ARGUMENTS: frozenset[str] = frozenset().union(*(kind.consumer_argument_names for kind in _ALL))
 """Arguments of ``basic.consume`` that mean something to a kind of queue, and are refused by the others."""
+
+DECLARABLE_TYPES: tuple[str, ...] = tuple(cls.type for cls in _ALL if not cls.is_internal)
+"""The kinds that a client may declare."""
 
 DEFAULT_QUEUE_TYPE = ClassicQueue.type
 """What a queue is whose declaration does not say."""

@@ -189,6 +189,7 @@ class Queue(ABC):
         consumer_argument_names: the arguments of ``basic.consume`` that it takes; those of other kinds are refused.
         takes_global_prefetch: whether channels with a ``global`` prefetch may consume from it.
         knows_exclusive_consumers: whether one consumer may ask to be the only one; else that is ignored.
+        is_internal: whether the broker alone makes, feeds and reads it, for an exchange.
         append_only: whether reading takes nothing from it; as in RabbitMQ, ``if-empty`` then does not hinder a delete.
     """
 
@@ -208,6 +209,7 @@ class Queue(ABC):
     takes_global_prefetch: ClassVar[bool] = True
     knows_exclusive_consumers: ClassVar[bool] = True
     append_only: ClassVar[bool] = False
+    is_internal: ClassVar[bool] = False
     requeues_in_place: bool = True
     source: int = STORE
 

@@ -69,7 +69,7 @@ class Router:
         client = Client(Broker(url, vhost))
         client.require_broker()
         declared = client.exchange(exchange)
-        if declared["type"] == "x-consistent-hash":
+        if _routed_as(declared) == "x-consistent-hash":
             state = client.ring(exchange)
             destinations = [[one["destination"], one["runs"]] for one in state["destinations"]]
             ring = HashRing.restore(state | {"destinations": destinations})
@@ -97,10 +97,10 @@ class Router:
     def _built(cls, declared: dict[str, Any], bindings: list[dict[str, Any]]) -> Router:
         arguments = declared.get("arguments", {})
         source, function = _source(arguments), arguments.get("hash-function", "phash2")
-        if declared["type"] == "x-modulus-hash":
+        if _routed_as(declared) == "x-modulus-hash":
             names = sorted({_destination(one) for one in bindings}, key=partial(modulus_place, function=function))
             return cls(None, tuple(names), source, _hashed(arguments), function)
-        if declared["type"] != "x-consistent-hash":
+        if _routed_as(declared) != "x-consistent-hash":
             kinds = " and ".join(HASHES)
             raise JumpMQError(
                 f"exchange '{declared['name']}' is of type {declared['type']}, which hashes nothing; {kinds} do"
@@ -235,7 +235,13 @@ def hashed_by(declared: dict[str, Any]) -> tuple[str, str] | None:
     Args:
         declared: its declaration, as the management API has it.
     """
-    return _hashed(declared["arguments"]) if declared["type"] in HASHES else None
+    return _hashed(declared["arguments"]) if _routed_as(declared) in HASHES else None
+
+
+def _routed_as(declared: dict[str, Any]) -> str:
+    """The type of exchange that an exchange routes as: it may delay messages besides."""
+    kind: str = declared["type"]
+    return str(declared.get("arguments", {}).get("x-delayed-type")) if kind == "x-delayed-message" else kind
 
 
 def _source(arguments: dict[str, Any]) -> str:

@@ -49,7 +49,8 @@ class Coming:
             self.in_force[destination] = in_force
         if (shard := declared.shard) is not None:
             self.shards.setdefault(shard[0], {})[declared.definition.node, shard[1]] = declared
-        self.default.bind(default_binding(declared.name), destination)
+        if not declared.is_internal:
+            self.default.bind(default_binding(declared.name), destination)
 
     def bind(self, binding: Binding) -> Destination:
         """A binding to a queue comes; returns the destination."""

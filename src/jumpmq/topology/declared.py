@@ -1,6 +1,6 @@
 """A declared queue, which every process knows, and where its contents are: in the process of its home alone."""
 
-from jumpmq.queues import Queue
+from jumpmq.queues import QUEUE_TYPES, Queue
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.queue_arguments import queue_type_of
 from jumpmq.topology.shards import parse_shard_name
@@ -36,6 +36,11 @@ class DeclaredQueue:
     def type(self) -> str:
         """The kind of queue, a key of ``QUEUE_TYPES``."""
         return queue_type_of(self.definition.arguments)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the broker alone feeds and reads it, for an exchange."""
+        return QUEUE_TYPES[self.type].is_internal
 
     @property
     def destination(self) -> "Queue | DeclaredQueue":

@@ -5,11 +5,12 @@ No clock, no random number and no name of this node has a say here: a log of cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.topology import changes
+from jumpmq.topology import changes, delays
 from jumpmq.topology.definitions import home_of
 from jumpmq.topology.exchanges import ConsistentHashExchange, make_exchange
 from jumpmq.topology.policies import Policies, policy_of
@@ -213,7 +214,9 @@ def _add_home(topology: Topology, change: changes.AddHome) -> Steps:
         shards = Preparation(topology, vhost, vhost.policies)
         ended = vhost.ended_with(change.home)
         yield from shards.end(ended)
-        yield from shards.prepare(topology.sharding.missing(vhost, {declared.name for declared in ended}))
+        names = {declared.name for declared in ended}
+        missing = chain(topology.sharding.missing(vhost, names), delays.missing(topology, vhost, names))
+        yield from shards.prepare(missing)
         prepared.append(shards)
     for vhost, shards in zip(topology.vhosts.values(), prepared, strict=True):
         vhost.follow_home(change.home, change.node)
@@ -228,7 +231,7 @@ def _forget_node(topology: Topology, change: changes.ForgetNode) -> Steps:
     for vhost in topology.vhosts.values():
         shards = Preparation(topology, vhost, vhost.policies)
         yield from shards.end(declared for home in gone for declared in vhost.queues_of(home))
-        yield from shards.prepare(iter(()))
+        yield from shards.prepare(_delayed_elsewhere(topology, vhost, shards, gone))
         prepared.append(shards)
     for home in gone:
         del topology.homes[home]
@@ -243,11 +246,7 @@ def _forget_node(topology: Topology, change: changes.ForgetNode) -> Steps:
             if before and home_of(before) in gone:  # what was left there is gone with it
                 _end_move_of(topology, declared)
     topology.records.hand_over()
-    return [
-        changes.DeleteQueue(declared.definition.vhost, declared.name, declared.id)
-        for shards in prepared
-        for declared in shards.ended
-    ]
+    return _ended_and_made(prepared)
 
 
 def _home_down(topology: Topology, change: changes.HomeDown) -> Steps:
@@ -276,16 +275,28 @@ def _end_queues(topology: Topology, home: int, ends: Callable[[DeclaredQueue], b
     for vhost in topology.vhosts.values():
         shards = Preparation(topology, vhost, vhost.policies)
         yield from shards.end(declared for declared in vhost.ended_with(home) if ends(declared))
-        yield from shards.prepare(iter(()))
+        yield from shards.prepare(_delayed_elsewhere(topology, vhost, shards, [home]))
         prepared.append(shards)
     for shards in prepared:
         shards.reveal()
     topology.records.hand_over()
-    ended = [declared for shards in prepared for declared in shards.ended]
-    for declared in ended:
+    for declared in [declared for shards in prepared for declared in shards.ended]:
         if declared.contents is not None:
             declared.contents.delete()
-    return [changes.DeleteQueue(declared.vhost, declared.name, declared.id) for declared in ended]
+    return _ended_and_made(prepared)
+
+
+def _delayed_elsewhere(
+    topology: Topology, vhost: VirtualHost, shards: Preparation, gone: Iterable[int]
+) -> Iterator[changes.Change]:
+    """What makes the queues of delayed message exchanges again that end with homes, at others."""
+    return delays.missing(topology, vhost, {declared.name for declared in shards.ended}, frozenset(gone))
+
+
+def _ended_and_made(prepared: list[Preparation]) -> list[changes.Change]:
+    ended = [declared for shards in prepared for declared in shards.ended]
+    deleted = [changes.DeleteQueue(declared.vhost, declared.name, declared.id) for declared in ended]
+    return [*deleted, *(made for shards in prepared for made in shards.changes)]
 
 
 # --- exchanges, queues and bindings ---
@@ -299,7 +310,8 @@ def _declare_exchange(topology: Topology, change: changes.DeclareExchange) -> St
     topology.records.put_exchange(definition)
     shards = Preparation(topology, vhost, vhost.policies, exchange)
     settings = settings_under(vhost.policies, definition.name)
-    yield from shards.prepare(topology.sharding.reshard(vhost, exchange, None, settings))
+    resharding = topology.sharding.reshard(vhost, exchange, None, settings)
+    yield from shards.prepare(chain(resharding, delays.delayed_queue(topology, vhost, exchange)))
     vhost.add_exchange(exchange)
     if isinstance(exchange, ConsistentHashExchange):
         topology.records.note_new_ring(exchange)

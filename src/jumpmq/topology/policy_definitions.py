@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jumpmq.amqp import erlang
-from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
+from jumpmq.queues import DECLARABLE_TYPES, DEFAULT_QUEUE_TYPE, QUEUE_TYPES
 from jumpmq.queues.argument_checks import OVERFLOWS
 from jumpmq.queues.arguments import seconds_of
 from jumpmq.topology.shards import MAX_SHARDS
@@ -169,8 +169,8 @@ def _sharding_problem(definition: Mapping[str, Any]) -> str | None:
     if not isinstance(single, bool):
         return f"single-active-consumer should be true or false, actually was {erlang.json_term(single)}"
     kind = definition.get("queue-type", DEFAULT_QUEUE_TYPE)
-    if not isinstance(kind, str) or kind not in QUEUE_TYPES:
-        return f"queue-type should be one of {', '.join(QUEUE_TYPES)}, actually was {erlang.json_term(kind)}"
+    if not isinstance(kind, str) or kind not in DECLARABLE_TYPES:
+        return f"queue-type should be one of {', '.join(DECLARABLE_TYPES)}, actually was {erlang.json_term(kind)}"
     if single and QUEUE_TYPES[kind].append_only:
         return f"single-active-consumer is not possible with queue-type {kind}, which every consumer reads whole"
     return None

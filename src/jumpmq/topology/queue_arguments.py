@@ -5,7 +5,7 @@ Unknown arguments are kept and ignored, as RabbitMQ does.
 
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
+from jumpmq.queues import DECLARABLE_TYPES, DEFAULT_QUEUE_TYPE, QUEUE_TYPES
 from jumpmq.queues.argument_checks import Check, one_of
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.definitions import QueueDefinition
@@ -15,7 +15,7 @@ SERVER_NAMED_PREFIX = "amq.gen-"
 ARGUMENT_NAMES = frozenset().union(*(kind.argument_checks for kind in QUEUE_TYPES.values()))
 """Arguments that mean something to a kind of queue, and are refused by the others."""
 
-_QUEUE_TYPE = one_of("queue type", tuple(QUEUE_TYPES))
+_QUEUE_TYPE = one_of("queue type", DECLARABLE_TYPES)
 
 
 def check_arguments(definition: QueueDefinition) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed
-from jumpmq.queues import QUEUE_TYPES
+from jumpmq.queues import DECLARABLE_TYPES, QUEUE_TYPES
 from jumpmq.topology import changes, equivalence, limits
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import QueueDefinition, home_of
@@ -67,6 +67,9 @@ def queue_deletion(
     if name not in vhost.queues:
         return None
     queue = vhost.queue(name, connection)
+    if queue.is_internal:
+        exchange = queue.limits.dead_letter_exchange
+        raise AccessRefused(f"queue '{name}' in vhost '{vhost.name}' goes with exchange '{exchange}'")
     if if_unused and queue.consumers:
         raise PreconditionFailed(f"queue '{name}' in vhost '{vhost.name}' in use")
     if if_empty and queue.ready_count and not queue.append_only:
@@ -108,7 +111,7 @@ def refuse_default_exchanges(binding: Binding) -> None:
 
 
 def _check_virtual_host(topology: Topology, change: changes.AddVirtualHost) -> None:
-    if change.default_queue_type is not None and change.default_queue_type not in QUEUE_TYPES:
+    if change.default_queue_type is not None and change.default_queue_type not in DECLARABLE_TYPES:
         raise PreconditionFailed(f"unsupported queue type '{change.default_queue_type}'")
 
 
@@ -240,6 +243,8 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
     refuse_default_exchanges(binding)
     source = vhost.exchange(binding.source)
     destination = vhost.destination(binding)
+    if not isinstance(destination, Exchange) and QUEUE_TYPES[destination.type].is_internal:
+        raise AccessRefused(f"queue '{binding.destination}' in vhost '{vhost.name}' cannot be bound: it is internal")
     source.check(binding, None if isinstance(destination, Exchange) else destination.type)
     if source.ordered and (declared := vhost.queue_definition(binding.destination)) is not None:
         _refuse_priorities(source, binding, declared)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
@@ -17,6 +19,7 @@ from jumpmq.topology.coming import Coming, default_binding
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Destination, DirectExchange, Exchange, make_exchange
+from jumpmq.topology.exchanges.delayed import DelayedMessageExchange
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.queue_arguments import queue_type_of
@@ -41,6 +44,18 @@ PREDECLARED = {
     "amq.topic": "topic",
 }
 """The exchanges of every virtual host, all durable."""
+
+
+MAX_NAME = 255
+"""Octets of a queue's name."""
+
+
+def delayed_queue_name(exchange: str) -> str:
+    """The name of the queue that holds what an exchange delays. A long name of an exchange is not in it as it is."""
+    name = f"amq.delayed.{exchange}"
+    if len(name.encode(errors="surrogateescape")) <= MAX_NAME:
+        return name
+    return f"amq.delayed.{sha256(exchange.encode(errors='surrogateescape')).hexdigest()}"
 
 
 def default_description(name: str) -> str:
@@ -367,8 +382,14 @@ class VirtualHost:
     def add_exchange(self, exchange: Exchange) -> None:
         """Add an exchange, whose bindings lead to nothing yet."""
         self.exchanges[exchange.name] = exchange
+        if isinstance(exchange, DelayedMessageExchange):
+            exchange.delayed_queue = partial(self._delayed_queue, delayed_queue_name(exchange.name))
         self.follow_exchange(exchange)
         self.follow_shards(exchange.name)
+
+    def _delayed_queue(self, name: str) -> Destination | None:
+        declared = self.declared.get(name)
+        return None if declared is None else declared.destination
 
     def removing_exchange(self, exchange: Exchange) -> Iterator[None]:
         """As :meth:`remove_exchange`, a step a binding; in the last the exchange goes."""
@@ -386,6 +407,10 @@ class VirtualHost:
         for binding in list(exchange.bindings):
             self._take_binding(exchange, binding)
         self._remove_bindings_to(exchange)
+        if isinstance(exchange, DelayedMessageExchange):
+            declared = self.declared.get(delayed_queue_name(exchange.name))
+            if declared is not None:
+                self.remove_queue(declared)
         self.records.delete_exchange(exchange)
         self.follow_shards(exchange.name)
 
@@ -405,7 +430,8 @@ class VirtualHost:
         if (shard := declared.shard) is not None:
             self._shards.setdefault(shard[0], {})[definition.node, shard[1]] = declared
         self._hold_in_force(declared.destination, in_force)
-        self.insert_binding(default_binding(declared.name))
+        if not declared.is_internal:
+            self.insert_binding(default_binding(declared.name))
 
     def remove_queue(self, declared: DeclaredQueue) -> None:
         """Take a queue away, with its messages and the bindings to it."""
@@ -534,6 +560,7 @@ class VirtualHost:
         """Add queues that are prepared, whose bindings are noted: in one step, however many there are."""
         self.declared |= coming.declared
         self.queues |= coming.contents
+        self._holdings.queues_by_home.update(declared.definition.home for declared in coming.declared.values())
         self._in_force |= coming.in_force
         for exchange, shards in coming.shards.items():
             self._shards.setdefault(exchange, {}).update(shards)

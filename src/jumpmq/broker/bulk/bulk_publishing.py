@@ -360,9 +360,9 @@ def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Mes
     """Note where a run goes; returns the messages that reach no queue."""
     vhost = judged.vhost
     if queue is not None:
+        if queue not in vhost.declared or vhost.declared[queue].is_internal:
+            return run
         if queue not in vhost.queues:
-            if queue not in vhost.declared:
-                return run
             judged.add_remote(vhost.declared[queue], run)
             return []
         judged.add(vhost.queues[queue], run)

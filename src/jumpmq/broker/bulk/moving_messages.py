@@ -292,7 +292,7 @@ class _Moving:
         else:
             name, copy.exchange, copy.routing_key = _last_death(properties.headers or [])
         declared = self._host.declared.get(name)
-        if declared is None:
+        if declared is None or declared.is_internal:
             raise NotFound(f"no queue '{name}' in vhost '{self._host.name}'")
         if declared.contents is self._queue:
             raise NotFound("it died in this queue")

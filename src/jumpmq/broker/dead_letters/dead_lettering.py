@@ -21,11 +21,14 @@ from typing import NamedTuple, Protocol
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION
 from jumpmq.broker.dead_letters.dead_letters import DeadLetter, Origin, dead_letters
+from jumpmq.broker.dead_letters.due_messages import due_messages
 from jumpmq.broker.dead_letters.undelivered_letters import UndeliveredLetters
+from jumpmq.broker.routing.routing import push_to
 from jumpmq.broker.routing.sending import Sender, Sent, may_refuse
 from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
+from jumpmq.queues.delayed import DUE
 from jumpmq.queues.memory import MemoryAccount, held_octets
 from jumpmq.queues.runs import settle_stored
 from jumpmq.store.stream_files import StreamFiles
@@ -43,6 +46,9 @@ PIECE = 200
 
 UNWRITTEN = 32 << 20
 """Octets of messages whose letters are on their way to streams, from which on no more need leave their queues."""
+
+UNJUDGED = frozenset({"rejected", DUE})
+"""Reasons for which a message may come back to a queue that it died in."""
 
 MAX_ROUTING_KEY = 255
 """Octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
@@ -154,14 +160,16 @@ class DeadLetters:
         """Dead-letter messages that left a queue undelivered, and settle them; what there is no exchange for is gone.
 
         Args:
-            reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
+            reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``; or ``due``, of messages that an
+                exchange has delayed: what is published is no dead letter then.
         """
         limits = queue.limits
         key = limits.dead_letter_routing_key
         octets = None if key is None else key.encode(errors="surrogateescape")
         origin = Origin(queue.name, limits.dead_letter_exchange or "", octets)
         strategy = "at_least_once" if limits.dead_letters_at_least_once else "at_most_once"
-        self.counts[queue.type, reason, strategy] += len(messages)
+        if reason != DUE:
+            self.counts[queue.type, reason, strategy] += len(messages)
         self._account.charge("staged", held_octets(messages))
         queue.dead_count += len(messages)
         self._waiting.append(Dead(queue, origin, messages, reason, limits.dead_letters_at_least_once))
@@ -351,7 +359,7 @@ class DeadLetters:
             return None
         wanted = {}
         for target, share in routes.items():
-            share = share if dead.reason == "rejected" else _without_circles(share, found, target.name)
+            share = share if dead.reason in UNJUDGED else _without_circles(share, found, target.name)
             for one in share:
                 one.routing_key = one.routing_key[:MAX_ROUTING_KEY]
             if may_refuse(vhost, target):
@@ -382,19 +390,23 @@ class DeadLetters:
 
     def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], "_SentLetters | None"]:
         """Send letters; returns the originals of those that went to streams, and what went to other homes."""
-        found = dead_letters(dead.origin, dead.messages, dead.reason)
+        is_due = dead.reason == DUE
+        found = due_messages(dead.messages) if is_due else dead_letters(dead.origin, dead.messages, dead.reason)
         messages = [letter.message for letter in found]
         routed = vhost.route(exchange, messages)
         routed.strip()
-        self._tell(dead, found, routed.queues)
+        if is_due:
+            vhost.past.channels.drop_unroutable += len(routed.unroutable)
+        else:
+            self._tell(dead, found, routed.queues)
         for message in messages:
             if len(message.routing_key) > MAX_ROUTING_KEY:
                 message.routing_key = message.routing_key[:MAX_ROUTING_KEY]
         for target, share in routed.queues.items():
-            if dead.reason != "rejected":
+            if dead.reason not in UNJUDGED:
                 share = _without_circles(share, found, target.name)
             if share:
-                target.push(share)
+                push_to(target, share, EXPIRATION if any(one.expires_at for one in share) else 0)
         if routed.error is not None:
             self._fail(dead, routed.error)
         return _in_streams(dead, found, routed.queues), self._send_away(vhost, dead, found, routed.remote)

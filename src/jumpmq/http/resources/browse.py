@@ -37,7 +37,7 @@ async def browse(request: Request) -> Response:
 
     Nothing is taken. ``to``, and ``since`` in seconds since the epoch, bound them, too; ``truncate`` shortens payloads.
     A request looks at a bounded number of messages, and the answer has a bounded number of octets: where ``next`` is
-    not null, the next request goes on ``from`` there.
+    not null, the next request goes on ``from`` there. Messages that an exchange delays say in ``due_at`` until when.
     """
     queue = requested.unlocked_queue(request)
     check_permission(request, queue.vhost, "read", queue.name)
@@ -49,7 +49,8 @@ async def browse(request: Request) -> Response:
     messages = Rendered(requested.broker(request).memory, query.get("encoding", "auto"), query.get("truncate"))
     with messages:
         async for message in search.found(query.get("count", DEFAULT_COUNT)):
-            await messages.add(message, message.body, seq=message.seq, published_at=message.published_at or None)
+            due = {"due_at": round(message.expires_at, 3)} if queue.is_internal else {}
+            await messages.add(message, message.body, seq=message.seq, published_at=message.published_at or None, **due)
             if messages.is_full:
                 search.stop()
     found, last = iter(messages.texts), queue.next_seq - 1

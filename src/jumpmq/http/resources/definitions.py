@@ -137,7 +137,7 @@ def _shown(definitions: Iterable[ExchangeDefinition | QueueDefinition]) -> Itera
 
 
 def _queues(host: VirtualHost) -> Iterator[QueueDefinition]:
-    return (one for one in host.queue_definitions() if not one.exclusive)
+    return (one.definition for one in host.declared.values() if not one.exclusive and not one.is_internal)
 
 
 def _exchanges(host: VirtualHost) -> list[ExchangeDefinition]:

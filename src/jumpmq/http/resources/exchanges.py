@@ -17,7 +17,9 @@ from jumpmq.http.resources.policies import in_force
 from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.topology import DeclareExchange, DeleteExchange, Exchange, ExchangeDefinition
+from jumpmq.topology.exchanges.delayed import DelayedMessageExchange
 from jumpmq.topology.names import stripped
+from jumpmq.topology.vhost import delayed_queue_name
 
 if TYPE_CHECKING:
     from jumpmq.http.history import History
@@ -49,7 +51,19 @@ async def exchanges_of_host(request: Request) -> Response:
 
 async def one_exchange(request: Request) -> Response:
     """``GET /api/exchanges/{vhost}/{exchange}``: one exchange."""
-    return answer_object(request, _shown(request, requested.exchange(request)) or {})
+    exchange = requested.exchange(request)
+    found = _shown(request, exchange) or {}
+    if found and isinstance(exchange, DelayedMessageExchange):
+        found |= await _delayed(request, exchange)
+    return answer_object(request, found)
+
+
+async def _delayed(request: Request, exchange: Exchange) -> dict[str, Any]:
+    """The queue of what an exchange delays, and how many messages that is; null where its home cannot be asked."""
+    broker, name = requested.broker(request), delayed_queue_name(exchange.name)
+    declared = broker.topology.vhosts[exchange.vhost].declared.get(name)
+    figures = None if declared is None else await broker.figures.queue(declared.definition)
+    return {"delayed_queue": name, "messages_delayed": None if figures is None else figures.ready}
 
 
 async def declare_exchange(request: Request) -> Response:

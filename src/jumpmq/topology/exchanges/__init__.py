@@ -4,6 +4,7 @@ from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.exchanges.base import Destination, Exchange
 from jumpmq.topology.exchanges.consistent_hash import ConsistentHashExchange
+from jumpmq.topology.exchanges.delayed import DelayedMessageExchange, delayed_type, delaying
 from jumpmq.topology.exchanges.direct import DirectExchange
 from jumpmq.topology.exchanges.fanout import FanoutExchange
 from jumpmq.topology.exchanges.headers import HeadersExchange
@@ -34,6 +35,7 @@ _ALL: tuple[type[Exchange], ...] = (
     ModulusHashExchange,
     RandomExchange,
     LocalRandomExchange,
+    DelayedMessageExchange,
 )
 HASH_EXCHANGES = (ConsistentHashExchange, ModulusHashExchange)
 """Those that send each key to one destination."""
@@ -60,4 +62,7 @@ def make_exchange(definition: ExchangeDefinition) -> Exchange:
     Raises:
         PreconditionFailed: there is no such type, or it does not take the arguments (406).
     """
-    return exchange_type(definition.type)(definition)
+    kind = exchange_type(definition.type)
+    if kind is DelayedMessageExchange:
+        kind = delaying(exchange_type(delayed_type(definition)))
+    return kind(definition)

@@ -9,7 +9,7 @@ import { Bindings } from "./bindings.js";
 import { publishing } from "./publishing.js";
 import { useHosts } from "./hosts.js";
 
-const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random", "x-local-random"];
+const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random", "x-local-random", "x-delayed-message"];
 const pathName = (name) => name || "amq.default";
 const shownName = (name) => (name === "" || name === "amq.default" ? "(default)" : name);
 
@@ -34,7 +34,7 @@ export function Exchanges() {
         { name: "type", label: "Type", type: "select", options: TYPES, value: TYPES[0] },
         { name: "header", label: "Header to hash", hint: "for x-consistent-hash and x-modulus-hash; without one, the routing key is hashed" },
         { name: "durable", label: "Durable", type: "checkbox", value: true },
-        { name: "arguments", label: "Arguments", type: "textarea", rows: 2, hint: `JSON, such as {"alternate-exchange": "unrouted"}` },
+        { name: "arguments", label: "Arguments", type: "textarea", rows: 2, hint: `JSON, such as {"alternate-exchange": "unrouted"}; x-delayed-message needs {"x-delayed-type": "direct"}` },
       ]} />`}>
     <${ServerTable} url="/api/exchanges" columns=${COLUMNS} caption="Exchanges" order="name" version=${version} />
   <//>`;
@@ -49,7 +49,7 @@ export function Exchange({ vhost, name }) {
   if (!exchange) return html`<${Page} title=${shownName(name)} kind="Exchange"><${Failure} error=${error} /><//>`;
   return html`<${Page} title=${shownName(name)} kind="Exchange" actions=${html`
       ${named && person.may("monitoring") && html`<a class="button" href=${link("flow", vhost, name)}>Flow</a>`}
-      ${exchange.type === "x-consistent-hash" && person.may("monitoring") && html`<a class="button" href=${link("rings", vhost, name)}>Ring</a><a class="button" href=${link("what-if", vhost, name)}>What if</a>`}
+      ${(exchange.type === "x-consistent-hash" || exchange.arguments["x-delayed-type"] === "x-consistent-hash") && person.may("monitoring") && html`<a class="button" href=${link("rings", vhost, name)}>Ring</a><a class="button" href=${link("what-if", vhost, name)}>What if</a>`}
       ${"shards-per-node" in exchange.effective_policy_definition && html`<a class="button" href=${link("shards", vhost, name)}>Shards</a>`}
       <${FormButton} label="Publish" ...${publishing(vhost, name)} />
       ${named && !name.startsWith("amq.") && html`<${Confirm} label="Delete" title=${`Delete ${name}?`} text="The exchange goes with its bindings; queues and their messages stay." submit=${() => remove(url)} done=${() => { location.hash = link("exchanges"); tell("Exchange deleted"); }} />`}`}>
@@ -58,6 +58,7 @@ export function Exchange({ vhost, name }) {
     <div class="columns">
       <${Panel} title="Facts"><${Facts} facts=${[
         ["Virtual host", exchange.vhost], ["Type", exchange.type], ["Durable", exchange.durable ? "yes" : "no"], ["Internal", exchange.internal ? "yes" : null], ["Policy", exchange.policy],
+        ["Delayed messages", exchange.delayed_queue && html`<a href=${link("queues", vhost, exchange.delayed_queue)}>${exchange.messages_delayed == null ? "unknown" : format.count(exchange.messages_delayed)}</a>`],
         ...Object.entries(exchange.arguments).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
       ]} /><//>
       ${named && html`<${Panel} title="Bindings" note="from this exchange"><${Bindings} url=${path("exchanges", vhost, name, "bindings", "source")} vhost=${vhost} exchange=${name} /><//>`}

@@ -1,0 +1,93 @@
+"""The queue of an exchange of type ``x-delayed-message``: what it delays, until it is due.
+
+It comes and goes with its exchange, and nobody else declares, consumes from, binds or deletes one. All of it is stored,
+whatever the delivery modes. What is due is handed to the exchange the way dead letters are handed to theirs.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from jumpmq.amqp.errors import AccessRefused
+from jumpmq.amqp.messages import Message
+from jumpmq.queues import argument_checks as checks
+from jumpmq.queues import clock
+from jumpmq.queues.arguments import POLICY_KEYS
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.delayed_messages import DelayedMessages
+from jumpmq.queues.delays import delay_of
+from jumpmq.queues.slots import Share
+
+DUE = "due"
+"""Why messages leave the queue."""
+
+DUE_AT_ONCE = 200
+"""Messages that are due and leave in one step; each may have to be read from disk."""
+
+
+class DelayedQueue(ClassicQueue):
+    """Messages in the order in which they are due."""
+
+    __slots__ = ()
+
+    type = "delayed"
+    is_internal = True
+    argument_checks: ClassVar[Mapping[str, checks.Check]] = {
+        "x-queue-type": checks.string,
+        "x-dead-letter-exchange": checks.string,
+    }
+    refused_policy_keys = frozenset(POLICY_KEYS)
+    always_durable = True
+
+    def _ready_messages(self) -> DelayedMessages:
+        return DelayedMessages(self._spill_store, self._prepare, self._account, self._on_read)
+
+    def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
+        if self.behind is not None:
+            return self.behind.push(messages)
+        now, delayed = clock.now(), []
+        for message in messages:
+            copy = message.copy()  # other queues have the message itself, which expires by its own property
+            copy.expires_at = now + delay_of(message) / 1000
+            delayed.append(copy)
+        self._expiring = True
+        self._enter(delayed)
+        return []
+
+    def push_ahead(self, messages: list[Message]) -> None:
+        self._expiring = True
+        super().push_ahead(messages)
+
+    def expect_expiry(self) -> None:
+        """What expires does so where it is due."""
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+    def _drop_expired(self, now: float, count: int) -> None:
+        ready = self._ready
+        assert isinstance(ready, DelayedMessages)
+        self._discard(ready.take_expired(now, min(count, DUE_AT_ONCE)), DUE)
+        if first := ready.first_expiry():
+            self.wake(max(first, now))
+
+    def require_unshared(self) -> None:
+        raise self._refusal()
+
+    def require_reservable(self) -> None:
+        raise self._refusal()
+
+    def unshareable(self) -> str | None:
+        return "it has what an exchange delays"
+
+    def subscribe(self, consumer: Consumer) -> None:
+        raise self._refusal()
+
+    def subscribe_to(self, consumer: Consumer, share: Share) -> None:
+        raise self._refusal()
+
+    def _refusal(self) -> AccessRefused:
+        return AccessRefused(
+            f"queue '{self.name}' in vhost '{self.vhost}' has what exchange "
+            f"'{self.limits.dead_letter_exchange}' delays: it cannot be consumed from"
+        )

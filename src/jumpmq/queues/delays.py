@@ -1,0 +1,73 @@
+"""The header ``x-delay``: for how long an exchange of type ``x-delayed-message`` keeps a message.
+
+Source: ``rabbit_delayed_message_utils`` of RabbitMQ's delayed message plugin.
+"""
+
+from functools import lru_cache
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+
+HEADER = "x-delay"
+_NAMED = b"\x07x-delay"
+"""The header's name as a field table has it."""
+
+LONGEST = (1 << 32) - 1
+"""Milliseconds of the longest delay."""
+
+_CACHED = 512
+"""Octets of properties of which a delay is remembered: neighbours often have the same."""
+
+
+def delay_of(message: Message) -> int:
+    """Milliseconds that a message is to be delayed, 1 to ``LONGEST``; 0 where it is not.
+
+    A number of any type counts, without its fraction, and so does one as text. What is none, negative or too large
+    delays nothing.
+    """
+    octets = message.properties
+    if _NAMED not in octets:
+        return 0
+    return _remembered(octets) if len(octets) <= _CACHED else _read(octets)
+
+
+def _read(octets: bytes) -> int:
+    try:
+        headers = Properties.parse(octets).headers or []
+    except AMQPError:
+        return 0
+    found = next((field for field in headers if field.name == HEADER), None)
+    delay = None if found is None else _milliseconds(found)
+    return delay if delay is not None and 0 < delay <= LONGEST else 0
+
+
+_remembered = lru_cache(4096)(_read)
+
+
+def _milliseconds(field: Field) -> int | None:
+    try:
+        match field.type:
+            case "b" | "B" | "s" | "u" | "I" | "i" | "l" | "L":
+                return int(field.value)
+            case "d" | "f":
+                return int(field.value)
+            case "D":
+                scale, value = field.value
+                return int(value) // int(10**scale)
+            case "S" if str(field.value).isascii() and len(field.value) <= 20:
+                return int(field.value)
+    except (ValueError, OverflowError):  # no number, infinite
+        pass
+    return None
+
+
+def negated(headers: list[Field]) -> list[Field]:
+    """Headers with the delay negated: the message is not delayed again, and consumers see that it was."""
+    found = []
+    for field in headers:
+        if field.name == HEADER and (delay := _milliseconds(field)) is not None:
+            field = Field(HEADER, "I" if delay < 1 << 31 else "l", -delay)
+        found.append(field)
+    return found
