@@ -102,6 +102,6 @@ def test_waiting_messages_move_where_their_keys_belong_in_order(spark, broker, c
 
 
 def test_the_demos_spark_is_one_that_is_there_and_goes_on(spark):
-    with spark_session(partitions=2) as found:
-        assert found.sparkContext is spark.sparkContext
+    with spark_session(partitions=2) as started:
+        assert started().sparkContext is spark.sparkContext
     assert spark.range(3).count() == 3

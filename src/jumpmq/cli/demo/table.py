@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from jumpmq.spark import register
 
 
 @contextmanager
-def spark_session(partitions: int) -> Iterator[SparkSession]:
-    """A Spark of this machine that reads that many partitions at once, its workers in this Python environment.
+def spark_session(partitions: int) -> Iterator[Callable[[], SparkSession]]:
+    """Start a local Spark in the background, with ``partitions`` parallel tasks and workers in this Python environment.
 
-    A Spark that this process has already is taken as it is, and goes on.
+    Yields a function that waits for the session. An existing Spark of this process is used instead, and not stopped.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{partitions}]").appName("JumpMQ demo")
@@ -34,12 +35,13 @@ def spark_session(partitions: int) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
     }
     had_one = SparkContext._active_spark_context is not None
-    session = builder.config(map=settings).getOrCreate()
-    try:
-        yield session
-    finally:
-        if not had_one:
-            session.stop()
+    with ThreadPoolExecutor(1) as thread:
+        session = thread.submit(builder.config(map=settings).getOrCreate)
+        try:
+            yield session.result
+        finally:
+            if not had_one:
+                session.result().stop()
 
 
 def write_table(spark: SparkSession, url: str, exchange: str, schema: str, directory: Path) -> None:
