@@ -1,4 +1,4 @@
-"""What `jumpmqctl` answers to a verb of RabbitMQ's tools that it does not have: why not, and what to do instead."""
+"""Answers of `jumpmqctl` to unsupported verbs of RabbitMQ's tools: the reason, and the alternative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jumpmq tls`: an authority for tests, and what it vouches for: a broker, and a client."""
+"""`jumpmq tls`: a test authority, with certificates for a broker and a client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class Certificates(NamedTuple):
-    """Files with certificates and their keys, in PEM."""
+    """PEM files with certificates and keys."""
 
     ca: Path
     server: Path
@@ -22,7 +22,7 @@ class Certificates(NamedTuple):
 
 
 def make_certificates(directory: Path, names: Sequence[str] = (), user: str = "guest") -> Certificates:
-    """Make an authority that is forgotten at once, a broker's certificate and a client's.
+    """Create a temporary authority, a broker's certificate and a client's.
 
     Args:
         directory: where they are written; made if it is not there. Keys are readable by their owner only.

@@ -1,4 +1,4 @@
-"""The columns that rabbitmqctl's listings accept, and where each stands in the management API's answer.
+"""Columns of rabbitmqctl's listings, and the fields of the management API that they show.
 
 A column that the API does not give for an object (a classic queue has no `members`, say) is listed empty,
 as by rabbitmqctl. Where rabbitmqctl lists the id of an Erlang process (`pid`), the name of the connection or channel
@@ -20,7 +20,7 @@ Column = Callable[[Listed], Any]
 
 @dataclass(frozen=True)
 class Listing:
-    """What one `list_*` command can show: its columns by name, and those it shows unless told.
+    """Columns of one `list_*` command by name, and the default ones.
 
     Attributes:
         kind: of object, as in the path of the management API.
@@ -34,7 +34,7 @@ class Listing:
     default: tuple[str, ...]
 
     def choose(self, words: list[str]) -> list[str]:
-        """The columns named on the command line, where commas may separate them as well as spaces.
+        """Parse the columns named on the command line, separated by commas or spaces.
 
         Raises:
             UsageError: one or more of them do not exist.
@@ -47,11 +47,11 @@ class Listing:
 
     @property
     def is_of_vhost(self) -> bool:
-        """Whether it lists what is in one virtual host."""
+        """True if the listing is restricted to one virtual host."""
         return "{vhost}" in self.banner
 
     def rows(self, objects: list[dict[str, Any]], names: list[str]) -> list[list[Any]]:
-        """One row an object, in the order of the names."""
+        """Return a row per object, with columns in the order of ``names``."""
         return [[self.columns[name](listed) for name in names] for listed in objects]
 
 
@@ -64,7 +64,7 @@ def _inside(holder: str, name: str) -> Column:
 
 
 def _protocol(listed: Listed) -> str:
-    """`AMQP 0-9-1` as rabbitmqctl lists it: `{0,9,1}`."""
+    """Format `AMQP 0-9-1` as rabbitmqctl does: `{0,9,1}`."""
     name, _, version = str(listed.get("protocol", "")).partition(" ")
     return f"{{{version.replace('-', ',')}}}" if name == "AMQP" else name
 

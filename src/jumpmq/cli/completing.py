@@ -12,10 +12,10 @@ import typer
 from jumpmq.management import DEFAULT_URL, ManagementClient, ManagementError
 
 TIMEOUT = 2.0
-"""Seconds that a shell waits for the broker after the tab key."""
+"""Maximum time that a shell waits for the broker after the tab key, in seconds."""
 
 MOST = 200
-"""Names that are offered; more would fill the terminal."""
+"""Maximum number of completions; more would fill the terminal."""
 
 KINDS = {
     "queue": "queues",
@@ -26,13 +26,13 @@ KINDS = {
     "vhost": "vhosts",
     "node": "nodes",
 }
-"""What is listed for a parameter of a verb, by the parameter's name."""
+"""API resource listed for a verb's parameter, by parameter name."""
 
 IN_VHOST = ("queues", "exchanges")
 
 
 def with_completion(parameters: Iterable[inspect.Parameter]) -> None:
-    """Have the shell complete the parameters of a verb that name something of the broker."""
+    """Add shell completion to the parameters of a verb that name the broker's objects."""
     for parameter in parameters:
         kind = KINDS.get(parameter.name)
         for info in getattr(parameter.annotation, "__metadata__", ()):

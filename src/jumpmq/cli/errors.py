@@ -1,4 +1,4 @@
-"""How commands fail: a text for the operator and an exit status for the shell.
+"""Failures of commands: a text for the operator and an exit status for the shell.
 
 Those of `jumpmqctl` are rabbitmqctl's, of sysexits.h: 64 for a wrong command line, 65 for bad input, or a virtual host
 or queue that is not there, 67 for an unknown user, 69 where the broker refuses or does not answer, 70 for what is there
@@ -21,11 +21,11 @@ def counted(number: int, one: str, more: str = "") -> str:
 
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, as in shells."""
 
 
 def fail(text: str, status: int = 1) -> NoReturn:
-    """End `jumpmq`, with one line on standard error."""
+    """End `jumpmq` with one line on standard error."""
     echo(f"jumpmq: {text}", err=True)
     sys.exit(status)
 
@@ -55,7 +55,7 @@ class UsageError(CommandError):
 
 
 class NoVirtualHost(CommandError):
-    """The virtual host that the command line names does not exist."""
+    """The virtual host named on the command line does not exist."""
 
     lead = ""
 
@@ -64,7 +64,7 @@ class NoVirtualHost(CommandError):
 
 
 class NoQueue(CommandError):
-    """The queue that the command line names does not exist; the text is RabbitMQ's."""
+    """The queue named on the command line does not exist; the text is RabbitMQ's."""
 
     lead = ""
 
@@ -73,21 +73,21 @@ class NoQueue(CommandError):
 
 
 class WrongNode(CommandError):
-    """The broker at the URL is another node than the command line says."""
+    """The broker at the URL is not the node named on the command line."""
 
     def __init__(self, address: str, found: str, wanted: str) -> None:
         super().__init__(f"the broker at {address} is node {found}, not {wanted}")
 
 
 class NoUser(CommandError):
-    """The user whom the command line names does not exist."""
+    """The user named on the command line does not exist."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f'User "{name}" does not exist', os.EX_NOUSER)
 
 
 def command_error(error: ManagementError) -> CommandError:
-    """What an operator is told of a request that failed."""
+    """Convert an error of the management API to an error for the operator."""
     match error:
         case InvalidRequest():
             return UsageError(str(error))

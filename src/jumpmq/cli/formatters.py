@@ -14,7 +14,7 @@ from jumpmq.serving.logs import escaped
 
 
 class FormatterName(StrEnum):
-    """What `--formatter` accepts."""
+    """Values of `--formatter`."""
 
     table = "table"
     pretty_table = "pretty_table"
@@ -23,7 +23,7 @@ class FormatterName(StrEnum):
 
 
 class Atoms(list[str]):
-    """Words of the broker, such as a user's tags, which rabbitmqctl lists without quotes."""
+    """Words that rabbitmqctl lists without quotes, such as a user's tags."""
 
 
 Rows = list[list[Any]]
@@ -31,7 +31,7 @@ Formatter = Callable[[list[str], Rows, bool], str]
 
 
 def erlang_term(value: Any) -> str:
-    """A value as rabbitmqctl prints it inside a list of arguments: `5`, `"text"`, `[{"x-max-length",5}]`."""
+    """Format a value as rabbitmqctl does inside a list of arguments: `5`, `"text"`, `[{"x-max-length",5}]`."""
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, Mapping):
@@ -44,7 +44,7 @@ def erlang_term(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as it stands in a table: nothing for `None`, and of strings what is printed as it is."""
+    """Format a value for a table: empty for `None`, strings with control characters escaped."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -78,7 +78,7 @@ def as_pretty_table(names: list[str], rows: Rows, headers: bool) -> str:
 
 
 def as_csv(names: list[str], rows: Rows, headers: bool) -> str:
-    """Comma-separated values, every one quoted."""
+    """Format rows as comma-separated values, all quoted."""
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     if headers:
@@ -94,7 +94,7 @@ def as_json(names: list[str], rows: Rows, headers: bool) -> str:
 
 
 def as_json_object(facts: Mapping[str, Any]) -> str:
-    """One JSON object on a line, for verbs that tell of one thing."""
+    """Format one JSON object as a line, for verbs about a single object."""
     return json_text(facts)
 
 

@@ -1,4 +1,4 @@
-"""A command whose verbs are told of in groups, a line each, and that suggests a verb for an unknown one."""
+"""A command with grouped verbs, a line per verb in the help, that suggests a verb for an unknown one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GroupedVerbs(TyperGroup):
     titles: ClassVar[dict[str, str]] = {}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the verbs, a line each that is never cut."""
+        """Write the verbs, on uncut lines."""
         groups: dict[str, list[str]] = {}
         for name in self.list_commands(ctx):
             groups.setdefault(self.titles.get(name, "Others"), []).append(name)
@@ -34,7 +34,7 @@ class GroupedVerbs(TyperGroup):
                 formatter.write(f"  {name:{width}}  {' '.join(summary.split())}\n")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The verb that is meant.
+        """Return the verb named on the command line.
 
         Raises:
             UsageError: there is none; the text says why RabbitMQ's is not there, or names the nearest.

@@ -50,7 +50,7 @@ SUBJECTS: dict[str, tuple[ModuleType, ...]] = {
     "Connections": (connections,),
     "Definitions": (definitions,),
 }
-"""The verbs, by the group in which the help tells of them."""
+"""Verbs by group of the help."""
 
 VERBS = {verb.__name__: verb for subjects in SUBJECTS.values() for subject in subjects for verb in subject.VERBS}
 
@@ -60,7 +60,7 @@ GroupedVerbs.titles = {
 
 
 def application(verb: str | None = None) -> typer.Typer:
-    """The command with its verbs, or with the one that is meant alone: to make each ready takes a millisecond or two.
+    """Return the command with all verbs, or with ``verb`` only: preparing a verb takes a millisecond or two.
 
     Args:
         verb: the first word of the command line; all verbs are there unless it is one of them.
@@ -81,14 +81,14 @@ def application(verb: str | None = None) -> typer.Typer:
 
 
 def jumpmqctl() -> None:
-    """Look at a JumpMQ broker and operate it, with rabbitmqctl's verbs."""
+    """Inspect and operate a JumpMQ broker, with rabbitmqctl's verbs."""
 
 
 def help_of(
     context: typer.Context,
     verb: Annotated[str | None, typer.Argument(metavar="VERB", help="what to tell of; all unless given")] = None,
 ) -> None:
-    """Shows the verbs, or what one of them takes."""
+    """Show the verbs, or the usage of a verb."""
     whole = context.find_root()
     group = whole.command
     if verb is None or not isinstance(group, GroupedVerbs):
@@ -99,7 +99,7 @@ def help_of(
 
 
 def main() -> None:
-    """Runs `jumpmqctl`; an error is told on stderr and by the exit status that rabbitmqctl gives it."""
+    """Run `jumpmqctl`; errors go to stderr, with rabbitmqctl's exit statuses."""
     try:
         _call(sys.argv[1:])
     except CommandError as error:

@@ -1,4 +1,4 @@
-"""Manual pages of the commands, made from what `--help` shows, in the macros of man(7)."""
+"""Manual pages of the commands, generated from `--help`, in the macros of man(7)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _page(command: Any) -> Iterator[str]:
 
 
 def _commands(group: Any, before: tuple[str, ...], told: Set[str]) -> Iterator[str]:
-    """A subsection for each command of a group; `told` are the options that need no word here."""
+    """Yield a subsection per command of a group; options in `told` are described at the front of the page."""
     for name, command in group.commands.items():
         words = (*before, name)
         if hasattr(command, "commands"):
@@ -81,7 +81,7 @@ def _commands(group: Any, before: tuple[str, ...], told: Set[str]) -> Iterator[s
 
 
 def _options_everywhere(group: Any) -> list[Any]:
-    """The options that all commands of a group have."""
+    """Return the options common to all commands of a group."""
     commands = [command for command in group.commands.values() if not hasattr(command, "commands")]
     named = [{option.name for option in _shown(command, "option")} for command in commands]
     common = set.intersection(*named)
@@ -113,6 +113,6 @@ def _item(term: str, purpose: str) -> Iterable[str]:
 
 
 def _text(text: str) -> str:
-    """Words as troff takes them: no escape, no hyphen where a minus stands, no line that looks like a request."""
+    """Escape text for troff: backslashes, minus signs and lines that look like requests."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq").replace("'", "\\(aq")
     return f"\\&{escaped}" if escaped.startswith((".", "\\(aq")) else escaped

@@ -1,4 +1,4 @@
-"""`jumpmq install-names`: `jumpmqctl` under the names of RabbitMQ's tools, for scripts that call them."""
+"""`jumpmq install-names`: installs `jumpmqctl` under the names of RabbitMQ's tools, for scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = (
     "rabbitmq-streams",
     "rabbitmq-upgrade",
 )
-"""RabbitMQ's tools, whose verbs `jumpmqctl` has or answers."""
+"""RabbitMQ's tools whose verbs `jumpmqctl` has or answers."""
 
 MARK = "# Written by jumpmq install-names."
 SCRIPT = """#!/bin/sh

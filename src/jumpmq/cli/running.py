@@ -30,7 +30,7 @@ FREE_PORTS: dict[str, Any] = {"port": 0, "http_port": 0, "tls_port": 0, "https_p
 
 @contextmanager
 def running(*, tls: bool = False, process: bool = False, workers: int = 1, **config: Any) -> Iterator[RunningBroker]:
-    """Runs a broker in a thread of its own for as long as the block lasts.
+    """Run a broker in a background thread until the block ends.
 
     Args:
         process: whether it runs in a process of its own instead, and does not share the interpreter with the program:
@@ -67,7 +67,7 @@ def _serving_workers(config: Config, count: int) -> AbstractAsyncContextManager[
 
 
 def _certificates(stack: ExitStack) -> dict[str, Any]:
-    """Settings of a broker with certificates in a directory that goes with the stack."""
+    """Return TLS settings with certificates in a directory that the stack removes."""
     from jumpmq.cli.certificates import make_certificates
 
     made = make_certificates(Path(stack.enter_context(TemporaryDirectory(prefix="jumpmq-tls-"))))
@@ -130,7 +130,7 @@ def _started(child: BaseProcess, pipe: Connection) -> RunningBroker:
 
 
 def _child(config: Config, parent: Connection) -> None:
-    """Serves until the parent closes its end, or is gone."""
+    """Serve until the parent closes the connection or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's to handle
     try:
         _run(_serve_for(config, parent))

@@ -1,4 +1,4 @@
-"""`jumpmq check` and `jumpmq salvage`: what is wrong with a data directory, and what can be taken of it."""
+"""`jumpmq check` and `jumpmq salvage`: diagnosis and recovery of a data directory."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from jumpmq.store import Store, StoreError, inspection
 
 
 def check(directory: Path) -> bool:
-    """Print what is wrong; returns whether all is well.
+    """Print the problems of a data directory; return True if there are none.
 
     Raises:
         StoreError: it cannot be looked at.
@@ -22,7 +22,7 @@ def check(directory: Path) -> bool:
 
 
 def salvage(directory: Path, to: Path) -> None:
-    """Take what can be read into a new directory, and print what was taken.
+    """Recover the readable part into a new directory, and print a summary.
 
     Raises:
         StoreError: nothing can be read, or the new directory cannot be written.

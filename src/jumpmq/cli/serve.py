@@ -1,4 +1,4 @@
-"""`jumpmq serve`: a broker in the foreground until it is told to stop."""
+"""`jumpmq serve`: a broker in the foreground."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from jumpmq.nodes.processes.workers import SeveralControl
 
 STOPS = signal.SIGTERM, signal.SIGINT
-"""What ends the broker."""
+"""Signals that stop the broker."""
 
 
 def default_data_dir() -> Path:
-    """Where messages are kept unless `--data-dir` says otherwise, by the XDG base directory specification."""
+    """Return the default of `--data-dir`, by the XDG base directory specification."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "jumpmq"
 
 
 def settings_in_force(file: Path | None, options: Mapping[str, str | None]) -> dict[str, Value]:
-    """Every setting, and whence it is.
+    """Return all settings with their origin.
 
     Args:
         file: the configuration file; None for the default ones.
@@ -51,8 +51,8 @@ def settings_in_force(file: Path | None, options: Mapping[str, str | None]) -> d
 
 
 def run(file: Path | None, options: Mapping[str, str | None]) -> int:
-    """Serves with these settings, see :func:`settings_in_force`, and returns the exit status. What keeps it from that
-    is one line on stderr.
+    """Serve with the settings of :func:`settings_in_force`, and return the exit status. Failures to start are one line
+    on stderr.
     """
     try:
         serve(Config(**{name: found.value for name, found in settings_in_force(file, options).items()}))

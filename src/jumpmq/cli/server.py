@@ -1,4 +1,4 @@
-"""A broker in this process: by itself, or as a node of a cluster."""
+"""A broker in this process: standalone, or as a node of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of `jumpmqctl`: the options that every verb takes, and what it writes.
+"""A call of `jumpmqctl`: options common to all verbs, and output.
 
 The options are rabbitmqctl's general ones, and `--url`, which says where the broker is; `--node` says which node of its
 cluster is meant. A verb is a function whose first parameter is the session; the others are its own arguments and
@@ -29,7 +29,7 @@ TABLES = (FormatterName.table, FormatterName.pretty_table)
 
 @dataclass(frozen=True)
 class Session:
-    """The general options of one call."""
+    """General options of a call."""
 
     url: str
     node: str | None
@@ -56,11 +56,11 @@ class Session:
 
     @property
     def node_name(self) -> str:
-        """The name of the node that is meant: that of `--node`, else the one that is asked."""
+        """Name of the node to act on: `--node`, by default the node at the URL."""
         return self.node if self.node is not None and self.api else node_of(self.api)
 
     def require_asked(self) -> None:
-        """Fail where another node is meant than the one that is asked.
+        """Raise an error if `--node` is not the node at the URL.
 
         Raises:
             WrongNode: `--node` names another.
@@ -69,16 +69,16 @@ class Session:
             raise WrongNode(self.api.address, found, self.node)
 
     def inform(self, text: str) -> None:
-        """Says what is about to happen, unless it should be quiet."""
+        """Announce an action, unless quiet."""
         if not (self.quiet or self.silent) and self._form in TABLES:
             echo(text)
 
     def say(self, text: str) -> None:
-        """Says what has happened."""
+        """Report a result."""
         echo(json.dumps({"message": text}) if self._form is FormatterName.json else text)
 
     def table(self, names: list[str], rows: Rows) -> None:
-        """Lists rows under the names of their columns."""
+        """Print rows below their column names."""
         headers = not (self.silent or self.no_table_headers)
         typer.echo(FORMATTERS[self._form](names, rows, headers), nl=False)
 
@@ -96,8 +96,7 @@ class Session:
 
     def check_vhost(self) -> None:
         """
-        Raises:
-            NoVirtualHost: there is no such virtual host.
+        Raises: NoVirtualHost: the virtual host does not exist.
         """
         try:
             found = self.api.find("vhosts", self.vhost)
@@ -110,7 +109,7 @@ class Session:
 
     @property
     def is_json(self) -> bool:
-        """Whether JSON is asked for."""
+        """True for JSON output."""
         return self._form is FormatterName.json
 
     @property
@@ -119,13 +118,15 @@ class Session:
 
 
 def node_of(client: ManagementClient) -> str:
-    """The name of a broker's node, which only who monitors is told; to others the cluster's stands for it."""
+    """Return the name of a broker's node, visible only to monitoring users; for users without the tag, the cluster's
+    name.
+    """
     overview = client.get("overview")
     return str(overview.get("node", overview["cluster_name"]))
 
 
 def _knows(client: ManagementClient, node: str) -> bool:
-    """Whether a broker is in one cluster with a node; who may not look is told no."""
+    """Return True if a broker's cluster has the node; False without the right to look."""
     try:
         return any(one["name"] == node for one in client.get("nodes"))
     except Refusal:
@@ -169,7 +170,7 @@ def _general_options(
 
 
 def with_general_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb as typer takes it: with the general options, behind its own, in the place of its session."""
+    """Return a verb as typer command: with the general options after its own, instead of the session."""
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
     general = list(inspect.signature(_general_options, eval_str=True).parameters.values())
     with_completion((*own, *general))
@@ -194,7 +195,7 @@ FLAGS = ("--quiet", "-q", "--silent", "-s", "--no-table-headers")
 
 
 def verb_first(arguments: Iterable[str]) -> list[str]:
-    """The command line with general options that stand before the verb put behind it, as rabbitmqctl reads it."""
+    """Move general options from before the verb to after it, as rabbitmqctl accepts them."""
     rest, leading = list(arguments), list[str]()
     while rest and (rest[0] in FLAGS or rest[0].partition("=")[0] in WITH_VALUE):
         count = 2 if rest[0] in WITH_VALUE else 1

@@ -1,4 +1,4 @@
-"""The settings of a broker: what they are called, and where their values come from.
+"""The settings of a broker: names, and sources of values.
 
 A value on the command line goes before one in the environment, that before one in the configuration file (TOML), and
 that before the default. A setting `tls_cert` is the option `--tls-cert`, the variable `JUMPMQ_TLS_CERT` and the key
@@ -25,7 +25,7 @@ CONFIG_VARIABLE = "JUMPMQ_CONFIG"
 
 
 class SettingError(Exception):
-    """A value is wrong, or a key unknown; the text is one line."""
+    """A wrong value, or an unknown key; the text is one line."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Setting:
 
     @staticmethod
     def written(value: Any) -> str:
-        """A value as a configuration file has it."""
+        """Format a value for a configuration file."""
         if isinstance(value, bool):
             return str(value).lower()
         return str(value) if isinstance(value, int) else json.dumps(str(OFF if value is None else value))
@@ -68,7 +68,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Value:
-    """A value in force, and whence it is."""
+    """A value in force, and its origin."""
 
     value: Any
     source: str
@@ -359,8 +359,8 @@ SETTINGS = {
 
 
 def plainly_written(arguments: Sequence[str]) -> dict[str, str] | None:
-    """What a command line says that has nothing but settings, and perhaps ``config``, each followed by its value: that
-    takes no parser, which would be the longest part of a start. None if it has anything else.
+    """Parse a command line of settings, possibly with ``config``, without a parser, which would be the longest part of
+    a start. None if anything else is given.
     """
     keys = {f"--{setting.key}": name for name, setting in SETTINGS.items()} | {"--config": "config"}
     pairs = list(zip(arguments[::2], arguments[1::2], strict=False))
@@ -370,7 +370,7 @@ def plainly_written(arguments: Sequence[str]) -> dict[str, str] | None:
 
 
 def default_file() -> Path | None:
-    """The configuration file that is read unless another is named: the user's, or the machine's; None if neither is."""
+    """Return the default configuration file: the user's, or the machine's; None if neither exists."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     places = (Path(base) / "jumpmq" / "jumpmq.toml", Path("/etc/jumpmq/jumpmq.toml"))
     return next((place for place in places if place.is_file()), None)

@@ -1,4 +1,4 @@
-"""`jumpmq pipeline …`, `jumpmq uniformity` and `jumpmq plan`: what runs on Spark."""
+"""`jumpmq pipeline …`, `jumpmq uniformity` and `jumpmq plan`: commands that run on Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HashFunction(StrEnum):
 
 
 REACH = 5.0
-"""Seconds that a connection to Spark's master may take."""
+"""Timeout of a connection to Spark's master, in seconds."""
 
 POSITIONS = 1 << 21
 """As many keys does RabbitMQ's hash tell apart."""
@@ -67,7 +67,7 @@ def archive(
     ] = False,
     master: Master = "local[*]",
 ) -> None:
-    """Move messages from an exchange's queues into a Parquet table, each once."""
+    """Move messages from an exchange's queues into a Parquet table, exactly once."""
     with _spark(master, "archive") as spark:
         from jumpmq.spark.pipelines.archive import archive as run
 
@@ -114,7 +114,7 @@ def replay(
     vhost: Vhost = "/",
     master: Master = "local[*]",
 ) -> None:
-    """Publish an archived table, or a range of a stream, again: each queue's messages in their order."""
+    """Publish an archived table, or a range of a stream, again, in the order of the queue."""
     if not stream and (first or end):
         fail("--from and --to are for a stream: give --stream, or choose rows of a table with --where", 2)
     with _spark(master, "replay") as spark:
@@ -142,7 +142,7 @@ def rebalance(
     vhost: Vhost = "/",
     master: Master = "local[*]",
 ) -> None:
-    """Move waiting messages to the queues that their keys belong to now, in order, each once."""
+    """Move waiting messages to the current queues of their keys, in order, exactly once."""
     with _spark(master, "rebalance") as spark:
         from jumpmq.spark.pipelines.rebalance import rebalance as run
         from jumpmq.spark.router import Router
@@ -164,7 +164,7 @@ def uniformity(
     report: Report = None,
     master: Master = "local[*]",
 ) -> None:
-    """Say how evenly keys spread over queues: chi-squared tests with their critical values."""
+    """Test how evenly keys spread over queues: chi-squared tests with their critical values."""
     first, last = _range(buckets)
     _require_writable(report)
     with _spark(master, "uniformity") as spark:
@@ -199,7 +199,7 @@ def plan(
     report: Report = None,
     master: Master = "local[*]",
 ) -> None:
-    """Say what a change of an exchange's queues would move, from where to where, and what it must."""
+    """Show the moves that a change of an exchange's queues would cause, beside the minimum."""
     _require_writable(report)
     with _spark(master, "plan") as spark:
         from jumpmq.spark.moves import movement
@@ -248,7 +248,7 @@ def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange:
 
 
 def _tell_unread(url: str, vhost: str) -> None:
-    """Name what no change of an exchange moves: what waits in queues that are bound to none."""
+    """Warn of messages in unbound queues, which no change of an exchange moves."""
     from jumpmq.spark.client import Client
     from jumpmq.spark.options import Broker
 
@@ -284,7 +284,7 @@ def _range(text: str) -> tuple[int, int]:
 
 @contextmanager
 def _spark(master: str, name: str) -> Iterator[SparkSession]:
-    """A Spark session; what goes wrong in the block is one line."""
+    """Run a Spark session; errors of the block become one line."""
     _require_master(master)
     try:
         from py4j.protocol import Py4JJavaError
@@ -306,7 +306,7 @@ def _spark(master: str, name: str) -> Iterator[SparkSession]:
 
 
 def _require_master(master: str) -> None:
-    """Refuse what Spark cannot reach, as it says so only after minutes, or not in a sentence."""
+    """Refuse an unreachable master: Spark itself reports one only after minutes, or without a sentence."""
     if not re.fullmatch(r"local(\[.+\])?|yarn|spark://[^/]+|k8s://.+", master):
         fail(f"--master is local[*], local[2], spark://HOST:7077, yarn or k8s://…, not {master}", 2)
     if master.startswith("spark://"):
@@ -322,6 +322,6 @@ def _listens(host: str, port: int) -> bool:
 
 
 def _require_writable(report: Path | None) -> None:
-    """Refuse a report that could not be written, before there is anything to report."""
+    """Refuse a report path that cannot be written, before the work begins."""
     if report is not None and (report.is_dir() or not os.access(report.parent, os.W_OK)):
         fail(f"cannot write {report}: it is a directory, or its own is not there or not yours to write to", 2)

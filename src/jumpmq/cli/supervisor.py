@@ -1,4 +1,4 @@
-"""What systemd is told of a serving broker: the protocol of sd_notify(3), which is one datagram a state."""
+"""Notifications to systemd: the protocol of sd_notify(3), a datagram per state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def notify(state: str) -> None:
-    """Tells the supervisor a state, such as ``READY=1``; does nothing where `NOTIFY_SOCKET` names none.
+    """Notify the supervisor of a state, such as ``READY=1``; does nothing if `NOTIFY_SOCKET` is not set.
 
     A supervisor that cannot be reached is no reason not to serve.
     """

@@ -1,4 +1,4 @@
-"""What a terminal is given: text in which names that others chose are only text.
+"""Output for terminals, with names from users escaped.
 
 A client may call a queue, a connection or a key as it likes, with characters that move the cursor, set the title, or
 write from right to left.
@@ -15,7 +15,7 @@ from jumpmq.serving.logs import escaped
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON, in which only what is printed is not escaped."""
+    """Format a value as JSON with control characters escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 

@@ -109,7 +109,9 @@ def register(spark: SparkSession) -> None:
 
 
 def _parallelism(spark: SparkSession) -> int | None:
-    """How many tasks the session runs at once; None where it does not tell, as over Spark Connect."""
+    """Return the number of tasks that the session runs at once; None over Spark Connect, where the
+    number is unknown.
+    """
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkException:

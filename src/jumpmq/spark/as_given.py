@@ -1,4 +1,4 @@
-"""Columns of headers and properties as users have them, and as they are encoded.
+"""Columns of headers and properties: from users' types to the encoded ones.
 
 Types are taken whose meaning is plain. Whole numbers of any width stand for a priority, a delivery mode, an expiration
 in milliseconds, and for ids, which AMQP has as text. Headers keep the types of their values: integers are integers,
@@ -33,10 +33,10 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.schema import PROPERTIES
 
 OCTETS = ("delivery_mode", "priority")
-"""Properties that are numbers of one octet."""
+"""Properties with integers of one octet."""
 
 NUMBERS_AS_TEXT = ("expiration", "message_id", "correlation_id")
-"""Properties of text that may be given as whole numbers."""
+"""Text properties that also accept whole numbers."""
 
 _KINDS: dict[DataType, str] = {
     StringType(): "S",
@@ -50,7 +50,7 @@ _KINDS: dict[DataType, str] = {
     DoubleType(): "d",
     TimestampType(): "T",
 }
-"""Types of headers' values, each with that of AMQP's field; text and octets are both AMQP's long string."""
+"""Types of header values, with AMQP's field types; text and octets both become long strings."""
 
 _ARROW_KINDS = {
     pa.string(): "S",
@@ -68,7 +68,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def expected_of(name: str, type_: DataType) -> str | None:
-    """The types that a column of headers or of a property may have, in words; None where it has one of these."""
+    """Describe the types allowed for a column of headers or of a property; None if ``type_`` is allowed."""
     if name == "headers":
         fits = _are_headers(type_)
         return None if fits else "map<string,V> or array<struct<key:string,value:V>>, V text, octets, a number or truth"
@@ -103,13 +103,13 @@ def _are_headers(type_: DataType) -> bool:
 
 
 def kind_of_headers(type_: pa.DataType) -> str:
-    """The field type of a column of headers, by the type of its values."""
+    """Return the AMQP field type of a column of headers, from the type of the values."""
     value = type_.item_type if pa.types.is_map(type_) else type_.value_type.field("value").type
     return "T" if pa.types.is_timestamp(value) else _ARROW_KINDS[value]
 
 
 def as_read(schema: pa.Schema) -> pa.Schema:
-    """The columns that are as the source has them: not headers of another shape than a map of text."""
+    """Return the columns with the source's types, without headers that are not a map of text."""
     place = schema.get_field_index("headers")
     if place < 0 or (pa.types.is_map(schema.field(place).type) and schema.field(place).type.item_type == pa.string()):
         return schema
@@ -117,7 +117,7 @@ def as_read(schema: pa.Schema) -> pa.Schema:
 
 
 def as_encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with properties in the types of :data:`PROPERTIES`.
+    """Return the rows with properties in the types of :data:`PROPERTIES`.
 
     Raises:
         JumpMQError: a value is out of range.

@@ -24,7 +24,7 @@ LOGICAL: dict[str, t.DataType] = {
     "timestamp-millis": t.TimestampType(), "timestamp-micros": t.TimestampType(),
     "local-timestamp-millis": t.TimestampNTZType(), "local-timestamp-micros": t.TimestampNTZType(),
 }  # fmt: skip
-"""Logical types, beside ``decimal``; others are what they are made of."""
+"""Supported logical types beside ``decimal``; values of further ones keep the underlying type."""
 
 UNDERSTOOD = {*LOGICAL, "decimal"}
 
@@ -74,7 +74,7 @@ def _parsed(schema: Any) -> Any:
 
 
 def _plain(schema: Any) -> Any:
-    """A schema without the logical types that are not understood here: their values are what they are made of."""
+    """Return a schema without unsupported logical types, whose values keep the underlying type."""
     if isinstance(schema, list):
         return [_plain(one) for one in schema]
     if isinstance(schema, dict):
@@ -88,7 +88,7 @@ def _plain(schema: Any) -> Any:
 
 
 class _Types:
-    """Spark's types of a schema as ``fastavro`` has read it: with all names in full."""
+    """Converts a schema, as ``fastavro`` parsed it with full names, to Spark's types."""
 
     def __init__(self) -> None:
         self._named: dict[str, t.DataType] = dict(PRIMITIVES)

@@ -1,4 +1,4 @@
-"""Columns of octets that are decoded by a schema, in Python: no jar is needed."""
+"""Decoding of binary columns by a schema, in Python: no jar is needed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pyspark.sql.types import DataType
 from jumpmq.spark.errors import JumpMQError
 
 Decoder = Callable[[bytes], Any]
-"""What octets stand for, as values that Arrow takes; it raises anything where they are not what the schema says."""
+"""Decodes octets to a value for Arrow; raises any exception if they do not follow the schema."""
 
 
 def decoded(data: Column | str, type_: DataType, make: Callable[[], Decoder]) -> Column:
-    """A column of what another one's octets stand for; null where they are not what the schema says.
+    """Return a column of decoded values; null where the octets do not follow the schema.
 
     Args:
         make: makes the decoder, in each task.
@@ -36,7 +36,7 @@ def decoded(data: Column | str, type_: DataType, make: Callable[[], Decoder]) ->
 
 
 def values_of(column: pa.Array, decode: Decoder, arrow_type: pa.DataType) -> pa.Array:
-    """The values of a column of octets; null where there are none, or not such."""
+    """Return the decoded values of a binary column; null where a value is null or cannot be decoded."""
     values = [_value(octets, decode) for octets in column.to_pylist()]
     try:
         return pa.array(values, arrow_type)
@@ -45,7 +45,7 @@ def values_of(column: pa.Array, decode: Decoder, arrow_type: pa.DataType) -> pa.
 
 
 def refuse_itself(name: str, around: tuple[str, ...]) -> None:
-    """Refuse a type that is within itself: Spark knows no such.
+    """Refuse a recursive type: Spark has none.
 
     Raises:
         JumpMQError: it is.

@@ -1,4 +1,4 @@
-"""The broker's management API, as far as Spark needs it."""
+"""Client of the broker's management API, as far as Spark needs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jumpmq.spark.patience import retried, taken_up
 T = TypeVar("T")
 
 Slice = list[Any]
-"""What to read of a queue: its name and numbers, as the broker's endpoints want them."""
+"""Part of a queue to read: name and message numbers, as the broker's endpoints expect them."""
 
 REFUSALS: dict[int, type[JumpMQError]] = {
     404: NotThere,
@@ -33,14 +33,14 @@ REFUSALS: dict[int, type[JumpMQError]] = {
 }
 
 HOME_DOWN = "is down or inaccessible"
-"""What the broker says, with 404, of what is at a process or node of it that is away."""
+"""The broker's text, with status 404, for a queue of a process or node that is down."""
 
 LOGIN_FAILED = "Login failed"
-"""What the broker says of a user or password that it does not know; else it knows the user, who may not."""
+"""The broker's text for an unknown user or a wrong password; a known user without the right gets a different one."""
 
 
 class Client:
-    """Requests to one virtual host. It holds no connection, so it can be sent to executors.
+    """Requests to one virtual host. Holds no connection, so that it can be pickled for executors.
 
     Args:
         broker: where it is; where several URLs are given, nodes of one cluster, each is asked until one answers.
@@ -64,12 +64,14 @@ class Client:
 
     @property
     def _broker(self) -> ManagementClient:
-        """The node that is asked: the same as long as it answers."""
+        """The node in use; it changes only when it stops answering."""
         return self._nodes[0]
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Raise errors of a request as this floor's; the next one goes to another node where this one is away."""
+        """Convert a request's errors to this package's; if the node is away, the next request goes to a
+        different node.
+        """
         broker = self._broker
         try:
             with _said_here(broker):
@@ -81,7 +83,7 @@ class Client:
 
     @property
     def identity(self) -> str | None:
-        """What tells this broker from all others, also after a restart; None of one that keeps nothing."""
+        """Identity of the broker, kept across restarts; None for a broker without a data directory."""
         if self._identity is None:
             self.require_broker()
         return self._identity
@@ -106,7 +108,7 @@ class Client:
         self._met = True
 
     def _require_same(self, identity: str | None) -> None:
-        """Refuse a broker that is not the one that has answered before.
+        """Raise an error if a different broker answered before.
 
         Raises:
             JumpMQError: it has another identity.
@@ -121,7 +123,7 @@ class Client:
             return [queue["name"] for queue in self._broker.get("queues", self._vhost, columns="name")]
 
     def require_queue(self, name: str) -> None:
-        """Refuse unless there is a queue; it need not be readable, nor its process up.
+        """Raise an error if the queue does not exist; it need not be readable, nor its process up.
 
         Raises:
             NotThere: there is none of that name.
@@ -129,7 +131,7 @@ class Client:
         self._ask("GET", "queues", self._vhost, name, query={"columns": "name"})
 
     def unread(self) -> list[dict[str, Any]]:
-        """The queues of the virtual host that have messages and no reader: ``name``, ``ready``, ``bound``."""
+        """Return the virtual host's queues with messages and without readers: ``name``, ``ready``, ``bound``."""
         found: list[dict[str, Any]] = self._ask("GET", "unread", self._vhost)
         return found
 
@@ -170,7 +172,7 @@ class Client:
         return answer
 
     def ready(self, slices: list[Slice], columns: list[str], origin: Origin = ANY) -> Iterator[pa.RecordBatch]:
-        """The ready messages of ranges ``[queue, first_seq, last_seq]``, each once; nothing is consumed.
+        """Yield the ready messages of ranges ``[queue, first_seq, last_seq]``, exactly once; nothing is consumed.
 
         The columns ``queue`` and ``seq`` come too.
 
@@ -210,12 +212,14 @@ class Client:
             raise Gone(f"stream '{stream}' lacks messages from offset {first} on")
 
     def group(self, name: str) -> dict[str, dict[str, Any]]:
-        """Where a group of readers is, by queue."""
+        """Return the positions of a reader group, by queue."""
         queues: dict[str, dict[str, Any]] = self._ask("GET", "readers", self._vhost, name)["queues"]
         return queues
 
     def readers(self) -> list[dict[str, Any]]:
-        """Where all groups of the virtual host are, a place in a queue each; see the endpoint ``/api/readers``."""
+        """Return the positions of all reader groups of the virtual host, one entry per queue; see the endpoint
+        ``/api/readers``.
+        """
         found: list[dict[str, Any]] = self._ask("GET", "readers")
         return [one for one in found if one["vhost"] == self._vhost]
 
@@ -229,21 +233,25 @@ class Client:
         return str(self._ask("POST", "readers", self._vhost, group, "open", body=body)["session"])
 
     def reserve(self, group: str, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Acknowledge what is done and reserve more; see the endpoint ``/api/readers/{vhost}/{group}/reserve``."""
+        """Acknowledge processed messages and reserve more; see the endpoint
+        ``/api/readers/{vhost}/{group}/reserve``.
+        """
         answer: dict[str, Any] = self._ask("POST", "readers", self._vhost, group, "reserve", body=wanted)
         return answer
 
     def release(self, group: str) -> None:
-        """Give everything back that a group has reserved, and forget the group."""
+        """Return all reserved messages of a group to the queues, and delete the group."""
         self._ask("DELETE", "readers", self._vhost, group)
 
     def renew(self, group: str, session: str | None) -> None:
-        """Say that the group is alive; asked once."""
+        """Extend the group's lease; sent once, without retries."""
         with self._asking():
             self._broker.post("readers", self._vhost, group, "renew", body={"session": session})
 
     def attend(self, group: str, session: str | None) -> None:
-        """Keep a connection by which the broker sees that the query lives; returns or raises when it is broken."""
+        """Hold a connection open that shows the broker that the query is alive; returns or raises when the connection
+        breaks.
+        """
         path = ("readers", self._vhost, group, "attend")
         with self._asking(), self._broker.request("POST", *path, body={"session": session}) as response:
             while response.read(1):
@@ -252,7 +260,7 @@ class Client:
     def reserved(
         self, group: str, slices: list[Slice], columns: list[str], *, accept_loss: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of parts of reservations, ``[queue, after, upto, first, count]``, each once.
+        """Yield the messages of parts of reservations, ``[queue, after, upto, first, count]``, exactly once.
 
         The columns ``queue`` and ``seq`` come too.
         """
@@ -260,7 +268,7 @@ class Client:
         return self._batches("readers", self._vhost, group, "read", body=body, columns=columns)
 
     def ring(self, exchange: str) -> dict[str, Any]:
-        """How an exchange places keys; see the endpoint ``/api/exchanges/{vhost}/{exchange}/ring``."""
+        """Return the ring of an exchange; see the endpoint ``/api/exchanges/{vhost}/{exchange}/ring``."""
         answer: dict[str, Any] = self._ask("GET", "exchanges", self._vhost, exchange, "ring")
         return answer
 
@@ -274,7 +282,7 @@ class Client:
         return answer
 
     def publish(self, octets: bytes, query: dict[str, Any]) -> dict[str, int]:
-        """Publish an Arrow stream that the broker knows again; see the endpoint ``/api/messages/{vhost}/publish``."""
+        """Publish an Arrow stream that the broker deduplicates; see the endpoint ``/api/messages/{vhost}/publish``."""
 
         def once() -> Any:
             with self._asking():
@@ -291,12 +299,12 @@ class Client:
         return found
 
     def writer(self, name: str, part: str) -> dict[str, Any]:
-        """How far a part of a writer has got: ``batch`` (None if it is not known), ``rows`` and ``digest``."""
+        """Return the progress of a writer's part: ``batch`` (None if unknown), ``rows`` and ``digest``."""
         answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", name, query={"part": part})
         return answer
 
     def begin_batch(self, writer: str, batch: int, attempt: str, origin: str = "") -> dict[str, Any]:
-        """Begin a batch: what other attempts send of it is refused.
+        """Begin a batch: rows of earlier attempts at the batch are refused from now on.
 
         Args:
             origin: the streaming query whose micro-batches these are; empty where there is none.
@@ -310,7 +318,7 @@ class Client:
         return answer
 
     def batch(self, writer: str, batch: int) -> dict[str, Any]:
-        """The ``attempt`` that has begun a batch, and how far each of its ``parts`` is, as :meth:`writer`."""
+        """Return the ``attempt`` at a batch, and the progress of its ``parts``, as :meth:`writer`."""
         answer: dict[str, Any] = self._ask("GET", "messages", self._vhost, "writers", writer, "batches", str(batch))
         return answer
 
@@ -319,11 +327,11 @@ class Client:
         self._ask("POST", "messages", self._vhost, "writers", writer, "complete", body={"batch": batch})
 
     def open_writer(self, name: str) -> None:
-        """Open a writer; what says ``opened`` is refused once it is forgotten."""
+        """Open a writer; requests with ``opened`` are refused once the writer is deleted."""
         self._ask("PUT", "messages", self._vhost, "writers", name)
 
     def forget_writer(self, name: str) -> None:
-        """A writer is done, with all its parts."""
+        """Delete a writer with all parts."""
         self._ask("DELETE", "messages", self._vhost, "writers", name)
 
     def _ask(self, method: str, *path: str, body: Any = None, query: dict[str, Any] | None = None) -> Any:
@@ -334,7 +342,7 @@ class Client:
         return self.retried(once)
 
     def retried(self, attempt: Callable[[], T]) -> T:
-        """What an attempt returns; it is made again while the broker is away, for ``brokerRetrySeconds``.
+        """Return the result of ``attempt``, repeated for ``brokerRetrySeconds`` while the broker is away.
 
         Raises:
             JumpMQError: as the attempt does.
@@ -351,8 +359,8 @@ class Client:
         return found
 
     def _batches(self, *path: str, body: dict[str, Any], columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """The record batches of an Arrow stream, each message once: an answer that breaks off is asked for again, and
-        what was had of it already is left out, by queue and number, as other messages may be ready then.
+        """Yield the record batches of an Arrow stream, every message once: a broken answer is requested again, without
+        messages already received, by queue and number, as different messages may be ready by then.
         """
         had = Had()
         body = body | {"columns": sorted({*columns, "queue", "seq"})}
@@ -380,18 +388,18 @@ class Client:
 
 
 class Had:
-    """Which messages were had of an answer that may break off; 12 octets each."""
+    """Messages received from an answer that may break off; 12 octets per message."""
 
     def __init__(self) -> None:
         self._batches: list[tuple[pa.DictionaryArray, pa.Array]] = []  # queues and numbers
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Note messages, without keeping their batch in memory."""
+        """Note received messages, without keeping the batch in memory."""
         numbers = pa.array(batch.column("seq").to_numpy().copy())
         self._batches.append((batch.column("queue").dictionary_encode(), numbers))
 
     def others(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The messages that were not had before the first of these came."""
+        """Yield the messages not yet received when the first of ``batches`` arrived."""
         had = self._by_queue()
         for batch in batches:
             new = batch.filter(self._is_new(batch, had)) if had else batch
@@ -416,7 +424,7 @@ class Had:
 
 @contextmanager
 def _said_here(broker: ManagementClient) -> Iterator[None]:
-    """Raise what goes wrong with a request as this floor's error."""
+    """Convert errors of a request to this package's."""
     try:
         yield
     except pa.ArrowException as error:

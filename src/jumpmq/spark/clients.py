@@ -1,4 +1,4 @@
-"""Which client reads from a broker: that of its management API, or AMQP."""
+"""Choice of the client for a broker: management API or AMQP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ReadingClient: TypeAlias = "Client | AMQPClient"
 
 
 def client_of(broker: Broker, *, met: bool = False) -> ReadingClient:
-    """A client that reads from the broker; ``met`` as in :class:`Client`.
+    """Return a client that reads from the broker; ``met`` as in :class:`Client`.
 
     Raises:
         JumpMQError: the URL makes no sense.

@@ -1,4 +1,4 @@
-"""What a streaming query's checkpoint says of the micro-batches that are complete."""
+"""Completed micro-batches in the checkpoint of a streaming query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jumpmq.spark.errors import JumpMQError
 
 
 class CommitLog:
-    """The logs ``offsets`` and ``commits`` of a checkpoint, as Spark writes them: a file for each micro-batch.
+    """The logs ``offsets`` and ``commits`` of a checkpoint as Spark writes them: a file per micro-batch.
 
     Args:
         location: the checkpoint's directory, as a path or a URI of a file system that Arrow knows.

@@ -18,7 +18,7 @@ COPIES = ("cc", "bcc")
 
 
 def with_copies(properties: pa.BinaryArray | None, batch: pa.RecordBatch) -> pa.BinaryArray | None:
-    """The octets of properties with the headers ``CC`` and ``BCC`` of rows that have such keys.
+    """Add the headers ``CC`` and ``BCC`` to encoded properties, for rows with such keys.
 
     Args:
         properties: of each row, null where it has none; None where no row has any.

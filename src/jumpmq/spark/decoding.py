@@ -1,4 +1,4 @@
-"""AMQP properties arrive as they were published, and become the columns ``headers`` and ``properties``."""
+"""Decoding of AMQP properties, as published, into the columns ``headers`` and ``properties``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Columns = list[Buffers | None]
 
 
 def decoded(octets: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
-    """The columns ``headers`` and ``properties`` from AMQP properties, those of them that the schema has."""
+    """Return the columns ``headers`` and ``properties``, as far as the schema has them, from AMQP properties."""
     wanted = [name for name in ("headers", "properties") if name in schema.names]
     if not wanted:
         return {}

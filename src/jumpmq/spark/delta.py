@@ -1,4 +1,4 @@
-"""Micro-batches into a Delta table, each once, by the package ``deltalake``: no jar is needed."""
+"""Writing micro-batches to a Delta table, exactly once, with the package ``deltalake``: no jar is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def delta_writer(
     table: str, app: str, storage_options: Mapping[str, str] | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """What ``foreachBatch`` takes to append to a Delta table.
+    """Return a function for ``foreachBatch`` that appends to a Delta table.
 
     The tasks write the table's files, and the driver commits them. The commit notes which micro-batch it has (Delta's
     transaction of an application), so that one that is repeated after a failure is passed over. Columns that the table
@@ -91,7 +91,7 @@ def _table(uri: str, options: dict[str, str], frame: DataFrame) -> DeltaTable:
 
 
 def _require_plain(table: DeltaTable) -> None:
-    """Refuse a table whose files are not simply its rows.
+    """Refuse a table with features beyond plain rows in files.
 
     Raises:
         JumpMQError: it has partitions, constraints, or columns by other names.
@@ -114,7 +114,7 @@ def _require_plain(table: DeltaTable) -> None:
 
 
 def _kind(type_: Any) -> Any:
-    """What there is to a type, but for where it may be null."""
+    """Return a type without nullability."""
     return _without_nullability(json.loads(type_.to_json()))
 
 

@@ -1,4 +1,4 @@
-"""From Arrow columns to the octets of AMQP properties, without an object for each row.
+"""Encoding of Arrow columns as AMQP properties, without an object per row.
 
 What the kernel cannot encode is left to :mod:`jumpmq.spark.publishable`, which names the value that is wrong.
 """
@@ -78,7 +78,7 @@ def _buffers(column: pa.Array, name: str) -> Buffers:
 
 
 def _at_start(column: pa.Array) -> Buffers:
-    """The buffers of a column that begins at their beginning."""
+    """Return a column's buffers, copied if the column does not begin at their start."""
     if column.offset:
         column = pa.concat_arrays([column, column.slice(0, 0)])
     validity, *others = column.buffers()

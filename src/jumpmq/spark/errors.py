@@ -1,4 +1,4 @@
-"""What goes wrong between Spark and a broker; each text is a sentence that says what to do."""
+"""Errors between Spark and a broker; an error's text is a sentence with the remedy."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 APPEND = 'write with .mode("append")'
-"""What to write where Spark, or this source, refuses another mode."""
+"""Remedy for save modes refused by Spark or by this source."""
 
 APPEND_STREAM = (
     'write with outputMode("append"), or what an aggregation updates within foreachBatch, with .mode("append") and the '
     "options txnAppId and txnVersion"
 )
-"""The same of output modes of streaming queries."""
+"""Remedy for refused output modes of streaming queries."""
 
 _HINTS = {
     '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "jumpmq"': APPEND,
     "jumpmq does not support Update mode": APPEND_STREAM,
 }
-"""What Spark says itself, with what to write instead."""
+"""Remedies for errors of Spark, by the beginning of the text."""
 
 
 class JumpMQError(Exception):
-    """A wrong option, or a broker that cannot do what was asked; the text says which and what to do."""
+    """A wrong option, or a request that the broker cannot fulfil; the text names the cause and the remedy."""
 
 
 class NotThere(JumpMQError):
-    """The broker knows no such virtual host, exchange, queue or group."""
+    """The virtual host, exchange, queue or group does not exist."""
 
 
 class Gone(JumpMQError):
-    """What was reserved is not there any more."""
+    """Reserved messages no longer exist."""
 
 
 class GroupInUse(JumpMQError):
-    """Another query reads for the group."""
+    """A second query reads for the group."""
 
 
 class QueueInUse(JumpMQError):
-    """A consumer group, a query of another group, or another source of the query reads the queue."""
+    """The queue is read by a consumer group, a query of a second group, or a second source of the query."""
 
 
 class NoSession(JumpMQError):
@@ -46,15 +46,15 @@ class NoSession(JumpMQError):
 
 
 class BrokerAway(JumpMQError):
-    """No answer, or one that broke off."""
+    """No answer, or an incomplete one."""
 
 
 class TooLarge(JumpMQError):
-    """What was sent is too much for one request; part of it may be sent."""
+    """The data is too large for one request; a part of it may be sent."""
 
 
 def reason(error: BaseException) -> str:
-    """The sentence that matters of an error, without Spark's account of where it came from.
+    """Return an error's own sentence, without Spark's stack traces.
 
     Args:
         error: as an action or a streaming query raised it.
@@ -74,7 +74,7 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise what goes wrong in the block as one sentence, for notebooks: without Spark's and Java's lines.
+    """Raise errors of the block as one sentence, for notebooks: without Spark's and Java's lines.
 
     Raises:
         JumpMQError: an action, or a query that is waited for, has failed.

@@ -1,4 +1,4 @@
-"""What a DataFrame reads of a broker, which Spark's ``explain`` does not say of Python sources."""
+"""Description of a DataFrame's reads from a broker; Spark's ``explain`` shows none for Python sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jumpmq.spark.streams.kinds import queue_names
 
 
 def explain(frame: DataFrame) -> None:
-    """Print what a DataFrame reads: exchange, queues or pattern, columns, and each queue's messages as they are now.
+    """Print the reads of a DataFrame: exchange, queues or pattern, columns, and the current messages by queue.
 
     Spark Connect does not tell.
 
@@ -30,7 +30,7 @@ def explain(frame: DataFrame) -> None:
 
 
 def _sources(plan: Any) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Options and columns of each source of ours in a plan of the JVM's."""
+    """Yield options and columns of JumpMQ's sources in a plan of the JVM."""
     leaves = plan.collectLeaves()
     for place in range(leaves.size()):
         leaf = leaves.apply(place)

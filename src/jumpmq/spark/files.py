@@ -1,4 +1,4 @@
-"""Parquet files that the tasks of a job write, for tables whose commits the driver makes."""
+"""Parquet files written by the tasks of a job, for tables that the driver commits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jumpmq.spark.errors import JumpMQError
 
 GROUP_ROWS = 1 << 17
 GROUP_OCTETS = 64 << 20
-"""Bounds of a row group, and of what a task holds in memory."""
+"""Maximum size of a row group, and so of a task's memory, in octets."""
 
 Open = Callable[[str], pa.NativeFile]
-"""Opens a new file of this name; it runs in tasks."""
+"""Opens a new file with the given name; runs in tasks."""
 
 
 class File(NamedTuple):
-    """A file that a task has written."""
+    """A file written by a task."""
 
     name: str
     rows: int
@@ -45,8 +45,8 @@ def require(package: str, needed_by: str, install: str) -> None:
 
 
 def query_of(frame: DataFrame) -> str | None:
-    """The id of the streaming query whose micro-batch a frame is, which its checkpoint keeps; None where Spark does not
-    tell, as over Spark Connect, or where there is none.
+    """Return the id of the streaming query, kept by its checkpoint, that a micro-batch's frame belongs to; None outside
+    a query and over Spark Connect.
     """
     try:
         query: str | None = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -56,7 +56,7 @@ def query_of(frame: DataFrame) -> str | None:
 
 
 def another_query(app: str, done: int) -> JumpMQError:
-    """The error of a query that would have its first micro-batches passed over."""
+    """Return the error for a query whose first micro-batches would be skipped."""
     return JumpMQError(
         f"the table has micro-batches up to {done} of '{app}', from a query with another checkpoint, and would pass "
         "over those of this one: give 'app' another name"
@@ -64,7 +64,7 @@ def another_query(app: str, done: int) -> JumpMQError:
 
 
 def write_files(frame: DataFrame, open_file: Open) -> list[File]:
-    """Have each task write its rows into a file; a task without rows writes none.
+    """Write the rows of every task into a file; a task without rows writes none.
 
     A file of a task that fails, or that is run twice, belongs to no table, as it is not among the result.
     """
@@ -79,7 +79,7 @@ def write_files(frame: DataFrame, open_file: Open) -> list[File]:
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The schema of the files; no row is computed for it."""
+    """Return the schema of the files; no row is computed."""
     return _in_utc(frame.limit(0).toArrow().schema)
 
 
@@ -129,7 +129,9 @@ def _in_utc(schema: pa.Schema) -> pa.Schema:
 
 
 def _type_in_utc(type_: pa.DataType) -> pa.DataType:
-    """The same with timestamps in UTC, of which alone these tables know; Spark names the session's time zone."""
+    """Return a type with timestamps in UTC, the only zone of Delta and Iceberg tables; Spark uses the
+    session's zone.
+    """
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return pa.timestamp(type_.unit, "UTC")
     if pa.types.is_struct(type_):

@@ -1,4 +1,4 @@
-"""Micro-batches into an Iceberg table, each once, by the package ``pyiceberg``: no jar is needed."""
+"""Writing micro-batches to an Iceberg table, exactly once, with the package ``pyiceberg``: no jar is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jumpmq.spark.files import another_query, arrow_schema, query_of, require, w
 
 
 def iceberg_writer(catalog: Mapping[str, str], table: str, app: str) -> Callable[[DataFrame, int], None]:
-    """What ``foreachBatch`` takes to append to an Iceberg table.
+    """Return a function for ``foreachBatch`` that appends to an Iceberg table.
 
     The tasks write the table's files, and the driver commits them. The commit notes in a property of the table,
     ``jumpmq.APP``, which micro-batch it has, so that one that is repeated after a failure is passed over; and in

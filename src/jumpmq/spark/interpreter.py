@@ -1,4 +1,4 @@
-"""Which Python runs Spark's workers, and how soon it is there.
+"""The Python interpreter of Spark's workers, and its start time.
 
 Spark puts archives of PySpark's sources before all else that its Python processes import from, and Python compiles what
 it imports from an archive in each process again: half a second, for each start of a streaming query. Where the
@@ -18,11 +18,11 @@ import pyspark
 from pyspark import SparkContext
 
 ARCHIVES = "-src.zip:"
-"""How the entries end that Spark puts first: ``.../pyspark.zip:.../py4j-VERSION-src.zip:``."""
+"""Suffix of the path entries that Spark puts first: ``.../pyspark.zip:.../py4j-VERSION-src.zip:``."""
 
 
 def use_this_interpreter(context: SparkContext) -> None:
-    """Have workers run the driver's interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names another.
+    """Run workers with the driver's interpreter, unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names one.
 
     Spark's own default, ``python3``, is another one wherever the virtual environment is not activated.
     """
@@ -32,7 +32,7 @@ def use_this_interpreter(context: SparkContext) -> None:
 
 
 def _is_this(python: str) -> bool:
-    """Whether a command starts the driver's interpreter, in the driver's virtual environment."""
+    """Return True if a command starts the driver's interpreter, in the driver's virtual environment."""
     found = shutil.which(python)
     if found is None:
         return False
@@ -41,7 +41,9 @@ def _is_this(python: str) -> bool:
 
 
 def _quick_start(context: SparkContext) -> str | None:
-    """A command that starts the driver's interpreter without the archives; None where they may be needed."""
+    """Return a command that starts the driver's interpreter without the archives; None where the archives may be
+    needed.
+    """
     home = Path(pyspark.__file__).parent
     on_this_machine = context.getConf().get("spark.master", "").split("[")[0] == "local"
     if not on_this_machine or not (home / "python" / "lib" / "pyspark.zip").exists():
@@ -51,7 +53,7 @@ def _quick_start(context: SparkContext) -> str | None:
 
 
 def without_archives(directory: str) -> str:
-    """A script, written there, that starts this interpreter without the archives."""
+    """Write a script into ``directory`` that starts this interpreter without the archives; return the path."""
     with tempfile.NamedTemporaryFile("w", prefix="python-", dir=directory, delete=False) as script:
         script.write(f'#!/bin/sh\nexport PYTHONPATH="${{PYTHONPATH#*{ARCHIVES}}}"\n')
         script.write(f'exec {shlex.quote(sys.executable)} "$@"\n')

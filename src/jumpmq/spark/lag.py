@@ -1,4 +1,4 @@
-"""How far a query is behind, by the names that Spark's Kafka source has for it."""
+"""Lag of a query, under the names of Spark's Kafka source."""
 
 from __future__ import annotations
 

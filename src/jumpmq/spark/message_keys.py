@@ -1,5 +1,5 @@
-"""What an exchange hashes of messages, as a column: of a header or property, octets that keep its type. And the other
-way around: messages with a header that is hashed.
+"""A column with the key that an exchange hashes: of a header or property, as octets that keep the type. And the
+reverse: messages with a hashed header.
 
 Text and octets are behind a ``t``, what has a number (:func:`jumpmq.hashing.header_key`) is that number's digits behind
 an ``n``, and what messages without the header or property have in common is empty.
@@ -25,7 +25,7 @@ TEXT, NUMBER = b"t", b"n"
 
 @dataclass(frozen=True)
 class MessageRouter(Router):
-    """The decision for keys that :func:`message_keys` has made."""
+    """The routing decision for keys from :func:`message_keys`."""
 
     @classmethod
     def like(cls, router: Router) -> MessageRouter:
@@ -41,7 +41,7 @@ class MessageRouter(Router):
 
 
 def message_keys(frame: DataFrame, router: Router, column: str = "key") -> DataFrame:
-    """Add what the exchange hashes of each message; a :class:`MessageRouter` knows where it goes.
+    """Add a column with the hash keys of messages; a :class:`MessageRouter` gives their destinations.
 
     Args:
         frame: has the column ``amqp_properties``.

@@ -1,4 +1,4 @@
-"""How far streaming queries are, by queue: for programs, and for Prometheus.
+"""Progress of streaming queries by queue: for programs, and for Prometheus.
 
 Spark gives Python sources no metrics of their own. What a source says of the queues' ends is in the progress, as the
 ``latestOffset`` of the source, in JSON: ``{"ready": {QUEUE: COUNT}, "total": COUNT, "rows": {QUEUE: COUNT}, "oldest":
@@ -38,7 +38,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class QueueProgress:
-    """Where a query is in a queue or stream.
+    """Position of a query in a queue or stream.
 
     Attributes:
         rows: messages of the last micro-batch.
@@ -54,7 +54,7 @@ class QueueProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a query is.
+    """Progress of a query.
 
     Attributes:
         batch: number of the last micro-batch.
@@ -73,7 +73,7 @@ class Progress:
 
     @property
     def ready(self) -> int:
-        """Messages that wait, in all queues: the lag."""
+        """Number of waiting messages in all queues: the lag."""
         return sum(one.ready for one in self.queues.values())
 
     @property
@@ -83,13 +83,13 @@ class Progress:
 
 
 def progress(query: StreamingQuery) -> Progress | None:
-    """Where a streaming query is, by queue; None before its first micro-batch."""
+    """Return the progress of a streaming query by queue; None before the first micro-batch."""
     last = query.lastProgress
     return None if last is None else progress_of(json.loads(last.json))
 
 
 def progress_of(shown: Mapping[str, Any]) -> Progress:
-    """What Spark's progress says, which is JSON that has been read."""
+    """Return the progress in Spark's parsed JSON."""
     now, queues, unread, warnings = time.time(), {}, dict[str, int](), list[str]()
     has_rows = any(source.get("numInputRows") for source in shown["sources"])  # Connect has no sum where it is 0
     for source in shown["sources"]:
@@ -187,7 +187,7 @@ class Exporter(StreamingQueryListener):
 
 
 def _read(found: Any) -> dict[str, Any]:
-    """What a source of ours says, which Spark Connect hands on as text; nothing of any other's."""
+    """Return the JSON of a JumpMQ source, passed by Spark Connect as text; empty for different sources."""
     if isinstance(found, str):
         try:
             found = json.loads(found)

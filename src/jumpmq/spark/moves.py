@@ -1,4 +1,4 @@
-"""What a change of topology would move."""
+"""Movement of keys and messages by a change of topology."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jumpmq.spark.routing import route
 
 @dataclass(frozen=True)
 class Move:
-    """Keys, and the messages that have them, which would go to another destination."""
+    """Keys, and their messages, that would go to a different destination."""
 
     source: str | None
     target: str | None
@@ -42,7 +42,7 @@ class Movement:
 
     @property
     def moved(self) -> float:
-        """The share of keys that would move."""
+        """Share of keys that would move."""
         return self.moved_keys / self.keys if self.keys else 0.0
 
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -52,7 +52,7 @@ class Movement:
 
 
 def movement(frame: DataFrame, key: str, before: Router | HashRing, after: Router | HashRing) -> Movement:
-    """Count keys and messages by where they go, and where they would go.
+    """Count keys and messages by current and by future destination.
 
     Args:
         frame: a row a message.
@@ -78,7 +78,7 @@ def movement(frame: DataFrame, key: str, before: Router | HashRing, after: Route
 
 
 def least_share(before: Router, after: Router) -> float:
-    """The share of keys that must move: what the destinations gain, or all where none is left."""
+    """Return the share of keys that must move: the gain of all destinations, or 1 if none is left."""
     if not after.destinations:
         return 1.0 if before.destinations else 0.0
     old, new = before.weights, after.weights

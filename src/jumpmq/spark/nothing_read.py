@@ -1,4 +1,4 @@
-"""What a user is told who would wait for rows that do not come: on stderr, and in a streaming query's progress."""
+"""Warnings about reads without rows: on stderr, and in a streaming query's progress."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 
 AHEAD = 60.0
-"""Seconds by which the clock of another machine may be ahead: a time within these is not called a future one."""
+"""Tolerated difference between clocks, in seconds: times up to this far ahead are not in the future."""
 
 
 class Warnings:
-    """Sentences that are said once each, and shown for as long as they hold."""
+    """Sentences that are printed once, and shown for as long as they hold."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
         self.now: list[str] = []
 
     def hold(self, sentences: list[str]) -> None:
-        """These hold now, and no others."""
+        """Set the current sentences."""
         for sentence in sentences:
             if sentence not in self._said:
                 warn(sentence)
@@ -31,12 +31,12 @@ class Warnings:
 
 
 def warn(sentence: str) -> None:
-    """Say it on stderr, which Spark hands on to the driver's."""
+    """Print a warning on stderr, which Spark passes to the driver."""
     print(f"jumpmq: warning: {sentence}", file=sys.stderr, flush=True)
 
 
 def without_queues(options: SourceOptions) -> str:
-    """What to say where there is no queue to read."""
+    """Return the warning for a read without queues."""
     if options.pattern is not None:
         return f"no queue's whole name matches the pattern '{options.pattern}', so that nothing is read"
     return (
@@ -46,7 +46,7 @@ def without_queues(options: SourceOptions) -> str:
 
 
 def beyond_the_end(starts: Mapping[str, int], found: Mapping[str, dict[str, Any]]) -> list[str]:
-    """What to say of streams that end before reading begins.
+    """Return the warnings for streams that end before the first offset to read.
 
     Args:
         starts: the first offset that is to be read, by stream.
@@ -61,7 +61,7 @@ def beyond_the_end(starts: Mapping[str, int], found: Mapping[str, dict[str, Any]
 
 
 def require_past(timestamp: float | None) -> None:
-    """Refuse to begin at a time that has not come: the broker gives no offset for it.
+    """Refuse a future start time: the broker has no offset for it.
 
     Raises:
         JumpMQError: it has not.

@@ -1,4 +1,4 @@
-"""The options of the source, and what they share with those of the sink."""
+"""Options of the source, and those common to source and sink."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ URL_MISSING = (
 
 
 _BETWEEN_URLS = re.compile(r"\s*,\s*(?=[a-z]+://)")
-"""A comma with a URL behind it: in a password there may be others."""
+"""A comma followed by a URL: further commas may be part of a password."""
 
 IN_CATALOG = (
     "a table in Spark's catalog loses its options where a Python source reads or writes it: make a view, with CREATE "
@@ -36,7 +36,7 @@ IN_CATALOG = (
 
 @dataclass(frozen=True)
 class Broker:
-    """Where the broker is.
+    """Address of the broker.
 
     Attributes:
         url: its management URL with user and password, such as ``http://guest:guest@localhost:15672``; several, of
@@ -53,18 +53,18 @@ class Broker:
 
     @property
     def urls(self) -> list[str]:
-        """Each of the URLs."""
+        """The URLs, separated."""
         return _BETWEEN_URLS.split(self.url.strip())
 
     @property
     def speaks_amqp(self) -> bool:
-        """Whether it is named by an AMQP URL, not by that of its management port."""
+        """True for an AMQP URL, False for a management URL."""
         return self.url.startswith(("amqp:", "amqps:"))
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What ``.option(...)`` sets on a read; names are not case-sensitive.
+    """Options set by ``.option(...)`` on a read; names are not case-sensitive.
 
     Attributes:
         broker: where from.
@@ -142,7 +142,7 @@ class SourceOptions:
         return cls(broker=broker_of(given), queues=queues, given=names, **given)
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
-        """Refuse options that would not be acted on.
+        """Refuse options that would have no effect.
 
         Raises:
             JumpMQError: one of these was given; ``reason`` says what it is for.
@@ -153,7 +153,7 @@ class SourceOptions:
 
     @property
     def subject(self) -> str:
-        """What is read, in words; a checkpoint belongs to it."""
+        """Description of the source; a checkpoint belongs to one source."""
         if self.exchange is not None:
             what = f"exchange '{self.exchange}'"
         elif self.pattern is not None:
@@ -164,11 +164,11 @@ class SourceOptions:
 
 
 Reads = dict[str, tuple[str, Callable[[str, str], Any]]]
-"""Options by their names in lower case: the field of each, and what reads it, given its name and its text."""
+"""Options by lower-case name: field, and parser of the text."""
 
 
 def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
-    """The values of the options that were given, by field.
+    """Return the values of the given options, by field.
 
     Raises:
         JumpMQError: one is unknown, or makes no sense.
@@ -186,7 +186,7 @@ def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
 
 
 def by_our_names(options: Mapping[str, str]) -> dict[str, str]:
-    """Options by their names in lower case; those of Kafka's source that mean the same by ours.
+    """Return options by lower-case name; options of Kafka's source with equal meaning by JumpMQ's names.
 
     Raises:
         JumpMQError: an option is given by both names.
@@ -212,7 +212,7 @@ def _time_of(name: str, milliseconds: str) -> str:
 
 
 def broker_of(given: dict[str, Any]) -> Broker:
-    """Take the broker's options out of those that were given.
+    """Remove the broker's options from ``given`` and return them.
 
     Raises:
         JumpMQError: there is no URL.
@@ -231,7 +231,7 @@ def broker_of(given: dict[str, Any]) -> Broker:
 
 
 def _url_in_file(url: str) -> str:
-    """A URL, or that which is in the file that ``file:PATH`` names.
+    """Return a URL; of ``file:PATH``, the URL in the file.
 
     Raises:
         JumpMQError: the file cannot be read, or is empty.
@@ -254,7 +254,7 @@ def text(name: str, value: str) -> str:
 
 
 def some_text(name: str, value: str) -> str:
-    """Text, but not the empty one."""
+    """Return the text, refused if empty."""
     if not value:
         raise JumpMQError(f"option '{name}' must not be empty")
     return value
@@ -297,7 +297,7 @@ def seconds(lowest: float) -> Callable[[str, str], float]:
 
 
 def one_of(*words: str) -> Callable[[str, str], str]:
-    """One of some words."""
+    """Return a parser that accepts the given words."""
 
     def read(name: str, value: str) -> str:
         if value.lower() not in words:
@@ -338,7 +338,7 @@ KAFKAS_NAMES = {
     "startingtimestamp": "startingoffsets",
     "endingtimestamp": "endingoffsets",
 }
-"""Options of Kafka's source that mean the same as ours; its timestamps are milliseconds since the epoch."""
+"""Options of Kafka's source with the meaning of JumpMQ's; Kafka's timestamps are milliseconds since the epoch."""
 
 OF_KAFKA = {
     "kafka.bootstrap.servers": "give 'url', the management URL, such as http://guest:guest@localhost:15672",
@@ -355,7 +355,7 @@ OF_KAFKA = {
     "fetchoffset.numretries": "give 'brokerRetrySeconds'",
     "kafkaconsumer.polltimeoutms": "give 'brokerRetrySeconds'",
 }
-"""Options that users of Kafka's source and sink look for, with what to give instead."""
+"""Options known from Kafka's source and sink, with the alternative."""
 
 TRIGGERED = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation")
 """Options of micro-batches."""
@@ -412,4 +412,4 @@ NAMES = {
         ),
     )
 }
-"""How the names are written that are not all in lower case."""
+"""Spelling of option names with capitals."""

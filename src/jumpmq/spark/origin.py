@@ -1,4 +1,4 @@
-"""Whose messages numbers are of: between planning and reading, another broker or queue may get the name."""
+"""Identity of broker and queues behind message numbers: a name may be reused between planning and reading."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Origin:
-    """A broker and queues of it.
+    """A broker and some of its queues.
 
     Attributes:
         broker: its identity; None where that is not known.
@@ -21,17 +21,17 @@ class Origin:
 
     @classmethod
     def of(cls, broker: str | None, found: Mapping[str, Mapping[str, Any]]) -> Origin:
-        """That of queues of which a broker says this."""
+        """Return the origin of queues, from a broker's answer."""
         return cls(broker, {name: at["id"] for name, at in found.items()})
 
     def only(self, names: set[str]) -> Origin:
-        """The broker, and these queues of it."""
+        """Return the origin restricted to these queues."""
         return Origin(self.broker, {name: id for name, id in self.ids.items() if name in names})
 
     def said(self) -> dict[str, Any]:
-        """As a request for messages says it."""
+        """Return the origin as part of a request for messages."""
         return {"identity": self.broker, "ids": self.ids}
 
 
 ANY = Origin(None, {})
-"""Of whatever has the names when it is read."""
+"""Any broker and queues with the given names."""

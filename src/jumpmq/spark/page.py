@@ -1,4 +1,4 @@
-"""Reports as a page: one HTML file that needs nothing else."""
+"""Reports as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ th { border-bottom: 1px solid #999 } td:first-child, th:first-child { text-align
 """
 
 NAMED = 60
-"""Queues that have room for their names under a chart; of more, only some are named."""
+"""Maximum number of queues with a label each in a chart; beyond it only some are labelled."""
 
 LONGEST = 30
 """Characters of a name in a chart."""
@@ -66,7 +66,7 @@ def uniformity_page(report: Uniformity, title: str) -> str:
 
 
 def buckets_page(found: Mapping[str, Sequence[SpreadTest]], title: str) -> str:
-    """Tables of tests for several numbers of buckets as HTML, one for each hash function."""
+    """Render tests for several numbers of buckets as HTML tables, a table per hash function."""
     parts = []
     for function, tests in found.items():
         figure = Figure(figsize=(9, 3.5), layout="constrained")
@@ -123,7 +123,7 @@ def save(page: str, file: Path) -> None:
 
 
 def _name(name: str) -> str:
-    """A name as a chart can show it."""
+    """Return a name shortened for a chart."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 

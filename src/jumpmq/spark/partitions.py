@@ -1,4 +1,4 @@
-"""Which messages go into which Spark partition.
+"""Division of messages into Spark partitions.
 
 A Python partition costs Spark some 50 milliseconds, whatever is in it, so several queues share one, and a batch of few
 messages is one partition. Long queues are cut, so that one deep shard does not hold a batch up.
@@ -23,32 +23,32 @@ from jumpmq.spark.options import SourceOptions
 T = TypeVar("T")
 
 WORTHWHILE = 25_000
-"""Messages for which another partition is worth its price."""
+"""Number of messages that justifies a further partition."""
 
 
 @dataclass
 class Slices(InputPartition):
-    """Parts of queues that one task reads."""
+    """Parts of queues read by one task."""
 
     slices: list[Slice]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Messages of a queue: ``count`` of them, from position ``first``."""
+    """``count`` messages of a queue from position ``first``."""
 
     queue: str
     first: int
     count: int
 
     def of(self, messages: list[T]) -> list[T]:
-        """These messages, of all of the queue's."""
+        """Return this piece's messages, from all messages of the queue."""
         return messages[self.first : self.first + self.count]
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How messages are divided into partitions: the same messages by the same cut are the same partitions.
+    """Division of messages into partitions: an equal cut of equal messages gives equal partitions.
 
     Attributes:
         most, least: partitions, unless ``longest`` asks for more, or there are fewer messages.
@@ -63,7 +63,7 @@ class Cut:
 
     @classmethod
     def of(cls, options: SourceOptions, parallelism: int | None) -> Cut:
-        """What the options say.
+        """Return the cut given by options.
 
         Args:
             parallelism: tasks that run at once; None for the processors of this machine.
@@ -73,12 +73,12 @@ class Cut:
         return cls(most, least, options.max_messages_per_partition, options.keep_order)
 
     def noted(self) -> dict[str, Any]:
-        """As a checkpoint has it: a micro-batch that is repeated is cut as it was, on whatever number of cores."""
+        """Return the cut for a checkpoint: a repeated micro-batch is divided as before, on any number of cores."""
         return asdict(self)
 
     @classmethod
     def noted_in(cls, offset: Mapping[str, Any]) -> Cut | None:
-        """What a checkpoint says; None where it says nothing, as older ones do.
+        """Return the cut in a checkpoint; None in older checkpoints without one.
 
         Raises:
             JumpMQError: it makes no sense.
@@ -112,12 +112,12 @@ def pieces(counts: Mapping[str, int], cut: Cut, whole: Container[str] = ()) -> l
 
 
 def in_order(groups: list[list[Piece]]) -> list[list[Piece]]:
-    """Partitions by what they begin with: those of one queue follow one another as its messages do."""
+    """Sort partitions by first message: partitions of a queue are in the queue's order."""
     return sorted(groups, key=lambda group: (group[0].queue, group[0].first))
 
 
 def _wanted(total: int, cut: Cut) -> int:
-    """How many partitions there should be."""
+    """Return the number of partitions to make."""
     if not total:
         return 1
     wanted = max(min(cut.least, total), min(cut.most, ceil(total / WORTHWHILE)))

@@ -1,4 +1,4 @@
-"""How long, and how often, a broker that went away is asked again."""
+"""Retries of requests to a broker that is away: duration and intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jumpmq.spark.errors import BrokerAway, JumpMQError
 T = TypeVar("T")
 
 LONGEST_PAUSE = 2.0
-"""Seconds between two attempts to reach a broker that went away, at most."""
+"""Maximum pause between two attempts to reach a broker, in seconds."""
 
 
 class Patience:
@@ -36,7 +36,7 @@ class Patience:
 
 
 def retried(seconds: float, attempt: Callable[[], T]) -> T:
-    """What an attempt returns; it is made again while the broker is away.
+    """Return the result of ``attempt``, repeated while the broker is away.
 
     Raises:
         BrokerAway: the broker stays away.
@@ -50,7 +50,7 @@ def retried(seconds: float, attempt: Callable[[], T]) -> T:
 
 
 def taken_up(seconds: float, rest: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Record batches of an answer that is asked for again where it breaks off, until some seconds bring none.
+    """Yield record batches of an answer that is requested again after a break, until no batch comes for ``seconds``.
 
     Args:
         rest: asks for what has not come yet.

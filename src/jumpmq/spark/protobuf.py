@@ -103,7 +103,7 @@ def _is_map(field: Any) -> bool:
 
 
 def _reader(descriptor: Any) -> Callable[[Any], dict[str, Any]]:
-    """What makes a dictionary of a message."""
+    """Return a function that converts a message to a dictionary."""
     fields = [(field.name, field.has_presence and not field.is_repeated, _value(field)) for field in descriptor.fields]
 
     def read(message: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From Spark's columns to what the broker publishes: keys, bodies, and AMQP properties as octets."""
+"""Conversion of Spark's columns to published messages: keys, bodies, and AMQP properties as octets."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TEXTS = ("routing_key", "body", "exchange", "queue")
 """Columns of text or octets; text is UTF-8."""
 
 IGNORED = ("seq", "published_at", "redelivered")
-"""Columns of the source that mean nothing to the sink: what was read can be written as it is."""
+"""Columns of the source that the sink ignores, so that rows can be written as read."""
 
 
 def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -> None:
-    """Check the columns of a DataFrame that is to be published.
+    """Validate the columns of a DataFrame to publish.
 
     Args:
         has_exchange, has_queue: whether an option names the exchange, or the queue.
@@ -64,7 +64,7 @@ def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -
 
 
 def _expected(name: str) -> tuple[DataType, ...] | None:
-    """The types that a column may have, none at all for one that is ignored; None where there is no such column."""
+    """Return the types allowed for a column, empty for an ignored one; None for an unknown column."""
     if name in ("exchange", "queue"):
         return (StringType(),)
     if name in TEXTS:
@@ -77,7 +77,7 @@ def _expected(name: str) -> tuple[DataType, ...] | None:
 
 
 def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> pa.RecordBatch:
-    """The columns that the broker wants, of Spark's.
+    """Return the broker's columns, from Spark's.
 
     Args:
         has_exchange, has_queue: whether an option names the exchange, or the queue, of rows that name none.
@@ -105,7 +105,7 @@ def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> p
 
 
 def _with_short_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same where Spark, with ``useLargeVarTypes``, sends text and octets with offsets of 64 bits."""
+    """Return a batch without the 64-bit offsets that Spark sends with ``useLargeVarTypes``."""
     wanted = pa.schema([field.with_type(_short(field.type)) for field in batch.schema])
     return batch if wanted.equals(batch.schema) else batch.cast(wanted)
 
@@ -125,7 +125,7 @@ def _short(type_: pa.DataType) -> pa.DataType:
 
 
 def _require_addresses(columns: dict[str, pa.Array], has_exchange: bool) -> None:
-    """Refuse unless each row names a queue, or has a routing key and an exchange."""
+    """Refuse rows with neither a queue nor both routing key and exchange."""
 
     def given(name: str) -> pa.Array:
         column = columns.get(name)
@@ -138,7 +138,7 @@ def _require_addresses(columns: dict[str, pa.Array], has_exchange: bool) -> None
 
 
 def _properties(batch: pa.RecordBatch) -> pa.BinaryArray | None:
-    """AMQP's octets of the rows' headers and properties; None where there are no such columns.
+    """Encode the rows' headers and properties; None without such columns.
 
     What was read goes out as the octets that came in. Where a column says something else than these, as it was changed
     since, that goes into them, and the rest stays.
@@ -164,7 +164,7 @@ def _encoded_rows(columns: pa.RecordBatch, kind: str) -> pa.BinaryArray:
 
 
 def _changed(octets: bytes | None, before: dict[str, Any], row: dict[str, Any], kind: str) -> bytes | None:
-    """The octets of a row, with what its columns say that they do not.
+    """Return a row's encoded properties, updated where columns differ from them.
 
     Args:
         before: what the columns ``headers`` and ``properties`` say if they are as they were read.
@@ -191,13 +191,13 @@ def _changed(octets: bytes | None, before: dict[str, Any], row: dict[str, Any], 
 
 
 def _retyped(new: list[Any], before: list[tuple[str, Any]], fields: list[Field], kind: str) -> list[Field]:
-    """Headers as fields: those that say what they said keep their types."""
+    """Return headers as fields: unchanged ones keep their types."""
     kept = dict(zip(before, fields, strict=True)) if before else {}
     return [kept.get(each) or _header(*each, kind) for each in map(_pair, new)]
 
 
 def _encoded(row: dict[str, Any], kind: str = "S") -> bytes | None:
-    """The octets of what a row says; None where it says nothing."""
+    """Encode a row's properties; None if there are none."""
     found: dict[str, Any] = dict(row.pop("properties", None) or {})
     headers = row.pop("headers", None)
     found |= {name: value for name, value in row.items() if value is not None}

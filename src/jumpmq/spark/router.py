@@ -1,4 +1,4 @@
-"""Where an exchange sends a key, as plain data that travels to executors."""
+"""An exchange's routing decision as plain data for executors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Router:
 
     @classmethod
     def from_broker(cls, url: str, exchange: str, vhost: str = "/") -> Router:
-        """The decision of a live exchange, as it is now.
+        """Return the current routing decision of a live exchange.
 
         Args:
             url: the management URL of an administrator.
@@ -137,11 +137,11 @@ class Router:
 
     @property
     def weights(self) -> dict[str, int]:
-        """The share of each destination."""
+        """Weights by destination."""
         return dict(self.ring.destinations) if self.ring is not None else dict.fromkeys(self.destinations, 1)
 
     def route(self, keys: pa.Array) -> pa.Array:
-        """The destination of each key, null if there is none.
+        """Return the destinations of keys, null without destinations.
 
         Text and octets are hashed as a routing key, header or property of text; integers, truth and floats as a header;
         timestamps as a header or as the property ``timestamp``, whichever the exchange hashes; a null goes where
@@ -155,7 +155,9 @@ class Router:
         return pa.DictionaryArray.from_arrays(self.places(keys), pa.array(self.destinations)).cast(pa.string())
 
     def places(self, keys: pa.Array) -> pa.Array:
-        """As :meth:`route`, places in ``destinations``, of which there must be some."""
+        """Return the destinations as indexes into ``destinations``, which must not be empty; otherwise as
+        :meth:`route`.
+        """
         try:
             if self.ring is None:
                 return modulus_array(self._octets(keys), len(self.destinations), self.function)
@@ -168,22 +170,20 @@ class Router:
         return pa.array(self.ring.route_index(_converted(keys, convert, MISSING)), pa.int32())
 
     def places_of_messages(self, properties: pa.Array) -> pa.Array:
-        """Places in ``destinations`` of messages with these octets of AMQP properties, by the header or property that
-        the exchange hashes.
+        """Return the destination indexes of messages with these encoded properties, by the hashed
+        header or property.
         """
         return self.places_of(self.hashed_of(properties))
 
     def places_of(self, keys: list[bytes | int | None]) -> pa.Array:
-        """Places in ``destinations`` of keys as :func:`jumpmq.hashing.header_key` makes them; None where there is
-        none.
-        """
+        """Return the destination indexes of keys from :func:`jumpmq.hashing.header_key`; None for a missing key."""
         if self.ring is None:
             octets = [b"" if key is None else _digits(key) for key in keys]
             return pa.array(moduli(octets, len(self.destinations), NUMBERS[self.function]), pa.int32())
         return pa.array(self.ring.route_index([MISSING if key is None else key for key in keys]), pa.int32())
 
     def hashed_of(self, properties: pa.Array) -> list[bytes | int | None]:
-        """What is hashed of messages with these octets of AMQP properties; None where it is not there."""
+        """Return the hash keys of messages with these encoded properties; None where missing."""
         assert self.hashed is not None, "the exchange hashes a header or property"
         kind, name = self.hashed
         place = Properties.place("headers" if kind == "header" else name)
@@ -196,7 +196,7 @@ class Router:
         return bytes(key).decode("utf-8", "replace") if isinstance(key, bytes | bytearray) else str(key)
 
     def _octets(self, keys: pa.Array) -> pa.Array:
-        """Keys as the octets that a modulus hash exchange hashes."""
+        """Return keys as the octets hashed by a modulus hash exchange."""
         if self.hashed is None:
             return keys
         if (convert := self._conversion(keys.type)) is None:
@@ -206,7 +206,7 @@ class Router:
         return pa.array([_digits(key) for key in _converted(keys, convert, b"")], pa.binary())
 
     def _conversion(self, type_: pa.DataType) -> Callable[[Any], bytes | int] | None:
-        """What makes keys of values that are neither text nor octets; None for these two."""
+        """Return the conversion of values to keys; None for text and octets."""
         if pa.types.is_integer(type_):
             return int
         if pa.types.is_boolean(type_):
@@ -219,7 +219,7 @@ class Router:
 
 
 def _converted(keys: pa.Array, convert: Callable[[Any], bytes | int], missing: bytes | int) -> list[bytes | int]:
-    """Keys of values that are neither text nor octets."""
+    """Convert values, neither text nor octets, to keys."""
     if pa.types.is_timestamp(keys.type):
         keys = keys.cast(pa.timestamp("s", keys.type.tz), safe=False).cast(pa.int64())
     return [missing if key is None else convert(key) for key in keys.to_pylist()]
@@ -230,7 +230,7 @@ def _digits(key: bytes | int) -> bytes:
 
 
 def hashed_by(declared: dict[str, Any]) -> tuple[str, str] | None:
-    """The header or property that an exchange hashes, as :attr:`Router.hashed`.
+    """Return the header or property that an exchange hashes, as :attr:`Router.hashed`.
 
     Args:
         declared: its declaration, as the management API has it.
@@ -257,7 +257,7 @@ def _hashed(arguments: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _destination(binding: dict[str, Any]) -> str:
-    """A binding's destination as rings name it."""
+    """Return a binding's destination in the notation of rings."""
     name: str = binding["destination"]
     return name if binding["destination_type"] == "queue" else f"exchange:{name}"
 

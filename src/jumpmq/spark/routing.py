@@ -14,11 +14,11 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.router import Router
 
 PRIVATE_USE = range(0xE000, 0xF900)
-"""Characters that mean nothing, neither in names nor in regular expressions."""
+"""Characters without a meaning, in names and in regular expressions."""
 
 
 def route(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "queue") -> DataFrame:
-    """Add the destination of each row.
+    """Add a column with the destination.
 
     Args:
         key: the column that is hashed: text, octets, an integer or a timestamp.
@@ -34,7 +34,7 @@ def route(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "qu
 
 
 def route_messages(frame: DataFrame, router: Router) -> DataFrame:
-    """Add the destination of each message, as the column ``queue``: by what the exchange hashes, as it was published.
+    """Add the destination of messages as column ``queue``, by the exchange's hashed header, property or routing key.
 
     Args:
         frame: has the columns ``routing_key`` and ``amqp_properties``.
@@ -46,12 +46,12 @@ def route_messages(frame: DataFrame, router: Router) -> DataFrame:
 
 
 def register_route(spark: SparkSession, name: str, ring: Router | HashRing) -> None:
-    """Make a SQL function of one argument, the key, that gives its destination."""
+    """Register a SQL function from the key to the destination."""
     spark.udf.register(name, _function(_router(ring)))
 
 
 def repartition_by_queue(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "queue") -> DataFrame:
-    """Add the destination of each row, and bring the rows of each into one Spark partition.
+    """Add a column with the destination, and repartition so that a destination's rows are in one Spark partition.
 
     A join or a window over the same column then needs no further exchange of rows.
     """

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 
 def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """A function that makes Spark's record batches of the broker's.
+    """Return a function from the broker's record batches to Spark's.
 
     Args:
         schema: the columns that Spark wants.
@@ -51,7 +51,7 @@ _ARROW_TYPES: dict[DataType, pa.DataType] = {
 
 
 def arrow_type(type_: DataType) -> pa.DataType:
-    """The Arrow type in which Spark wants a column; PySpark's own function for this is not part of its API."""
+    """Return the Arrow type of a Spark type; PySpark's function for this is not public."""
     if isinstance(type_, StructType):
         return pa.struct([(field.name, arrow_type(field.dataType)) for field in type_])
     if isinstance(type_, MapType):

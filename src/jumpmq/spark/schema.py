@@ -1,4 +1,4 @@
-"""The columns of a message in Spark, and which of the broker's columns each is made of."""
+"""The columns of a message in Spark, and their origin in the broker's columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROPERTIES = (
     .add("user_id", StringType())
     .add("app_id", StringType())
 )
-"""The properties that a publisher set; null where it did not. ``expiration`` is in milliseconds, as AMQP has it."""
+"""Properties set by the publisher, else null. ``expiration`` is in milliseconds, as in AMQP."""
 
 SCHEMA = (
     StructType()
@@ -45,7 +45,7 @@ SCHEMA = (
     .add("redelivered", BooleanType())
     .add("amqp_properties", BinaryType())
 )
-"""What there is to know of a message. ``seq`` orders the messages of a queue and is never reused.
+"""All columns of a message. ``seq`` orders the messages of a queue and is never reused.
 
 Headers are text: numbers in decimal, truth as ``true`` or ``false``, octets that are not UTF-8 in base64, tables and
 arrays as JSON. Both ``headers`` and ``properties`` are null where a publisher sent octets that cannot be read. In
@@ -54,11 +54,11 @@ arrays as JSON. Both ``headers`` and ``properties`` are null where a publisher s
 
 
 OF_PROPERTIES = ("headers", "properties", "amqp_properties")
-"""Columns that are made of the octets of AMQP's properties."""
+"""Columns made from encoded AMQP properties."""
 
 
 def check_schema(schema: StructType) -> None:
-    """Check the columns that a user asked for with ``.schema(...)``: any of :data:`SCHEMA`, with its types.
+    """Validate a schema given with ``.schema(...)``: columns of :data:`SCHEMA` with equal types.
 
     Raises:
         JumpMQError: there is no such column, or it has another type.
@@ -72,6 +72,6 @@ def check_schema(schema: StructType) -> None:
 
 
 def wire_columns(schema: StructType) -> list[str]:
-    """The columns to ask the broker for: what is not needed is neither sent nor decoded."""
+    """Return the columns to request from the broker: unneeded ones are neither sent nor decoded."""
     wanted = {"properties" if name in OF_PROPERTIES else name for name in schema.names}
     return sorted(wanted) or ["seq"]

@@ -1,4 +1,4 @@
-"""A streaming query's session: it alone reads for its group, and the broker sees whether it lives."""
+"""Session of a streaming query: exclusive reader of a group, with liveness visible to the broker."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LOOK = 0.5
 """Seconds between two looks at the checkpoint's commit log."""
 
 TAKEOVER = 4.0
-"""Seconds to wait for another query's session to end; the broker gives one that lost its connection 2 to return."""
+"""Seconds to wait for an older query's session to end; the broker gives a lost connection 2 to return."""
 
 RETURN = 0.5
-"""Seconds before a broken connection is replaced; twice as many after each attempt that fails."""
+"""Seconds before a broken connection is replaced; doubled after every failed attempt."""
 
 
 class Session:
-    """The session of a query that reads for a group, kept alive by threads of its own, however long a batch takes.
+    """Session of a query that reads for a group, kept alive by background threads, however long a batch takes.
 
     Args:
         query: what the query calls itself; the same after a restart from its checkpoint.
@@ -54,7 +54,7 @@ class Session:
             threading.Thread(target=work, name=f"{work.__name__} {group}", daemon=True).start()
 
     def reserve(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """See :meth:`Client.reserve`. At first, another query that reads the queues may just have been stopped."""
+        """Reserve messages as :meth:`Client.reserve`. At first, waits for a query just stopped to leave the queues."""
         wanted = wanted | {"lease": self._lease, "shares": self._shares}
         while True:
             try:
@@ -65,7 +65,7 @@ class Session:
                 time.sleep(0.2)
 
     def stop(self) -> None:
-        """Fall silent. What is reserved stays so for the lease, and a restarted query finds it."""
+        """Stop renewing. Reservations stay for the lease, so that a restarted query finds them."""
         self._stopped.set()
 
     def _in_session(self, ask: Callable[[str], T]) -> T:
@@ -77,7 +77,7 @@ class Session:
             return ask(self._session)
 
     def _open_within(self, seconds: float) -> str:
-        """Open the session, if it must be, when another query's has ended: that one may just have been stopped."""
+        """Open the session, after a wait of at most ``seconds`` for a query just stopped."""
         until = time.monotonic() + seconds
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The sink: a DataFrame's rows are published, in the order of their partitions, and confirmed.
+"""The sink: rows of a DataFrame are published, in the order of their partitions, and confirmed.
 
 How it works. A task sends its rows in chunks, each a request that the broker answers when the messages are on disk.
 With each the broker remembers, durably, how many rows it has got of which batch of a writer's partition, and their
@@ -55,7 +55,7 @@ from jumpmq.spark.publishable import check_publishable, publishable
 
 CHUNK_ROWS = 8192
 CHUNK_OCTETS = 8 << 20
-"""Bounds of a chunk: the broker publishes one in one go."""
+"""Maximum size of a chunk, in octets: the broker publishes a chunk at once."""
 
 OTHER_ROWS = (
     "a batch was tried again with other rows, in another order, or in other partitions, than those that are published "
@@ -70,14 +70,14 @@ ONE_NODE = (
 FENCED = "another attempt at the same batch has begun"
 
 LOOK = 0.1
-"""Seconds between two looks whether other tasks have found what is published of their partitions."""
+"""Seconds between two checks for published rows found by parallel tasks."""
 
 REFUSED = "a queue that is full refuses messages, as its x-overflow says: make room, and write again"
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What ``.option(...)`` sets on a write; names are not case-sensitive.
+    """Options set by ``.option(...)`` on a write; names are not case-sensitive.
 
     Attributes:
         broker: where to.
@@ -103,7 +103,7 @@ class SinkOptions:
 
     @property
     def names(self) -> tuple[bool, bool]:
-        """Whether it names the exchange, and the queue, for rows that do not."""
+        """True for a default exchange, and for a default queue of rows without one."""
         return self.exchange is not None, self.queue is not None
 
     @classmethod
@@ -132,7 +132,7 @@ class SinkOptions:
 
 
 def _delivery_mode(name: str, value: str) -> bool:
-    """Whether a delivery mode is the persistent one: a word, or AMQP's number."""
+    """Parse a delivery mode, a word or AMQP's number; return True for persistent."""
     return one_of("persistent", "transient", "2", "1")(name, value) in ("persistent", "2")
 
 
@@ -149,12 +149,12 @@ SINK_OPTIONS: Reads = BROKER_OPTIONS | {
 
 
 Reached = Callable[[], Mapping[str, Any] | None]
-"""How far this attempt at a partition has got, by whichever task: ``rows`` and ``digest``; None if it has not begun."""
+"""Returns the progress of this attempt at a partition, in any task: ``rows`` and ``digest``; None before the start."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task has published."""
+    """Result of a task: published rows."""
 
     published: int = 0
     dropped: int = 0
@@ -163,7 +163,7 @@ class Written(WriterCommitMessage):
 
 
 class Writer:
-    """What both writers do."""
+    """Base of the batch and the stream writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_publishable(schema, *options.names)
@@ -180,7 +180,7 @@ class Writer:
             self._client.exchange(options.undelivered_to)
 
     def _publish(self, batches: Iterator[pa.RecordBatch], writer: str, part: str) -> Written:
-        """Publish a partition's rows, but for those that were published when the task was tried before.
+        """Publish a partition's rows, except those published by an earlier attempt of the task.
 
         Args:
             writer, part: who publishes, and which of its partitions; the writer is open, or nothing is published.
@@ -196,7 +196,7 @@ class Writer:
     def _publish_once(
         self, batches: Iterator[pa.RecordBatch], writer: str, batch: int, part: str, attempt: str, origin: str = ""
     ) -> Written:
-        """Publish a partition's rows of a batch that may be repeated, but for those that are published.
+        """Publish a partition's rows of a repeatable batch, except published ones.
 
         Args:
             attempt: the same for all tasks that publish the batch together.
@@ -235,7 +235,7 @@ class Writer:
         return self._publish_rest(client, rows, query, written, reached)
 
     def _wait_until_found(self, client: Client, writer: str, batch: int, attempt: str, earlier: list[str]) -> None:
-        """Wait until the tasks of an attempt have found what earlier ones have published.
+        """Wait until the tasks of an attempt have found all rows published by earlier attempts.
 
         Raises:
             JumpMQError: they do not, or another attempt has begun.
@@ -304,7 +304,7 @@ class Writer:
         return self._publish_chunk(client, table.slice(middle), half, query, written)
 
     def _query(self) -> dict[str, Any]:
-        """What every request says."""
+        """Return the query parameters common to all requests."""
         queue = self._options.queue
         target = {"exchange": self._options.exchange or ""} if queue is None else {"queue": queue}
         persistent = str(self._options.persistent).lower()
@@ -348,7 +348,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(Writer, DataSourceStreamArrowWriter):
-    """Publishes the micro-batches of a streaming query, each once; Spark makes one for each attempt at one."""
+    """Publishes the micro-batches of a streaming query, exactly once; Spark creates one writer per attempt."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -379,7 +379,7 @@ def tell(messages: list[WriterCommitMessage | None]) -> None:
 
 
 class RowsDigest:
-    """A digest of rows, whatever batches they come in.
+    """A digest of rows, independent of batch boundaries.
 
     Attributes:
         rows: how many.
@@ -403,7 +403,7 @@ class RowsDigest:
                     octets.update(memoryview(values)[first:last])
 
     def copy(self) -> RowsDigest:
-        """A digest of the same rows, to which others may be added."""
+        """Return an independent copy of the digest."""
         found = RowsDigest()
         found.rows = self.rows
         found._columns = {name: (one.copy(), two.copy()) for name, (one, two) in self._columns.items()}
@@ -416,7 +416,7 @@ class RowsDigest:
 
 
 class Rows:
-    """A partition's rows that are not published, behind those that are.
+    """The unpublished rows of a partition, after the published ones.
 
     Args:
         place: how far an earlier attempt has got; None, or one without rows, if there was none.
@@ -436,14 +436,14 @@ class Rows:
         self.ended = self._first is None
 
     def chunks(self) -> Iterator[pa.Table]:
-        """The rows, as many at once as the broker can publish in one go."""
+        """Yield the rows in chunks of the size that the broker publishes at once."""
         if self._first is not None:
             yield self._first
         while (chunk := next(self._chunks, None)) is not None:
             yield chunk
 
     def go_behind(self, place: Mapping[str, Any], chunk: pa.Table) -> None:
-        """Leave out what another task has published meanwhile.
+        """Skip rows published meanwhile by a parallel task.
 
         Args:
             place: how far it has got.
@@ -457,7 +457,7 @@ class Rows:
 
 
 def _bounds(column: pa.Array) -> tuple[int, int]:
-    """Where the values of a column of text or octets begin and end in their buffer."""
+    """Return start and end of a column's values in the buffer, for text or octets."""
     offsets = pa.Array.from_buffers(pa.int32(), column.offset + len(column) + 1, [None, column.buffers()[1]])
     return offsets[column.offset].as_py(), offsets[-1].as_py()
 
@@ -465,7 +465,7 @@ def _bounds(column: pa.Array) -> tuple[int, int]:
 def _behind(
     batches: Iterator[pa.RecordBatch], place: Mapping[str, Any] | None, digest: RowsDigest
 ) -> Iterator[pa.RecordBatch]:
-    """What comes behind the rows that are published already.
+    """Yield the rows after the published ones.
 
     Args:
         place: how far an earlier attempt has got; None if there was none.
@@ -488,7 +488,7 @@ def _behind(
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in chunks that the broker can publish in one go."""
+    """Yield the rows in chunks of the size that the broker publishes at once."""
     waiting: list[pa.RecordBatch] = []
     rows = octets = 0
     for batch in batches:

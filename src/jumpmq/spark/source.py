@@ -1,6 +1,4 @@
-"""The format ``jumpmq``: its readers and writers, and the batch reader: a look at what is ready in queues, and ranges
-of streams.
-"""
+"""The format ``jumpmq``: readers and writers, and the batch reader: ready messages of queues, and ranges of streams."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
 
 URL_VARIABLE = "JUMPMQ_URL"
-"""The environment variable that has the URL where neither a query nor its session has one."""
+"""Environment variable with the URL, for queries and sessions without one."""
 
 
 class JumpMQDataSource(DataSource):
@@ -132,7 +130,7 @@ class ReadySlices(Slices):
 
 
 class QueueReader(DataSourceReader):
-    """Reads what is ready, and leaves it there; of streams, what is between two offsets.
+    """Reads ready messages without consuming them; of streams, the messages between two offsets.
 
     In other queues, messages that arrive after planning are not read; those that are consumed between planning and
     reading are missed. A partition has them in the order of delivery, and a queue with priorities is one partition.

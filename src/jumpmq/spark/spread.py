@@ -1,4 +1,4 @@
-"""How evenly a hash spreads keys and messages over queues."""
+"""Uniformity of keys and messages over queues."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.router import Router
 
 HOT_KEYS = 20
-"""How many of the most frequent keys are listed."""
+"""Number of most frequent keys listed."""
 
 COUNTS = "queue string, keys bigint, messages bigint, hot array<struct<key: string, messages: bigint>>"
-"""What a partition of different keys tells of each queue."""
+"""Result of a partition of distinct keys, per queue."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one queue has, and what its weight lets expect."""
+    """Actual and expected counts of a queue."""
 
     queue: str
     weight: int
@@ -38,7 +38,7 @@ class Share:
 
 @dataclass(frozen=True)
 class SpreadTest:
-    """Pearson's chi-squared test of what is counted: ``keys``, or ``messages``.
+    """Pearson's chi-squared test of the counted ``keys`` or ``messages``.
 
     Attributes:
         p_value: how likely an even hash is to stray as far.
@@ -58,7 +58,7 @@ class SpreadTest:
 
 @dataclass(frozen=True)
 class HotKey:
-    """One of the most frequent keys; ``share`` of all messages."""
+    """A frequent key; ``share`` of all messages."""
 
     key: str
     queue: str
@@ -97,7 +97,7 @@ class Uniformity:
 
 
 def uniformity(frame: DataFrame, key: str, ring: Router | HashRing) -> Uniformity:
-    """Count keys and messages by destination, and test whether they follow the weights.
+    """Count keys and messages by destination, and test the counts against the weights.
 
     Args:
         frame: a row a message.
@@ -137,7 +137,7 @@ def uniformity(frame: DataFrame, key: str, ring: Router | HashRing) -> Uniformit
 
 
 def _counter(router: Router) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What counts different keys, each with its messages, in one partition."""
+    """Return a function that counts a partition's distinct keys, and their messages."""
 
     def count_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted: Counter[tuple[str, str]] = Counter()
@@ -171,7 +171,7 @@ def _counter(router: Router) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def shares_of(counted: Mapping[str, tuple[int, int]], weights: Mapping[str, int]) -> list[Share]:
-    """What each destination has of ``(keys, messages)``, and should have."""
+    """Return the actual and expected ``(keys, messages)`` of destinations."""
     all_keys, all_messages = (sum(pair[place] for pair in counted.values()) for place in (0, 1))
     weight = sum(weights.values())
     return [
@@ -206,6 +206,6 @@ def _hot_share_of_skew(shares: list[Share], hot: list[HotKey], weights: Mapping[
 
 
 def _skew(counts: Mapping[str, int], weights: Mapping[str, int]) -> float:
-    """How many messages are in a queue too many."""
+    """Return the number of excess messages."""
     everything, weight = sum(counts.values()), sum(weights.values())
     return sum(abs(counts[queue] - everything * weights[queue] / weight) for queue in weights) / 2

@@ -1,4 +1,4 @@
-"""What SQL has of queues: a table function, and the broker's options in the session's configuration.
+"""SQL access to queues: a table function, and the broker's options in the session's configuration.
 
 >>> spark.sql("SELECT queue, string(body) FROM jumpmq_queue('orders')")  # doctest: +SKIP
 """
@@ -19,11 +19,11 @@ from jumpmq.spark.source import JumpMQDataSource
 FUNCTION = "jumpmq_queue"
 
 PREFIX = "spark.jumpmq."
-"""How the names begin that the broker's options have in the session's configuration."""
+"""Prefix of the broker's options in the session's configuration."""
 
 
 def configured(spark: SparkSession) -> dict[str, str]:
-    """The broker's options that the session's configuration has."""
+    """Return the broker's options in the session's configuration."""
     names = [NAMES.get(name, name) for name in BROKER_OPTIONS]
     found = {name: spark.conf.get(f"{PREFIX}{name}", None) for name in names}
     return {name: value for name, value in found.items() if value is not None}
@@ -33,7 +33,7 @@ def register_function(spark: SparkSession, source: type[JumpMQDataSource]) -> No
     """Make the table function ``jumpmq_queue(queues [, url => ...] [, vhost => ...])`` known to a session."""
 
     class QueueFunction:
-        """Messages that are ready in queues, as a table has them; one task reads all."""
+        """Ready messages of queues as a table; a single task reads all."""
 
         def eval(
             self, queues: pa.Array, url: pa.Array | None = None, vhost: pa.Array | None = None

@@ -25,16 +25,16 @@ from pyspark.sql import SparkSession
 from jumpmq.spark.told import tell_checkpoint
 
 LOG_OF_FILES = "_spark_metadata"
-"""The folder of a table in which Spark's sink of files notes what it has written."""
+"""Subfolder of a table with the log of Spark's file sink."""
 
 _FILE_SINK = re.compile(r"FileSink\[(.*)\]", re.DOTALL)
 
 _listening: set[str] = set()
-"""Ids of the sessions that have a listener."""
+"""Ids of sessions with a listener."""
 
 
 def listen(spark: SparkSession) -> None:
-    """Look at each streaming query of a session that starts from now on."""
+    """Check all streaming queries of a session that start from now on."""
     from pyspark import SparkContext
     from pyspark.java_gateway import ensure_callback_server_started
 
@@ -74,7 +74,7 @@ class StartListener:
 
 
 def look_at(spark: SparkSession, query: Any) -> None:
-    """Look at a query that is about to begin.
+    """Check a starting query.
 
     Args:
         query: Spark's, in the JVM.
@@ -91,7 +91,7 @@ def look_at(spark: SparkSession, query: Any) -> None:
 
 
 def passed_over(spark: SparkSession, table: str, checkpoint: str) -> str | None:
-    """Why Spark would pass over the next micro-batches of a query that writes files; None where it would not.
+    """Return the reason for Spark to skip the next micro-batches of a query that writes files; None if it would not.
 
     Args:
         table: the folder that the query writes to.
@@ -111,7 +111,7 @@ def passed_over(spark: SparkSession, table: str, checkpoint: str) -> str | None:
 
 
 def last_number(spark: SparkSession, folder: str) -> int | None:
-    """The highest number of a log of Spark's; None where there is none."""
+    """Return the highest number in a log of Spark; None if the log is empty or missing."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(folder)
     files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -122,7 +122,7 @@ def last_number(spark: SparkSession, folder: str) -> int | None:
 
 
 def read_text(spark: SparkSession, file: str) -> str:
-    """A file of any file system that Spark knows."""
+    """Read a text file from any file system known to Spark."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(file)
     opened = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).open(path)
@@ -142,7 +142,7 @@ def _reads_jumpmq(plan: Any) -> bool:
 
 
 def _refuse(jvm: Any, query: Any, execution: Any, reason: str) -> None:
-    """Have a query end with an error instead of beginning, as if it had failed at once."""
+    """End a query with an error before the start, as if failed at once."""
     error = f"jumpmq.spark.errors.JumpMQError: {reason}"
     print(f"jumpmq: query refused: {reason}", file=sys.stderr)
     package = execution.state().get().getClass().getPackageName()

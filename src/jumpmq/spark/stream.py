@@ -1,4 +1,4 @@
-"""The streaming reader: a query as a consumer whose prefetch is the micro-batch.
+"""The streaming reader: a query as a consumer with the micro-batch as prefetch.
 
 How it works. Spark's *offset* is ``{"group": NAME, "query": NAME, "broker": IDENTITY, "source": TEXT, "queues": {QUEUE:
 RESERVATION, ...}, "cut": {...}, "seen": {...}}``: up to which reservation the query's group has got in each queue, how
@@ -48,10 +48,10 @@ from jumpmq.spark.streams.kinds import origin_of, queue_names, require_same_orig
 from jumpmq.spark.told import ToldCheckpoints
 
 IDLE_PAUSE = 0.05
-"""Seconds to wait before saying that there is nothing new: without a trigger, Spark asks again at once."""
+"""Seconds to wait before reporting no news: without a trigger, Spark asks again at once."""
 
 UNREAD_LOOK = 10.0
-"""Seconds between two looks for queues that have no reader."""
+"""Seconds between two checks for queues without readers."""
 
 Offset = dict[str, Any]
 
@@ -106,7 +106,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note where the queues end: what arrives later is for the next query."""
+        """Note the ends of the queues: later messages belong to the next query."""
         self._client.require_broker()
         exchange, names = self._options.exchange, queue_names(self._client, self._options)
         self._last_seqs = {queue: at["last_seq"] for queue, at in self._client.ranges(exchange, names).items()}
@@ -126,7 +126,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start | noted | ({"ends": ends} if self._options.same_ends else {})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What waits in the queues, beyond what the last micro-batch has reserved: see :mod:`jumpmq.spark.metrics`."""
+        """Return the waiting messages, without those reserved by the last micro-batch: see
+        :mod:`jumpmq.spark.metrics`.
+        """
         found = sorted(self._reserved.items())
         waiting = {queue: at["ready"] for queue, at in found}
         rows = {queue: at["messages"] for queue, at in found if at["messages"]}
@@ -140,7 +142,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shown | {"unread": self._unread()} | (behind(waiting, octets) if waiting else {}) | warnings
 
     def _unread(self) -> dict[str, int]:
-        """Queues that are not bound, and have messages and no reader; looked for now and then."""
+        """Return unbound queues with messages and without readers; checked at intervals."""
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + UNREAD_LOOK
             self._left = {one["name"]: one["ready"] for one in self._client.unread() if not one["bound"]}
@@ -177,13 +179,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise JumpMQError(f"{error}; {EACH_ITS_OWN}") from None
 
     def _ends(self, start: Offset) -> dict[str, int] | None:
-        """The last message to read of each queue; None where there is no such limit."""
+        """Return the last message to read, by queue; None without a limit."""
         if self._options.same_ends and self._last_seqs is not None:
             return start.get("ends") or self._last_seqs
         return self._last_seqs
 
     def _reserve(self, start: Offset, limit: ReadLimit, ends: dict[str, int] | None) -> dict[str, int]:
-        """Acknowledge what is done and reserve more; returns up to which reservation of each queue."""
+        """Acknowledge processed messages and reserve more; return the last reservation by queue."""
         done = start["queues"]
         try:
             seen = {"seen": start.get("seen", {})}
@@ -198,7 +200,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: at["offset"] for queue, at in sorted(self._reserved.items()) if queue in done or at["messages"]}
 
     def _wanted(self, done: dict[str, int], limit: ReadLimit, ends: dict[str, int] | None) -> dict[str, Any]:
-        """What to ask the broker for."""
+        """Return the request for messages."""
         wanted: dict[str, Any] = {"accept_loss": not self._options.fail_on_data_loss}
         if isinstance(limit, ReadMaxRows):
             wanted["max_messages"] = limit.max_rows
@@ -213,8 +215,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return wanted | {"queues": dict.fromkeys(names) | done}
 
     def _counts(self, group: str, ranges: dict[str, tuple[int | None, int]]) -> dict[str, int | None]:
-        """How many messages there are in ranges of reservations, behind the first number up to the second; None where
-        the broker does not know.
+        """Count the messages in ranges of reservations, from after the first number to the second; None where the
+        broker does not know.
         """
         queues = self._client.group(group)
         counts: dict[str, int | None] = {}

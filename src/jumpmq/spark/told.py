@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from jumpmq.spark.commit_log import CommitLog
 
 LOCAL = ("file:", "/")
-"""How a checkpoint begins that is looked at twice a second: on other file systems each look has its price."""
+"""Prefixes of checkpoints that are polled twice a second: on further file systems polling has a price."""
 
 
 def tell_checkpoint(jvm: int, checkpoint: str) -> None:
-    """Note the checkpoint of a query, for the planning processes of a JVM; only where it is on this machine.
+    """Note the checkpoint of a query for the planning processes of a JVM, if local.
 
     Args:
         jvm: the JVM's process id.
@@ -38,7 +38,7 @@ def tell_checkpoint(jvm: int, checkpoint: str) -> None:
 
 
 class ToldCheckpoints:
-    """The commit logs of all checkpoints that this process' JVM has told of; as :class:`CommitLog` to its user.
+    """The commit logs of all checkpoints noted by this process's JVM; used as a :class:`CommitLog`.
 
     Args:
         given: the one that the user's option names; None where there is none.
@@ -76,7 +76,7 @@ def _folder(jvm: int) -> Path:
 
 
 def _told(jvm: int) -> set[str]:
-    """The checkpoints that were noted for a JVM by this user."""
+    """Return the checkpoints noted for a JVM by this user."""
     folder = _folder(jvm)
     try:
         if folder.stat().st_uid != os.getuid():

@@ -1,4 +1,4 @@
-"""The streaming reader of a query that starts while its broker is away: it waits if it goes on from a checkpoint."""
+"""Streaming reader of a query that starts while the broker is away: waits if it continues from a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Offset = dict[str, Any]
 
 
 class WaitingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Becomes the reader of queues or of streams, by the first offset that it is given.
+    """Becomes the reader of queues or of streams, according to the first offset.
 
     Spark asks for the initial offset only where the query has no checkpoint yet: then the broker's absence is an error
     at once, as the URL may be wrong.
@@ -51,7 +51,7 @@ class WaitingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_messages) if most is None else ReadMaxBytes(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Spark calls this before it tells the offset: the ends are noted when the broker is there."""
+        """Note the call, which precedes the offset: the ends are read once the broker is up."""
         self._available_now = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -69,7 +69,7 @@ class WaitingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._make(isinstance(partition, OffsetRanges)).read(partition)
 
     def _by(self, offset: Offset) -> Reader:
-        """The reader for the checkpoint that an offset is of."""
+        """Return the reader for an offset's checkpoint."""
         if self._reader is None:
             self._become(isinstance(offset, dict) and "streams" in offset)
         assert self._reader is not None

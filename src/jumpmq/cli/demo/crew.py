@@ -25,19 +25,19 @@ from jumpmq.management import ManagementClient
 EXCHANGE = "departures"
 GROUP = "crew"
 LIMIT = 20_000
-"""Flights that they share, at most."""
+"""Maximum number of flights for the consumer group."""
 
 CONSUMERS = ("consumer 1", "consumer 2 (killed)", "consumer 3", "consumer 4")
 ADDED = "consumer 5 (added)"
 QUEUES, GROWN = 4, 6
 PREFETCH = 50
 PATIENCE = 120.0
-"""Seconds without anything new after which it is waited for no more."""
+"""Seconds without progress after which the demo stops waiting."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one consumer got: flights, and from how many queues."""
+    """A consumer's result: number of flights, and of queues."""
 
     flights: int
     queues: int
@@ -45,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True)
 class SharedFlights:
-    """What a consumer group made of the flights.
+    """Result of the consumer group.
 
     Attributes:
         published: how many there were.
@@ -74,14 +74,14 @@ class Delivery:
 
     @classmethod
     def read(cls, line: str) -> Delivery:
-        """From what :func:`consume` wrote."""
+        """Parse a line written by :func:`consume`."""
         consumer, queue, number, redelivered, aircraft = line.split("\t")
         return cls(consumer, queue, int(number), redelivered == "1", aircraft)
 
 
 def share(url: str, management: str, flights: FlightMessages, directory: Path) -> SharedFlights:
-    """Publish flights, and have a consumer group share them: four consumers, of which one is killed and replaced, on
-    four queues that become six.
+    """Publish flights to a consumer group of four consumers on four queues; one consumer is killed and replaced, and
+    the queues become six.
 
     Args:
         url: of AMQP.
@@ -117,7 +117,7 @@ def share(url: str, management: str, flights: FlightMessages, directory: Path) -
 
 
 def judged(lines: list[str], published: int) -> SharedFlights:
-    """What the file tells."""
+    """Evaluate the lines of the file."""
     latest: dict[str, int] = {}
     seen: set[int] = set()
     flights: dict[str, int] = {}
@@ -169,7 +169,7 @@ def _settle(api: ManagementClient, queues: int) -> None:
 
 
 def _lines(log: Path) -> list[str]:
-    """The lines that are whole by now."""
+    """Return the complete lines."""
     return log.read_text().split("\n")[:-1]
 
 

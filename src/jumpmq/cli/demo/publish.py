@@ -1,4 +1,4 @@
-"""Declares the demo's topology and publishes its messages with pika, an AMQP client that knows nothing of JumpMQ."""
+"""Declaration of the demo's topology, and publishing with pika, an AMQP client that knows nothing of JumpMQ."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PERSISTENT_JSON = pika.BasicProperties(content_type="application/json", delivery
 
 
 class PublishError(Exception):
-    """The broker refused or returned a message, or closed the connection; the text says which."""
+    """The broker refused or returned a message, or closed the connection; the text names the reason."""
 
 
 def declare(url: str, exchange: str, weights: Mapping[str, int]) -> None:
-    """Declares a durable consistent hash exchange and its durable queues, each bound with its weight."""
+    """Declare a durable consistent hash exchange and its durable queues, bound with their weights."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
     channel.exchange_declare(exchange, exchange_type="x-consistent-hash", durable=True)
@@ -33,7 +33,7 @@ def declare(url: str, exchange: str, weights: Mapping[str, int]) -> None:
 
 
 class ConfirmedPublisher:
-    """Publishes over one connection, so that order is kept, and never has more than `WINDOW` messages unconfirmed.
+    """Publishes over one connection, to keep order, with at most `WINDOW` unconfirmed messages.
 
     Args:
         url: of AMQP.

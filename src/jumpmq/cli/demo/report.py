@@ -1,4 +1,4 @@
-"""What the demo prints at its end."""
+"""Output at the end of the demo."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Report:
     shared: SharedFlights = field(default_factory=SharedFlights)
 
     def broken_promises(self) -> list[str]:
-        """What did not hold, a sentence each; empty when all is well."""
+        """Return the violated promises, as sentences; empty on success."""
         order, shared, published = self.order, self.shared, f"came out of {self.published:,} published"
         claims = [
             (order.rows == self.published, f"{order.rows:,} rows {published}"),

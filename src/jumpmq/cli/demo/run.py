@@ -28,7 +28,7 @@ WEIGHTS = {"q1": 1, "q2": 1, "q3": 2, "q4": 2}
 
 
 def run_demo(keep: Path | None = None, limit: int | None = None) -> list[str]:
-    """Publishes the flights through a broker of its own, reads them into a table and prints what it found.
+    """Publish the flights through a new broker, read them into a table and print the results.
 
     Args:
         keep: an empty or new directory in which the broker's data and the table stay.
@@ -45,7 +45,7 @@ def run_demo(keep: Path | None = None, limit: int | None = None) -> list[str]:
 
 
 def how_to_look(directory: Path) -> str:
-    """What to type to see what a kept demo left."""
+    """Return instructions to inspect a kept demo."""
     return (
         f"Kept in {directory}. To look at the table:\n"
         f"  pyspark, then: spark.read.parquet('{directory}/flights').show()\n"

@@ -45,7 +45,7 @@ def spark_session(partitions: int) -> Iterator[Callable[[], SparkSession]]:
 
 
 def write_table(spark: SparkSession, url: str, exchange: str, schema: str, directory: Path) -> None:
-    """Reads all that the exchange's queues hold, one partition a queue, into a Parquet table partitioned by queue.
+    """Read all messages of the exchange's queues, a partition per queue, into a Parquet table partitioned by queue.
 
     Args:
         url: of the management API, with user and password.
@@ -71,5 +71,5 @@ def write_table(spark: SparkSession, url: str, exchange: str, schema: str, direc
 
 
 def open_table(spark: SparkSession, directory: Path) -> None:
-    """Gives SQL the table that `write_table` wrote, as `flights`."""
+    """Register the table from `write_table` as SQL view `flights`."""
     spark.read.parquet(str(directory / "flights")).createOrReplaceTempView("flights")

@@ -1,1 +1,1 @@
-"""`jumpmqctl`'s verbs, a file a subject; the tuple `VERBS` of each lists them."""
+"""The verbs of `jumpmqctl`, a file per subject, listed in its tuple `VERBS`."""

@@ -1,4 +1,4 @@
-"""Health checks for scripts, as rabbitmq-diagnostics has them: what is well is exit status 0, what is not 69."""
+"""Health checks for scripts, as in rabbitmq-diagnostics: exit status 0 if healthy, otherwise 69."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
 
 ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
-"""The alarms that a node tells of, and what each is about."""
+"""Alarms of a node, with their descriptions."""
 
 Port = Annotated[int, typer.Argument(metavar="PORT", min=0, max=65535, help="number of the port")]
 Protocol = Annotated[str, typer.Argument(metavar="PROTOCOL", help="amqp, amqp/ssl, http or https")]
 
 
 class TimeUnit(StrEnum):
-    """What the time until a certificate expires is counted in."""
+    """Units of time until the expiry of a certificate."""
 
     days = "days"
     weeks = "weeks"
@@ -46,7 +46,7 @@ def check_alarms(session: Session) -> None:
 
 
 def check_local_alarms(session: Session) -> None:
-    """Fails if an alarm is in effect on this node."""
+    """Fail if an alarm is in effect on this node."""
     node = session.node_name
     session.inform(f"Asking node {node} to report any local resource alarms ...")
     _require_none(session, node, [session.api.get("nodes", node)], "no local alarms")
@@ -66,7 +66,7 @@ def _alarms(nodes: list[dict[str, Any]]) -> list[str]:
 
 
 def listeners(session: Session) -> None:
-    """Lists what the node listens on."""
+    """List the listeners of the node."""
     node = session.node_name
     session.inform(f"Asking node {node} to report its protocol listeners ...")
     found = _listeners(session)
@@ -108,7 +108,7 @@ def check_port_connectivity(
     session: Session,
     address: Annotated[str | None, typer.Option("--address", help="of the node; that of --url unless given")] = None,
 ) -> None:
-    """Fails unless each port that the node listens on can be connected to from here."""
+    """Fail unless all of the node's ports accept connections from this machine."""
     node, host = session.node_name, address or urlsplit(session.url).hostname or "localhost"
     session.inform(f"Testing TCP connections to all active listeners on node {node} ...")
     ports = sorted({one["port"] for one in _listeners(session)})

@@ -52,7 +52,7 @@ def close_all_user_connections(
 
 
 def _close(session: Session, name: str, node: str | None, reason: str) -> bool:
-    """Closes one connection, of a node if one is meant; false where it is not there (any more)."""
+    """Close a connection, optionally of a given node; return False if it no longer exists."""
     where = {} if node is None else {"node": node}
     try:
         session.api.delete("connections", name, headers=_told(reason), **where)
@@ -64,7 +64,7 @@ def _close(session: Session, name: str, node: str | None, reason: str) -> bool:
 
 
 def _told(reason: str) -> dict[str, str]:
-    """The header that tells clients why."""
+    """Return the header with the reason for clients."""
     line = " ".join(reason.split())  # it has one
     return {"X-Reason": line.encode(errors="replace").decode("latin-1")}
 

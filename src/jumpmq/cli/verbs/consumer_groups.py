@@ -1,4 +1,4 @@
-"""Consumer groups, and how far they are in streams: `list_consumer_groups`, `list_group_offsets`, ..."""
+"""Consumer groups, and their offsets in streams: `list_consumer_groups`, `list_group_offsets`, ..."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def end_group_member(
     group: Annotated[str, typer.Argument(help="name of the consumer group")],
     member: Annotated[str, typer.Argument(help="name of the member, as `list_consumer_groups` shows it")],
 ) -> None:
-    """Ends a member of a consumer group: others are given what it had, also while it is away and has a grace.
+    """Remove a member of a consumer group, also an absent one within its grace period: its share goes to the remaining
+    members.
 
     The consumer of a member that is there is cancelled, and the messages that it holds are delivered again. Its client
     may join again.
@@ -126,7 +127,7 @@ def set_group_offset(
 
 
 def delete_group_offset(session: Session, group: Group, streams: Streams = None) -> None:
-    """Forgets where a consumer group without members is in streams: when it comes back, it begins as a new one."""
+    """Delete the offsets of a consumer group without members: a later member begins as in a new group."""
     session.inform(f"Deleting offsets of consumer group {group} in vhost {session.vhost} ...")
     for stream in streams or _streams(session, group):
         with _reasons():
@@ -134,7 +135,7 @@ def delete_group_offset(session: Session, group: Group, streams: Streams = None)
 
 
 def _streams(session: Session, group: str) -> list[str]:
-    """The streams in which a group has an offset."""
+    """Return the streams with an offset of a group."""
     found = [one["queue"] for one in session.in_vhost("group-offsets") if one["group"] == group]
     if not found:
         raise CommandError(f"consumer group '{group}' has no offset in vhost '{session.vhost}'", os.EX_DATAERR)
@@ -152,7 +153,7 @@ def _start(offset: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _reasons() -> Iterator[None]:
-    """Say in the broker's words what is not there."""
+    """Report missing objects in the broker's words."""
     try:
         yield
     except Refusal as refusal:

@@ -17,7 +17,7 @@ from jumpmq.cli.terminal import echo, json_text
 
 
 class Format(StrEnum):
-    """What definitions are written in."""
+    """Formats of definitions."""
 
     json = "json"
 
@@ -52,7 +52,7 @@ def import_definitions(
     file: Annotated[str, typer.Argument(help="to read; - for standard input")] = "-",
     file_format: FileFormat = Format.json,
 ) -> None:
-    """Imports what `export_definitions`, or RabbitMQ, has exported; what is there stays."""
+    """Import definitions exported by `export_definitions` or RabbitMQ; existing objects stay."""
     path = Path(file)
     source = "standard input" if file == "-" else f'a file at "{file}"'
     if file != "-" and not path.is_file():

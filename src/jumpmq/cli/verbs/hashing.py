@@ -1,4 +1,4 @@
-"""How messages are spread: `consistent_hash_exchange_ring_state` and `shards`."""
+"""Distribution of messages: `consistent_hash_exchange_ring_state` and `shards`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARD_COLUMNS = ["name", "messages", "consumers", "share", "skew", "node"]
 
 
 def consistent_hash_exchange_ring_state(session: Session, exchange: Exchange) -> None:
-    """Shows which queue has which bucket of a consistent hash exchange's ring; retired buckets are not listed."""
+    """Show the owners of the buckets of a consistent hash exchange's ring; retired buckets are not listed."""
     session.inform(
         f"Inspecting consistent hashing ring state for exchange {exchange} in virtual host '{session.vhost}'..."
     )
@@ -39,7 +39,7 @@ def consistent_hash_exchange_ring_state(session: Session, exchange: Exchange) ->
 
 
 def _owners(destinations: list[dict[str, Any]]) -> list[tuple[int, str]]:
-    """The buckets that work, in order, and the destination that has each."""
+    """Return the working buckets in order, with their destinations."""
     return sorted(
         (bucket, one["destination"])
         for one in destinations
@@ -74,7 +74,7 @@ def explain_key(
         int | None, typer.Option(min=0, max=1000, help="say also where the key would go with so many destinations")
     ] = None,
 ) -> None:
-    """Says where a key goes: its hash, bucket, queue, node, consumers, and what waits there and why."""
+    """Show the route of a key: hash, bucket, queue, node, consumers, waiting messages and the reason."""
     session.inform(f"Following key '{key}' from exchange {exchange} in vhost {session.vhost} ...")
     query = {"key": key} | ({} if destinations is None else {"destinations": str(destinations)})
     try:

@@ -1,4 +1,4 @@
-"""The verbs that list objects by columns: queues, exchanges, bindings, connections, channels, consumers, vhosts."""
+"""Verbs that list objects by columns: queues, exchanges, bindings, connections, channels, consumers, vhosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Columns = Annotated[list[str] | None, typer.Argument(metavar="COLUMN")]
 
 
 def _listing(listing: Listing) -> Verb:
-    """The verb `list_*` of one kind of object."""
+    """Return the verb `list_*` of a kind of object."""
 
     def list_objects(session: Session, columns: Columns = None) -> None:
         _list(session, listing, columns)

@@ -1,4 +1,4 @@
-"""Keeping a node: waiting for it, its listeners, its log, its name."""
+"""Maintenance of a node: startup, listeners, log, name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from jumpmq.cli.session import Session
 from jumpmq.management import TIMEOUT, NoAnswer, Refusal
 
 PATIENCE = 300.0
-"""Seconds that `await_startup` waits; the others wait for `--timeout`."""
+"""Timeout of `await_startup`, in seconds; further verbs use `--timeout`."""
 
 LEVELS = ("debug", "info", "warning", "error", "critical", "none")
 
 
 class TimedOut(CommandError):
-    """What was waited for did not come."""
+    """A wait timed out."""
 
 
 def await_startup(session: Session) -> None:
@@ -49,14 +49,14 @@ def await_online_nodes(
 
 
 AT_ONCE = 20
-"""Queues that `drain` has on their way at a time."""
+"""Number of queues that `drain` moves at a time."""
 
 LOOK = 0.2
-"""Seconds until it looks again."""
+"""Interval of polling, in seconds."""
 
 
 def drain(session: Session) -> None:
-    """Moves the queues of a node to the others, and waits until their messages are there; lists those that stay.
+    """Move the queues of a node to other nodes, wait until the messages have moved, and list the queues that stay.
 
     Queues that end with the node or their connections stay, and are listed. Fails if any other stays. Can be
     interrupted and repeated at will.
@@ -103,7 +103,7 @@ def drain(session: Session) -> None:
 def set_workers(
     session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="workers that stay")]
 ) -> None:
-    """Has the broker be served by fewer workers: the queues of the others move to those that stay, and these end.
+    """Reduce the number of workers: queues of the removed ones move to the remaining ones.
 
     Waits until that is done; Ctrl-C ends the waiting only. `jumpmq serve` has to be started with the same number from
     then on. A larger number takes a start with more `--workers`.
@@ -124,7 +124,7 @@ def set_workers(
 def rebalance(
     session: Session, kind: Annotated[str, typer.Argument(metavar="all", help="which queues: all of them")] = "all"
 ) -> None:
-    """Moves queues from the nodes and workers that have most to those that have fewest, and waits for the moves.
+    """Move queues from the fullest nodes and workers to the emptiest, and wait for the moves.
 
     Queues that cannot move stay (`drain` says why). Ctrl-C ends the waiting only.
     """
@@ -141,7 +141,7 @@ def rebalance(
 
 
 def shutdown(session: Session) -> None:
-    """Stops the broker in order, and waits until it does not answer any more."""
+    """Stop the broker in order, and wait until it no longer answers."""
     session.require_asked()
     session.inform(f"Shutting down node {session.node_name} ...")
     session.api.post("stop", body={})
@@ -153,7 +153,7 @@ def wait(
     pid_file: Annotated[str | None, typer.Argument(metavar="PIDFILE", help="holds the number of its process")] = None,
     pid: Annotated[int | None, typer.Option("--pid", "-P", min=1, help="of its process")] = None,
 ) -> None:
-    """Waits until the broker answers, as long as its process runs."""
+    """Wait until the broker answers, as long as its process runs."""
     if (pid_file is None) == (pid is None):
         raise UsageError("give the file with the process's number, or --pid")
     if pid_file is not None:
@@ -172,7 +172,7 @@ def wait(
 
 
 def suspend_listeners(session: Session) -> None:
-    """Has the node take no new connections of AMQP; who is connected stays so."""
+    """Stop accepting AMQP connections at the node; open connections stay."""
     node = session.node_name
     session.inform(
         f"Will suspend client connection listeners on node {node}. The node will no longer accept client connections!"
@@ -192,7 +192,7 @@ def resume_listeners(session: Session) -> None:
 def set_log_level(
     session: Session, level: Annotated[str, typer.Argument(metavar="LEVEL", help=", ".join(LEVELS))]
 ) -> None:
-    """Sets from which level on the broker logs, until it stops."""
+    """Set the broker's log level, until the next stop."""
     if level not in LEVELS:
         raise CommandError(f"level {level} is not supported. Try one of {', '.join(LEVELS)}")
     session.inform(f'Setting log level to "{level}" ...')
@@ -214,14 +214,14 @@ def list_node_auth_attempt_stats(session: Session) -> None:
 
 
 def list_losses(session: Session) -> None:
-    """Lists what was found missing from the data directory, and is not acknowledged."""
+    """List unacknowledged losses of the data directory."""
     session.inform("Listing losses ...")
     names = ["found_at", "loss"]
     session.table(names, [[one[name] for name in names] for one in session.api.get("losses")])
 
 
 def acknowledge_losses(session: Session) -> None:
-    """Acknowledges what was found missing: health checks and metrics are well again."""
+    """Acknowledge all losses: health checks and metrics recover."""
     session.inform("Acknowledging losses ...")
     session.api.delete("losses")
 

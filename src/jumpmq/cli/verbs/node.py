@@ -18,7 +18,7 @@ from jumpmq.management import NoAnswer, Refusal
 
 
 class Unit(StrEnum):
-    """What octets are counted in."""
+    """Units of size."""
 
     bytes = "bytes"
     mb = "mb"
@@ -29,7 +29,7 @@ OCTETS = {Unit.bytes: 1, Unit.mb: 10**6, Unit.gb: 10**9}
 
 
 def ping(session: Session) -> None:
-    """Asks the broker whether it is there, and takes this user."""
+    """Check that the broker answers and accepts this user."""
     session.inform(f"Will ping {session.api.address}. Timeout: {session.timeout * 1000:.0f} ms.")
     session.api.get("whoami")
     session.say("Ping succeeded")
@@ -53,7 +53,7 @@ def status(
 
 
 def cluster_status(session: Session) -> None:
-    """Shows the cluster: its name, its nodes, alarms, listeners."""
+    """Show the cluster: name, nodes, alarms, listeners."""
     overview = session.api.get("overview")
     nodes = session.api.get("nodes")
     names, running = ([one["name"] for one in nodes if one["running"] or not wanted] for wanted in (False, True))
@@ -87,7 +87,7 @@ def forget_cluster_node(
     name: Annotated[str, typer.Argument(metavar="NODE", help="that does not run")],
     yes: Annotated[bool, typer.Option("--yes", help="also if durable queues, with what they hold, go with it")] = False,
 ) -> None:
-    """Removes a node that does not run from the cluster, with its queues: their messages are lost to the cluster.
+    """Remove a stopped node from the cluster, with all its queues: their messages are lost to the cluster.
 
     A node that has durable queues takes `--yes`: nothing tells whether they are empty while it is down.
     """
@@ -108,8 +108,7 @@ def forget_cluster_node(
 
 def _require_no_queues(session: Session, node: str) -> None:
     """
-    Raises:
-        CommandError: queues that outlive the node are there.
+    Raises: CommandError: the node has queues that outlive it.
     """
     kept = session.api.get("nodes", node, "contents")["kept"]
     if kept:
@@ -120,7 +119,7 @@ def _require_no_queues(session: Session, node: str) -> None:
 
 
 def environment(session: Session) -> None:
-    """Shows the settings that are in force; secrets are left out."""
+    """Show the settings in force, without secrets."""
     node = session.node_name
     found: dict[str, Any] = session.api.get("nodes", node, "environment")
     if session.is_json:
@@ -135,11 +134,11 @@ def _setting(value: Any) -> str:
 
 
 REPORTED = ("queues", "exchanges", "bindings", "connections", "channels", "consumers", "policies", "users")
-"""What a report lists, beside status, cluster and settings."""
+"""Objects listed in a report, after status, cluster and settings."""
 
 
 def report(session: Session) -> None:
-    """Shows all that is asked for when something is wrong: status, settings, and what there is."""
+    """Show status, settings and objects, for reports of problems."""
     session.inform(f"Reporting server status of node {session.node_name} ...")
     for verb in (status, cluster_status, environment):
         echo(f"--- {verb.__name__} ---\n")
@@ -156,7 +155,7 @@ def report(session: Session) -> None:
 
 
 def version(session: Session) -> None:
-    """Shows the version of this command."""
+    """Show the version of this command."""
     echo(__version__)
 
 
@@ -185,7 +184,7 @@ def _alarm(node: dict[str, Any], alarm: str, nodes: int) -> str:
 
 
 def _facts(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any]) -> dict[str, Any]:
-    """The status under the names that `rabbitmqctl status --formatter json` uses."""
+    """Return the status with the field names of `rabbitmqctl status --formatter json`."""
     return {
         "pid": int(node.get("os_pid", 0)),
         "rabbitmq_version": overview.get("rabbitmq_version"),
@@ -223,7 +222,7 @@ def _facts(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any
 
 
 def _report(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any], unit: Unit) -> Iterator[str]:
-    """The status as lines, in rabbitmqctl's sections; what the broker does not tell is left out."""
+    """Yield the status as lines, in rabbitmqctl's sections; fields unknown to the broker are left out."""
 
     def size(name: str) -> str | None:
         return f"{round(node[name] / OCTETS[unit], 4)} {unit}" if isinstance(node.get(name), int) else None

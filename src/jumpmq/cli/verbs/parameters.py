@@ -1,4 +1,4 @@
-"""Parameters of virtual hosts and of the whole broker: those that list, set and clear them."""
+"""Parameters of virtual hosts and of the broker: list, set and clear."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _shown(value: Any) -> str:
 
 
 def clear(session: Session, *place: str) -> None:
-    """Clears what the API has at a place.
+    """Delete an API resource.
 
     Raises:
         CommandError: there is nothing.

@@ -1,4 +1,4 @@
-"""`list_policies`, `set_policy`, `clear_policy`, and the same of operator policies."""
+"""`list_policies`, `set_policy`, `clear_policy`, and the verbs for operator policies."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def set_operator_policy(
     priority: Priority = 0,
     apply_to: ApplyTo = "all",
 ) -> None:
-    """Sets or replaces an operator policy, which limits what users' policies and arguments say."""
+    """Set or replace an operator policy, which limits users' policies and arguments."""
     session.inform(
         f'Setting operator policy override "{name}" for pattern "{pattern}" to "{definition}" '
         f'with priority "{priority}" for vhost "{session.vhost}" ...'
@@ -87,7 +87,7 @@ def _list(session: Session, kind: str) -> None:
 
 
 def _shown(value: Any) -> Any:
-    """A policy's property as rabbitmqctl lists it: the definition as JSON in every output mode."""
+    """Format a policy's property as rabbitmqctl does: the definition as JSON in all output modes."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True) if isinstance(value, dict) else value
 
 

@@ -16,10 +16,10 @@ from jumpmq.management import Refusal
 SLOT_COLUMNS = ["slot", "state", "messages_ready", "messages_unacknowledged", "oldest_published_at"]
 
 LOOK = 0.2
-"""Seconds until it is asked again whether a move is over."""
+"""Interval of polling a move, in seconds."""
 
 MOVED_AT_ONCE = 10_000
-"""Messages of one request; then it is said how many were moved."""
+"""Number of messages moved per request, and so per line of progress."""
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="name of the queue")]
 
@@ -41,7 +41,7 @@ def delete_queue(
     if_empty: Annotated[bool, typer.Option("--if-empty", "-e", help="only if it has no ready messages")] = False,
     if_unused: Annotated[bool, typer.Option("--if-unused", "-u", help="only if it has no consumers")] = False,
 ) -> None:
-    """Deletes a queue with the messages in it."""
+    """Delete a queue with all its messages."""
     conditions = [text for asked, text in ((if_empty, "queue is empty"), (if_unused, "queue is unused")) if asked]
     condition = f" if {' and '.join(conditions)}" if conditions else ""
     session.inform(f"Deleting queue '{queue}' on vhost '{session.vhost}'{condition} ...")
@@ -65,7 +65,7 @@ def move_queue(
     to: Annotated[str | None, typer.Option("--to", help="name of a node; else that with the fewest queues")] = None,
     home: Annotated[int | None, typer.Option("--home", min=1, help="number of a worker, or of a node's home")] = None,
 ) -> None:
-    """Moves a queue to another node or worker, and waits until its messages are there.
+    """Move a queue to a different node or worker, and wait until the messages have moved.
 
     Its consumers are cancelled; what they hold and do not settle within five seconds is delivered again. What is
     published meanwhile is behind what was in the queue. Ctrl-C ends the waiting only.
@@ -103,7 +103,7 @@ def move_messages(
         int | None, typer.Option("--count", min=1, help="at most so many; else all that are ready")
     ] = None,
 ) -> None:
-    """Publishes the ready messages of a queue elsewhere, from the front, and removes them from it.
+    """Publish the ready messages of a queue to a different queue or an exchange, from the front, and remove them.
 
     What cannot be moved, as no queue takes it, stays in its place. Nothing is lost whatever is killed.
     """
@@ -134,7 +134,7 @@ def move_messages(
 
 
 def list_slots(session: Session, queue: Name) -> None:
-    """Lists the slots of a queue that have messages.
+    """List the non-empty slots of a queue.
 
     A slot is idle (nothing is ready), blocked (as many unacknowledged messages as `x-in-flight-per-slot` allows),
     withheld (until its unacknowledged messages are settled), reading (from disk) or waiting for its turn.
@@ -154,7 +154,7 @@ def explain(
         int | None, typer.Option("--message", min=0, help="number of a message in the queue, or its offset in a stream")
     ] = None,
 ) -> None:
-    """Says why messages of a queue, or of a key or slot of it, or one message, are not delivered."""
+    """Explain why messages of a queue, key or slot, or a single message, are not delivered."""
     if sum(one is not None for one in (key, slot, message)) > 1:
         raise CommandError("give one of a key, a slot and a message", os.EX_USAGE)
     if slot is not None:

@@ -1,4 +1,4 @@
-"""Groups of readers, such as a Spark query: `list_readers`, `release_reader`."""
+"""Reader groups, such as Spark queries: `list_readers`, `release_reader`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def list_readers(session: Session) -> None:
 
 
 def release_reader(session: Session, group: Annotated[str, typer.Argument(help="name of the group")]) -> None:
-    """Puts back what a group of readers has reserved, and forgets the group."""
+    """Return a reader group's reserved messages to the queues, and delete the group."""
     session.inform(f"Releasing reader {group} in vhost {session.vhost} ...")
     session.check_vhost()
     try:

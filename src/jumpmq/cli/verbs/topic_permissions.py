@@ -1,4 +1,4 @@
-"""Which topics users may use: `set_topic_permissions`, `clear_topic_permissions`, and the two that list them."""
+"""Topic permissions: `set_topic_permissions`, `clear_topic_permissions`, and the two verbs to list them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def set_topic_permissions(
     write: Annotated[str, typer.Argument(help="regular expression: routing keys that the user may publish with")],
     read: Annotated[str, typer.Argument(help="regular expression: binding keys that the user may bind by")],
 ) -> None:
-    """Sets which topics of an exchange a user may publish to and bind to."""
+    """Set the topics of an exchange that a user may publish to and bind to."""
     session.inform(f'Setting topic permissions on "{exchange}" for user "{username}" in vhost "{session.vhost}" ...')
     check_exist(session, username)
     body = {"exchange": exchange, "write": write, "read": read}
@@ -48,7 +48,7 @@ def clear_topic_permissions(
 
 
 def list_topic_permissions(session: Session) -> None:
-    """Lists who may use which topics in a virtual host."""
+    """List the topic permissions in a virtual host."""
     session.inform(f'Listing topic permissions for vhost "{session.vhost}" ...')
     session.check_vhost()
     granted = session.api.get("vhosts", session.vhost, "topic-permissions")
@@ -56,7 +56,7 @@ def list_topic_permissions(session: Session) -> None:
 
 
 def list_user_topic_permissions(session: Session, username: Name) -> None:
-    """Lists which topics a user may use in each virtual host."""
+    """List a user's topic permissions in all virtual hosts."""
     session.inform(f'Listing topic permissions for user "{username}" ...')
     granted = session.api.find("users", username, "topic-permissions")
     if granted is None:

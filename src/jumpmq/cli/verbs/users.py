@@ -1,4 +1,4 @@
-"""Users and their passwords and tags."""
+"""Users, passwords and tags."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Tags = Annotated[list[str] | None, typer.Argument(metavar="TAG", help="such as a
 
 
 def list_users(session: Session) -> None:
-    """Lists users and their tags."""
+    """List users with their tags."""
     session.inform("Listing users ...")
     session.table(["user", "tags"], [[user["name"], _tags(user)] for user in session.api.get("users")])
 
@@ -42,7 +42,7 @@ def add_user(session: Session, username: Name, password: Password = None) -> Non
 
 
 def delete_user(session: Session, username: Name) -> None:
-    """Deletes a user with all permissions; no failure if there is none."""
+    """Delete a user with all permissions; succeeds if the user does not exist."""
     session.inform(f'Deleting user "{username}" ...')
     try:
         session.api.delete("users", username)
@@ -66,7 +66,7 @@ def hash_password(session: Session, password: Password = None) -> None:
 
 
 def clear_password(session: Session, username: Name) -> None:
-    """Takes a user's password away; who has none cannot log in with one."""
+    """Clear a user's password; the user can then no longer log in with a password."""
     session.inform(f'Clearing password for user "{username}" ...')
     user = session.api.find("users", username)
     if user is None:
@@ -95,7 +95,7 @@ def authenticate_user(session: Session, username: Name, password: Password = Non
 
 
 def set_user_tags(session: Session, username: Name, tags: Tags = None) -> None:
-    """Gives a user these tags, and takes all others."""
+    """Replace a user's tags."""
     session.inform(f'Setting tags for user "{username}" to [{", ".join(tags or [])}] ...')
     user = _find(session, username)
     _put(session, username, {name: user[name] for name in ("password_hash", "hashing_algorithm")}, tags or [])
@@ -117,7 +117,7 @@ def _credentials(password: str) -> dict[str, str]:
 
 
 def _tags(user: dict[str, Any]) -> Atoms:
-    """A user's tags; brokers before RabbitMQ 3.9 separate them by commas."""
+    """Return a user's tags; brokers before RabbitMQ 3.9 separate tags by commas."""
     tags = user["tags"]
     return Atoms(tags.split(",") if isinstance(tags, str) else tags)
 

@@ -1,4 +1,4 @@
-"""Virtual hosts, and the tracing of what is published in them. They are listed with `list_vhosts`."""
+"""Virtual hosts, and tracing of their messages. They are listed with `list_vhosts`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def add_vhost(
 def _given(
     description: str | None, tags: str | None, default_queue_type: str | None, home: int | None
 ) -> dict[str, Any]:
-    """What is given, as the API names it."""
+    """Return the given values under the API's names."""
     wanted = {"description": description, "tags": tags, "default_queue_type": default_queue_type, "home": home}
     return {name: value for name, value in wanted.items() if value is not None}
 
 
 def delete_vhost(session: Session, vhost_name: Name) -> None:
-    """Deletes a virtual host with all that is in it."""
+    """Delete a virtual host with all its contents."""
     session.inform(f'Deleting vhost "{vhost_name}" ...')
     try:
         session.api.delete("vhosts", vhost_name)
@@ -58,7 +58,7 @@ def update_vhost_metadata(
     ] = None,
     home: Annotated[int | None, typer.Option("--home", min=0, help="worker that serves its clients; 0: any")] = None,
 ) -> None:
-    """Changes what is said of a virtual host: its description, tags, default queue type, home; the others stay."""
+    """Change a virtual host's description, tags, default queue type or home; values not given stay."""
     body = _given(description, tags, default_queue_type, home)
     if not body:
         raise UsageError("give --description, --tags, --default-queue-type or --home")
@@ -71,7 +71,7 @@ def update_vhost_metadata(
 def set_vhost_tags(
     session: Session, vhost_name: Name, tags: Annotated[list[str] | None, typer.Argument(metavar="TAG")] = None
 ) -> None:
-    """Gives a virtual host these tags, and takes all others."""
+    """Replace a virtual host's tags."""
     session.inform(f'Setting tags for virtual host "{vhost_name}" to [{", ".join(tags or [])}] ...')
     if session.api.find("vhosts", vhost_name) is None:
         raise NoVirtualHost(vhost_name)
@@ -79,7 +79,7 @@ def set_vhost_tags(
 
 
 def trace_on(session: Session) -> None:
-    """Copies what is published and delivered in a virtual host to its exchange amq.rabbitmq.trace."""
+    """Copy all messages published and delivered in a virtual host to its exchange amq.rabbitmq.trace."""
     session.inform(f'Starting tracing for vhost "{session.vhost}" ...')
     _trace(session, True)
     session.say(f"Trace enabled for vhost {session.vhost}")

@@ -1,1 +1,1 @@
-"""Whole jobs between queues and tables, as the command line runs them."""
+"""Complete jobs between queues and tables, as run by the command line."""

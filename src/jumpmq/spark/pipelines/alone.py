@@ -1,4 +1,4 @@
-"""Only one run of a pipeline at a time: a second one with the same checkpoint would take over from the first."""
+"""Exclusion of a second run of a pipeline with the same checkpoint, which would take over from the first."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.starting import last_number, read_text
 
 LEAVES = 4.0
-"""Seconds that a run is given to be gone that was just killed; the broker gives one without a connection 2."""
+"""Time for a killed run to disappear, in seconds; the broker allows 2 without a connection."""
 
 LOOK = 0.2
-"""Seconds between two looks whether it is gone."""
+"""Seconds between two checks for the killed run."""
 
 
 def require_alone(spark: SparkSession, source: Mapping[str, str], checkpoint: str) -> None:
-    """Refuse to begin while another run reads queues with the same checkpoint.
+    """Refuse to begin while a running query reads the queues with this checkpoint.
 
     Args:
         source: options of the source.
@@ -47,7 +47,7 @@ def require_alone(spark: SparkSession, source: Mapping[str, str], checkpoint: st
 
 
 def _groups(offsets: str) -> list[tuple[str, str]]:
-    """The groups that a file of a checkpoint's offsets names, each with its query."""
+    """Return the groups in a checkpoint's offsets file, with their queries."""
     found: list[Any] = []
     for line in offsets.splitlines():
         try:

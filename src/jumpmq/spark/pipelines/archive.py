@@ -1,4 +1,4 @@
-"""From an exchange's queues into a Parquet table, once or for as long as it runs."""
+"""Archive of an exchange's queues in a Parquet table, once or continuously."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def archive(
     interval: str = "10 seconds",
     progress: Callable[[int], None] = lambda rows: None,
 ) -> int:
-    """Move messages into a table partitioned by queue, each once; returns how many.
+    """Move messages into a table partitioned by queue, exactly once; return their number.
 
     Args:
         source: options of the source; streams are read from their beginning unless it says otherwise.

@@ -1,4 +1,4 @@
-"""A checkpoint whose micro-batches are numbered behind those that a table has, which Spark would pass over otherwise.
+"""Numbering of a new checkpoint's micro-batches after those in the table, where Spark would skip them.
 
 Spark goes on behind the last micro-batch of a checkpoint's logs ``offsets`` and ``commits``. So these get an empty
 micro-batch, from the last offset of the checkpoint to the same, with the last number of the table, and one before it,
@@ -22,7 +22,7 @@ from jumpmq.spark.starting import LOG_OF_FILES, last_number, read_text
 
 
 def number_behind(spark: SparkSession, source: Mapping[str, str], table: str, checkpoint: str) -> None:
-    """Have a query's next micro-batch follow the last one that a table has.
+    """Number a query's next micro-batch after the table's last one.
 
     Args:
         source: options of the query's source.

@@ -1,4 +1,4 @@
-"""Ctrl-C ends what Spark does for a command."""
+"""Ctrl-C ends the Spark queries and jobs of a command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from types import FrameType
 from pyspark.sql import SparkSession
 
 AGAIN = 0.5
-"""Seconds after which what has begun meanwhile is stopped too."""
+"""Seconds until jobs started meanwhile are stopped, too."""
 
 
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
-    """Have Ctrl-C stop the queries and jobs of a session; a second one ends the process at once.
+    """Stop the queries and jobs of a session on Ctrl-C; on the second one, end the process at once.
 
     Another thread stops them: a call of Spark's that is broken off leaves its connection in disorder, and says so at
     length.

@@ -46,7 +46,7 @@ def publish(
 
 
 def _hashed(key: str, frame: DataFrame, target: Mapping[str, str]) -> list[Column]:
-    """The column of what the exchange hashes, where that is not the routing key."""
+    """Return the column hashed by the exchange, unless the exchange hashes the routing key."""
     options = SinkOptions.parse(dict(target))
     if options.exchange is None or options.broker.speaks_amqp:
         return []
@@ -79,7 +79,7 @@ def replay(spark: SparkSession, table: str, target: Mapping[str, str], where: st
 def replay_stream(
     spark: SparkSession, source: Mapping[str, str], target: Mapping[str, str], where: str | None = None
 ) -> int:
-    """Publish what streams hold again, in the order of each; returns how many messages.
+    """Publish the messages of streams again, in the order of the stream; return their number.
 
     Args:
         source: options of the source: the stream, and perhaps ``startingOffsets`` and ``endingOffsets``.

@@ -1,4 +1,4 @@
-"""After a change of topology: waiting messages go to the queue that their key belongs to now.
+"""Moving waiting messages, after a change of topology, to the queues of their keys.
 
 How it works. A streaming query reads the queues that are rebalanced, and puts each message straight into the queue that
 the exchange gives its key now, which may be where it came from. Messages of a key lie in one queue before, and in one
@@ -27,7 +27,7 @@ from jumpmq.spark.schema import SCHEMA
 from jumpmq.spark.streams.kinds import reads_streams
 
 MOVED = StructType([SCHEMA[name] for name in ("exchange", "routing_key", "body", "amqp_properties")])
-"""The columns that make the message what it is."""
+"""The columns that define the message."""
 
 
 def rebalance(

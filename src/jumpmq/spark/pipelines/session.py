@@ -17,8 +17,8 @@ from jumpmq.spark.pipelines.interrupts import interruptible
 
 @contextmanager
 def session(master: str, name: str) -> Iterator[SparkSession]:
-    """A quiet session whose Python workers are those of this environment, unless told otherwise. What ends a query is
-    raised, so that Spark need not log it too. It is stopped in the end, unless this process had one already.
+    """Run a quiet session whose Python workers use this environment by default. Errors of queries are raised, so that
+    Spark need not log them. The session is stopped at the end, unless it existed before.
 
     Args:
         master: of Spark, such as ``local[*]`` or ``spark://host:7077``.
@@ -47,8 +47,8 @@ def session(master: str, name: str) -> Iterator[SparkSession]:
 
 
 def known_to_source(checkpoint: str) -> dict[str, str]:
-    """The option that tells the source of the query's checkpoint, where it can read it: of the file systems that Spark
-    knows, Arrow may not know all.
+    """Return the option with the query's checkpoint, if the source can read the path: Arrow may not know all file
+    systems that Spark knows.
     """
     try:
         CommitLog(checkpoint)
@@ -58,7 +58,7 @@ def known_to_source(checkpoint: str) -> dict[str, str]:
 
 
 def followed(query: StreamingQuery, progress: Callable[[int], None]) -> int:
-    """Wait for the end of a query, which is stopped if the waiting is; returns how many rows it read.
+    """Wait for the end of a query, stopped with the wait; return the number of rows read.
 
     Args:
         progress: called with the rows of each micro-batch.

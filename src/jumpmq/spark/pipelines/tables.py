@@ -1,4 +1,4 @@
-"""What `jumpmq uniformity` and `jumpmq plan` look at."""
+"""Input of `jumpmq uniformity` and `jumpmq plan`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jumpmq.spark.spread import SpreadTest, spread_test
 def bucket_tests(
     spark: SparkSession, buckets: Iterable[int], keys: int, function: HashFunction = "phash2"
 ) -> list[SpreadTest]:
-    """How evenly so many keys, the numbers from 0 as text, spread over several numbers of queues of weight 1."""
+    """Test the spread of ``keys`` keys, the numbers from 0 as text, over several numbers of queues of weight 1."""
     routers = [Router.even(number, function) for number in buckets]
     partial = spark.range(keys).mapInArrow(_counter(routers), "ring int, queue int, keys bigint").collect()
     tests = []
@@ -31,7 +31,7 @@ def bucket_tests(
 
 
 def _counter(routers: Sequence[Router]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What counts the keys of a partition by ring and queue: numbers become text, and all rings see the same text."""
+    """Return a function that counts a partition's keys by ring and queue; all rings get the numbers as equal text."""
 
     def count_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts = [np.zeros(len(router.destinations), np.int64) for router in routers]
@@ -47,7 +47,7 @@ def _counter(routers: Sequence[Router]) -> Callable[[Iterator[pa.RecordBatch]], 
 
 
 def waiting_keys(spark: SparkSession, url: str, vhost: str, exchange: str, router: Router) -> tuple[DataFrame, Router]:
-    """What an exchange hashes of the messages that wait in its queues, as the column ``key``, and the decision for it.
+    """Return the hash keys of waiting messages as column ``key``, and the routing decision for them.
 
     Args:
         router: the exchange's.

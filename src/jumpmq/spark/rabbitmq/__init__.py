@@ -1,1 +1,1 @@
-"""RabbitMQ as a source and a sink, over AMQP: for those who have one, and for the way from it to JumpMQ."""
+"""RabbitMQ as source and sink, over AMQP: for existing installations, and for the migration to JumpMQ."""

@@ -1,4 +1,4 @@
-"""What a reader asks of a broker, asked of one that is only reached over AMQP.
+"""A reader's requests to a broker that is reached over AMQP only.
 
 It answers as :class:`jumpmq.spark.client.Client` does, as far as AMQP tells: which queues are bound to an exchange, or
 match a pattern, it does not.
@@ -26,27 +26,27 @@ from jumpmq.spark.rabbitmq.kinds import streams_among
 from jumpmq.spark.rabbitmq.link import NOT_FOUND, address_of, connect, said_here
 
 MOST_PREFETCH = 65535
-"""The largest prefetch that AMQP can say."""
+"""Maximum prefetch of AMQP."""
 
 WINDOW = 10_000
-"""Messages of a stream that are on their way at once."""
+"""Maximum number of unacknowledged messages of a stream."""
 
 ATTACHED = 50
-"""Streams that are attached to at once, to find where they begin and end."""
+"""Number of streams attached at once, to find their first and last offsets."""
 
 QUIET = 0.3
-"""Seconds without a message after which a stream is taken to be at its end, if one has come or it says it has none."""
+"""Seconds without a message after which a stream counts as read to the end, if it is empty or a message has come."""
 
 GONE_AFTER = 5.0
-"""Seconds without a message after which those that were there are taken to be somebody else's; and to wait for other
+"""Seconds without a message after which expected ones count as taken by a different consumer; also the wait for
 consumers to leave."""
 
 BEHIND = 10.0
-"""Seconds that a stream is given to send the first of the messages that it says it has."""
+"""Time for a non-empty stream to send the first message, in seconds."""
 
 
 class AMQPClient:
-    """Reads queues and streams over AMQP. It holds no connection, so it can be sent to executors.
+    """Reads queues and streams over AMQP. Holds no connection, so that it can be pickled for executors.
 
     Raises:
         JumpMQError: the URL makes no sense.
@@ -98,7 +98,8 @@ class AMQPClient:
         return {name: found[name] for name in counts}
 
     def ready(self, slices: list[list[Any]], columns: list[str], origin: Origin = ANY) -> Iterator[pa.RecordBatch]:
-        """As many messages of each queue as its slice ``[queue, first, last]`` says; they go back to the queue.
+        """Yield as many messages per queue as the slices ``[queue, first, last]`` have; the messages return to the
+        queue.
 
         Args:
             origin: is not looked at, as AMQP does not tell.
@@ -114,7 +115,7 @@ class AMQPClient:
     def cut(
         self, stream: str, first: int, last: int, columns: list[str], origin: Origin, *, whole: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of a stream with offsets ``first`` to ``last``; what breaks off is taken up.
+        """Yield the messages of a stream with offsets ``first`` to ``last``, across broken connections.
 
         Offsets that no message has are no loss: RabbitMQ keeps what clients of its stream protocol store (their
         offsets, who publishes) in the stream, between the messages.
@@ -148,7 +149,7 @@ class AMQPClient:
             return self._offsets([stream], "first", 1, {stream})[stream][0]
 
     def _bounds(self, counts: dict[str, int], timestamp: float | None) -> dict[str, dict[str, Any]]:
-        """First and last offsets of streams, and that at a time.
+        """Return first and last offsets of streams, and the offset at a timestamp.
 
         Args:
             counts: how many messages each says that it has; it may be some seconds behind.
@@ -173,7 +174,7 @@ class AMQPClient:
     def _offsets(
         self, streams: list[str], place: str | datetime, prefetch: int, filled: set[str]
     ) -> dict[str, tuple[int, int]]:
-        """The first and the last offset that come of each stream from some place on, where any come.
+        """Return the first and last offset received from streams after an attachment at ``place``.
 
         Args:
             filled: those of which some have to come.
@@ -193,7 +194,7 @@ class AMQPClient:
         return found
 
     def _alone(self, queue: str, count: int) -> AMQPConnection:
-        """A connection that consumes up to ``count`` messages; it waits for other consumers to leave, for a while.
+        """Return a connection that consumes up to ``count`` messages, after a bounded wait for consumers to leave.
 
         Two looks at once, as where a table is joined with itself, would divide the messages between them.
         """
@@ -226,7 +227,7 @@ class AMQPClient:
 
 
 def _counts(amqp: AMQPConnection, queues: list[str], missing: bool) -> dict[str, int]:
-    """How many messages queues have; those that are not there are left out where they may be missing."""
+    """Return the numbers of messages of queues; missing queues are left out if ``missing``."""
     counts: dict[str, int] = {}
     answers = amqp.declare_all([m.QueueDeclare(queue=name, passive=True) for name in queues])
     for name, answer in zip(queues, answers, strict=True):
@@ -242,7 +243,7 @@ def _attach(amqp: AMQPConnection, stream: str, place: str | int | datetime, pref
 
 
 def _messages(amqp: AMQPConnection, stream: str, first: int, last: int) -> Iterator[list[Delivery]]:
-    """The messages of a range, as they come; the broker may begin before it, where a chunk does."""
+    """Yield the messages of a range in order; the broker may begin earlier, at the start of a chunk."""
     _attach(amqp, stream, first, WINDOW)
     unacknowledged, reached = 0, first - 1
     while reached < last:

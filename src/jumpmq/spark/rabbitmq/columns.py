@@ -1,4 +1,4 @@
-"""Deliveries as record batches, in the columns in which a JumpMQ sends messages."""
+"""Deliveries as record batches, in the columns of a JumpMQ broker."""
 
 from __future__ import annotations
 

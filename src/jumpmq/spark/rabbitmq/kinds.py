@@ -1,4 +1,4 @@
-"""Whether queues are streams, which AMQP does not say in so many words."""
+"""Detection of streams among queues over AMQP, which has no request for the type."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jumpmq.spark.rabbitmq.link import connect
 ACCESS_REFUSED, PRECONDITION_FAILED, NOT_IMPLEMENTED = 403, 406, 540
 
 MAY_HAVE = ("x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
-"""Arguments of a stream that a refusal may name, with their values."""
+"""Arguments of a stream that a refusal may contain, with values."""
 
 DIFFERENT = re.compile(r"inequivalent arg '([^']+)'.* current is the value '([^']*)' of type '(\w+)'")
 
 
 def streams_among(broker: Broker, amqp: AMQPConnection, queues: list[str]) -> set[str]:
-    """Which of some queues that are there are streams.
+    """Return the streams among existing queues.
 
     They are declared again as such: that is granted to a stream, and refused with the difference for any other queue. A
     user who may not configure one gets a message instead, which a stream refuses, and gives it back.

@@ -1,4 +1,4 @@
-"""Connections to a broker that is reached over AMQP, with this floor's errors."""
+"""Connections to a broker over AMQP, with this package's errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_FOUND = 404
 
 
 def address_of(broker: Broker) -> AMQPAddress:
-    """The address in a URL; option ``vhost`` goes before the virtual host in it.
+    """Return the address in a URL; option ``vhost`` takes precedence over the URL's virtual host.
 
     Raises:
         JumpMQError: the URL makes no sense.
@@ -44,7 +44,7 @@ def connect(broker: Broker) -> AMQPConnection:
 
 @contextmanager
 def said_here(address: AMQPAddress) -> Iterator[None]:
-    """Raise what goes wrong with a connection as this floor's error."""
+    """Convert errors of a connection to this package's."""
     try:
         yield
     except ConnectionLost as error:

@@ -1,4 +1,4 @@
-"""The streaming reader of queues over AMQP: each message at least once.
+"""Streaming reader of queues over AMQP: every message at least once.
 
 How it works. An acknowledgement must come by the channel that delivered the message, so the process that plans the
 query is the consumer. It takes what is there, hands it to the tasks within their partitions, and acknowledges it when
@@ -35,16 +35,16 @@ from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 
 IDLE_PAUSE = 0.05
-"""Seconds to wait for a message before saying that there is nothing new."""
+"""Seconds to wait for a message before reporting no news."""
 
 BREATH = 0.01
 """Seconds without a message that end a micro-batch."""
 
 ON_THEIR_WAY = 5.0
-"""Seconds to wait for messages that a queue said it had."""
+"""Seconds to wait for messages that the queue has counted."""
 
 TAKEOVER = 4.0
-"""Seconds to wait for other consumers of a query's queues to leave: one that was just stopped, perhaps."""
+"""Seconds to wait for consumers of a query's queues to leave, such as a query just stopped."""
 
 IN_USE = (
     "so that the two would divide its messages, as the sources of a stream that is joined with itself do: bind a queue "
@@ -56,13 +56,13 @@ Offset = dict[str, Any]
 
 @dataclass
 class Taken(InputPartition):
-    """Messages that were delivered to the query's planner, as Arrow streams of a queue each."""
+    """Messages delivered to the query's planner, as an Arrow stream per queue."""
 
     pieces: list[bytes]
 
 
 class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads queues as a consumer, whose prefetch is the micro-batch."""
+    """Reads queues as a consumer with the micro-batch as prefetch."""
 
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
         reserved = [name for name in RESERVED if name != "shareQueues"]
@@ -85,7 +85,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note how much there is: what arrives later is for the next query."""
+        """Note the numbers of messages: later ones belong to the next query."""
         with said_here(address_of(self._options.broker)), connect(self._options.broker) as amqp:
             self._left = sum(amqp.declared(queue).message_count for queue in self._options.queues)
 
@@ -127,7 +127,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                     yield convert(batch)
 
     def _next(self, start: Offset, most: int) -> Offset:
-        """Acknowledge the micro-batch that ended at ``start``, and take another one."""
+        """Acknowledge the micro-batch that ended at ``start``, and take the next one."""
         amqp = self._consuming(most)
         if self._end is not None and start == self._end:
             amqp.ack(self._taken[-1].tag)
@@ -141,7 +141,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._end
 
     def _consuming(self, most: int) -> AMQPConnection:
-        """The connection that consumes; what one that broke had taken comes again."""
+        """Return the consuming connection; messages taken by a broken one are delivered again."""
         if self._amqp is None:
             amqp = connect(self._options.broker)
             try:
@@ -170,7 +170,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return tag
 
     def _take(self, amqp: AMQPConnection, most: int) -> list[Delivery]:
-        """What is delivered, up to so many messages, until there is a pause."""
+        """Return delivered messages, at most ``most``, until a pause."""
         taken: list[Delivery] = []
         deliveries = amqp.deliveries
         while len(taken) < most and (deliveries or amqp.wait(BREATH if taken else self._patience(amqp))):
@@ -178,14 +178,14 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return taken
 
     def _patience(self, amqp: AMQPConnection) -> float:
-        """How long to wait for the first message of a micro-batch."""
+        """Return the wait for the first message of a micro-batch, in seconds."""
         if self._left is None:
             return IDLE_PAUSE
         waiting = any(amqp.declared(queue).message_count for queue in self._options.queues)
         return ON_THEIR_WAY if waiting else IDLE_PAUSE
 
     def _require_own(self, offset: Offset) -> None:
-        """Refuse unless the checkpoint is this query's."""
+        """Refuse the checkpoint of a different query."""
         source = offset.get("source") if isinstance(offset, dict) and "run" in offset else None
         if source != self._options.subject:
             raise JumpMQError(

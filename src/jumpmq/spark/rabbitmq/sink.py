@@ -1,4 +1,4 @@
-"""The sink over AMQP: rows are published and confirmed; a task that is tried again publishes its rows again."""
+"""The sink over AMQP: rows are published and confirmed; a repeated task publishes the rows again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from jumpmq.spark.rabbitmq.link import address_of, connect, said_here
 from jumpmq.spark.sink import REFUSED, SinkOptions, Written, tell
 
 WINDOW = 5_000
-"""Messages that may be unconfirmed."""
+"""Maximum number of unconfirmed messages."""
 
 AT_ONCE = 500
-"""Messages that are sent in one go."""
+"""Number of messages sent at once."""
 
 NO_PROPERTIES = b"\x00\x00"
 """A property list with nothing."""
@@ -33,7 +33,7 @@ Row = tuple[str, bytes, bytes, bytes]
 
 
 class AMQPWriter:
-    """What both writers do."""
+    """Base of the batch and the stream writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_publishable(schema, *options.names)
@@ -69,7 +69,7 @@ class AMQPWriter:
         return written
 
     def _send(self, amqp: AMQPConnection, rows: list[Row], written: Written) -> None:
-        """Publish rows; what comes back is published again where it goes instead."""
+        """Publish rows; returned ones are published to the exchange for undelivered messages."""
         first, instead = amqp.published + 1, self._options.undelivered_to
         amqp.publish(_frames(row, amqp.frame_max) for row in rows)
         if instead is None:
@@ -106,7 +106,7 @@ class AMQPWriter:
             raise JumpMQError(f"a message to exchange '{lost.exchange}' with routing key '{key}' reaches no queue")
 
     def _rows(self, batch: pa.RecordBatch) -> list[Row]:
-        """Rows with what they are published by: their queue, their exchange, or what the options name."""
+        """Return rows with their queue or exchange; the options fill in missing ones."""
         persistent, nothing = self._options.persistent, [None] * len(batch)
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
         names = ("queue", "exchange", "routing_key", "properties", "body")
@@ -131,7 +131,7 @@ class AMQPBatchWriter(AMQPWriter, DataSourceArrowWriter):
 
 
 class AMQPStreamWriter(AMQPWriter, DataSourceStreamArrowWriter):
-    """Publishes micro-batches; one that is repeated is published again."""
+    """Publishes micro-batches; a repeated one is published again."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self._publish(iterator)

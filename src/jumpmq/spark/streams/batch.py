@@ -48,7 +48,7 @@ def plan(
 
 
 def starting(name: str, offset: int, found: dict[str, Any], options: SourceOptions) -> int:
-    """The offset from which a stream is read if one wants to begin at ``offset``: the lowest that is there, perhaps.
+    """Return the first offset to read for a start at ``offset``: the lowest available one, if later.
 
     Raises:
         JumpMQError: that is a higher one, and ``failOnDataLoss`` is not false.

@@ -1,4 +1,4 @@
-"""Which of the queues that are read are streams."""
+"""Detection of streams among the queues to read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ STREAM = "stream"
 
 
 def queue_names(client: ReadingClient, options: SourceOptions) -> list[str]:
-    """The queues that options name, by name or pattern; none where they name an exchange."""
+    """Return the queues given by name or pattern; empty if the options name an exchange."""
     if options.pattern is not None:
         return [name for name in client.queues() if re.fullmatch(options.pattern, name)]
     return list(options.queues)
 
 
 def reads_streams(options: SourceOptions) -> bool:
-    """Whether a streaming query reads streams by offsets, else queues by reservations. Where there is no queue yet, it
-    reads streams if it says where to start.
+    """Return True if a streaming query reads streams by offsets, False for queues by reservations. Without a queue,
+    options for a start position mean streams.
 
     Raises:
         JumpMQError: it would read both, or what is for streams is said of other queues.
@@ -43,7 +43,7 @@ def reads_streams(options: SourceOptions) -> bool:
 
 
 def require_meant(kinds: Mapping[str, str], options: SourceOptions) -> None:
-    """Refuse unless options that are for streams meet nothing else.
+    """Refuse options of streams for queues that are no streams.
 
     Raises:
         JumpMQError: one of them is given, and one of the queues is no stream.
@@ -56,7 +56,7 @@ def require_meant(kinds: Mapping[str, str], options: SourceOptions) -> None:
 
 
 def require_only_streams(found: Mapping[str, dict[str, Any] | None]) -> None:
-    """Refuse unless all queues that are there are streams.
+    """Refuse unless all existing queues are streams.
 
     Args:
         found: what the broker says of each.
@@ -70,13 +70,13 @@ def require_only_streams(found: Mapping[str, dict[str, Any] | None]) -> None:
 
 
 def origin_of(options: SourceOptions, client: ReadingClient) -> dict[str, Any]:
-    """What a checkpoint says of where its rows come from."""
+    """Return the origin of rows for a checkpoint."""
     return {"broker": client.identity, "source": options.subject}
 
 
 def require_same_origin(offset: Mapping[str, Any], options: SourceOptions, client: ReadingClient) -> None:
-    """Refuse unless a checkpoint was made with this source of this broker: what it has read of another's queues means
-    nothing here. One that says nothing of them, as older ones do, is taken.
+    """Refuse a checkpoint of a different source or broker, whose positions have no meaning here. Older checkpoints
+    without an origin are accepted.
 
     Raises:
         JumpMQError: it was made with another.

@@ -1,4 +1,4 @@
-"""Where reading a stream begins and ends, as options name it."""
+"""First and last positions to read in streams, as given by options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jumpmq.spark.errors import JumpMQError
 
 @dataclass(frozen=True)
 class Place:
-    """A place in every stream that is read.
+    """A position in all streams to read.
 
     Attributes:
         by_stream: places in single streams, which go before the others.
@@ -29,9 +29,8 @@ class Place:
 
     @classmethod
     def parse(cls, name: str, value: str) -> Place:
-        """``earliest``, ``latest``, an offset, or a time in ISO 8601, of UTC where it names no zone; or a JSON object
-        with an offset, ``earliest`` or ``latest`` by stream. Streams that it does not name are read from the beginning
-        to the end.
+        """Parse ``earliest``, ``latest``, an offset, or a time in ISO 8601, in UTC by default; or a JSON object with an
+        offset, ``earliest`` or ``latest`` by stream. Unnamed streams are read from the beginning to the end.
 
         Raises:
             JumpMQError: it is something else.
@@ -53,7 +52,7 @@ class Place:
         return cls(timestamp=(found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
 
     def require_read(self, streams: Iterable[str]) -> None:
-        """Refuse places in streams that are not read.
+        """Refuse positions in streams that are not read.
 
         Raises:
             JumpMQError: there is one.
@@ -63,7 +62,7 @@ class Place:
             raise JumpMQError(f"there are offsets for stream '{min(unknown)}', which is not read")
 
     def offset_in(self, stream: str, found: dict[str, Any]) -> int:
-        """The offset in one stream.
+        """Return the offset in a stream.
 
         Args:
             stream: its name.

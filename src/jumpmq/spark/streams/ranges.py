@@ -1,4 +1,4 @@
-"""Ranges of offsets: what one task reads, and how."""
+"""Ranges of offsets: a task's input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OffsetRange:
 
 @dataclass
 class OffsetRanges(InputPartition):
-    """Ranges that one task reads, one after the other."""
+    """Ranges read by one task, in order."""
 
     ranges: list[OffsetRange]
     origin: Origin

@@ -1,5 +1,4 @@
-"""The streaming reader of streams: micro-batches are ranges of offsets, and the checkpoint is all that there is of a
-query.
+"""Streaming reader of streams: micro-batches are ranges of offsets, and the checkpoint is the query's only state.
 
 How it works. Spark's *offset* is ``{"broker": IDENTITY, "source": TEXT, "streams": {NAME: {"id": ID, "from": OFFSET,
 "offset": OFFSET, "mark": NUMBER}, ...}, "cut": {...}}``: for each stream, which messages the micro-batch reads that
@@ -36,10 +35,10 @@ from jumpmq.spark.streams.places import LATEST
 from jumpmq.spark.streams.ranges import GO_ON, OffsetRanges, partitions_of, read_ranges
 
 IDLE_PAUSE = 0.05
-"""Seconds to wait before saying that there is nothing new: without a trigger, Spark asks again at once."""
+"""Seconds to wait before reporting no news: without a trigger, Spark asks again at once."""
 
 CATCHES_UP = 5.0
-"""Seconds that a stream is given which ends before what was read of it, as a replica in a RabbitMQ may that lags."""
+"""Seconds for a stream to catch up that ends before the last read offset, as with a lagging replica of RabbitMQ."""
 
 RESTORED = (
     "the query has read it: the broker's data directory was restored from an older backup. Give the query a new "
@@ -48,7 +47,7 @@ RESTORED = (
 
 Offset = dict[str, Any]
 Found = dict[str, Any]
-"""What the broker says of a stream."""
+"""The broker's description of a stream."""
 
 
 class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -83,7 +82,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note where the streams end: what arrives later is for the next query."""
+        """Note the ends of the streams: later messages belong to the next query."""
         self._ends = {name: found["last_seq"] + 1 for name, found in self._ask(*self._subject()).items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -110,7 +109,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start | {"streams": streams, "cut": self._cut.noted()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What waits in the streams beyond the last micro-batch."""
+        """Return the messages in the streams after the last micro-batch."""
         if not self._waiting and not self._warnings.now:
             return None
         shown = {"ready": self._waiting, "total": sum(self._waiting.values()), "rows": self._granted}
@@ -137,7 +136,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_ranges(partition, self._options, self._schema)
 
     def _subject(self) -> tuple[str | None, list[str]]:
-        """What is read: an exchange's streams, or these."""
+        """Return the source: an exchange, or named streams."""
         return self._options.exchange, queue_names(self._client, self._options)
 
     def _ask(
@@ -149,13 +148,15 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         missing: bool = False,
         marks: Mapping[str, int] | None = None,
     ) -> dict[str, Found]:
-        """What the broker says of an exchange's streams and of these, None of those that are ``missing``."""
+        """Request the descriptions of an exchange's streams and of named ones; None for ``missing`` ones."""
         found = self._client.ranges(exchange, names, timestamp=timestamp, missing=missing, marks=marks)
         require_only_streams(found)
         return found
 
     def _asked(self, exchange: str | None, names: list[str], done: dict[str, Any]) -> dict[str, Found]:
-        """What the broker says of streams, again if one ends before what was read of it, for some seconds."""
+        """Request the descriptions of streams, repeatedly for some seconds if a stream ends before the last read
+        offset.
+        """
         patience, marks = Patience(CATCHES_UP), {name: one["offset"] - 1 for name, one in done.items() if "mark" in one}
         while True:
             found = self._there(self._ask(exchange, names, missing=True, marks=marks), done)
@@ -168,7 +169,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return found
 
     def _there(self, found: dict[str, Found], done: dict[str, Any]) -> dict[str, Found]:
-        """Without those that are gone.
+        """Return the descriptions without deleted streams.
 
         Raises:
             JumpMQError: one is, the query has read it, and ``failOnDataLoss`` is not false.
@@ -179,7 +180,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: at for name, at in found.items() if at is not None}
 
     def _begin(self, name: str, found: Found, done: dict[str, int] | None) -> int:
-        """The first offset that the query has not read; of a stream that is new to it, the lowest."""
+        """Return the query's first unread offset; the lowest one of a new stream."""
         if done is None:
             return int(found["first_seq"])
         why = self._why_other(name, found, done)
@@ -192,11 +193,11 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return starting(name, min(done["offset"], int(found["last_seq"]) + 1), found, self._options)
 
     def _is_another(self, found: Found, done: dict[str, int]) -> bool:
-        """Whether a stream was deleted and declared again since it was read."""
+        """Return True if a stream was deleted and declared again since the last read."""
         return done["id"] != found["id"] or (self._options.broker.speaks_amqp and _is_short(found, done))
 
     def _why_other(self, name: str, found: Found, done: dict[str, int]) -> str | None:
-        """Why what was read of a stream is not what it has there now; None where it is."""
+        """Return the reason if a stream's read part has changed; None if unchanged."""
         if self._is_another(found, done):
             return _declared_anew(name)
         offset, mark = done["offset"], found.get("mark")
@@ -207,7 +208,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None
 
     def _mark(self, streams: dict[str, dict[str, Any]]) -> None:
-        """Note the marks of the messages up to which streams are read."""
+        """Note the fingerprints of the last messages read."""
         if self._options.broker.speaks_amqp:
             return
         last = {name: one["offset"] - 1 for name, one in streams.items() if one["offset"]}
@@ -220,7 +221,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end if self._ends is None else min(end, self._ends.get(name, end))
 
     def _require_own(self, offset: Offset) -> None:
-        """Refuse unless the checkpoint is this query's."""
+        """Refuse the checkpoint of a different query."""
         if not isinstance(offset, dict) or "streams" not in offset:
             raise JumpMQError("the query's checkpoint is not of streams of JumpMQ: give it a checkpoint of its own")
         require_same_origin(offset, self._options, self._client)
@@ -231,7 +232,7 @@ def _ahead(offset: int, found: Found) -> dict[str, bool]:
 
 
 def _is_short(found: Found, done: dict[str, Any] | None) -> bool:
-    """Whether a stream ends before what was read of it."""
+    """Return True if a stream ends before the last read offset."""
     return done is not None and not done.get("ahead") and bool(done["offset"] > found["last_seq"] + 1)
 
 
@@ -244,7 +245,7 @@ def _declared_anew(name: str) -> str:
 
 
 def _shared(waiting: dict[str, int], most: int) -> dict[str, int]:
-    """How many messages of each stream a micro-batch has: all, or shares as large as what waits, ``most`` together."""
+    """Return the number of messages per stream in a micro-batch: all, or ``most`` in proportion to the waiting ones."""
     total = sum(waiting.values())
     if total <= most:
         return waiting
