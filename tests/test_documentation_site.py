@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("material", reason="mkdocs-material is not installed")
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -259,6 +259,8 @@ def demo(
     flights: Annotated[int | None, typer.Option(min=1, help="how many", show_default="all 336,776")] = None,
 ) -> None:
     """Send a year of flights through a consistent hash exchange into a Spark table."""
+    if keep:
+        _make_empty(keep)
     try:
         from pyspark.errors import PySparkException
 
@@ -267,8 +269,6 @@ def demo(
         from jumpmq.cli.demo.run import how_to_look, run_demo
     except ModuleNotFoundError as missing:
         fail(f"the demo needs the package {missing.name}: pip install 'jumpmq[demo]'")
-    if keep:
-        _make_empty(keep)
     try:
         broken = run_demo(keep, flights)
     except (BrokerError, PublishError, FileNotFoundError) as error:
