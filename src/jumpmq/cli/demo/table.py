@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -37,8 +38,16 @@ def spark_session(partitions: int) -> Iterator[Callable[[], SparkSession]]:
     had_one = SparkContext._active_spark_context is not None
     with ThreadPoolExecutor(1) as thread:
         session = thread.submit(builder.config(map=settings).getOrCreate)
+
+        def started() -> SparkSession:
+            found = session.result()
+            jvm: Any = found._jvm
+            # Registered sources are found through the session that is active in the calling thread.
+            jvm.org.apache.spark.sql.SparkSession.setActiveSession(found._jsparkSession)
+            return found
+
         try:
-            yield session.result
+            yield started
         finally:
             if not had_one:
                 session.result().stop()
