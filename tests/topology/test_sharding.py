@@ -118,6 +118,16 @@ def test_a_new_node_gets_shards_of_its_own(tmp_path: Path) -> None:
 # --- limits ---
 
 
+def test_shards_are_counted_at_their_home_as_other_queues_are(built: Built) -> None:
+    counts, before = built.topology.holdings.queues_by_home, len(names(built))
+    built.exchange("x", "x-modulus-hash", durable=True)
+    shard(built, 3)
+    assert counts.total() == len(names(built)) == before + 3
+    for name in names(built)[before:]:
+        built.topology.apply(DeleteQueue("/", name, built.vhost.declared[name].definition.id))
+    assert counts.total() == before
+
+
 @pytest.mark.slow
 def test_a_million_shards_are_refused(built: Built) -> None:
     for number in range(101):

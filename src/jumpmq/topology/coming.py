@@ -25,6 +25,7 @@ class Coming:
         default: their bindings to the default exchange.
         bound_to: all bindings of named exchanges, and who made them, of each destination that is bound or unbound.
         balance: how many bindings more there will be, without those of the default exchange.
+        by_home: how many queues come to each home.
         taken: by user, how many of the bindings that go the user made.
     """
 
@@ -36,6 +37,7 @@ class Coming:
         self.default = DirectExchange(vhost.exchanges[""].definition)
         self.bound_to: dict[Destination, dict[Binding, str]] = {}
         self.balance = 0
+        self.by_home: Counter[int] = Counter()
         self.taken: Counter[str] = Counter()
         self._vhost = vhost  # where they come to
 
@@ -43,6 +45,7 @@ class Coming:
         """A queue comes."""
         destination = declared.destination
         self.declared[declared.name] = declared
+        self.by_home[declared.definition.home] += 1
         if declared.contents is not None:
             self.contents[declared.name] = declared.contents
         if in_force is not NOTHING_IN_FORCE:

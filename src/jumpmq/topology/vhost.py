@@ -559,6 +559,7 @@ class VirtualHost:
     def merge(self, coming: Coming) -> None:
         """Add queues that are prepared, whose bindings are noted: in one step, however many there are."""
         self.declared |= coming.declared
+        self._holdings.queues_by_home.update(coming.by_home)
         self.queues |= coming.contents
         self._holdings.queues_by_home.update(declared.definition.home for declared in coming.declared.values())
         self._in_force |= coming.in_force
