@@ -63,7 +63,9 @@ def test_what_the_broker_refuses_is_said_in_its_words(api, site):
 
 def test_an_exchange_is_declared_bound_unbound_and_deleted(api, channel, site):
     channel.queue_declare("bound", durable=True)
-    site.go("exchanges").press("Declare an exchange").fill(name="made", header="customer").submit("Declare")
+    site.go("exchanges").press("Declare an exchange").fill(name="made", property="a header").fill(
+        header="customer"
+    ).submit("Declare")
     assert api.get("exchanges", "/", "made")["arguments"] == {"hash-header": "customer"}
     site.go("exchanges", "/", "made").press("Bind").fill(destination="bound", routing_key="3").submit("Bind")
     site.row("bound").wait_for()

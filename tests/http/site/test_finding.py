@@ -42,11 +42,11 @@ def test_queues_that_want_a_look(api, site):
     until(lambda: len(names(site)) == 4)
     site.picture("queues-list")
     site.page.get_by_text("Columns", exact=True).click()
-    site.page.get_by_label("Kind", exact=True).uncheck()
-    assert site.page.get_by_role("columnheader", name="Kind").count() == 0
+    site.page.get_by_label("Type", exact=True).uncheck()
+    assert site.page.get_by_role("columnheader", name="Type").count() == 0
     site.page.reload()
     site.row("orders-full").wait_for()
-    assert site.page.get_by_role("columnheader", name="Kind").count() == 0
+    assert site.page.get_by_role("columnheader", name="Type").count() == 0
 
 
 def test_any_place_by_its_name(site):

@@ -51,7 +51,7 @@ def test_a_cause_leads_to_what_mends_it(api, channel, site):
     site.press("Copy as text")
     copied = until(lambda: site.page.evaluate("navigator.clipboard.readText()"))
     assert "dead letters wait: dead (since " in copied and "What to do: " in copied
-    site.follow(cause.get_by_role("link", name="Move back")).press("Move messages")
+    site.press("Move back", cause)
     dialog = site.page.get_by_role("dialog")
     assert dialog.get_by_label("Routing key").count() == 0
     site.fill(to="an exchange")

@@ -17,10 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from jumpmq._version import __version__
+
 PLACE = "static"
 PAGE = "index.html"
 VERSION_MARK = b"{version}"
 PRELOADS_MARK = b"{preloads}"
+RELEASE_MARK = b"{release}"
 
 SCRIPTS = {"theme.js", "vendor/uplot.js"}
 """What is no module."""
@@ -28,6 +31,7 @@ SCRIPTS = {"theme.js", "vendor/uplot.js"}
 LOADED_LATER = {
     *(f"views/{name}.js" for name in ("key", "shards", "what_if", "why", "start", "rings", "log")),
     *("views/flow.js", "lib/flow_layout.js", "views/messages.js", "lib/snippets.js", "views/palette.js"),
+    *("views/channels.js", "views/connections.js", "views/exchanges.js", "views/help.js"),
     *("views/definitions.js", "views/groups.js", "views/limits.js", "views/nodes.js", "views/permissions.js"),
     *("views/policies.js", "views/readers.js", "views/users.js"),
 }
@@ -79,6 +83,7 @@ def site() -> tuple[str, dict[str, File]]:
     modules = [path for path in found if path.endswith(".js") and path not in SCRIPTS | LOADED_LATER]
     preloads = "\n".join(f'<link rel="modulepreload" href="/assets/{version}/{path}">' for path in modules)
     page = found[PAGE].replace(VERSION_MARK, version.encode()).replace(PRELOADS_MARK, preloads.encode())
+    page = page.replace(RELEASE_MARK, __version__.encode())
     found[PAGE] = page
     return version, {path: File(KINDS[path.rpartition(".")[2]], octets) for path, octets in found.items()}
 

@@ -2,7 +2,7 @@
 
 import { render } from "./vendor/htm-preact.js";
 import * as api from "./lib/api.js";
-import { useAddress } from "./lib/live.js";
+import { settleAddress, useAddress } from "./lib/live.js";
 import { Boundary, html, Person, useEffect, useState } from "./lib/ui.js";
 import { Login, LoginAgain } from "./views/login.js";
 import { Shell } from "./views/shell.js";
@@ -34,4 +34,5 @@ function Main() {
   <//>`;
 }
 
+settleAddress();
 render(html`<${Main} />`, document.getElementById("page"));

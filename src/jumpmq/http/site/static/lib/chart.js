@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import * as format from "./format.js";
-import { useLive } from "./live.js";
+import { carry, setQuery, useLive } from "./live.js";
 import { Failure, html, useEffect, useLast, useRef, useState } from "./ui.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -11,11 +11,32 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 const shared = { span: Number(sessionStorage.getItem("jumpmq.span")) || 300, zoom: null };
 const CHANGED = "chartchange";
 
-function share(changes) {
+function keep(changes) {
   Object.assign(shared, changes);
   sessionStorage.setItem("jumpmq.span", shared.span);
   dispatchEvent(new Event(CHANGED));
 }
+
+function share(changes) {
+  keep(changes);
+  setQuery({ span: spanned(), part: part() });
+}
+
+const spanned = () => (shared.span === 300 ? "" : String(shared.span));
+const part = () => (shared.zoom ? shared.zoom.map(Math.round).join("-") : "");
+
+/** The query that shows the charts of a view from one time to another, in seconds since the epoch, whenever it is opened. */
+export const partOf = (from, till) => `part=${Math.round(from)}-${Math.round(till)}`;
+
+carry("span", spanned, (text) => {
+  if (SPANS.some(([seconds]) => String(seconds) === text)) keep({ span: Number(text) });
+});
+carry("part", part, (text) => {
+  const [from, till] = text.split("-").map(Number);
+  if (!(from < till)) return;
+  const age = Date.now() / 1000 - from;
+  keep({ zoom: [from, till], ...(shared.span < age && { span: (SPANS.find(([seconds]) => seconds >= age) ?? SPANS.at(-1))[0] }) });
+});
 
 function useShared(what) {
   const [value, setValue] = useState(shared[what]);
@@ -53,7 +74,7 @@ export function Chart({ title, at, lines, show, events = [], height = 150 }) {
   const plot = useRef();
   const data = [at ?? [], ...lines.map((line) => line.values ?? [])];
   const latest = useRef();
-  latest.current = { data, show, events, setPointed };
+  latest.current = { data, show, events, setPointed, least: show === format.percent ? 0.1 : 5 };
 
   const few = (at?.length ?? 0) < 2; // of which no line can be drawn
   useEffect(() => {
@@ -81,7 +102,7 @@ export function Chart({ title, at, lines, show, events = [], height = 150 }) {
   const then = pointed != null && at?.[pointed] != null;
   const last = (line) => show((then ? line.values?.[pointed] : line.values?.at(-1)) ?? null);
   return html`<figure class="chart">
-    <figcaption><h3>${then ? html`<span class="hidden">${title}, </span>${format.clock(at[pointed])}` : title}</h3>
+    <figcaption><h2>${then ? html`<span class="hidden">${title}, </span>${format.clock(at[pointed])}` : title}</h2>
       <ul>${lines.map((line) => html`<li><i style=${`background:var(--${line.colour})`}></i>${line.label} <b>${last(line)}</b></li>`)}</ul>
     </figcaption>
     ${few
@@ -98,14 +119,17 @@ const COLOURS = ["accent", "second", "third"];
 /** The charts that samples of a broker or an object can fill, each with its columns and their names. */
 const KNOWN = {
   rates: ["Messages a second", format.rate, { publish: "published", deliver_get: "delivered", ack: "acknowledged" }],
-  published: ["Messages a second", format.rate, { publish_in: "in", publish_out: "to queues" }],
+  published: ["Messages a second", format.rate, { publish_in: "published", publish_out: "to queues" }],
+  redelivered: ["Redelivered a second", format.rate, { redeliver: "redelivered" }],
   backlog: ["Backlog", format.short, { ready: "ready", unacknowledged: "unacknowledged" }],
   unanswered: ["Not answered yet", format.short, { unacknowledged: "unacknowledged", unconfirmed: "unconfirmed" }],
   octets: ["Octets a second", format.octets, { recv_oct: "from client", send_oct: "to client" }],
   memory: ["Memory", format.octets, { memory: "process", messages: "messages" }],
+  cpu: ["Processor", format.percent, { cpu: "of one processor" }],
+  connections: ["Connections", format.short, { connections: "open" }],
   disk: ["Disk", format.octets, { disk_free: "free" }],
 };
-const LEVELS = new Set(["backlog", "memory", "disk"]);
+const LEVELS = new Set(["backlog", "memory", "disk", "cpu", "connections"]);
 
 /** Some of the known charts, of `samples` as `/api/history` answers. */
 export function Charts({ samples, which }) {
@@ -183,7 +207,7 @@ function options(place, lines, height, latest) {
       draw: [(plot) => drawEvents(plot, latest.current.events)],
     },
     padding: [8, 26, 0, 0], // half a time of the axis has room at the right
-    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 5)] } },
+    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, latest.current.least)] } },
     axes: [
       { ...axis, grid: { show: false }, space: 80, size: 24, incrs: INTERVALS, values: (_, times) => times.map((time) => new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: times.length > 1 && times[1] - times[0] < 60 ? "2-digit" : undefined, hour12: false })) },
       { ...axis, size: 58, space: 34, values: (_, values) => values.map((value) => latest.current.show(value)) },

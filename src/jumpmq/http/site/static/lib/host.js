@@ -1,19 +1,27 @@
 // The virtual host that the page is about, where one was chosen in its head: lists show what is in it.
 
 import { path } from "./api.js";
+import { carry, setQuery } from "./live.js";
 import { useEffect, useState } from "../vendor/htm-preact.js";
 
 const KEPT = "jumpmq.vhost";
 const CHANGED = "hostchange";
 
-/** The chosen one, "" for all. A window of the browser has its own. */
+/** The chosen one, "" for all. A window of the browser has its own; every address says which it is. */
 export const chosenHost = () => sessionStorage.getItem(KEPT) ?? "";
 
 export function chooseHost(host) {
+  keep(host);
+  setQuery({ vhost: host });
+}
+
+function keep(host) {
   if (host) sessionStorage.setItem(KEPT, host);
   else sessionStorage.removeItem(KEPT);
   dispatchEvent(new Event(CHANGED));
 }
+
+carry("vhost", chosenHost, keep);
 
 export function useHost() {
   const [host, setHost] = useState(chosenHost);

@@ -47,6 +47,30 @@ export function readAddress() {
   return { parts, query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
+/** What stands in the address of every view, so that a link shows the same to others: how it is read and set, by name. */
+const carried = new Map();
+
+/** Has the query of each address say `read()`, "" being nothing, and calls `write` where an address says otherwise. */
+export function carry(name, read, write) {
+  carried.set(name, { read, write });
+}
+
+/** Makes the address and what it carries agree; to be called before anything is drawn of either. */
+export function settleAddress() {
+  const { parts, query } = readAddress();
+  let isShort = false;
+  for (const [name, { read, write }] of carried) {
+    if (name in query) {
+      if (query[name] !== read()) write(query[name]);
+    } else if (read()) {
+      query[name] = read();
+      isShort = true;
+    }
+  }
+  if (isShort) history.replaceState(null, "", `${link(...parts)}?${new URLSearchParams(query)}`);
+}
+addEventListener("hashchange", settleAddress);
+
 export function useAddress() {
   const [address, setAddress] = useState(readAddress);
   useEffect(() => {

@@ -20,11 +20,12 @@ export function Boundary({ children }) {
 export const Person = createContext({ user: "", tags: [], may: () => false });
 export const usePerson = () => useContext(Person);
 
-export const Page = ({ title, kind, actions, children }) => html`
+/** A view. `about` is the term that its help explains. */
+export const Page = ({ title, kind, actions, about, children }) => html`
   <header class="title">
     <div>
       ${kind && html`<p class="kind">${kind}</p>`}
-      <h1 tabindex="-1" id="title">${title}</h1>
+      <h1 tabindex="-1" id="title">${title}</h1>${about && html` <a class="about" href=${`#/help?about=${about}`} aria-label="What is this?">?</a>`}
     </div>
     <div class="actions">${actions}</div>
   </header>
@@ -97,7 +98,7 @@ export function Table({ columns, rows, sorting, caption, empty, rowKey }) {
     <div class="scroll" tabindex="0" role="region" aria-label=${caption}>
       <table>
         <caption class="hidden">${caption}</caption>
-        <thead><tr>${columns.map((column) => html`<th scope="col" class=${placed(column)} aria-sort=${direction(column)}>${heading(column)}</th>`)}</tr></thead>
+        <thead><tr>${columns.map((column) => html`<th scope="col" class=${placed(column)} aria-sort=${direction(column)}>${heading(column) || html`<span class="hidden">${column.class === "end" ? "Actions" : "More"}</span>`}</th>`)}</tr></thead>
         <tbody>
           ${(rows ?? []).map((row, place) => html`<tr key=${rowKey?.(row) ?? place} class=${row.state ?? ""}>
             ${columns.map((column) => html`<td class=${`${placed(column)} ${column.class ?? ""}`}>${column.render ? column.render(row) : row[column.key]}</td>`)}
@@ -108,6 +109,18 @@ export function Table({ columns, rows, sorting, caption, empty, rowKey }) {
 }
 
 const placed = (column) => (column.num ? "num " : "") + (column.minor ? "minor" : "");
+
+/** A table of many rows that are all here: the first of those whose `text(row)` has what is searched, and others if asked for. */
+export function LongTable({ rows, text, few = 50, caption, empty, ...given }) {
+  const [wanted, setWanted] = useState("");
+  const [shown, setShown] = useState(few);
+  const found = wanted ? rows.filter((row) => text(row).toLowerCase().includes(wanted.toLowerCase())) : rows;
+  return html`
+    ${rows.length > few && html`<div class="above"><input type="search" class="search" placeholder="Search" aria-label=${`Search ${caption.toLowerCase()}`} value=${wanted} onInput=${(event) => setWanted(event.target.value)} />
+      <p class="note" role="status">${wanted && `${format.count(found.length)} of `}${format.count(rows.length)}</p></div>`}
+    <${Table} ...${given} caption=${caption} rows=${found.slice(0, shown)} empty=${wanted ? "Nothing of that name." : empty} />
+    ${found.length > shown && html`<button type="button" class="quiet" onClick=${() => setShown(shown + 4 * few)}>${format.count(found.length - shown)} more</button>`}`;
+}
 
 /** A table of rows that are all here, sorted by what a column's `sort` leads to, the most first. */
 export function SortedTable({ rows, columns, order, reverse = true, ...given }) {
@@ -141,19 +154,26 @@ function useHidden(caption) {
 }
 
 const Columns = ({ columns, hidden, toggle }) => html`<details class="chooser"><summary>Columns</summary>
-  <div>${columns.filter(({ label }, place) => label && place).map(({ label }) => html`<label key=${label}><input type="checkbox" checked=${!hidden.has(label)} onChange=${() => toggle(label)} /> ${label}</label>`)}</div>
+  <div>${columns.filter(({ label }) => label).slice(1).map(({ label }) => html`<label key=${label}><input type="checkbox" checked=${!hidden.has(label)} onChange=${() => toggle(label)} /> ${label}</label>`)}</div>
 </details>`;
 
 /** A choice among what the server filters a list by: `filters` are `[value, label]`. */
-const Filters = ({ filters, current }) => html`<div class="spans" role="group" aria-label="Which">
-  ${[["", "All"], ...filters].map(([value, label]) => html`<button key=${value} type="button" aria-pressed=${String(value === current)} onClick=${() => setQuery({ where: value, page: "" })}>${label}</button>`)}
-</div>`;
+function Filters({ url, filters, current }) {
+  const count = (where) => (signal) => get(url, { where, page: 1, page_size: 1, columns: "name" }, signal).then((found) => found.total_count);
+  const { data } = useLive((signal) => Promise.all(filters.map(([where]) => count(where)(signal))), 15, [url]);
+  return html`<div class="spans" role="group" aria-label="Which">
+    ${[["", "All"], ...filters].map(([value, label], place) => html`<button key=${value} type="button" aria-pressed=${String(value === current)} onClick=${() => setQuery({ where: value, page: "" })}>${label}${value && data ? html` <span class="of" aria-hidden="true">${format.short(data[place - 1])}</span>` : ""}</button>`)}
+  </div>`;
+}
+
+/** Rows of a page of a list. */
+const SIZES = ["50", "100", "500"];
 
 /**
  * A list that the server sorts, searches and cuts into pages; what is asked for is kept in the address. It has what is in
  * the virtual host that the page is about.
  */
-export function ServerTable({ url: all, columns, caption, empty, order, reverse, searchable = true, query: more, version, filters }) {
+export function ServerTable({ url: all, columns: own, caption, empty, order, reverse, searchable = true, query: more, version, filters, bulk, rowKey }) {
   const { query } = useAddress();
   const url = listOf(all, useHost());
   const [hidden, toggle] = useHidden(caption);
@@ -173,19 +193,44 @@ export function ServerTable({ url: all, columns, caption, empty, order, reverse,
     set: (sort, backwards) => setQuery({ sort, reverse: String(backwards), page: "" }),
   };
   const shown = useLast(data);
+  const [chosen, setChosen] = useState(() => new Map());
+  useEffect(() => setChosen(new Map()), [url]);
+  const choose = (row) => setChosen((before) => {
+    const next = new Map(before);
+    if (!next.delete(rowKey(row))) next.set(rowKey(row), row);
+    return next;
+  });
+  const columns = bulk ? [{ label: "", class: "choice", render: (row) => html`<input type="checkbox" aria-label=${`Choose ${row.name}`} checked=${chosen.has(rowKey(row))} onChange=${() => choose(row)} />` }, ...own] : own;
   return html`
     <div class="listing">
       <div class="above">
-        ${searchable && html`<${Search} value=${asked.name} label=${`Search ${caption.toLowerCase()}`} onChange=${(name) => setQuery({ name, page: "" })} />`}
-        ${filters && html`<${Filters} filters=${filters} current=${asked.where} />`}
+        ${searchable && html`<${Search} value=${asked.name} label=${`Search ${caption.toLowerCase()}`} onChange=${(name) => setQuery({ name, page: "" })} onEnter=${() => { const [only, ...others] = document.querySelectorAll(".listing tbody tr"); if (only && !others.length) only.querySelector("a")?.click(); }} />`}
+        ${filters && html`<${Filters} url=${url} filters=${filters} current=${asked.where} />`}
         <p class="note" role="status">${shown && (asked.name ? `${format.count(shown.filtered_count)} of ${format.count(shown.total_count)}` : format.count(shown.total_count))}</p>
+        ${shown?.total_count > 50 && html`<select class="size" aria-label="Rows of a page" value=${String(asked.page_size)} onChange=${(event) => setQuery({ size: event.target.value, page: "" })}>${SIZES.map((one) => html`<option key=${one} value=${one} selected=${one === String(asked.page_size)}>${one} a page</option>`)}</select>`}
         <${Columns} columns=${columns} hidden=${hidden} toggle=${toggle} />
         ${shown && html`<${Pages} page=${shown.page} count=${shown.page_count} />`}
       </div>
+      ${chosen.size > 0 && html`<${Bulk} rows=${[...chosen.values()]} actions=${bulk} done=${(kept) => setChosen(new Map(kept.map((row) => [rowKey(row), row])))} />`}
       <${Failure} error=${error} />
-      ${shown ? html`<${Table} columns=${columns.filter(({ label }) => !hidden.has(label))} rows=${shown.items} sorting=${sorting} caption=${caption} empty=${asked.name ? "Nothing of that name." : asked.where ? "None of these." : empty} />` : !error && html`<div class="waiting" />`}
+      ${shown ? html`<${Table} rowKey=${rowKey} columns=${columns.filter(({ label, when }) => !hidden.has(label) && (!when || when(shown.items)))} rows=${shown.items} sorting=${sorting} caption=${caption} empty=${asked.name ? "Nothing of that name." : asked.where ? "None of these." : empty} />` : !error && html`<div class="waiting" />`}
     </div>`;
 }
+
+/** Has a column be shown only where rows differ in it. */
+export const several = (key) => (rows) => new Set(rows.map((row) => row[key])).size > 1;
+
+/** What can be done to all rows that were chosen: `actions` are `{label, text(rows), run(row)}`. */
+const Bulk = ({ rows, actions, done }) => html`<div class="bulk" role="group" aria-label="What was chosen">
+  <span role="status">${format.count(rows.length)} chosen</span>
+  ${actions.map(({ label, text, run }) => html`<${Confirm} key=${label} label=${label} title=${`${label} ${format.plural(rows.length, "queue")}?`} text=${text(rows)} submit=${async () => {
+    const failed = [];
+    for (const row of rows) await run(row).catch((error) => failed.push([row, error]));
+    done(failed.map(([row]) => row));
+    if (failed.length) throw new Error(`${format.count(rows.length - failed.length)} of ${format.count(rows.length)} done; ${failed[0][0].name}: ${failed[0][1].message}`);
+  }} done=${() => tell(`${label}: ${format.plural(rows.length, "queue")}`)} />`)}
+  <button type="button" class="quiet" onClick=${() => done([])}>Choose none</button>
+</div>`;
 
 /** The last value that was there, so that a list stays until its next page has come. */
 export function useLast(value) {
@@ -194,9 +239,9 @@ export function useLast(value) {
   return last.current;
 }
 
-function Search({ value, label, onChange }) {
+function Search({ value, label, onChange, onEnter }) {
   const timer = useRef();
-  return html`<input type="search" class="search" placeholder="Search by name  /" aria-label=${label} defaultValue=${value}
+  return html`<input type="search" class="search" placeholder="Search by name  /" aria-label=${label} defaultValue=${value} onKeyDown=${(event) => event.key === "Enter" && onEnter?.()}
     onInput=${(event) => {
       clearTimeout(timer.current);
       const text = event.target.value;
@@ -259,9 +304,9 @@ export function Form({ fields, submit, done, label, danger, warn, children }) {
   return html`<form onSubmit=${send}>
     ${fields.filter((field) => !field.when || field.when(values)).map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} onChange=${(value) => set(field.name, value)} />`)}
     ${typeof children === "function" ? children(values) : children}
-    <${Failure} error=${state.error} />
+    <div class="foot"><${Failure} error=${state.error} />
     ${state.warning && html`<p class="caution" role="alert">${state.warning}</p>`}
-    <div class="buttons"><button class=${state.warning || of(danger) ? "danger" : "primary"} disabled=${state.busy}>${state.warning ? `${of(label)} all the same` : of(label)}</button></div>
+    <div class="buttons"><button class=${state.warning || of(danger) ? "danger" : "primary"} disabled=${state.busy}>${state.warning ? `${of(label)} all the same` : of(label)}</button></div></div>
   </form>`;
 }
 

@@ -1,10 +1,7 @@
 // Which view is at which address.
 
-import { Channel, Channels } from "./channels.js";
-import { Connection, Connections } from "./connections.js";
 import { Consumers } from "./consumers.js";
 import { Hosts } from "./hosts.js";
-import { Exchange, Exchanges } from "./exchanges.js";
 import { Overview } from "./overview.js";
 import { Queue, Queues } from "./queues.js";
 import { Empty, Failure, html, Page, useEffect, useState } from "../lib/ui.js";
@@ -30,6 +27,10 @@ const whatIf = () => import("./what_if.js");
 const why = () => import("./why.js");
 const flow = () => import("./flow.js");
 const messages = () => import("./messages.js");
+const channels = () => import("./channels.js");
+const connections = () => import("./connections.js");
+const exchanges = () => import("./exchanges.js");
+const help = () => import("./help.js");
 const definitions = () => import("./definitions.js");
 const groups = () => import("./groups.js");
 const limits = () => import("./limits.js");
@@ -43,14 +44,14 @@ const users = () => import("./users.js");
 const VIEWS = {
   queues: [Queues, Queue, "Queues"],
   messages: [null, later(messages, "Messages", "Messages"), "Messages"],
-  exchanges: [Exchanges, Exchange, "Exchanges"],
+  exchanges: [later(exchanges, "Exchanges", "Exchanges"), later(exchanges, "Exchange", "Exchange"), "Exchanges"],
   flow: [later(flow, "Flows", "Flow"), later(flow, "Flow", "Flow"), "Flow"],
   rings: [later(rings, "Rings", "Rings"), later(rings, "Ring", "Ring"), "Rings"],
   key: [null, later(key, "Key", "Key"), "Key"],
   "what-if": [later(whatIf, "WhatIf", "What if"), later(whatIf, "WhatIfOf", "What if"), "What if"],
   shards: [later(shards, "Shards", "Shards"), later(shards, "ShardsOf", "Shards"), "Shards"],
-  connections: [Connections, Connection, "Connections"],
-  channels: [Channels, Channel, "Channels"],
+  connections: [later(connections, "Connections", "Connections"), later(connections, "Connection", "Connection"), "Connections"],
+  channels: [later(channels, "Channels", "Channels"), later(channels, "Channel", "Channel"), "Channels"],
   consumers: [Consumers, null, "Consumers"],
   nodes: [later(nodes, "Nodes", "Nodes"), later(nodes, "Node", "Node"), "Nodes"],
   groups: [later(groups, "Groups", "Consumer groups"), later(groups, "Group", "Consumer group"), "Consumer groups"],
@@ -62,6 +63,7 @@ const VIEWS = {
   policies: [later(policies, "Policies", "Policies"), null, "Policies"],
   limits: [later(limits, "Limits", "Limits"), null, "Limits"],
   definitions: [later(definitions, "Definitions", "Definitions"), null, "Definitions"],
+  help: [later(help, "Help", "Help"), null, "Help"],
   log: [later(log, "Log", "Log"), null, "Log"],
 };
 

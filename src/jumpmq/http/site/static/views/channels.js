@@ -8,7 +8,7 @@ import { Facts, Failure, html, Mark, Page, Panel, ServerTable, SortedTable, Tile
 import { columns as consumerColumns, keyOf as keyOfConsumer } from "./consumers.js";
 import { IncidentsOf } from "./incidents.js";
 
-const mode = (one) => html`${one.confirm && html`<${Mark}>confirms<//> `}${one.transactional && html`<${Mark}>transactions<//>`}`;
+const mode = (one) => (one.confirm || one.transactional ? html`${one.confirm && html`<${Mark}>confirms<//> `}${one.transactional && html`<${Mark}>transactions<//>`}` : null);
 
 export const columns = [
   { label: "Channel", sort: "name", class: "name", render: (one) => html`<a href=${link("channels", one.name)}>${format.channel(one, one.connection_details)}</a>` },
@@ -23,6 +23,9 @@ export const columns = [
 export const Channels = () => html`<${Page} title="Channels">
   <${ServerTable} url="/api/channels" columns=${columns} caption="Channels" order="messages_unacknowledged" reverse empty="No channel is open." />
 <//>`;
+
+/** What a channel counts beside what its charts show. */
+const COUNTED = [["confirm", "Confirmed"], ["return_unroutable", "Returned: no queue", "warning"], ["drop_unroutable", "Dropped: no queue", "warning"], ["redeliver", "Redelivered"]];
 
 /** Queues of a channel's consumers whose troubles are told. */
 const TOLD = 5;
@@ -40,6 +43,7 @@ export function Channel({ name }) {
       <${Tile} label="Unacknowledged" value=${format.count(one.messages_unacknowledged)} />
       <${Tile} label="Consumers" value=${format.count(one.consumer_count)} />
       <${Tile} label="Prefetch" value=${one.prefetch_count || "any"} />
+      ${COUNTED.filter(([what]) => one.message_stats?.[what]).map(([what, label, state]) => html`<${Tile} key=${what} label=${label} value=${format.short(one.message_stats[what])} unit=${`${format.rate(one.message_stats[`${what}_details`].rate)}/s`} state=${state} />`)}
     <//>
     <${LiveCharts} url=${path("history", "channels", name)} which=${["rates", "unanswered"]} />
     <${Panel} title="Facts"><${Facts} facts=${[["Name", name], ["User", one.user], ["Virtual host", one.vhost], ["Mode", mode(one)], ["Prefetch of the channel", one.global_prefetch_count || null]]} /><//>

@@ -10,6 +10,10 @@ import { publishing } from "./publishing.js";
 import { useHosts } from "./hosts.js";
 
 const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random", "x-local-random", "x-delayed-message"];
+/** What a hash exchange may hash. */
+const KEY = "the routing key", HEADER = "a header";
+const hashes = ({ type }) => type.endsWith("-hash");
+
 const pathName = (name) => name || "amq.default";
 const shownName = (name) => (name === "" || name === "amq.default" ? "(default)" : name);
 
@@ -17,24 +21,29 @@ const COLUMNS = [
   { label: "Name", sort: "name", class: "name", render: (one) => html`<a href=${link("exchanges", one.vhost, pathName(one.name))}>${shownName(one.name)}</a>` },
   { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "Type", sort: "type", render: (one) => html`<${Mark} state=${one.type.includes("hash") ? "accent" : ""}>${one.type}<//>` },
-  { label: "", render: (one) => html`${one.durable && html`<${Mark}>durable<//> `}${one.internal && html`<${Mark}>internal<//> `}${one.auto_delete && html`<${Mark}>auto-delete<//>`}` },
+  { label: "State", render: (one) => html`${!one.durable && html`<${Mark}>transient<//> `}${one.internal && html`<${Mark}>internal<//> `}${one.auto_delete && html`<${Mark}>auto-delete<//>`}` },
   { label: "Policy", sort: "policy", render: (one) => one.policy ?? "" },
-  { label: "", class: "end", render: (one) => one.type === "x-consistent-hash" && html`<a href=${link("rings", one.vhost, one.name)}>Ring</a>` },
+  { label: "Published /s", sort: "message_stats.publish_in_details.rate", num: true, render: (one) => format.rate(one.message_stats?.publish_in_details.rate) },
+  { label: "", class: "end", render: (one) => "shards-per-node" in (one.effective_policy_definition ?? {}) ? html`<a href=${link("shards", one.vhost, one.name)}>Shards</a>` : one.type === "x-consistent-hash" && html`<a href=${link("rings", one.vhost, one.name)}>Ring</a>` },
 ];
 
 export function Exchanges() {
   const hosts = useHosts();
   const [version, setVersion] = useState(0);
-  const declare = ({ vhost, name, type, durable, header, arguments: text }) =>
-    put(path("exchanges", vhost, name), { type, durable, arguments: { ...(header && { "hash-header": header }), ...jsonOf(text, "Arguments") } });
+  const declare = ({ vhost, name, type, durable, header, property, alternate, ordered, delayed, arguments: text }) =>
+    put(path("exchanges", vhost, name), { type, durable, arguments: { ...(header && { "hash-header": header }), ...(property && property !== KEY && property !== HEADER && { "hash-property": property }), ...(type === "x-delayed-message" && { "x-delayed-type": delayed }), ...(ordered && { "ordered-scaling": true }), ...(alternate && { "alternate-exchange": alternate }), ...jsonOf(text, "Arguments") } });
   return html`<${Page} title="Exchanges" actions=${html`<${FormButton} label="Declare an exchange" button="primary" send="Declare" submit=${declare}
       done=${() => { setVersion(version + 1); tell("Exchange declared"); }} fields=${[
         { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },
         { name: "name", label: "Name", required: true },
         { name: "type", label: "Type", type: "select", options: TYPES, value: TYPES[0] },
-        { name: "header", label: "Header to hash", hint: "for x-consistent-hash and x-modulus-hash; without one, the routing key is hashed" },
+        { name: "property", label: "Hash", type: "select", options: [KEY, HEADER, "message_id", "correlation_id", "timestamp"], value: KEY, when: hashes },
+        { name: "header", label: "Header to hash", required: true, when: (values) => hashes(values) && values.property === HEADER },
+        { name: "ordered", label: "Keep the order of keys while the ring changes", type: "checkbox", hint: "ordered-scaling", when: hashes },
+        { name: "alternate", label: "Alternate exchange", hint: "gets what no queue would; alternate-exchange" },
         { name: "durable", label: "Durable", type: "checkbox", value: true },
-        { name: "arguments", label: "Arguments", type: "textarea", rows: 2, hint: `JSON, such as {"alternate-exchange": "unrouted"}; x-delayed-message needs {"x-delayed-type": "direct"}` },
+        { name: "delayed", label: "Routes as", type: "select", options: TYPES.slice(0, -1), value: "direct", hint: "x-delayed-type", when: ({ type }) => type === "x-delayed-message" },
+        { name: "arguments", label: "Arguments", type: "textarea", rows: 2, hint: "others, as JSON" },
       ]} />`}>
     <${ServerTable} url="/api/exchanges" columns=${COLUMNS} caption="Exchanges" order="name" version=${version} />
   <//>`;
@@ -57,7 +66,7 @@ export function Exchange({ vhost, name }) {
     <${LiveCharts} url=${path("history", "exchanges", vhost, name)} which=${["published"]} />
     <div class="columns">
       <${Panel} title="Facts"><${Facts} facts=${[
-        ["Virtual host", exchange.vhost], ["Type", exchange.type], ["Durable", exchange.durable ? "yes" : "no"], ["Internal", exchange.internal ? "yes" : null], ["Policy", exchange.policy],
+        ["Virtual host", exchange.vhost], ["Type", exchange.type], ["Durable", exchange.durable ? null : "no"], ["Internal", exchange.internal ? "yes" : null], ["Policy", exchange.policy],
         ["Delayed messages", exchange.delayed_queue && html`<a href=${link("queues", vhost, exchange.delayed_queue)}>${exchange.messages_delayed == null ? "unknown" : format.count(exchange.messages_delayed)}</a>`],
         ...Object.entries(exchange.arguments).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
       ]} /><//>

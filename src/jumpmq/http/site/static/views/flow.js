@@ -18,11 +18,11 @@ const COLUMNS = [
   { label: "Exchange", sort: "name", class: "name", render: (one) => html`<a href=${link("flow", one.vhost, one.name || "amq.default")}>${one.name || "(default)"}</a>` },
   { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
   { label: "Type", sort: "type", render: (one) => html`<${Mark} state=${one.type.includes("hash") ? "accent" : ""}>${one.type}<//>` },
-  { label: "In /s", sort: "message_stats.publish_in_details.rate", num: true, render: (one) => format.rate(one.message_stats.publish_in_details.rate) },
+  { label: "Published /s", sort: "message_stats.publish_in_details.rate", num: true, render: (one) => format.rate(one.message_stats.publish_in_details.rate) },
   { label: "To queues /s", sort: "message_stats.publish_out_details.rate", num: true, render: (one) => format.rate(one.message_stats.publish_out_details.rate) },
 ];
 
-export const Flows = () => html`<${Page} title="Flow"><${ServerTable} url="/api/exchanges" columns=${COLUMNS} caption="Exchanges" order="name" /><//>`;
+export const Flows = () => html`<${Page} title="Flow" about="flow"><${ServerTable} url="/api/exchanges" columns=${COLUMNS} caption="Exchanges" order="name" /><//>`;
 
 export function Flow({ vhost, name }) {
   const [queues, setQueues] = useState(FEW);
@@ -34,14 +34,14 @@ export function Flow({ vhost, name }) {
   const all = [...told.queues, told.folded];
   const sum = (what) => all.reduce((total, one) => total + one[what], 0);
   const many = told.queues.length + told.folded.queues;
-  return html`<${Page} title=${name} kind="Flow" actions=${html`
+  return html`<${Page} title=${name} kind="Flow" about="flow" actions=${html`
       <a class="button" href=${link("exchanges", vhost, name)}>Exchange</a>
       ${told.type === "x-consistent-hash" && html`<a class="button" href=${link("rings", vhost, name)}>Ring</a>`}
       ${many > FEW && html`<button type="button" aria-pressed=${String(queues === MANY)} onClick=${() => setQueues(queues === FEW ? MANY : FEW)}>${queues === FEW ? `Show up to ${MANY} queues` : "Fold the middle"}</button>`}`}>
     <${Failure} error=${error} />
     <${IncidentsOf} vhost=${vhost} name=${name} />
     <${Tiles}>
-      <${Tile} label="In" value=${format.rate(told.in_rate)} unit="/s" />
+      <${Tile} label="Published" value=${format.rate(told.in_rate)} unit="/s" />
       <${Tile} label="To queues" value=${format.rate(told.out_rate)} unit="/s" />
       <${Tile} label="Settled" value=${format.rate(sum("settle_rate"))} unit="/s" />
       <${Tile} label="Grows by" value=${format.rate(sum("excess_rate"))} unit="/s" state=${sum("excess_rate") >= 1 ? "alarm" : ""} />
@@ -52,7 +52,7 @@ export function Flow({ vhost, name }) {
     <${Panel} title="In figures" note="messages a second, over the last five">
       <${Table} caption="Queues of this exchange" rows=${told.queues} rowKey=${(one) => one.name} empty="Nothing is bound to this exchange." columns=${[
         { label: "Queue", class: "name", render: (one) => html`<a href=${link("queues", vhost, one.name)}>${one.name}</a>` },
-        { label: "In", num: true, render: (one) => format.rate(one.publish_rate) },
+        { label: "Published", num: true, render: (one) => format.rate(one.publish_rate) },
         { label: "Delivered", num: true, render: (one) => format.rate(one.deliver_rate) },
         { label: "Settled", num: true, render: (one) => format.rate(one.settle_rate) },
         { label: "Grows by", num: true, render: (one) => html`<span class=${exceeds(one) ? "alarm" : ""}>${format.rate(one.excess_rate)}</span>` },

@@ -28,7 +28,7 @@ const COLUMNS = [
 export function Groups() {
   const { data, error } = useLive((signal) => get("/api/consumer-groups", {}, signal), 2, []);
   const rows = useHosted(data);
-  return html`<${Page} title="Consumer groups">
+  return html`<${Page} title="Consumer groups" about="groups">
     <${Failure} error=${error} />
     ${rows && html`<${Table} caption="Consumer groups" rows=${rows} columns=${COLUMNS} rowKey=${(group) => keyOf(group).join("\n")} empty="No consumer group has members. A consumer joins one with the argument x-consumer-group." />`}
     <${AllFences} />

@@ -30,10 +30,10 @@ export function Hosts() {
     chooseHost(host);
     location.hash = link("queues");
   };
-  return html`<${Page} title="Virtual hosts" actions=${may && html`<${FormButton} label="Add a virtual host" button="primary" send="Add" submit=${add} done=${() => { again(); tell("Virtual host added"); }} fields=${[
+  return html`<${Page} title="Virtual hosts" about="vhosts" actions=${may && html`<${FormButton} label="Add a virtual host" button="primary" send="Add" submit=${add} done=${() => { again(); tell("Virtual host added"); }} fields=${[
       { name: "name", label: "Name", required: true },
       { name: "description", label: "Description" },
-      { name: "default_queue_type", label: "Default kind of queue", type: "select", options: ["classic", "quorum", "stream"], value: "classic" },
+      { name: "default_queue_type", label: "Default type of queue", type: "select", options: ["classic", "quorum", "stream"], value: "classic" },
     ]} />`}>
     <${Failure} error=${error} />
     ${data && html`<${Table} caption="Virtual hosts" rows=${data} rowKey=${(one) => one.name} columns=${[

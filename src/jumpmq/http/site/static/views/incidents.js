@@ -1,10 +1,13 @@
 // What is wrong: one line a cause, with what comes of it, since when, and what to do.
 
-import { get, path } from "../lib/api.js";
+import { get, path, post, remove } from "../lib/api.js";
+import { partOf } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { useHost } from "../lib/host.js";
 import { link, useLive } from "../lib/live.js";
-import { Failure, html, Mark, Spark, tell, useEffect, useState } from "../lib/ui.js";
+import { Confirm, Failure, html, Mark, Spark, tell, useEffect, usePerson, useState } from "../lib/ui.js";
+import { compared } from "./consumers.js";
+import { Move } from "./moving.js";
 
 const MUTED = "jumpmq muted";
 const HOUR = 3600;
@@ -69,11 +72,20 @@ export function Incidents() {
 /** The causes as somebody would send them to others. */
 export const asText = (causes) => causes.map((one) => [
   `${one.severity === "alarm" ? "URGENT " : ""}${one.kind.replaceAll("-", " ")}: ${one.name}${one.vhost && one.vhost !== "/" ? ` in ${one.vhost}` : ""} (since ${format.moment(one.since)}${trend(one) ? `, ${trend(one)}` : ""})`,
-  one.text, ...one.symptoms.map((each) => each.text), `What to do: ${one.advice}`,
+  one.text, ...one.symptoms.map((each) => each.text), `What to do: ${one.advice}`, addressOf(one),
 ].join("\n")).join("\n\n");
 
-function copy(causes) {
-  navigator.clipboard.writeText(asText(causes)).then(() => tell("Copied"), () => tell("This browser does not let a page copy here."));
+const copied = (text) => navigator.clipboard.writeText(text).then(() => tell("Copied"), () => tell("This browser does not let a page copy here."));
+const copy = (causes) => copied(asText(causes));
+
+/** Seconds before a cause that a link to it shows. */
+const BEFORE = 600;
+
+/** The address of what a cause is about, with the charts as they are now: from some minutes before it began. */
+function addressOf(one) {
+  const about = one.queue && !one.pattern ? link("queues", one.vhost, one.queue) : place(one) ?? link();
+  const day = Date.now() / 1000 - 86400;
+  return `${location.origin}/${about}${about.includes("?") ? "&" : "?"}${partOf(Math.max(day, one.since - BEFORE), Date.now() / 1000)}`;
 }
 
 /** That there is no problem: said of as many nodes as answer, and in green only if all of them do. */
@@ -125,14 +137,32 @@ function Incident({ one, drawn, open, here, onMute }) {
       ${one.symptoms.filter((each) => each.name === one.name).slice(0, 10).map((each) => html`<p>${each.text}</p>`)}
       ${one.count > 1 && html`<p class="names">${one.names.map((name) => html`<a href=${link("queues", one.vhost, name)}>${name}</a> `)}${one.count > one.names.length && `and ${format.count(one.count - one.names.length)} more`}</p>`}
       <p class="advice"><b>What to do:</b> ${one.advice}</p>
-      <p class="advice actions">${actionsOf(one).map(([label, to]) => html`<a key=${label} class="button" href=${to}>${label}</a>`)}${onMute && html` <button type="button" class="quiet" onClick=${onMute}>Mute for an hour</button>`}</p>
+      <div class="advice actions"><${Mending} one=${one} />${actionsOf(one).map(([label, to]) => html`<a key=${label} class="button" href=${to}>${label}</a>`)}${onMute && html` <button type="button" class="quiet" onClick=${() => copied(addressOf(one))}>Copy link</button> <button type="button" class="quiet" onClick=${onMute}>Mute for an hour</button>`}</div>
     </div>
   </li>`;
 }
 
-/** What can be done about a cause from here: labels and the views where that is. */
+/** What mends a cause at once, where something does. */
+function Mending({ one: { kind, vhost, name, queue, pattern, text, messages } }) {
+  const person = usePerson();
+  if (pattern) return null;
+  if (kind === "dead-letters-wait") return html`<${Move} vhost=${vhost} name=${name} label="Move back" ready=${messages} />`;
+  if (kind === "hidden-queue") return html`<${Confirm} label="Move to the exchange" title=${`Move the messages of ${name}?`} text="They are published to the sharded exchange, each with its own key, and are in its shards then." submit=${() => post(path("queues", vhost, name, "contents", "move"), { exchange: name })} done=${() => tell("Messages moved")} />`;
+  if (kind === "keys-wait") return html`<${Confirm} label="Release" title="Deliver held messages now?" text=${`${name} delivers them although earlier messages of their keys are left in ${queue}: those of a key may be delivered out of order, or at two consumers at once.`} submit=${() => remove(path("fences", vhost, name, queue))} done=${() => tell("Released")} />`;
+  if (kind === "losses" && name === person.node) return html`<${Confirm} label="Acknowledge" title="Acknowledge the losses?" text="The alarm ends. What is missing is only in a backup." submit=${() => remove("/api/losses")} done=${() => tell("Losses acknowledged")} />`;
+  const slow = kind === "slow-consumer" && text.match(/ '(.*)' takes [\d.,]+\/s/s)?.[1];
+  if (slow) return html`<${Confirm} label="Close the slow one" title=${`Close the connection of ${slow}?`} text="All its channels and consumers end, and what it holds unacknowledged is delivered to the others." submit=${async () => {
+    const found = compared((await get(path("queues", vhost, name), { columns: "consumer_details" })).consumer_details).find((one) => one.slow && one.channel_details);
+    if (!found) throw new Error("No consumer is much slower than the others any more.");
+    return remove(path("connections", found.channel_details.connection_name));
+  }} done=${() => tell("Connection closed")} />`;
+  return null;
+}
+
+/** What can be done about a cause elsewhere: labels and the views where that is. */
 function actionsOf({ kind, object, vhost, name, queue, pattern, text }) {
-  if (object === "node") return [["Nodes", link("nodes")]];
+  if (object === "node") return [["Nodes", link("nodes")], ["Log", `${link("log")}?level=warning`]];
+  if (object === "broker") return [["Connections", link("connections")], ["Log", link("log")]];
   const about = pattern ? "" : queue || (object === "queue" ? name : "");
   const consumers = about && ["Its consumers", link("queues", vhost, about)];
   const hot = text.match(/^The key '(.*)' has /)?.[1];
@@ -141,7 +171,7 @@ function actionsOf({ kind, object, vhost, name, queue, pattern, text }) {
     skew: [["Ring", link("rings", vhost, name)], ["What if", link("what-if", vhost, name)]],
     "missing-header": [["Publishers", link("exchanges", vhost, name)]],
     "shard-without-consumer": [["Shards", link("shards", vhost, name)]],
-    "dead-letters-wait": about && [["Browse", link("messages", vhost, about)], ["Move back", link("queues", vhost, about)]],
+    "dead-letters-wait": about && [["Browse", link("messages", vhost, about)], ["What they died of", link("queues", vhost, about)]],
     "queue-without-consumer": about && [["Browse", link("messages", vhost, about)], ["Bindings", link("queues", vhost, about)]],
     "slow-consumer": [consumers],
     "queue-full": [consumers, ["Policies", link("policies")]],

@@ -14,7 +14,7 @@ export const Login = ({ onLogin }) => html`
       <p class="brand"><span class="logo" aria-hidden="true"></span>JumpMQ</p>
       <h1 class="hidden">Log in to JumpMQ</h1>
       <${Form} fields=${FIELDS} label="Log in" submit=${({ username, password }) => logIn(username, password)} done=${onLogin} />
-      <p class="note">A new broker has the user guest with the password guest, for clients of the same machine.</p>
+      <p class="note">JumpMQ ${document.querySelector("meta[name=version]")?.content}. A new broker has the user guest with the password guest, for clients of the same machine.</p>
     </div>
   </main>`;
 

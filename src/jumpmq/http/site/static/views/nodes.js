@@ -3,7 +3,8 @@
 import { get, path, post, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Confirm, Facts, Failure, FormButton, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useEffect, useLast, usePerson, useRef, useState } from "../lib/ui.js";
+import { LiveCharts } from "../lib/chart.js";
+import { Bar, Confirm, Facts, Failure, FormButton, html, LongTable, Mark, Page, Panel, Table, tell, Tile, Tiles, useEffect, useLast, usePerson, useRef, useState } from "../lib/ui.js";
 
 export function Nodes() {
   const person = usePerson();
@@ -13,11 +14,47 @@ export function Nodes() {
   const workers = data?.flatMap((one) => one.workers) ?? [];
   const most = Math.max(1, ...workers.map((one) => one.queues));
   const counts = workers.filter((one) => one.running).map((one) => one.queues);
-  return html`<${Page} title="Nodes" actions=${person.may("administrator") && workers.length > 1 && html`<${Rebalance} counts=${counts} again=${again} />`}>
+  return html`<${Page} title="Nodes" about="nodes" actions=${person.may("administrator") && workers.length > 1 && html`<${Rebalance} counts=${counts} again=${again} />`}>
     <${Failure} error=${error} />
+    ${data?.length > 1 && html`<${Picture} nodes=${data} causes=${causes.data ?? []} />`}
     <div class="cluster">${data?.map((node) => html`<${Box} key=${node.name} node=${node} running=${running} most=${most} again=${again}
       causes=${causes.data?.filter((one) => one.object === "node" && one.name === node.name) ?? []} />`)}</div>
   <//>`;
+}
+
+const WIDE = 720;
+
+/** The nodes, and what goes between them at the moment: links as wide as the octets a second. */
+function Picture({ nodes, causes }) {
+  const height = Math.max(170, 60 * nodes.length);
+  const at = new Map(nodes.map((one, place) => {
+    const turn = Math.PI + (2 * Math.PI * place) / nodes.length;
+    return [one.name, [WIDE / 2 + Math.cos(turn) * (WIDE / 2 - 110), height / 2 + Math.sin(turn) * (height / 2 - 26)]];
+  }));
+  const running = nodes.filter((one) => one.running);
+  const links = running.flatMap((one) => running.filter((other) => other !== one).map((other) => ({ from: one.name, to: other.name, ...one.cluster_links?.find((each) => each.name === other.name), isUp: one.cluster_links?.some((each) => each.name === other.name) })));
+  const most = Math.max(1, ...links.map((one) => one.send_oct_details?.rate ?? 0));
+  const alarm = (name) => causes.some((one) => one.object === "node" && one.name === name && one.severity === "alarm");
+  return html`<section class="panel flow" aria-label="Between the nodes">
+    <header><h2>Between the nodes</h2><p class="note">as wide as the octets a second; red waits or has no link</p></header>
+    <svg viewBox=${`0 0 ${WIDE} ${height}`} style=${`width:100%;max-width:${WIDE}px`} role="group" aria-label=${`${format.plural(nodes.length, "node")}, ${running.length} of them running`}>
+      ${links.map(({ from, to, unsent = 0, send_oct_details: sent, isUp }) => {
+        const [[x, y], [u, v]] = [at.get(from), at.get(to)];
+        const length = Math.hypot(u - x, v - y) || 1;
+        const [over, under] = [(x + u) / 2 - ((v - y) / length) * 26, (y + v) / 2 + ((u - x) / length) * 26];
+        const d = `M${x},${y} Q${over},${under} ${u},${v}`;
+        const rate = sent?.rate ?? 0;
+        const title = isUp ? `${from} to ${to}: ${format.octets(rate)} a second, ${format.octets(unsent)} wait` : `${from} has no link to ${to}`;
+        return html`<g key=${from + to}><path class=${`link ${rate ? "" : "still"} ${!isUp || unsent > 1e6 ? "excess" : ""}`} d=${d} style=${`stroke-width:${1.5 + 7 * Math.sqrt(rate / most)}px`}><title>${title}</title></path>
+          ${rate > 0 && html`<path class="moving" d=${d} />`}
+          ${(rate > 0 || unsent > 0) && html`<text class=${`figures ${unsent > 1e6 ? "excess" : ""}`} x=${(x + u + 2 * over) / 4} y=${(y + v + 2 * under) / 4 + 4} text-anchor="middle">${unsent > 1e6 ? `${format.octets(unsent)} wait` : `${format.octets(rate)}/s`}</text>`}</g>`;
+      })}
+      ${nodes.map((one) => { const [x, y] = at.get(one.name); return html`<svg key=${one.name} x=${x - 100} y=${y - 21} width="200" height="42"><a href=${link("nodes", one.name)}><title>${one.name}</title>
+        <rect class=${`box ${!one.running || alarm(one.name) ? "excess" : ""}`} x="0.5" y="0.5" width="199" height="41" rx="6" />
+        <text class="name" x="10" y="17">${one.name}</text>
+        <text class=${`figures ${one.running ? "" : "excess"}`} x="10" y="32">${one.running ? `${format.plural(one.workers.reduce((sum, each) => sum + each.queues, 0), "queue")} · ${format.short(one.workers.reduce((sum, each) => sum + each.messages, 0))} messages` : "down"}</text></a></svg>`; })}
+    </svg>
+  </section>`;
 }
 
 /** A node as a box in the colour of its health: its workers, what they hold, its links, and what can be done to it. */
@@ -36,6 +73,7 @@ function Box({ node, running, most, causes, again }) {
       { label: "Queues", num: true, render: (one) => format.count(one.queues) },
       { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${one.queues / most} state=${one.running ? "" : "alarm"} label=${format.plural(one.queues, "queue")} />` },
       { label: "Messages", num: true, render: (one) => (one.running ? format.short(one.messages) : one.messages ? html`${format.short(one.messages)} <span class="note">then</span>` : "–") },
+      { label: "CPU", num: true, render: (one) => told(one.cpu, format.percent) },
       { label: "Memory", num: true, render: (one) => told(one.mem_used, format.octets) },
       { label: "Clients", num: true, render: (one) => told(one.connections, format.count) },
     ]} />`}
@@ -43,6 +81,7 @@ function Box({ node, running, most, causes, again }) {
     ${running.length > 1 && html`<p class="note links">Links: <${Links} node=${node} running=${running} /></p>`}`}
     ${person.may("administrator") && html`<div class="buttons">
       ${!down && running.length > 1 && html`<${Drain} node=${node.name} again=${again} />`}
+      ${!down && html`<${Listeners} node=${node.name} clients=${node.sockets_used} />`}
       ${down && html`<${Forget} node=${node} queues=${queues} again=${again} />`}
       ${!down && node.name === person.node && node.workers.length > 1 && html`<${FewerWorkers} node=${node} again=${again} />`}
     </div>`}
@@ -101,6 +140,16 @@ function Drain({ node, again }) {
   <//>`;
 }
 
+/** Has a node take no new clients, or take them again. */
+function Listeners({ node, clients }) {
+  const { data, again } = useLive((signal) => get("/api/overview", { columns: "listeners" }, signal), 5, []);
+  if (!data?.listeners) return null;
+  const listens = data.listeners.some((one) => one.node === node && one.protocol.startsWith("amqp"));
+  const set = (suspended) => put(path("nodes", node, "listeners"), { suspended });
+  if (!listens) return html`<${Mark} state="warning">takes no new clients<//> <button type="button" onClick=${() => set(false).then(() => { again(); tell("Clients are taken again"); }, (error) => tell(error.message))}>Resume</button>`;
+  return html`<${Confirm} label="Suspend" title=${`Take no new clients at ${node}?`} text=${`Its ports for AMQP are closed; the ${format.plural(clients, "connection")} that it has ${clients === 1 ? "stays" : "stay"}. Its management port goes on.`} submit=${() => set(true)} done=${() => { again(); tell("No new clients are taken"); }} />`;
+}
+
 const Forget = ({ node, queues, again }) => html`<${FormButton} label="Forget" title=${`Forget ${node.name}?`} send="Forget this node" danger
   fields=${[{ name: "typed", label: "Its name, to be sure", required: true }]}
   submit=${({ typed }) => {
@@ -140,17 +189,20 @@ export function Node({ name }) {
       ${node.running && html`<${Tile} label="Up" value=${format.span((node.uptime ?? 0) / 1000)} state="text" />
       <${Tile} label="Memory" value=${format.octets(node.mem_used)} />
       <${Tile} label="Disk free" value=${told(node.disk_free, format.octets)} state=${node.disk_free_alarm ? "alarm" : ""} />
+      <${Tile} label="CPU" value=${told(node.cpu, format.percent)} unit=${`of ${format.plural(node.processors ?? 1, "processor")}`} />
       <${Tile} label="Files" value=${format.count(node.fd_used)} unit=${`of ${format.short(node.fd_total)}`} />`}
     <//>
+    ${node.running && html`<${LiveCharts} url=${path("history", "nodes", name)} which=${["cpu", "memory", "connections", ...(node.disk_free == null ? [] : ["disk"])]} />`}
     <p class="note">${node.running ? `If this node fails, its ${format.plural(contents.queues, "queue")} ${contents.queues === 1 ? "is" : "are"} unavailable until it returns.` : "Its queues are down; their messages are on its disk."}</p>
     <div class="columns">
+      ${node.running && html`<${About} node=${node} />`}
       <${Panel} title="Shards here"><${Table} caption="Shards here" rows=${contents.shards} empty="No shards are here." rowKey=${(one) => one.vhost + "\n" + one.exchange} columns=${[
         { label: "Exchange", class: "name", render: (one) => html`<a href=${link("exchanges", one.vhost, one.exchange)}>${one.exchange}</a>` },
         { label: "Virtual host", key: "vhost", minor: true },
         { label: "Shards", num: true, render: (one) => format.count(one.shards) },
         { label: "Messages", num: true, render: (one) => (node.running ? format.count(one.messages) : "–") },
       ]} /><//>
-      ${node.cluster_links?.length > 0 && html`<${Panel} title="Links"><${Facts} facts=${node.cluster_links.map((one) => [one.name, `up, ${format.octets(one.unsent)} wait`])} /><//>`}
+      ${node.cluster_links?.length > 0 && html`<${Panel} title="Links"><${Facts} facts=${node.cluster_links.map((one) => [one.name, `${format.octets(one.send_oct_details.rate)}/s, ${format.octets(one.unsent)} wait`])} /><//>`}
     </div>
     <${Panel} title="Fullest queues">
       <${Failure} error=${fullest.error} />
@@ -165,6 +217,25 @@ export function Node({ name }) {
     <//>
   <//>`;
 }
+
+/** What a node is: where it listens, where its data is, its settings. */
+function About({ node }) {
+  const person = usePerson();
+  const { data: overview } = useLive((signal) => get("/api/overview", { columns: "listeners,product_version" }, signal), 15, []);
+  const { data: settings } = useLive((signal) => (person.may("administrator") ? get(path("nodes", node.name, "environment"), {}, signal) : null), 60, [node.name]);
+  const rows = Object.entries(settings ?? {}).filter(([, value]) => value != null && value !== "");
+  return html`<${Panel} title="About" actions=${person.may("administrator") && html`<${FormButton} button="quiet" label="Log level" title=${`Log of ${node.name}`} send="Set" fields=${[{ name: "level", label: "Log from this level on, until the node stops", type: "select", options: LEVELS, value: "info" }]} submit=${(values) => put(path("nodes", node.name, "log-level"), values)} done=${() => tell("Log level set")} />`}>
+    <${Facts} facts=${[
+      ["Version", node.name === person.node && overview && `JumpMQ ${overview.product_version}`], ["Process", node.os_pid],
+      ["Listens at", overview?.listeners?.filter((one) => one.node === node.name).map((one) => html`<div key=${one.protocol + one.ip_address + one.port}><code>${one.ip_address}:${one.port}</code> <span class="note">${one.protocol}</span></div>`)],
+      ["Data directory", settings?.["data-dir"] ?? (node.type === "ram" ? "none: all is kept in memory" : null)],
+      ["Connections at most", format.count(node.sockets_total)],
+    ]} />
+    ${rows.length > 0 && html`<details><summary>${format.plural(rows.length, "setting")}</summary><${LongTable} caption="Settings" rows=${rows} few=${20} text=${([key]) => key} columns=${[{ label: "Setting", class: "name", render: ([key]) => key }, { label: "Value", render: ([, value]) => html`<code>${format.plain(value)}</code>` }]} /></details>`}
+  <//>`;
+}
+
+const LEVELS = ["debug", "info", "warning", "error", "critical", "none"];
 
 /** A figure, which nodes that are down do not tell. */
 const told = (value, show) => (value == null ? "–" : show(value));

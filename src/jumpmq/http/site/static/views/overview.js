@@ -47,9 +47,21 @@ function History() {
         <${Tile} label="Disk free" value=${format.octets(last("disk_free"))} unit=${of} />
         <${Tile} label="Connections" value=${format.short(last("connections"))} unit=${of} />`}
     <//>
+    <${Counts} />
     <${SpanPicker} />
     <${Charts} samples=${shown} which=${["rates", "backlog", ...(host ? [] : ["memory"]), ...(!host && last("disk_free") != null ? ["disk"] : [])]} />`;
 }
+
+/** What the charts do not show: messages that were confirmed, delivered again, or went nowhere. */
+function Counts() {
+  const host = useHost();
+  const { data } = useLive((signal) => get("/api/overview", { columns: "message_stats", vhost: host }, signal), 5, [host]);
+  const stats = data?.message_stats ?? {};
+  const shown = COUNTED.filter(([what]) => stats[what] > 0);
+  return shown.length > 0 && html`<p class="note counts">${shown.map(([what, label, isBad]) => html`<span key=${what} class=${isBad && stats[`${what}_details`].rate > 0 ? "warning" : ""}>${label} <b>${format.rate(stats[`${what}_details`].rate)}/s</b>, ${format.short(stats[what])} in all</span> `)}</p>`;
+}
+
+const COUNTED = [["confirm", "Confirmed"], ["redeliver", "Redelivered"], ["return_unroutable", "Returned, as no queue took it", true], ["drop_unroutable", "Dropped, as no queue took it", true]];
 
 function FullestQueues() {
   const url = listOf("/api/queues", useHost());

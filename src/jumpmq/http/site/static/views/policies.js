@@ -6,7 +6,7 @@ import { useLive } from "../lib/live.js";
 import { Confirm, Failure, FormButton, html, jsonOf, Mark, Page, Panel, Table, tell, useState, useHosted, usePerson } from "../lib/ui.js";
 import { useHosts } from "./hosts.js";
 
-export const Policies = () => html`<${Page} title="Policies">
+export const Policies = () => html`<${Page} title="Policies" about="policies">
   <${Kind} title="Policies" kind="policies" may="policymaker" />
   <${Kind} title="Operator policies" kind="operator-policies" may="administrator" />
 <//>`;

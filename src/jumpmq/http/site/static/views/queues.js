@@ -4,7 +4,7 @@ import { get, path, post, put, remove } from "../lib/api.js";
 import { LiveCharts } from "../lib/chart.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, Mark, Page, Panel, ServerTable, SortedTable, Spark, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
+import { Confirm, Empty, Facts, Failure, FormButton, html, jsonOf, LongTable, Mark, Page, Panel, ServerTable, several, SortedTable, Spark, tell, Tile, Tiles, useLast, usePerson, useState } from "../lib/ui.js";
 import { FencesOf } from "./fences.js";
 import { Bindings } from "./bindings.js";
 import { IncidentsOf } from "./incidents.js";
@@ -18,7 +18,7 @@ const KINDS = ["classic", "quorum", "stream"];
 /** A figure of a queue, which is unknown while its node is down. */
 const known = (queue, shown) => (queue.state === "down" ? html`<span class="note">–</span>` : shown);
 
-export const limitsOf = (queue) => html`${queue.state === "down" && html`<${Mark} state="alarm">down<//> `}${queue.durable && html`<${Mark}>durable<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//> `}${(queue.moving_from || queue.moving_to) && html`<${Mark} state="accent">moving<//>`}${queue.move_failed && html`<${Mark} state="warning">not moved<//>`}`;
+export const limitsOf = (queue) => html`${queue.state === "down" && html`<${Mark} state="alarm">down<//> `}${!queue.durable && html`<${Mark}>transient<//> `}${queue.exclusive && html`<${Mark}>exclusive<//> `}${queue.auto_delete && html`<${Mark}>auto-delete<//> `}${queue.policy && html`<${Mark} state="accent">${queue.policy}<//> `}${(queue.moving_from || queue.moving_to) && html`<${Mark} state="accent">moving<//>`}${queue.move_failed && html`<${Mark} state="warning">not moved<//>`}`;
 
 /** Where a queue is on its way to, or from, and why it could not go. */
 function moveOf({ moving_from: from, moving_to: to, move_failed: failed }) {
@@ -27,15 +27,25 @@ function moveOf({ moving_from: from, moving_to: to, move_failed: failed }) {
   return failed ? `not ${failed}` : null;
 }
 
-const COLUMNS = [
+/** The worst cause of each queue, by its key; null for who may not see causes. */
+const keyOf = (one) => `${one.vhost}\n${one.name}`;
+
+/** Kinds of causes, as short as a row needs them. */
+const SHORT = { "queue-without-consumer": "no consumer", "dead-letters-wait": "dead letters", "queue-full": "full" };
+
+/** Seconds for which the next message of a queue has waited. */
+const ageOf = ({ head_published_at: at, messages_ready: ready, state }) => (state !== "down" && ready && at ? Math.max(0, Date.now() / 1000 - at) : null);
+
+const columnsOf = (causes) => [
   { label: "Name", sort: "name", class: "name", render: (queue) => html`<a href=${link("queues", queue.vhost, queue.name)}>${format.name(queue.name)}</a>` },
-  { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
-  { label: "Kind", sort: "type", key: "type", minor: true },
-  { label: "State", class: "name", render: limitsOf },
-  { label: "Node", minor: true, class: "time", render: (queue) => queue.node },
+  { label: "Virtual host", sort: "vhost", key: "vhost", minor: true, when: several("vhost") },
+  { label: "Type", sort: "type", key: "type", minor: true },
+  { label: "State", class: "name", render: (queue) => html`${causes.get(keyOf(queue)) && queue.state !== "down" && html`<${Mark} state=${causes.get(keyOf(queue)).severity}>${SHORT[causes.get(keyOf(queue)).kind] ?? causes.get(keyOf(queue)).kind.replaceAll("-", " ")}<//> `}${limitsOf(queue)}` },
+  { label: "Node", minor: true, class: "time", when: several("node"), render: (queue) => queue.node },
   { label: "Ready", sort: "messages_ready", num: true, render: (queue) => known(queue, format.count(queue.messages_ready)) },
   { label: "Unacked", sort: "messages_unacknowledged", num: true, render: (queue) => known(queue, format.count(queue.messages_unacknowledged)) },
   { label: "Total", sort: "messages", num: true, render: (queue) => known(queue, format.count(queue.messages)) },
+  { label: "Oldest", num: true, minor: true, render: (queue) => format.span(ageOf(queue)) },
   { label: "Over time", minor: true, render: (queue) => html`<${Spark} values=${samplesOf(queue)} label=${`Messages in ${queue.name} over the last minutes`} />` },
   { label: "Published /s", sort: "message_stats.publish_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.publish_details.rate)) },
   { label: "Delivered /s", sort: "message_stats.deliver_get_details.rate", num: true, render: (queue) => known(queue, format.rate(queue.message_stats.deliver_get_details.rate)) },
@@ -52,24 +62,51 @@ const SAMPLES = { lengths_age: 300, lengths_incr: 10 };
 /** Of all that the broker tells of a queue, what the list draws. */
 const DRAWN = [
   "name", "vhost", "type", "durable", "exclusive", "auto_delete", "policy", "state", "node", "moving_from", "moving_to", "move_failed", "consumers",
-  "messages", "messages_ready", "messages_unacknowledged", "messages_details", "head_message_timestamp",
+  "messages", "messages_ready", "messages_unacknowledged", "messages_details", "head_published_at",
   ...["publish", "deliver_get", "ack"].map((name) => `message_stats.${name}_details`),
 ].join();
 
+/** Arguments that a form asks for by name: label, hint, and the types of queue that take it. */
+const HELPED = [
+  ["x-max-length", "Messages at most", "x-max-length; beyond, the oldest are dropped, unless x-overflow says otherwise", ["classic", "quorum"]],
+  ["x-message-ttl", "Messages expire after, in ms", "x-message-ttl", ["classic", "quorum"]],
+  ["x-dead-letter-exchange", "Dead letters go to exchange", "x-dead-letter-exchange", ["classic", "quorum"]],
+  ["x-dead-letter-routing-key", "with the routing key", "x-dead-letter-routing-key", ["classic", "quorum"]],
+  ["x-slots", "Slots", "x-slots: parts that the members of a consumer group share by key, such as 64", ["classic", "quorum"]],
+  ["x-max-age", "Keep messages for", "x-max-age, such as 7D", ["stream"]],
+  ["x-max-length-bytes", "Octets at most", "x-max-length-bytes"],
+];
+
+/** The arguments of such a form, numbers as numbers. */
+const argumentsOf = (values) => Object.fromEntries(HELPED.map(([name]) => [name, values[name]]).filter(([, value]) => value).map(([name, value]) => [name, /^\d+$/.test(value) && !name.startsWith("x-dead") ? Number(value) : value]));
+
+const sumOf = (rows, what) => rows.reduce((sum, one) => sum + (one[what] ?? 0), 0);
+
+/** What can be done to queues that were chosen. */
+const BULK = [
+  { label: "Purge", text: (rows) => `${format.plural(sumOf(rows, "messages_ready"), "ready message")} of ${format.plural(rows.length, "queue")} will be gone for good.`, run: (one) => remove(path("queues", one.vhost, one.name, "contents")) },
+  { label: "Delete", text: (rows) => `${format.plural(rows.length, "queue")} go with their bindings and ${format.plural(sumOf(rows, "messages"), "message")}.`, run: (one) => remove(path("queues", one.vhost, one.name)) },
+];
+
 export function Queues() {
   const hosts = useHosts();
+  const person = usePerson();
   const [version, setVersion] = useState(0);
-  const declare = ({ vhost, name, type, durable, arguments: text }) =>
-    put(path("queues", vhost, name), { durable, arguments: { ...(type !== "classic" && { "x-queue-type": type }), ...jsonOf(text, "Arguments") } });
+  const incidents = useLive((signal) => (person.may("monitoring") ? get("/api/warnings", {}, signal) : []), 5, []);
+  const causes = new Map((incidents.data ?? []).filter((one) => one.object === "queue").reverse().map((one) => [keyOf(one), one]));
+  const declare = ({ vhost, name, type, durable, arguments: text, ...helped }) =>
+    put(path("queues", vhost, name), { durable, arguments: { ...(type !== "classic" && { "x-queue-type": type }), ...argumentsOf(helped), ...jsonOf(text, "Arguments") } });
   return html`<${Page} title="Queues" actions=${html`<${FormButton} label="Declare a queue" button="primary" send="Declare" submit=${declare}
       done=${() => { setVersion(version + 1); tell("Queue declared"); }} fields=${[
         { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },
         { name: "name", label: "Name", required: true },
-        { name: "type", label: "Kind", type: "select", options: KINDS, value: "classic" },
+        { name: "type", label: "Type", type: "select", options: KINDS, value: "classic" },
         { name: "durable", label: "Durable", type: "checkbox", value: true },
-        { name: "arguments", label: "Arguments", type: "textarea", hint: `JSON, such as {"x-max-length": 1000}` },
+        { name: "helped", label: "Set common arguments", type: "checkbox" },
+        ...HELPED.map(([name, label, hint, of = KINDS]) => ({ name, label, hint, when: ({ helped, type }) => helped && of.includes(type) })),
+        { name: "arguments", label: "Arguments", type: "textarea", rows: 2, hint: `others, as JSON, such as {"x-overflow": "reject-publish"}` },
       ]} />`}>
-    <${ServerTable} url="/api/queues" columns=${COLUMNS} caption="Queues" order="messages" reverse filters=${FILTERS} query=${{ ...SAMPLES, columns: DRAWN }} empty="No queue is declared yet." version=${version} />
+    <${ServerTable} url="/api/queues" columns=${columnsOf(causes)} rowKey=${keyOf} bulk=${BULK} caption="Queues" order="messages" reverse filters=${FILTERS} query=${{ ...SAMPLES, columns: DRAWN }} empty="No queue is declared yet." version=${version} />
   <//>`;
 }
 
@@ -100,20 +137,37 @@ export function Queue({ vhost, name }) {
       ${tile("Delivered", format.rate(stats.deliver_get_details.rate), { unit: "/s" })}
       ${tile("Acknowledged", format.rate(stats.ack_details.rate), { unit: "/s" })}
       ${tile("Consumers", format.count(queue.consumers), { state: queue.messages && !queue.consumers ? "warning" : "" })}
+      ${ageOf(queue) != null && tile("Oldest ready", format.span(ageOf(queue)))}
+      ${stats.redeliver > 0 && tile("Redelivered", format.rate(stats.redeliver_details.rate), { unit: `/s, ${format.short(stats.redeliver)} in all` })}
       ${tile("Memory", format.octets(queue.memory))}
     <//>
     <${LiveCharts} url=${path("history", "queues", vhost, name)} which=${["rates", "backlog"]} />
     <div class="columns">
       <${Panel} title="Facts"><${Facts} facts=${[
-        ["Virtual host", queue.vhost], ["Kind", queue.type], ["", limitsOf(queue)], ["Policy", queue.policy], ["Operator policy", queue.operator_policy],
+        ["Virtual host", queue.vhost], ["Type", queue.type], ["State", queue.durable && !queue.exclusive && !queue.auto_delete && !queue.moving_from && !queue.moving_to && !queue.move_failed && !down ? "durable" : limitsOf(queue)], ["Operator policy", queue.operator_policy],
         ["Policy in force", Object.keys(queue.effective_policy_definition).length ? html`<code>${JSON.stringify(queue.effective_policy_definition)}</code>` : null],
         ...Object.entries(queue.arguments).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
         ["Last message's number", format.count(queue.last_seq)], ["Deliveries", html`<a href=${link("why", vhost, name)}>why is a message not delivered?</a>`], ["First offset", queue.first_offset], ["Segments", queue.segments], ["Node", queue.node], ["Moves", moveOf(queue)],
       ]} /><//>
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>
+    ${!down && queue.type !== "stream" && html`<${Deaths} vhost=${vhost} name=${name} messages=${queue.messages_ready} />`}
     <${FencesOf} vhost=${vhost} names=${[name]} />
     <${Panel} title="Consumers"><${SortedTable} caption="Consumers of this queue" order="messages_unacknowledged" rowKey=${keyOfConsumer} columns=${[...consumerColumns.slice(2), ...(person.may("administrator") ? [closing(again)] : [])]} rows=${compared(queue.consumer_details)} empty=${down ? "Unknown while the node is down." : "This queue has no consumers."} /><${ReadersOf} vhost=${vhost} name=${name} /><//>
+  <//>`;
+}
+
+/** What the dead letters in the queue died of, where there are any. */
+function Deaths({ vhost, name, messages }) {
+  const { data } = useLive((signal) => get(path("queues", vhost, name, "deaths"), {}, signal), 30, [vhost, name, Boolean(messages)]);
+  if (!data?.letters) return null;
+  return html`<${Panel} title="Dead letters" note=${data.whole ? `${format.plural(data.letters, "message")} died elsewhere` : `among the first ${format.count(data.searched)} messages`}>
+    <${LongTable} caption="Dead letters by cause" rows=${data.deaths} few=${10} text=${(one) => one.queue + one.reason} rowKey=${(one) => [one.reason, one.queue, one.exchange].join("\n")} columns=${[
+      { label: "Messages", num: true, render: (one) => format.count(one.messages) },
+      { label: "Reason", key: "reason" },
+      { label: "Died in", class: "name", render: (one) => html`<a href=${link("queues", vhost, one.queue)}>${format.name(one.queue)}</a>` },
+      { label: "Published to", class: "name", render: (one) => one.exchange || "(default)" },
+    ]} />
   <//>`;
 }
 

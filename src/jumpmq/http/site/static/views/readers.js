@@ -5,7 +5,7 @@ import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
 import { Bar, Confirm, Empty, Failure, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useHosted } from "../lib/ui.js";
 
-export const Readers = () => html`<${Page} title="Readers and streams"><${Groups} /><${Streams} /><//>`;
+export const Readers = () => html`<${Page} title="Readers and streams" about="readers"><${Groups} /><${Streams} /><//>`;
 
 function Groups() {
   const { data, error, again } = useLive((signal) => get("/api/readers", {}, signal), 2, []);

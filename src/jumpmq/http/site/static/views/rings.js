@@ -3,7 +3,7 @@
 import { below, get, path } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Empty, Failure, html, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast, useState } from "../lib/ui.js";
+import { Bar, Empty, Failure, html, LongTable, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast, useState } from "../lib/ui.js";
 import { IncidentsOf } from "./incidents.js";
 
 /** Beyond this many a picture of arcs says nothing that the table does not. */
@@ -23,7 +23,7 @@ const hashed = (given) => given["hash-header"] ? `header ${given["hash-header"]}
 
 export const RingList = ({ columns = COLUMNS }) => html`<${ServerTable} url="/api/exchanges" query=${{ type: "x-consistent-hash" }} columns=${columns} caption="Consistent hash exchanges" order="name" empty="No consistent hash exchange is declared." />`;
 
-export const Rings = () => html`<${Page} title="Rings"><${RingList} /><//>`;
+export const Rings = () => html`<${Page} title="Rings" about="rings"><${RingList} /><//>`;
 
 /** A probability below which a destination's share is not taken for chance, over all destinations together. */
 const UNLIKELY = 0.001;
@@ -60,8 +60,9 @@ export function Ring({ vhost, name }) {
     const share = seen.messages ? one.messages / seen.messages : 0;
     return { ...one, part: share, keyPart: seen.keys ? one.keys / seen.keys : 0, ratio: share / one.share, level: stateOf(share / one.share, one.share, seen.messages, seen.destinations.length) };
   });
+  const widest = Math.max(...rows.map((row) => Math.max(row.part, row.keyPart, row.share)), 0.0001); // of a thousand queues each has a thousandth
   const retired = buckets.retired.reduce((sum, [, number]) => sum + number, 0);
-  return html`<${Page} title=${name} kind="Ring" actions=${html`<a class="button" href=${link("flow", vhost, name)}>Flow</a><a class="button" href=${link("exchanges", vhost, name)}>Exchange</a><a class="button primary" href=${link("what-if", vhost, name)}>What if</a>`}>
+  return html`<${Page} title=${name} kind="Ring" about="rings" actions=${html`<a class="button" href=${link("flow", vhost, name)}>Flow</a><a class="button" href=${link("exchanges", vhost, name)}>Exchange</a><a class="button primary" href=${link("what-if", vhost, name)}>What if</a>`}>
     <${Failure} error=${ring.error ?? traffic.error} />
     <${IncidentsOf} vhost=${vhost} name=${name} />
     <${AskKey} onAsk=${(key) => { location.hash = `${link("key", vhost, name)}?${new URLSearchParams({ key })}`; }} />
@@ -82,15 +83,15 @@ export function Ring({ vhost, name }) {
       <//>
     </div>
     <${Panel} title="Destinations" note="the line in a bar is the share that the weight gives">
-      <${Table} caption="Destinations" rows=${rows} empty="Nothing is bound to this exchange." rowKey=${(row) => row.destination} columns=${[
+      <${LongTable} caption="Destinations" rows=${rows} text=${(row) => row.destination} empty="Nothing is bound to this exchange." rowKey=${(row) => row.destination} columns=${[
         { label: "Destination", class: "name", render: (row) => destination(vhost, row.destination) },
         { label: "Weight", num: true, render: (row) => format.count(row.weight) },
         { label: "Share", num: true, render: (row) => format.percent(row.share) },
         { label: "Messages", num: true, render: (row) => format.count(row.messages) },
         { label: "% of messages", num: true, render: (row) => html`<span class=${row.level}>${format.percent(row.part)}</span>` },
-        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.part} mark=${row.share} state=${row.level} label=${`${format.percent(row.part)} of the messages, ${format.percent(row.share)} expected`} />` },
+        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.part / widest} mark=${row.share / widest} state=${row.level} label=${`${format.percent(row.part)} of the messages, ${format.percent(row.share)} expected`} />` },
         { label: "Keys", num: true, render: (row) => format.count(row.keys) },
-        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.keyPart} mark=${row.share} state="keys" label=${`${format.percent(row.keyPart)} of the keys`} />` },
+        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.keyPart / widest} mark=${row.share / widest} state="keys" label=${`${format.percent(row.keyPart)} of the keys`} />` },
       ]} />
     <//>
     <${Panel} title="Hottest keys" note="of the messages of the last minutes">
@@ -99,7 +100,7 @@ export function Ring({ vhost, name }) {
         { label: "goes to", class: "name", render: (row) => destination(vhost, row.destination) },
         { label: "Messages", num: true, render: (row) => format.count(row.messages) },
         { label: "Share", num: true, render: (row) => format.percent(row.share) },
-        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.share} state=${row.share - row.error >= 0.1 ? "warning" : ""} />` },
+        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.share / Math.max(...seen.hottest.map((one) => one.share), 0.0001)} state=${row.share - row.error >= 0.1 ? "warning" : ""} />` },
         { label: "≥", num: true, render: (row) => format.percent(Math.max(0, row.share - row.error)) },
       ]} />
     <//>

@@ -10,7 +10,7 @@ import { Outcome } from "./what_if.js";
 export function Shards() {
   const { data, error } = useLive((signal) => get("/api/exchanges", { columns: "name,vhost,type,policy,effective_policy_definition" }, signal), 5, []);
   const rows = useHosted(data)?.filter((one) => "shards-per-node" in one.effective_policy_definition);
-  return html`<${Page} title="Shards">
+  return html`<${Page} title="Shards" about="shards">
     <${Failure} error=${error} />
     ${rows && html`<${Table} caption="Sharded exchanges" rows=${rows} empty="No exchange is sharded: a policy with shards-per-node makes one so." columns=${[
       { label: "Exchange", class: "name", render: (one) => html`<a href=${link("shards", one.vhost, one.name)}>${one.name}</a>` },
@@ -37,7 +37,7 @@ export function ShardsOf({ vhost, name }) {
   const down = shards.filter((one) => one.state === "down").length;
   const idle = shards.filter((one) => !one.consumers && one.state !== "down").length;
   const several = new Set(shards.map((one) => one.of)).size > 1;
-  return html`<${Page} title=${name} kind="Shards" actions=${html`${person.may("monitoring") && html`<a class="button" href=${link("flow", vhost, name)}>Flow</a>`}<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a>`}>
+  return html`<${Page} title=${name} kind="Shards" about="shards" actions=${html`${person.may("monitoring") && html`<a class="button" href=${link("flow", vhost, name)}>Flow</a>`}<a class="button" href=${link("exchanges", vhost, name)}>Exchange</a>`}>
     <${Failure} error=${error} />
     ${person.may("monitoring") && html`<${IncidentsOf} vhost=${vhost} name=${name} />`}
     <${Tiles}>

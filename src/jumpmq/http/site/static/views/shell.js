@@ -18,6 +18,7 @@ const PLACES = [
   ["Clients", [["connections", "Connections"], ["channels", "Channels"], ["consumers", "Consumers"], ["groups", "Consumer groups"]]],
   ["Reading", [["readers", "Readers and streams"]]],
   ["Admin", [["vhosts", "Virtual hosts"], ["users", "Users"], ["permissions", "Permissions"], ["policies", "Policies"], ["limits", "Limits"], ["definitions", "Definitions"], ["nodes", "Nodes"], ["log", "Log"]]],
+  ["About", [["help", "Help"]]],
 ];
 const FOR_ADMINISTRATORS = new Set(["users", "permissions", "definitions", "log"]);
 /** Beside which view a cause is counted, by what it is about. */
@@ -42,6 +43,7 @@ export function Shell({ title, parts, onLogout, children }) {
         event.preventDefault();
         setGoing(true);
       }
+      if (event.key === "?" && !event.target.closest("input, textarea, select, dialog")) location.hash = link("help");
       if (event.key !== "/" || event.target.closest("input, textarea, select, dialog")) return;
       const field = document.querySelector(".search");
       if (field) {
@@ -59,11 +61,13 @@ export function Shell({ title, parts, onLogout, children }) {
   const alarms = Object.values(causes).includes("alarm");
   useEffect(() => {
     document.title = `${alarms ? "! " : ""}${title} · JumpMQ`;
+    const icon = document.querySelector("link[rel=icon]");
+    icon.href = icon.href.replace(/icon(-alarm)?\.svg/, alarms ? "icon-alarm.svg" : "icon.svg");
   }, [alarms, title]);
   const visible = (place) => (!FOR_ADMINISTRATORS.has(place) || person.may("administrator")) && (!FOR_MONITORING.has(place) || person.may("monitoring")) && (place !== "shards" || person.may("monitoring") || person.may("policymaker"));
   return html`
     <a class="skip" href="#title" onClick=${(event) => { event.preventDefault(); document.getElementById("title")?.focus(); }}>Skip to the content</a>
-    <div class="top">
+    <header class="top">
       <a class="brand" href=${link()}><span class="logo" aria-hidden="true"></span>JumpMQ</a>
       <span class="node">${person.node}</span>
       <${HostPicker} />
@@ -71,7 +75,7 @@ export function Shell({ title, parts, onLogout, children }) {
       <${Theme} />
       <span class="person">${person.user}</span>
       <button type="button" class="quiet" onClick=${onLogout}>Log out</button>
-    </div>
+    </header>
     <nav class=${silent ? "places old" : "places"} aria-label="Views">
       ${PLACES.map(([group, places]) => places.some(([place]) => visible(place)) && html`
         <div>${group && html`<h2>${group}</h2>`}
@@ -115,8 +119,8 @@ function useCauses(may) {
 function HostPicker() {
   const hosts = useHosts();
   const host = useHost();
-  if (hosts.length < 2) return null;
-  const names = [...hosts].sort();
+  if (hosts.length < 2 && !host) return null;
+  const names = [...new Set([...hosts, ...(host ? [host] : [])])].sort();
   return html`<select class="host" aria-label="Virtual host that is shown" value=${host} onChange=${(event) => chooseHost(event.target.value)}>
     <option value="" selected=${!host}>All virtual hosts</option>
     ${names.map((name) => html`<option key=${name} value=${name} selected=${name === host}>${name}</option>`)}

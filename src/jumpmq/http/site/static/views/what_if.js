@@ -3,14 +3,14 @@
 import { below, get, path, post } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, useLive } from "../lib/live.js";
-import { Bar, Confirm, Empty, Failure, Form, html, Page, Panel, Table, tell, useLast, useRef, useState } from "../lib/ui.js";
+import { Bar, Confirm, Empty, Failure, Form, html, LongTable, Page, Panel, Table, tell, useLast, useRef, useState } from "../lib/ui.js";
 import { RingList } from "./rings.js";
 
 /** Methods of removal, and what each does to keys when a queue is removed. */
 const WAYS = { minimal: "minimal", shift: "RabbitMQ's method", modulus: "hash mod N" };
 const MOVED = { minimal: "only the keys of the removed queue move", shift: "RabbitMQ's method: keys of other queues move, too", modulus: "hash mod N: most keys move" };
 
-export const WhatIf = () => html`<${Page} title="What if"><${RingList} columns=${[
+export const WhatIf = () => html`<${Page} title="What if" about="what-if"><${RingList} columns=${[
   { label: "Exchange", sort: "name", class: "name", render: (one) => html`<a href=${link("what-if", one.vhost, one.name)}>${one.name}</a>` },
   { label: "Virtual host", sort: "vhost", key: "vhost", minor: true },
 ]} /><//>`;
@@ -46,10 +46,14 @@ export function WhatIfOf({ vhost, name }) {
     tell("Ring changed");
   };
   const planned = new Map(changes.map((one) => [one.destination, one.weight]));
-  return html`<${Page} title=${name} kind="What if" actions=${html`<a class="button" href=${link("rings", vhost, name)}>Ring</a>`}>
+  return html`<${Page} title=${name} kind="What if" about="what-if" actions=${html`<a class="button" href=${link("rings", vhost, name)}>Ring</a>`}>
+    ${answered.found && html`<${Panel} title="Apply" note=${MOVED[answered.found.removal]}>
+      <ul class="steps">${changes.slice(0, 10).map((one) => html`<li>${described(one, weights[one.destination])}</li>`)}${changes.length > 10 && html`<li>and ${format.count(changes.length - 10)} more</li>`}</ul>
+      <div class="buttons"><${Confirm} label="Make these changes" title="Change the ring?" text=${`${format.percent(answered.found.outcomes[answered.found.removal].moved)} of the keys move. Messages in queues stay where they are. All changes are made, or none.`} submit=${make} done=${made} /></div>
+    <//>`}
     <div class="columns">
       <${Panel} title="Change" note="nothing happens yet">
-        <${Table} caption="Destinations" rows=${ring.destinations} empty="Nothing is bound." rowKey=${(one) => one.destination} columns=${[
+        <${LongTable} caption="Destinations" rows=${ring.destinations} few=${20} text=${(one) => one.destination} empty="Nothing is bound." rowKey=${(one) => one.destination} columns=${[
           { label: "Destination", class: "name", key: "destination" },
           { label: "Weight", num: true, render: (one) => html`<${Weight} of=${one.destination} weight=${planned.get(one.destination) || one.weight}
               change=${change} disabled=${planned.get(one.destination) === 0} />` },
@@ -64,10 +68,6 @@ export function WhatIfOf({ vhost, name }) {
         ${answered.found ? html`<${Outcome} found=${answered.found} />` : !answered.error && html`<${Empty}>${answered.waiting ? "Routing a sample of keys ..." : "Unbind, bind or change a weight: here is then what share of the keys would move, and from where to where."}<//>`}
       <//>
     </div>
-    ${answered.found && html`<${Panel} title="Apply" note=${MOVED[answered.found.removal]}>
-      <ul class="steps">${changes.map((one) => html`<li>${described(one, weights[one.destination])}</li>`)}</ul>
-      <div class="buttons"><${Confirm} label="Make these changes" title="Change the ring?" text=${`${format.percent(answered.found.outcomes[answered.found.removal].moved)} of the keys move. Messages in queues stay where they are. All changes are made, or none.`} submit=${make} done=${made} /></div>
-    <//>`}
   <//>`;
 }
 

@@ -1,0 +1,53 @@
+// Help: where clients connect, the keys of the page, and its terms.
+
+import { get } from "../lib/api.js";
+import { useAddress, useLive } from "../lib/live.js";
+import { Facts, html, Page, Panel, Table, useEffect, usePerson } from "../lib/ui.js";
+
+const KEYS = [
+  ["Ctrl K", "go to a queue, exchange, connection, group, user, policy or view by a part of its name; follow a key; act"],
+  ["/", "search the list of the view"],
+  ["Enter", "in a search: open the only hit"],
+  ["?", "this view"],
+  ["Esc", "close a dialog"],
+  ["Double click in a chart", "show all of it again, after a part was chosen with the mouse"],
+];
+
+/** Terms by the views that link to them: a word, and what it is. */
+const TERMS = {
+  rings: ["Ring", "The buckets of a consistent hash exchange in order, each of one queue. A key's hash names its bucket, so that all messages of a key go to one queue. The binding key is the weight: the number of buckets."],
+  "what-if": ["What if", "A preview: which share of the keys a change of the bindings would move. Queues that are removed leave retired buckets, so that no other key moves (ring-removal: minimal)."],
+  shards: ["Shard", "A queue that a sharded exchange made for itself, some on each node. A policy with shards-per-node makes an exchange sharded; consumers of its name get a shard each."],
+  groups: ["Consumer group", "Consumers with the same argument x-consumer-group share the queues of an exchange, or the slots of a queue, each at one member at a time, so that every key is consumed in order."],
+  slots: ["Slot", "A part of a queue with the argument x-slots. All messages of a key are in one slot, which one consumer has at a time."],
+  fences: ["Keys that wait", "After a ring has changed, messages of keys that moved wait in their new queue until the old one has none of them left. Releasing them gives up the order of these keys."],
+  readers: ["Reader", "A Spark query that reserves messages, reads them as often as it must, and acknowledges them when its batch is done."],
+  streams: ["Stream", "A queue that keeps its messages after they were consumed; consumers begin at an offset, a time, the first or the last message."],
+  policies: ["Policy", "Settings for all queues or exchanges whose names match a pattern. Of several that match, the one with the highest priority is in force; operator policies limit what others set."],
+  vhosts: ["Virtual host", "A name space of its own for queues, exchanges, policies and permissions. A client connects to one."],
+  deaths: ["Dead letter", "A message that was rejected, expired, or had no room, and was sent to the queue's dead-letter exchange. Its header x-death says where it died, and why."],
+  flow: ["Flow", "Who publishes, which queues get it, and who takes it, as one live picture. A red link gets more than is settled."],
+  nodes: ["Node, worker", "A node is one JumpMQ of a cluster, a worker one of its processes. Every queue is at one worker; if that ends, the queue is down until it is back."],
+};
+
+export function Help() {
+  const { query } = useAddress();
+  const person = usePerson();
+  const { data } = useLive((signal) => get("/api/overview", { columns: "listeners,product_version,cluster_name" }, signal), 30, []);
+  useEffect(() => { document.getElementById(`term-${query.about}`)?.scrollIntoView({ block: "center" }); }, [query.about]);
+  const listeners = data?.listeners?.filter((one) => one.protocol.startsWith("amqp")) ?? [];
+  return html`<${Page} title="Help">
+    <div class="columns">
+      <${Panel} title="This broker"><${Facts} facts=${[
+        ["Version", data && `JumpMQ ${data.product_version}`],
+        ["Cluster", data?.cluster_name],
+        ["Clients connect to", listeners.map((one) => html`<div key=${one.node + one.port + one.ip_address}><code>${one.protocol === "amqp" ? "amqp" : "amqps"}://${one.ip_address.includes(":") ? `[${one.ip_address}]` : one.ip_address}:${one.port}</code> <span class="note">${one.node}</span></div>`)],
+        ["Logged in as", `${person.user} (${person.tags.join(", ")})`],
+        ["API", html`<a href="/api/openapi.json">${location.origin}/api, as OpenAPI</a>`],
+        ["Command line", html`<code>jumpmqctl --help</code>`],
+      ]} /><//>
+      <${Panel} title="Keys"><${Table} caption="Keys" rows=${KEYS} columns=${[{ label: "Key", render: ([key]) => html`<kbd>${key}</kbd>` }, { label: "Does", render: ([, does]) => does }]} /><//>
+    </div>
+    <${Panel} title="Terms"><dl class="terms">${Object.entries(TERMS).map(([key, [term, what]]) => html`<div key=${key} id=${`term-${key}`} class=${key === query.about ? "lit" : ""}><dt>${term}</dt><dd>${what}</dd></div>`)}</dl><//>
+  <//>`;
+}
