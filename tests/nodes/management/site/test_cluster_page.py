@@ -132,6 +132,12 @@ def test_a_node_is_drained_from_the_page(nodes, api, site, at):
         publish(channel, f"drained-{number}", [b"x"] * 5)
     channel.basic_consume("drained-0", lambda *_: None)
     box = site.go("nodes").page.get_by_role("region", name=NODES[1], exact=True)
+    between = site.page.get_by_role("region", name="Between the nodes")
+    until(lambda: at(1).basic_publish("", "drained-1", b"x" * 1000) or between.locator(".moving").count())
+    until(lambda: between.locator(".link").count() == 6)
+    for number in range(3):
+        api.request("DELETE", "queues", "/", f"drained-{number}", "contents")
+        publish(channel, f"drained-{number}", [b"x"] * 5)
     site.picture("cluster-nodes")
     site.press("Drain", box)
     dialog = site.page.get_by_role("dialog")

@@ -39,7 +39,7 @@ function Import() {
       setState({ found: null, error: error instanceof SyntaxError ? new Error("The file is not JSON.") : error });
     }
   };
-  const refused = state.found?.changes.some((one) => one.refused);
+  const refused = state.found?.changes.filter((one) => one.refused) ?? [];
   const sections = Object.entries(state.found?.sections ?? {}).filter(([, counts]) => counts.new + counts.changed + counts.same);
   return html`<${Panel} title="Import" note="a file of JumpMQ or RabbitMQ; nothing changes before you have seen what would">
     <div class="field"><label for="definitions-file">Definitions file</label><input id="definitions-file" type="file" accept=".json,application/json" onChange=${look} /></div>
@@ -57,7 +57,7 @@ function Import() {
         { label: "Name", class: "name", key: "name" },
         { label: "What differs", render: (one) => one.keys.join(", ") },
       ]} />`}
-      ${refused && html`<p class="failure" role="alert">What is marked as refused exists with other arguments. Nothing is imported until it is resolved.</p>`}
+      ${refused.length > 0 && html`<p class="failure" role="alert">${format.plural(refused.length, "conflict")}: <b>${refused[0].name}</b>${refused.length > 1 ? " and others exist" : " exists"} with other arguments. Nothing is imported until ${refused.length > 1 ? "they are" : "it is"} resolved.</p>`}
       <div class="buttons"><${Confirm} label="Import" title="Import these definitions?" text="All of the file is taken or, where one entry is wrong, nothing of it." submit=${() => post("/api/definitions", file)} done=${() => { setState({ found: null, error: null }); tell("Definitions imported"); }} /></div>
     </div>`}
   <//>`;

@@ -24,6 +24,14 @@ const COLUMNS = [
 
 export const Flows = () => html`<${Page} title="Flow" about="flow"><${ServerTable} url="/api/exchanges" columns=${COLUMNS} caption="Exchanges" order="name" /><//>`;
 
+/** The picture alone, for another view. */
+export function LiveFlow({ vhost, name }) {
+  const { data } = useLive((signal) => get(below(path("exchanges", vhost, name), "flow"), {}, signal), 2, [vhost, name]);
+  const told = useLast(data);
+  const rates = useRates(told);
+  return told?.queues.length > 0 && html`<${Picture} told=${told} rates=${rates} vhost=${vhost} name=${name} />`;
+}
+
 export function Flow({ vhost, name }) {
   const [queues, setQueues] = useState(FEW);
   const url = below(path("exchanges", vhost, name), "flow");

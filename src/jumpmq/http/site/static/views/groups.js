@@ -3,8 +3,9 @@
 
 import { get, path, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
+import { Charts, refreshed, SpanPicker, useSpan } from "../lib/chart.js";
 import { link, useLive } from "../lib/live.js";
-import { Confirm, Failure, FormButton, html, Mark, Page, Panel, Table, tell, Tile, Tiles, useHosted, useLast } from "../lib/ui.js";
+import { Confirm, Failure, FormButton, Facts, html, LongTable, Mark, Page, Panel, Table, tell, Tile, Tiles, useHosted, useLast, useState } from "../lib/ui.js";
 import { AllFences, FencesOf } from "./fences.js";
 
 const keyOf = (group) => [group.vhost, group.source_kind, group.source, group.name];
@@ -43,7 +44,7 @@ function called({ name, consumer_tag: tag, channel_details: channel }) {
 }
 
 const MEMBERS = [
-  { label: "Member", class: "name", render: called },
+  { label: "Member", class: "name", render: (member) => html`<span title=${called(member)}>${shorter(called(member))}</span>` },
   { label: "", render: (member) => html`<${Mark} state=${{ serving: "good", away: "warning" }[member.state]}>${member.state}<//>${member.grace_left != null ? ` for another ${format.span(member.grace_left)}` : ""}` },
   { label: "Weight", num: true, key: "weight" },
   { label: "Units", num: true, render: (member) => format.count(member.units) },
@@ -67,6 +68,65 @@ const UNITS = [
   { label: "", render: ({ draining, unbound }) => html`${unbound && html`<${Mark}>unbound<//> `}${draining && html`<${Mark} state="warning">drains<//> ${format.plural(draining.messages, "message")} at ${draining.connection_name} for ${format.span(draining.seconds)}`}` },
 ];
 
+/** A name without the middle of the long tag that clients make up. */
+const shorter = (text) => (text.length > 44 ? `${text.slice(0, 34)}…${text.slice(-6)}` : text);
+
+/** Slots of a queue together, by their member: what is the matter with one is counted. */
+function together(units) {
+  const found = new Map();
+  for (const unit of units) {
+    const key = `${unit.queue}\n${unit.owner ?? ""}`;
+    const one = found.get(key) ?? { vhost: unit.vhost, queue: unit.queue, holder: unit.holder, slots: [], ready: 0, unacknowledged: 0, oldest: null, draining: 0, owner: unit.owner };
+    one.slots.push(unit.slot);
+    one.ready += unit.ready;
+    one.unacknowledged += unit.unacknowledged;
+    one.oldest = unit.oldest == null ? one.oldest : Math.max(unit.oldest, one.oldest ?? 0);
+    one.draining += unit.draining ? 1 : 0;
+    found.set(key, one);
+  }
+  return [...found.values()];
+}
+
+const TOGETHER = [
+  { label: "Queue", class: "name", render: (one) => html`<a href=${link("why", one.vhost, one.queue)}>${format.name(one.queue)}</a>` },
+  { label: "Member", class: "name", render: (one) => (one.holder ? html`<span title=${one.holder}>${shorter(one.holder)}</span>` : html`<${Mark} state="warning">none<//>`) },
+  { label: "Slots", num: true, render: (one) => format.count(one.slots.length) },
+  { label: "Ready", num: true, render: (one) => format.count(one.ready) },
+  { label: "Unacked", num: true, render: (one) => format.count(one.unacknowledged) },
+  { label: "Oldest", num: true, render: (one) => one.oldest == null ? "" : format.span(one.oldest) },
+  { label: "", render: (one) => one.draining > 0 && html`<${Mark} state="warning">${format.plural(one.draining, "slot")} draining<//>` },
+];
+
+/** Units that are listed one by one, though they are slots. */
+const FEW = 8;
+
+/** Queues of a group whose backlogs are added up. */
+const ADDED = 16;
+
+/** The backlog of a group over time: that of its queues. */
+function Lag({ vhost, queues }) {
+  const span = useSpan();
+  const names = queues.slice(0, ADDED);
+  const { data } = useLive(async (signal) => sumOf(await Promise.all(names.map((name) => get(path("history", "queues", vhost, name), { seconds: span }, signal)))), refreshed(span) + 1, [vhost, names.join("\n"), span]);
+  const samples = useLast(data);
+  return samples && html`<${SpanPicker} /><${Charts} samples=${samples} which=${["rates", "backlog"]} />${queues.length > ADDED && html`<p class="note">of the first ${ADDED} of ${format.plural(queues.length, "queue")}</p>`}`;
+}
+
+/** The histories of several queues as one; samples of all are taken at the same times. */
+function sumOf(histories) {
+  const columns = ["publish", "deliver_get", "ack", "ready", "unacknowledged"];
+  const rows = new Map();
+  for (const one of histories) one.at.forEach((at, place) => {
+    const key = Math.round(at);
+    const row = rows.get(key) ?? { at, of: 0, sums: columns.map(() => 0) };
+    columns.forEach((column, number) => { row.sums[number] = one[column][place] == null || row.sums[number] == null ? null : row.sums[number] + one[column][place]; });
+    row.of += 1;
+    rows.set(key, row);
+  });
+  const whole = [...rows.values()].filter((row) => row.of === histories.length).sort((one, other) => one.at - other.at);
+  return { at: whole.map((row) => row.at), ...Object.fromEntries(columns.map((column, number) => [column, whole.map((row) => row.sums[number])])) };
+}
+
 /** Units that are shown; first those that something is the matter with. */
 const SHOWN = 200;
 const rank = (unit) => (unit.draining ? 0 : unit.owner == null ? 1 : unit.ready ? 2 : 3);
@@ -80,10 +140,12 @@ export function Group({ names: [vhost, kind, source, name] }) {
   const found = data?.find((group) => group.source_kind === kind && group.source === source && group.name === name);
   const group = useLast(found);
   const gone = data && !found;
+  const [each, setEach] = useState(false);
   if (!group) return html`<${Page} title=${name} kind="Consumer group"><${Failure} error=${error ?? (gone && new Error("The consumer group has no members."))} /><//>`;
   const names = new Map(group.members.map((member) => [member.name, called(member)]));
   const units = group.units.map((unit) => ({ ...unit, vhost, holder: names.get(unit.owner) ?? unit.owner })).sort((one, other) => rank(one) - rank(other));
-  return html`<${Page} title=${name} kind="Consumer group">
+  const slotted = units.length > FEW && units.some((unit) => unit.slot != null);
+  return html`<${Page} title=${name} kind="Consumer group" about="groups">
     <${Failure} error=${error ?? (gone && new Error("The consumer group has no members any more. What you see was so until then."))} />
     <p class="note">It consumes ${group.source_kind} ${sourceOf(group)} of virtual host ${vhost}. Idle members are on standby. Queues and slots are reassigned ${group.rebalance_delay} s after a member joins or leaves.</p>
     <${Tiles}>
@@ -94,14 +156,17 @@ export function Group({ names: [vhost, kind, source, name] }) {
       <${Tile} label="Draining" value=${format.count(group.draining)} />
       <${Tile} label="Ready" value=${format.count(group.ready)} />
       <${Tile} label="Unacknowledged" value=${format.count(group.unacknowledged)} />
-      ${COUNTS.map(([key, label]) => html`<${Tile} label=${label} value=${format.count(group[key])} />`)}
     <//>
+    <${Lag} vhost=${vhost} queues=${[...new Set(group.units.map(({ queue }) => queue))]} />
     <${Panel} title="Members"><${Table} caption="Members of this group" columns=${[...MEMBERS, ending([vhost, kind, source, name], again)]} rows=${group.members} rowKey=${(member) => member.name} empty="No member." /><//>
     <${FencesOf} vhost=${vhost} names=${group.units.map(({ queue }) => queue)} />
     ${group.refused.length > 0 && html`<${Panel} title="Left out" note="queues that the group does not share"><${Table} caption="Queues that are left out" rows=${group.refused} columns=${[{ label: "Queue", class: "name", key: "queue" }, { label: "Reason", key: "reason" }]} /><//>`}
-    <${Panel} title="Units" note=${units.length > SHOWN ? `the first ${SHOWN} of ${format.count(units.length)}: those that drain, have no member or have messages` : "queues and slots, each at one member at a time"}>
+    ${slotted && !each ? html`<${Panel} title="Slots by member" actions=${html`<button type="button" class="quiet" onClick=${() => setEach(true)}>Show each slot</button>`}>
+      <${LongTable} caption="Slots by member" columns=${TOGETHER} rows=${together(units)} text=${(one) => `${one.queue} ${one.holder ?? ""}`} rowKey=${(one) => `${one.queue}\n${one.owner ?? ""}`} />
+    <//>` : html`<${Panel} title="Units" actions=${slotted && html`<button type="button" class="quiet" onClick=${() => setEach(false)}>By member</button>`} note=${units.length > SHOWN ? `the first ${SHOWN} of ${format.count(units.length)}: those that drain, have no member or have messages` : "queues and slots, each at one member at a time"}>
       <${Table} caption="Units of this group" columns=${UNITS} rows=${units.slice(0, SHOWN)} rowKey=${(unit) => `${unit.queue}\n${unit.slot}`} empty="The group has nothing to share." />
-    <//>
+    <//>`}
+    <${Panel} title="Since the group began"><${Facts} facts=${COUNTS.map(([key, label]) => [label, format.count(group[key])])} /><//>
   <//>`;
 }
 

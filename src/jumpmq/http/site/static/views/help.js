@@ -21,7 +21,7 @@ const TERMS = {
   groups: ["Consumer group", "Consumers with the same argument x-consumer-group share the queues of an exchange, or the slots of a queue, each at one member at a time, so that every key is consumed in order."],
   slots: ["Slot", "A part of a queue with the argument x-slots. All messages of a key are in one slot, which one consumer has at a time."],
   fences: ["Keys that wait", "After a ring has changed, messages of keys that moved wait in their new queue until the old one has none of them left. Releasing them gives up the order of these keys."],
-  readers: ["Reader", "A Spark query that reserves messages, reads them as often as it must, and acknowledges them when its batch is done."],
+  readers: ["Reader", "A Spark query that reserves messages, reads them as often as it must, and acknowledges them when its batch is done: spark.readStream.format(\"jumpmq\").option(\"url\", \"http://...\").option(\"queue\", \"orders\").load()"],
   streams: ["Stream", "A queue that keeps its messages after they were consumed; consumers begin at an offset, a time, the first or the last message."],
   policies: ["Policy", "Settings for all queues or exchanges whose names match a pattern. Of several that match, the one with the highest priority is in force; operator policies limit what others set."],
   vhosts: ["Virtual host", "A name space of its own for queues, exchanges, policies and permissions. A client connects to one."],

@@ -111,18 +111,18 @@ function OfKey({ vhost, name, found }) {
   <//>`;
 }
 
-/** What `browse` is asked for to find messages of a key; null where it cannot be asked. */
+/** What `browse` is asked for to find messages of a key. */
 function saidOf({ hashed, key }) {
   if (hashed === "routing key") return { key };
   const [kind, header] = [hashed.split(" ")[0], hashed.slice(hashed.indexOf(" ") + 1)];
-  return kind === "header" ? { header, value: key } : null;
+  return { [kind]: header, value: key };
 }
 
-const browsed = (vhost, queue, found) => `${link("messages", vhost, queue)}?${new URLSearchParams(saidOf(found) ?? {})}`;
+const browsed = (vhost, queue, found) => `${link("messages", vhost, queue)}?${new URLSearchParams(saidOf(found))}`;
 
 async function search(vhost, name, found, signal, show) {
   const said = saidOf(found);
-  const bindings = said ? await get(path("exchanges", vhost, name, "bindings", "source"), { columns: "destination,destination_type" }, signal) : [];
+  const bindings = await get(path("exchanges", vhost, name, "bindings", "source"), { columns: "destination,destination_type" }, signal);
   const names = [...new Set(bindings.filter((one) => one.destination_type === "queue").map((one) => one.destination))];
   const order = [found.queue?.name, ...names].filter((one, place, all) => one && all.indexOf(one) === place).slice(0, SEARCHED);
   let now = { rows: [], busy: true, queues: 0, refused: 0 };

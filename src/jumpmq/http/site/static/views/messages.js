@@ -11,7 +11,10 @@ import { Move } from "./moving.js";
 const TOGETHER = 50, SHOWN = 10000;
 
 /** What may be said of messages. */
-const SAID = ["from", "since", "key", "header", "value", "text"];
+const SAID = ["from", "since", "key", "header", "property", "value", "text"];
+
+/** Properties that a hash exchange may hash, and so are searched. */
+const PROPERTIES = ["message_id", "correlation_id", "timestamp"];
 
 export function Messages({ vhost, name }) {
   const { query } = useAddress();
@@ -103,13 +106,14 @@ function Said({ said, newest }) {
     { name: "from", label: "From number", type: "number", min: 0, value: said.from },
     { name: "since", label: "Published since", type: "datetime-local", value: said.since && local(Number(said.since)) },
     { name: "key", label: "Routing key", value: said.key },
-    { name: "header", label: "Header", value: said.header },
+    { name: "header", label: "Header or property", value: said.header ?? said.property, hint: PROPERTIES.join(", ") },
     { name: "value", label: "with the value", value: said.value },
     { name: "text", label: "Text in the payload", value: said.text },
   ];
   const submit = async (values) => {
     if (values.value && !values.header) throw new Error("A value is that of a header: give its name.");
-    setQuery({ ...values, since: values.since && seconds(values.since) });
+    const isProperty = PROPERTIES.includes(values.header) && values.value;
+    setQuery({ ...values, since: values.since && seconds(values.since), property: isProperty ? values.header : "", header: isProperty ? "" : values.header });
   };
   return html`<${Form} fields=${fields} label="Search" submit=${submit}>
     ${newest != null && html`<div class="buttons"><button type="button" onClick=${() => setQuery({ from: String(Math.max(0, newest - TOGETHER + 1)) })}>Newest</button></div>`}

@@ -1,23 +1,25 @@
 // The way to any queue, exchange, connection or view by its name, from anywhere: Ctrl-K.
 
 import { get } from "../lib/api.js";
+import * as format from "../lib/format.js";
 import { link } from "../lib/live.js";
-import { Dialog, html, useEffect, useRef, useState } from "../lib/ui.js";
+import { Dialog, html, useEffect, usePerson, useRef, useState } from "../lib/ui.js";
 
 /** Of each kind that are shown. */
 const EACH = 6;
 
 const SOURCES = [
   ["Queue", "/api/queues", "name,vhost", (one) => ["queues", one.vhost, one.name]],
-  ["Exchange", "/api/exchanges", "name,vhost", (one) => one.name && ["exchanges", one.vhost, one.name]],
+  ["Exchange", "/api/exchanges", "name,vhost,type", (one) => one.name && ["exchanges", one.vhost, one.name]],
   ["Connection", "/api/connections", "name,vhost,user_provided_name", (one) => ["connections", one.name]],
 ];
 
 /** What has the text in its name: of each source those that the broker finds. */
 async function found(text, signal) {
   const lists = await Promise.all(SOURCES.map(async ([kind, url, columns, place]) => {
-    const { items } = await get(url, { page: 1, page_size: EACH, name: text, columns, sort: "name" }, signal);
-    return items.filter(place).map((one) => ({ kind, name: one.user_provided_name ?? one.name, vhost: one.vhost, to: link(...place(one)) }));
+    const { items, filtered_count: all } = await get(url, { page: 1, page_size: EACH, name: text, columns, sort: "name" }, signal);
+    const shown = items.filter(place).map((one) => ({ kind, name: one.user_provided_name ?? one.name, vhost: one.vhost, to: link(...place(one)) }));
+    return all > EACH ? [...shown, { kind, name: `${format.count(all - EACH)} more ...`, to: `${link(url.replace("/api/", ""))}?${new URLSearchParams({ name: text })}` }] : shown;
   }));
   return lists.flat();
 }
@@ -46,8 +48,22 @@ async function ringsOf() {
   return lists.flat();
 }
 
+/** What can be done from the palette: the view, and the button there that is pressed. */
+const ACTIONS = [
+  ["queues", "Declare a queue"], ["exchanges", "Declare an exchange"], ["policies", "Add a policy"],
+  ["vhosts", "Add a virtual host", "administrator"], ["users", "Add a user", "administrator"], ["permissions", "Grant", "administrator"], ["nodes", "Rebalance", "administrator"],
+];
+
+/** Presses a button as soon as its view is drawn. */
+function press(label, tries = 40) {
+  const button = [...document.querySelectorAll("main .title button")].find((one) => one.textContent === label);
+  if (button) button.click();
+  else if (tries) setTimeout(() => press(label, tries - 1), 50);
+}
+
 /** `views` are those that the user may open: `[place, label]`. */
 export function Palette({ views, onClose }) {
+  const person = usePerson();
   const [text, setText] = useState("");
   const [objects, setObjects] = useState([]);
   const [at, setAt] = useState(0);
@@ -70,13 +86,15 @@ export function Palette({ views, onClose }) {
   const alike = text ? others.filter(({ name }) => name.toLowerCase().includes(text.toLowerCase())) : [];
   const each = new Map();
   const few = alike.filter(({ kind }) => each.set(kind, (each.get(kind) ?? 0) + 1).get(kind) <= EACH);
-  const options = [...objects, ...few, ...named.map(([place, label]) => ({ kind: "View", name: label, to: link(...(place ? [place] : [])) })), ...keys];
+  const doable = ACTIONS.filter(([, label, tag]) => text && label.toLowerCase().includes(text.toLowerCase()) && (!tag || person.may(tag)));
+  const options = [...objects, ...few, ...doable.map(([place, label]) => ({ kind: "Action", name: label, to: link(place), then: () => press(label) })), ...named.map(([place, label]) => ({ kind: "View", name: label, to: link(...(place ? [place] : [])) })), ...keys];
   const current = Math.min(at, Math.max(0, options.length - 1));
   const go = (option) => {
     onClose();
     location.hash = option.to;
+    option.then?.();
   };
-  const press = (event) => {
+  const pressed = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) {
       event.preventDefault();
@@ -88,7 +106,7 @@ export function Palette({ views, onClose }) {
   };
   return html`<${Dialog} title="Go to" onClose=${onClose}>
     <input ref=${input} type="text" role="combobox" aria-expanded="true" aria-controls="options" aria-activedescendant=${options.length ? `option-${current}` : undefined} aria-label="Name of a queue, exchange, connection or view, or a key"
-      placeholder="A queue, exchange, connection or view, or a key" autocomplete="off" spellcheck=${false} value=${text} onKeyDown=${press} onInput=${(event) => { setText(event.target.value); setAt(0); }} />
+      placeholder="A queue, exchange, connection or view, or a key" autocomplete="off" spellcheck=${false} value=${text} onKeyDown=${pressed} onInput=${(event) => { setText(event.target.value); setAt(0); }} />
     <ul id="options" role="listbox" aria-label="Found" class="options">
       ${options.map((option, place) => html`<li key=${option.kind + option.name + option.to} id=${`option-${place}`} role="option" aria-selected=${String(place === current)} onClick=${() => go(option)}>
         <span class="note">${option.kind}</span> ${option.name} ${option.vhost && option.vhost !== "/" && html`<span class="note">in ${option.vhost}</span>`}

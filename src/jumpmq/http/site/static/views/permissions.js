@@ -6,7 +6,7 @@ import { Confirm, Failure, Form, FormButton, html, Mark, Page, Panel, Table, tel
 import { useHosts } from "./hosts.js";
 
 /** What a user may usually be given, all else being asked for in regular expressions. */
-const PRESETS = {
+export const PRESETS = {
   "Nothing: only open the virtual host": { configure: "", write: "", read: "" },
   "Read only: consume, get, purge": { configure: "", write: "", read: ".*" },
   "Publish only": { configure: "", write: ".*", read: "" },

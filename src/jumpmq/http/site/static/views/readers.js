@@ -15,7 +15,7 @@ function Groups() {
   for (const one of rows ?? []) groups.set(one.vhost + "\n" + one.name, [...(groups.get(one.vhost + "\n" + one.name) ?? []), one]);
   const rates = new Map((flow.data ?? []).map((one) => [one.vhost + "\n" + one.name, one.message_stats]));
   return html`<${Failure} error=${error} />
-    ${rows && !groups.size && html`<${Panel} title="Spark queries reading from queues"><${Empty}>No Spark query is reading.<//><//>`}
+    ${rows && !groups.size && html`<${Panel} title="Spark queries reading from queues"><${Empty}>No Spark query is reading. <a href="#/help?about=readers">How to read a queue from Spark</a><//><//>`}
     ${[...groups.values()].map((places) => html`<${Group} key=${places[0].vhost + "\n" + places[0].name} places=${places} rates=${rates} again=${again} />`)}`;
 }
 

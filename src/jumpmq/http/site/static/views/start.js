@@ -3,6 +3,7 @@
 import { get, path, post, put, remove } from "../lib/api.js";
 import { link, useLive } from "../lib/live.js";
 import { Failure, html, Panel, tell, useEffect, useRef, useState } from "../lib/ui.js";
+import { LiveFlow } from "./flow.js";
 
 const SNIPPETS = {
   Python: ({ host, port }) => `import pika  # pip install pika
@@ -109,6 +110,6 @@ function Traffic() {
       ${state.running ? html`<button type="button" onClick=${() => stop.current()}>Stop</button>` : html`<button type="button" class="primary" onClick=${begin}>Send sample traffic</button>`}
       ${state.sent > 0 && html`<a class="button" href=${link("flow", "/", SAMPLE)}>See it flow</a><a class="button" href=${link("rings", "/", SAMPLE)}>Its ring</a><button type="button" onClick=${clear}>Remove the sample</button>`}
     </div>
-    ${state.sent > 0 && html`<p class="note" role="status">${state.sent} messages to ${QUEUES.length} queues of the hash exchange ${SAMPLE}: every customer keeps its queue.</p>`}
+    ${state.sent > 0 && html`<p class="note" role="status">${state.sent} messages to ${QUEUES.length} queues of the hash exchange ${SAMPLE}: every customer keeps its queue.</p><${LiveFlow} vhost="/" name=${SAMPLE} />`}
   </div>`;
 }

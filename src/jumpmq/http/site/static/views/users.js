@@ -1,8 +1,13 @@
 // Users: who there is, with which tags.
 
 import { get, path, put, remove } from "../lib/api.js";
+import { useHosts } from "./hosts.js";
+import { PRESETS } from "./permissions.js";
 import { useLive } from "../lib/live.js";
 import { Confirm, Failure, FormButton, html, Mark, Page, Table, tell, usePerson } from "../lib/ui.js";
+
+/** That a new user is granted nothing: it may not even open a virtual host. */
+const NONE = "nothing yet";
 
 const TAGS = ["administrator", "monitoring", "policymaker", "management"];
 
@@ -17,11 +22,17 @@ export function Users() {
   const permissions = useLive((signal) => get("/api/permissions", { columns: "user,vhost" }, signal), 5, []).data;
   const where = (user) => permissions?.filter((one) => one.user === user).map((one) => one.vhost) ?? [];
   const person = usePerson();
-  const save = ({ name, password, tags }) => put(path("users", name), { password, tags });
+  const hosts = useHosts();
+  const save = async ({ name, password, tags, preset, vhost }) => {
+    await put(path("users", name), { password, tags });
+    if (preset !== NONE) await put(path("permissions", vhost, name), PRESETS[preset]);
+  };
   return html`<${Page} title="Users" actions=${html`<${FormButton} label="Add a user" button="primary" send="Save" warn=${unknownTags} submit=${save} done=${() => { again(); tell("User added"); }} fields=${[
       { name: "name", label: "Name", required: true },
       { name: "password", label: "Password", type: "password", required: true, autocomplete: "new-password" },
       { name: "tags", label: "Tags", hint: "administrator, monitoring, policymaker, management; none for a user of AMQP alone" },
+      { name: "preset", label: "May", type: "select", options: [NONE, ...Object.keys(PRESETS)], value: NONE },
+      { name: "vhost", label: "in virtual host", type: "select", options: hosts, value: hosts[0], when: ({ preset }) => preset !== NONE },
     ]} />`}>
     <${Failure} error=${error} />
     ${data && html`<${Table} caption="Users" rows=${data} rowKey=${(one) => one.name} columns=${[
