@@ -34,6 +34,8 @@ def test_a_broker_without_queues_says_how_to_begin_and_comes_alive(broker, api, 
     site.page.reload()
     site.press("Send sample traffic").see(r"\d+ messages to 4 queues")
     until(lambda: sum(one["messages"] for one in api.get("queues")) > 20)
+    picture = site.page.get_by_role("region", name="Picture of the flow")
+    until(lambda: picture.locator(".link:not(.still)").count() > 3)
     assert {one["name"] for one in api.get("queues")} == {f"sample-{number}" for number in range(1, 5)}
     site.press("Remove the sample").see("Sample removed")
     until(lambda: not api.get("queues"))

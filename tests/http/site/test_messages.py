@@ -1,8 +1,10 @@
 """Messages on the page: found without being taken, read, copied as a program, chosen and moved."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pika
 import pytest
@@ -45,6 +47,11 @@ def test_they_are_found_read_and_copied_as_a_program(api, broker, letters, site)
     first, again = api.get("queues", "/", "letters", "browse", **asked)["messages"]
     changing = {"seq": None, "published_at": None}
     assert first | changing == again | changing
+    site.press("Edit and publish").fill(properties='{"delivery_mode": 2}', payload="mended").submit("Publish")
+    until(lambda: api.get("queues", "/", "letters", "browse", text="mended")["messages"])
+    with site.page.expect_download() as downloaded:
+        site.press("Download")
+    assert len(json.loads(Path(downloaded.value.path()).read_text())) == 6
     assert site.page.evaluate("window.hacked") is None
 
 

@@ -362,6 +362,14 @@ export function jsonOf(text, what) {
   }
 }
 
+/** Has the browser keep a value as a file of JSON. */
+export function download(name, value) {
+  const octets = new Blob([JSON.stringify(value, null, 1)], { type: "application/json" });
+  const anchor = Object.assign(document.createElement("a"), { href: URL.createObjectURL(octets), download: name });
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(anchor.href), 10000);
+}
+
 /** Tells something in passing; screen readers say it. */
 export function tell(text) {
   const place = document.getElementById("told");

@@ -2,7 +2,7 @@
 
 import { get, post } from "../lib/api.js";
 import * as format from "../lib/format.js";
-import { Confirm, Failure, html, Mark, Page, Panel, Table, tell, useState } from "../lib/ui.js";
+import { Confirm, download, Failure, html, Mark, Page, Panel, Table, tell, useState } from "../lib/ui.js";
 
 export const Definitions = () => html`<${Page} title="Definitions"><${Export} /><${Import} /><//>`;
 
@@ -10,10 +10,7 @@ function Export() {
   const [error, setError] = useState(null);
   const save = async () => {
     try {
-      const octets = new Blob([JSON.stringify(await get("/api/definitions"), null, 1)], { type: "application/json" });
-      const anchor = Object.assign(document.createElement("a"), { href: URL.createObjectURL(octets), download: "definitions.json" });
-      anchor.click();
-      setTimeout(() => URL.revokeObjectURL(anchor.href), 10000);
+      download("definitions.json", await get("/api/definitions"));
       setError(null);
     } catch (refused) {
       setError(refused);

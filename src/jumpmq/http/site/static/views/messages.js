@@ -1,10 +1,10 @@
 // Messages of a queue or stream, looked at where they are: found by number, time, key, header and text, copied, moved.
 
-import { get, path } from "../lib/api.js";
+import { get, path, post } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, setQuery, useAddress } from "../lib/live.js";
 import { formatted, withPika } from "../lib/snippets.js";
-import { Empty, Facts, Failure, Form, html, Page, Panel, tell, useEffect, useRef, useState } from "../lib/ui.js";
+import { download, Empty, Facts, Failure, Form, FormButton, html, jsonOf, Page, Panel, tell, useEffect, useRef, useState } from "../lib/ui.js";
 import { Move } from "./moving.js";
 
 /** Messages that are shown together, and octets of a payload. */
@@ -41,9 +41,10 @@ export function Messages({ vhost, name }) {
     <${Failure} error=${search.error} />
     <p class="note above" role="status">${progress(search, queue)}
       ${search.busy && html`<button type="button" class="quiet" onClick=${search.stop}>Stop</button>`}
-      ${!search.busy && html`<button type="button" class="quiet" onClick=${search.again}>Search again</button>`}</p>
+      ${!search.busy && html`<button type="button" class="quiet" onClick=${search.again}>Search again</button>`}
+      ${!search.busy && search.found.length > 0 && html`<button type="button" class="quiet" onClick=${() => download(`${name}.json`, search.found)}>Download</button>`}</p>
     ${search.found.length > 0 && html`<ul class="found" aria-label="Messages">
-      ${search.found.map((message) => html`<${Message} key=${message.seq} message=${message} url=${path("queues", vhost, name, "browse")}
+      ${search.found.map((message) => html`<${Message} key=${message.seq} message=${message} vhost=${vhost} url=${path("queues", vhost, name, "browse")}
         chosen=${chosen.has(message.seq)} onChoose=${queue && !stream && (() => choose(message.seq))} />`)}
     </ul>`}
     ${!search.busy && !search.error && !search.found.length && html`<${Empty}>${Object.keys(said).length ? "No message matches." : "No message is here."}<//>`}
@@ -120,7 +121,7 @@ function Said({ said, newest }) {
   <//>`;
 }
 
-function Message({ message, url, chosen, onChoose }) {
+function Message({ message, vhost, url, chosen, onChoose }) {
   const [open, setOpen] = useState(false);
   const { seq } = message;
   return html`<li>
@@ -132,11 +133,11 @@ function Message({ message, url, chosen, onChoose }) {
       <span class="note">${format.octets(message.payload_bytes)}</span>
       <code class="start">${message.payload_encoding === "base64" ? "not UTF-8" : message.payload.slice(0, 200)}</code>
     </div>
-    ${open && html`<${Whole} message=${message} url=${url} />`}
+    ${open && html`<${Whole} message=${message} vhost=${vhost} url=${url} />`}
   </li>`;
 }
 
-function Whole({ message, url }) {
+function Whole({ message, vhost, url }) {
   const [whole, setWhole] = useState(message.payload_bytes > SHOWN ? null : message);
   const [raw, setRaw] = useState(false);
   const [snippet, setSnippet] = useState("");
@@ -165,6 +166,13 @@ function Whole({ message, url }) {
       ${pretty && html`<button type="button" aria-pressed=${String(raw)} onClick=${() => setRaw(!raw)}>As it is</button>`}
       <button type="button" onClick=${doing((one) => copy(one.payload, "The payload is copied."))}>Copy payload</button>
       <button type="button" onClick=${doing((one) => { setSnippet(withPika(one)); return copy(withPika(one), "The program is copied."); })}>Copy for pika</button>
+      ${whole && whole.payload_encoding === "string" && html`<${FormButton} label="Edit and publish" title="Publish a message like this one" send="Publish" fields=${[
+        { name: "exchange", label: "Exchange", value: message.exchange, hint: "empty: the default exchange, by the queue's name" },
+        { name: "routing_key", label: "Routing key", value: message.routing_key },
+        { name: "properties", label: "Properties", type: "textarea", value: JSON.stringify(Array.isArray(message.properties) ? {} : message.properties, null, 1) },
+        { name: "payload", label: "Payload", type: "textarea", value: whole.payload },
+      ]} submit=${({ exchange, properties: given, ...values }) => post(path("exchanges", vhost, exchange || "amq.default", "publish"), { ...values, payload_encoding: "string", properties: jsonOf(given, "Properties") })}
+        done=${({ routed }) => tell(routed ? "Published to a queue" : "Published, but no queue took the message")} />`}
     </div>
     <${Failure} error=${error} />
     ${snippet && html`<pre aria-label="Program">${snippet}</pre>`}
