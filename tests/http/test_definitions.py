@@ -164,7 +164,7 @@ def test_what_means_nothing_here_is_skipped_and_told(api):
         "users": [],
         "bonsai_trees": [{"name": "oak"}],
         "vhosts": [{"name": "v1", "description": "first", "tags": ["a", "b"], "colour": "red"}],
-        "parameters": [shovel],
+        "parameters": [shovel, shovel | {"component": "federation-upstream"}],
         "global_parameters": [{"name": "cluster_name", "value": "blue"}, {"name": "mine", "value": {"a": [1, None]}}],
         "queues": [{"name": "q", "vhost": "v1", "colour": 1}],
     }
@@ -172,10 +172,11 @@ def test_what_means_nothing_here_is_skipped_and_told(api):
     told = [
         "key 'bonsai_trees'",
         "vhosts[0]: key 'colour'",
-        "parameters[0]: component 'shovel'",
+        "parameters[0]: shovel 's' is not run: `jumpmq migrate --follow` does what it did",
+        "parameters[1]: component 'federation-upstream'",
         "queues[0]: key 'colour'",
     ]
-    assert answer == {"skipped": told, "skipped_count": 4}
+    assert answer == {"skipped": told, "skipped_count": 5}
     assert api.get("queues", "v1", "q")["name"] == "q"
     assert (api.get("vhosts", "v1")["description"], api.get("vhosts", "v1")["tags"]) == ("first", ["a", "b"])
     assert api.get("cluster-name") == {"name": "blue"}

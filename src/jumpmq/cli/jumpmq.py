@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from jumpmq.cli import spark_commands
 from jumpmq.cli.errors import INTERRUPTED, fail
 from jumpmq.cli.settings import CONFIG_VARIABLE, SETTINGS, SettingError
 from jumpmq.cli.terminal import echo
+
+if TYPE_CHECKING:
+    from jumpmq.cli.migration.rings import Rings
 
 DEFAULT_FILES = "~/.config/jumpmq/jumpmq.toml, or /etc/jumpmq/jumpmq.toml"
 
@@ -125,6 +128,9 @@ def migrate(
         typer.Option(metavar="URL", help="management URL of the RabbitMQ", show_default="port 15672 of the same host"),
     ] = None,
     definitions_only: Annotated[bool, typer.Option("--definitions-only", help="leave the messages")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="go on with what comes, until SIGTERM or Ctrl-C: a bridge")
+    ] = False,
     rabbitmqctl: Annotated[
         str | None,
         typer.Option(metavar="COMMAND", help="rabbitmqctl of the RabbitMQ, which knows the rings of hash exchanges"),
@@ -140,27 +146,36 @@ def migrate(
 
     from jumpmq.cli.migration.draining import MigrationError
     from jumpmq.cli.migration.rings import RingsUnknown, read_rings, rings_of
-    from jumpmq.cli.migration.run import migrate
+    from jumpmq.cli.migration.run import Move, bridge, migrate
     from jumpmq.management import ClientTLS
 
-    tls = ClientTLS(ca=None if tls_ca is None else str(tls_ca))
+    if follow and definitions_only:
+        fail("--follow moves messages, which --definitions-only leaves", 2)
+
+    file = [] if rings is None else [rings]  # it says how they were: it is read once
+
+    def known_rings() -> Rings:
+        if rabbitmqctl is not None:
+            return rings_of(rabbitmqctl)
+        return read_rings(file.pop().read_text(errors="replace")) if file else {}
+
+    tls, console = ClientTLS(ca=None if tls_ca is None else str(tls_ca)), Console(stderr=True)
+    move = Move(source, management, to, tls, known_rings, console)
     try:
-        known = {} if rings is None else read_rings(rings.read_text(errors="replace"))
-        known = known if rabbitmqctl is None else rings_of(rabbitmqctl)
-        moved = migrate(
-            source, management, to, tls, messages=not definitions_only, console=Console(stderr=True), rings=known
-        )
+        if follow:
+            moved = bridge(move, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+        else:
+            moved = migrate(move, messages=not definitions_only)
     except (MigrationError, RingsUnknown) as error:
         fail(str(error))
     except OSError as error:
         fail(f"--rings: cannot read {rings}: {error.strerror}")
     except KeyboardInterrupt:
         fail("interrupted: the same command goes on where it was", INTERRUPTED)
-    for what in moved.copied.skipped:
-        echo(f"skipped: {what}", err=True)
-    for note in moved.copied.notes:
-        echo(f"note: {note}", err=True)
-    typer.echo(f"definitions are copied, {moved.messages:,} messages of {moved.queues:,} queues are moved")
+    for line in moved.copied.lines():
+        echo(line, err=True)
+    rest = f", {moved.rest:,} are left" if follow else ""
+    typer.echo(f"definitions are copied, {moved.messages:,} messages of {moved.queues:,} queues are moved{rest}")
 
 
 @app.command("migrate-rings")

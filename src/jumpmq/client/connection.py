@@ -181,9 +181,9 @@ class AMQPConnection:
             self._pump((), until, patient=True)
         return bool(self.deliveries)
 
-    def ack(self, tag: int) -> None:
-        """Acknowledge all deliveries up to ``tag``."""
-        self._write([self._frame(m.BasicAck(tag, multiple=True))])
+    def ack(self, tag: int, *, multiple: bool = True) -> None:
+        """Acknowledge all deliveries up to ``tag``, or only that one."""
+        self._write([self._frame(m.BasicAck(tag, multiple=multiple))])
 
     def requeue(self, tag: int) -> None:
         """Requeue all deliveries up to ``tag``."""

@@ -26,9 +26,9 @@ def test_what_is_always_there_is_enabled(option: list[str]) -> None:
 
 
 def test_what_is_not_there_is_named_with_what_is() -> None:
-    status, output, errors = ctl("enable", "rabbitmq_management", "rabbitmq_shovel", "rabbitmq_manegement")
+    status, output, errors = ctl("enable", "rabbitmq_management", "rabbitmq_federation", "rabbitmq_manegement")
     assert (status, output) == (64, "")
-    assert "JumpMQ has no rabbitmq_shovel: `jumpmq migrate`" in errors
+    assert "JumpMQ has no rabbitmq_federation: `jumpmq migrate --follow`" in errors
     assert "did you mean rabbitmq_management?" in errors
     assert ctl("is_enabled", "rabbitmq_mqtt")[0] == 69
     assert ctl("enable")[0] == 64
@@ -38,6 +38,9 @@ def test_a_plugin_that_does_more_is_told_of() -> None:
     status, _, errors = ctl("enable", "rabbitmq_stream")
     assert status == 0
     assert "port 5552" in errors
+    status, _, errors = ctl("enable", "rabbitmq_shovel", "rabbitmq_shovel_management")
+    assert status == 0
+    assert "`jumpmq migrate --follow`" in errors
 
 
 def test_plugins_are_listed() -> None:

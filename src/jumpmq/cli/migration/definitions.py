@@ -23,6 +23,10 @@ class Copied:
     notes: list[str] = field(default_factory=list)
     names: dict[tuple[str, str], str] = field(default_factory=dict)
 
+    def lines(self) -> list[str]:
+        """What there is to say."""
+        return [f"skipped: {what}" for what in self.skipped] + [f"note: {what}" for what in self.notes]
+
 
 def copy_definitions(
     found: dict[str, Any], new: ManagementClient, vhost: str | None, rings: Rings, *, checks_rings: bool = True

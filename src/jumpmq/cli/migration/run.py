@@ -1,8 +1,10 @@
-"""A whole move: first the definitions, then every queue's messages."""
+"""A whole move: first the definitions, then every queue's messages; once, or until it is ended."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -11,12 +13,36 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from jumpmq.cli.migration.definitions import Copied, copy_definitions
-from jumpmq.cli.migration.draining import MigrationError, Target, copy_stream, drain
+from jumpmq.cli.migration.draining import Drain, MigrationError, StreamCopy, Target
+from jumpmq.cli.migration.following import Bridge, follow
 from jumpmq.cli.migration.rings import Rings
-from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
+from jumpmq.cli.migration.source import Source, alone, suit
+from jumpmq.client import AMQPAddress, ConnectionLost, Refused
 from jumpmq.management import ClientTLS, ManagementClient, ManagementError
 
 MANAGEMENT_PORTS = {False: 15672, True: 15671}
+
+
+@dataclass(frozen=True)
+class Move:
+    """What is moved, from where to where.
+
+    Args:
+        source: AMQP URL of the RabbitMQ; with a virtual host in it, only that one is moved, made where there is none,
+            and no users.
+        management: URL of its management port; None for the usual one of the same host and user.
+        to: management URL of the JumpMQ.
+        tls: files for TLS with either.
+        rings: asks for the RabbitMQ's rings; there are none where they are not known.
+        console: where progress is shown.
+    """
+
+    source: str
+    management: str | None
+    to: str
+    tls: ClientTLS
+    rings: Callable[[], Rings]
+    console: Console
 
 
 @dataclass(frozen=True)
@@ -27,53 +53,42 @@ class Moved:
         queues: how many had messages.
         messages: how many were moved or copied.
         copied: what became of the definitions.
+        rest: messages that are left.
     """
 
     queues: int
     messages: int
     copied: Copied
+    rest: int = 0
 
 
-def migrate(
-    source: str,
-    management: str | None,
-    to: str,
-    tls: ClientTLS,
-    *,
-    messages: bool,
-    console: Console,
-    rings: Rings | None = None,
-) -> Moved:
+def migrate(move: Move, *, messages: bool) -> Moved:
     """Copy all definitions, then drain all queues and copy all streams.
 
     Args:
-        source: AMQP URL of the RabbitMQ; with a virtual host in it, only that one is moved, made where there is none,
-            and no users.
-        management: URL of its management port; None for the usual one of the same host and user.
-        to: management URL of the JumpMQ.
-        tls: files for TLS with either.
         messages: whether messages are moved, too.
-        rings: those of the RabbitMQ, where they are known.
 
     Raises:
         MigrationError: something cannot be moved. What was moved is; a move that is begun again goes on.
+        RingsUnknown: the rings cannot be had.
     """
-    address, vhost = _address(source)
+    address, vhost = _address(move.source)
     place = () if vhost is None else (vhost,)
+    rings = move.rings()
     try:
-        old = ManagementClient(management or _management_of(address), tls=tls)
-        new = ManagementClient(to, tls=tls)
-        copied = copy_definitions(old.get("definitions", *place), new, vhost, rings or {})
+        old = ManagementClient(move.management or _management_of(address), tls=move.tls)
+        new = ManagementClient(move.to, tls=move.tls)
+        source = Source(address, move.tls, old, vhost)
+        copied = copy_definitions(old.get("definitions", *place), new, vhost, rings)
         if not messages:
             return Moved(0, 0, copied)
         origin = str(old.get("overview")["cluster_name"])
-        queues = [
-            one
-            for one in old.get("queues", *([vhost] if vhost is not None else []))
-            if not one.get("owner_pid_details")
-        ]
-        with _progress(console) as progress:
-            counts = [_move(one, copied, address, tls, new, origin, progress) for one in queues]
+        queues = source.queues()
+        with ExitStack() as stack:
+            for host in sorted({one["vhost"] for one in queues}):
+                stack.enter_context(alone(source, host))
+            progress = stack.enter_context(_progress(move.console))
+            counts = [_move(one, copied, source, new, origin, progress) for one in queues]
     except ManagementError as error:
         raise MigrationError(str(error)) from None
     except (ConnectionLost, Refused) as error:
@@ -81,22 +96,43 @@ def migrate(
     return Moved(sum(count > 0 for count in counts), sum(counts), copied)
 
 
+def bridge(move: Move, say: Callable[[str], None]) -> Moved:
+    """Copy definitions and move messages until SIGTERM or Ctrl-C.
+
+    Args:
+        say: told what changes, or fails, a line each.
+
+    Raises:
+        MigrationError: it cannot begin.
+        RingsUnknown: the same.
+    """
+    address, vhost = _address(move.source)
+    try:
+        old = ManagementClient(move.management or _management_of(address), tls=move.tls)
+        new = ManagementClient(move.to, tls=move.tls)
+        running = Bridge(Source(address, move.tls, old, vhost), new, move.rings, say)
+        follow(running, move.console)
+    except ManagementError as error:
+        raise MigrationError(str(error)) from None
+    except (ConnectionLost, Refused) as error:
+        raise MigrationError(f"{address}: {error}") from None
+    return Moved(running.queues, running.moved, Copied(), running.rest)
+
+
 def _move(
-    queue: dict[str, Any],
-    copied: Copied,
-    address: AMQPAddress,
-    tls: ClientTLS,
-    new: ManagementClient,
-    origin: str,
-    progress: Progress,
+    queue: dict[str, Any], copied: Copied, source: Source, new: ManagementClient, origin: str, progress: Progress
 ) -> int:
     name, vhost = queue["name"], queue["vhost"]
     task = progress.add_task(f"{vhost} {name}", total=queue.get("messages", 0))
-    target = Target(new, vhost, copied.names.get((vhost, name), name), origin)
-    where = replace(address, vhost=vhost)
-    move = copy_stream if queue.get("type") == "stream" else drain
-    with AMQPConnection(where, tls.context() if where.tls else None) as amqp:
-        moved = move(amqp, name, target, partial(progress.advance, task))
+    target = Target(new, vhost, copied.names.get((vhost, name), name), origin, source=name)
+    advance = partial(progress.advance, task)
+    with source.connect(vhost) as amqp:
+        if queue.get("type") == "stream":
+            moved = StreamCopy(amqp, name, target, advance).run()
+        else:
+            drain = Drain(name, target, advance)
+            suit(drain, queue)
+            moved = drain.run(amqp)
     progress.update(task, total=moved)
     return moved
 

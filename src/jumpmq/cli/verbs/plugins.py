@@ -25,6 +25,8 @@ PROVIDED = (
     "rabbitmq_prometheus",
     "rabbitmq_random_exchange",
     "rabbitmq_sharding",
+    "rabbitmq_shovel",
+    "rabbitmq_shovel_management",
     "rabbitmq_stream",
     "rabbitmq_tracing",
     "rabbitmq_web_dispatch",
@@ -32,15 +34,14 @@ PROVIDED = (
 """Plugins of RabbitMQ whose work JumpMQ does."""
 
 NOTES = {
+    "rabbitmq_shovel": "a shovel is a process of its own, `jumpmq migrate --follow`; parameters of shovels are not run",
     "rabbitmq_stream": "streams are written and read over AMQP 0-9-1; nothing speaks the stream protocol (port 5552)",
     "rabbitmq_tracing": "the firehose (`trace_on`) is there; nothing writes it to files",
 }
 """What a plugin does that JumpMQ does not."""
 
 ABSENT = {
-    "rabbitmq_shovel": "`jumpmq migrate` moves the definitions and messages of a RabbitMQ",
-    "rabbitmq_shovel_management": "`jumpmq migrate` moves the definitions and messages of a RabbitMQ",
-    "rabbitmq_federation": "`jumpmq migrate` moves the definitions and messages of a RabbitMQ",
+    "rabbitmq_federation": "`jumpmq migrate --follow` moves the messages of another broker as they come",
     "rabbitmq_amqp1_0": "JumpMQ speaks AMQP 0-9-1",
     "rabbitmq_mqtt": "JumpMQ speaks AMQP 0-9-1",
     "rabbitmq_stomp": "JumpMQ speaks AMQP 0-9-1",

@@ -189,7 +189,14 @@ HOST_SECTIONS = {
 """What is declared in virtual hosts."""
 
 SECTIONS = BROKER_SECTIONS | HOST_SECTIONS
-NOTES = ("rabbit_version", "rabbitmq_version", "product_name", "product_version", "original_cluster_name")
+NOTES = (
+    "rabbit_version",
+    "rabbitmq_version",
+    "rabbitmq_definition_format",
+    "product_name",
+    "product_version",
+    "original_cluster_name",
+)
 FILE = Shape(
     dict.fromkeys(SECTIONS, OBJECTS),
     ignored=(*NOTES, "explanation", "vhost", "original_vhost_name", "metadata", "description"),
@@ -336,7 +343,7 @@ def _in_order(
             if vhost is not None and isinstance(entry, dict):
                 entry = {**entry, "vhost": vhost}
             if skipped is not None and name == "parameters" and _is_of_plugin(entry):
-                skipped.append(f"{subject}: component {shown(entry['component'])}")
+                skipped.append(f"{subject}: {_plugins_parameter(entry)}")
                 continue
             if renaming is not None:
                 entry = renaming.entry(name, entry)
@@ -346,6 +353,12 @@ def _in_order(
                     yield subject, change
             except BadRequest as error:
                 raise BadRequest(f"{subject}: {error}") from None
+
+
+def _plugins_parameter(parameter: Entry) -> str:
+    if parameter["component"] == "shovel":
+        return f"shovel {shown(parameter.get('name'))} is not run: `jumpmq migrate --follow` does what it did"
+    return f"component {shown(parameter['component'])}"
 
 
 def _is_of_plugin(parameter: Any) -> bool:

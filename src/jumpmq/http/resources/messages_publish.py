@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 MAX_WRITER = 255
 
+MAX_DIGEST = 2000
+"""Characters of a chunk's digest, which may have a few for each message."""
+
 PAUSE = 0.05
 """Seconds between two looks whether publishers are still blocked."""
 
@@ -301,7 +304,7 @@ def _chunk(request: Request, vhost: str) -> Chunk | None:
         raise BadRequest(f"'batch' must be at most {MAX_BATCH}")
     writer = WriterId.of(vhost, name, requested.principal(request))
     attempt = query.get("attempt", "")[:MAX_WRITER]
-    place = Place(batch, requested.number(request, "rows"), query.get("digest", "")[:MAX_WRITER], attempt)
+    place = Place(batch, requested.number(request, "rows"), query.get("digest", "")[:MAX_DIGEST], attempt)
     opened = requested.flag(request, "opened")
     return Chunk(writer, _part(request), requested.number(request, "first"), place, opened)
 

@@ -1,0 +1,490 @@
+"""`jumpmq migrate --follow`: a bridge that goes on moving definitions and messages until it is ended.
+
+How it works. One pass after the other asks how many messages each queue has, moves those that are there (in turns, so
+that a long queue holds up none), and takes what streams have new; a pass that found nothing is followed by a pause.
+Every few seconds the definitions are fetched, and imported if they have changed.
+
+What fails is tried again: while the JumpMQ does not answer, messages that were taken are held; when the RabbitMQ is
+lost, they come again, and each queue asks the JumpMQ where it stands. A queue that cannot be moved, as the other one is
+full or rights are lacking, holds up no other: it is tried again after a while. Messages that were taken from it are
+held on a connection of its own, since a quorum queue drops what is given back too often.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from jumpmq.amqp import methods as m
+from jumpmq.cli.migration.definitions import Copied, copy_definitions
+from jumpmq.cli.migration.draining import Drain, Full, StreamCopy, Target
+from jumpmq.cli.migration.rings import Rings, RingsUnknown
+from jumpmq.cli.migration.source import Source, lock, suit
+from jumpmq.client import AMQPConnection, ConnectionLost, Refused
+from jumpmq.management import ManagementClient, ManagementError, NoAnswer, Refusal
+
+PAUSE = 0.2
+"""Seconds between two passes that find nothing."""
+
+DEFINITIONS = 5.0
+"""Seconds between two looks at the definitions."""
+
+A_PASS = 20_000
+"""Messages of a queue that a pass moves at most."""
+
+PATIENCE = 1.0
+"""Seconds to wait for messages that a queue says it has: another consumer may have taken them."""
+
+BACKOFF = (0.5, 30.0)
+"""Seconds until something that failed is tried again: initial, and maximum."""
+
+QUIET = 0.002
+"""Seconds to wait for a stream's next messages, which are sent before they are asked for."""
+
+SHOWN = 10.0
+"""Seconds between two lines of progress where there is no terminal, and over which the rate is measured."""
+
+
+class _Ending(Exception):
+    """The bridge is to end while it waits."""
+
+
+@dataclass
+class _Backoff:
+    """When something that failed is tried again."""
+
+    seconds: float = 0.0
+    until: float = 0.0
+
+    def fail(self) -> None:
+        self.seconds = min(max(BACKOFF[0], 2 * self.seconds), BACKOFF[1])
+        self.until = time.monotonic() + self.seconds
+
+    def succeed(self) -> None:
+        self.seconds = self.until = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.until
+
+
+@dataclass
+class _Lane:
+    """One queue of the RabbitMQ.
+
+    Attributes:
+        drain: how it is moved; None of a stream.
+        rest: messages that are left, as far as is known.
+        empty: when it was last known to be empty, or first seen.
+        held: the connection on which messages are held that the other queue refused.
+        stream: the copy of a stream, and its connection.
+    """
+
+    vhost: str
+    name: str
+    target: Target
+    drain: Drain | None
+    rest: int = 0
+    moved: int = 0
+    empty: float = field(default_factory=time.monotonic)
+    backoff: _Backoff = field(default_factory=_Backoff)
+    held: AMQPConnection | None = None
+    stream: StreamCopy | None = None
+    connection: AMQPConnection | None = None
+
+    def close(self) -> None:
+        """Close its own connections; what is held goes back."""
+        for connection in (self.held, self.connection):
+            if connection is not None:
+                connection.close()
+        self.held = self.connection = self.stream = None
+
+
+class Bridge:
+    """Moves what there is, and what comes.
+
+    Args:
+        rings: asks for the RabbitMQ's rings.
+        say: told what changes, or fails, a line each.
+
+    Attributes:
+        moved: messages that were moved.
+        on_pass: called after each pass, and when messages were moved.
+    """
+
+    def __init__(
+        self, source: Source, new: ManagementClient, rings: Callable[[], Rings], say: Callable[[str], None]
+    ) -> None:
+        self.moved = 0
+        self._source = source
+        self._new = new  # where messages go
+        self._rings = rings
+        self._say = say
+        self._ending = threading.Event()
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._connections: dict[str, AMQPConnection] = {}  # by virtual host
+        self._locks: dict[str, AMQPConnection] = {}  # the same; held so that no other move is begun
+        self._copied = Copied()  # the definitions, the last time
+        self._seen: Any = None  # the definitions that were imported last
+        self._next_look = 0.0
+        self._origin = ""
+        self._lost = _Backoff()  # the RabbitMQ
+        self._troubles: dict[str, str] = {}  # what was said last, by subject
+        self._counts: deque[tuple[float, int]] = deque()  # what was moved by then
+        self.on_pass: Callable[[], None] = lambda: None
+
+    def end(self) -> None:
+        """End after the chunk that is being moved."""
+        self._ending.set()
+
+    def begin(self) -> None:
+        """Copy the definitions, and see that this is the only move.
+
+        A broker that does not answer is waited for.
+
+        Raises:
+            MigrationError, ManagementError, ConnectionLost, Refused: that cannot be.
+        """
+        while not self._ending.is_set():
+            try:
+                self._origin = str(self._source.management.get("overview")["cluster_name"])
+                self._look_at_definitions()
+                for vhost in {lane.vhost for lane in self._lanes.values()}:
+                    self._lock(vhost)
+            except (NoAnswer, ConnectionLost) as error:
+                self._trouble("begin", str(error))
+                self._lost.fail()
+                self._ending.wait(self._lost.seconds)
+            else:
+                self._well("begin")
+                return
+
+    def run(self) -> None:
+        """Move until the bridge is ended."""
+        while not self._ending.is_set():
+            moved = 0
+            try:
+                if time.monotonic() >= self._next_look:
+                    self._look_again()
+                moved = self._pass()
+                self._well("source")
+                self._lost.succeed()
+            except _Ending:
+                break
+            except (ConnectionLost, Refused) as error:
+                self._source_lost(error)
+            self.on_pass()
+            if not moved:
+                self._ending.wait(max(PAUSE, self._lost.until - time.monotonic()))
+
+    def close(self) -> None:
+        """Close all connections: what was taken and not moved goes back."""
+        for lane in self._lanes.values():
+            lane.close()
+        for connection in [*self._connections.values(), *self._locks.values()]:
+            connection.close()
+
+    @property
+    def queues(self) -> int:
+        """How many had messages."""
+        return sum(lane.moved > 0 for lane in self._lanes.values())
+
+    @property
+    def rest(self) -> int:
+        """Messages that are left in queues, as far as is known."""
+        return sum(lane.rest for lane in self._lanes.values())
+
+    def progress(self) -> str:
+        """Messages moved, rate, rest and lag, in words."""
+        now = time.monotonic()
+        self._counts.append((now, self.moved))
+        while len(self._counts) > 1 and self._counts[1][0] <= now - SHOWN:
+            self._counts.popleft()  # the first is the last one that is older than the time
+        began, before = self._counts[0]
+        rate = (self.moved - before) / (now - began) if now > began else 0.0
+        behind = [lane for lane in self._lanes.values() if lane.rest]
+        lag = max((now - lane.empty for lane in behind), default=0.0)
+        waiting = f"; waiting: {next(iter(self._troubles.values()))}" if self._troubles else ""
+        return (
+            f"{self.moved:,} messages moved, {rate:,.0f}/s; rest {self.rest:,} in {len(behind):,} queues, "
+            f"lag {lag:.1f} s{waiting}"
+        )
+
+    # --- definitions ---
+
+    def _look_again(self) -> None:
+        try:
+            self._look_at_definitions()
+        except (ManagementError, RingsUnknown) as error:
+            self._trouble("definitions", f"definitions: {error}")
+            self._next_look = time.monotonic() + DEFINITIONS
+        else:
+            self._well("definitions")
+
+    def _look_at_definitions(self) -> None:
+        """Import the definitions if they have changed, and find new queues."""
+        source, vhost = self._source, self._source.vhost
+        found = source.management.get("definitions", *(() if vhost is None else (vhost,)))
+        if found != self._seen:
+            self._seen = dict(found, bindings=list(found.get("bindings", ())))
+            try:
+                copied = copy_definitions(found, self._new, vhost, self._rings(), checks_rings=True)
+            except BaseException:
+                self._seen = None
+                raise
+            before = self._copied.lines()
+            for line in copied.lines():
+                if line not in before:
+                    self._say(line)
+            self._copied = copied
+        self._find_queues(source.queues())
+        self._next_look = time.monotonic() + DEFINITIONS
+
+    def _find_queues(self, queues: list[dict[str, Any]]) -> None:
+        there = set()
+        for one in queues:
+            key = vhost, name = one["vhost"], one["name"]
+            there.add(key)
+            lane = self._lanes.get(key)
+            if lane is None:
+                target = Target(
+                    self._new, vhost, self._copied.names.get(key, name), self._origin, self._insist, source=name
+                )
+                drain = None
+                if one.get("type") != "stream":
+                    progress = self._counter(key)
+                    drain = Drain(name, target, progress, patience=PATIENCE, is_ending=self._ending.is_set)
+                lane = self._lanes[key] = _Lane(vhost, name, target, drain, one.get("messages", 0))
+            if lane.drain is not None:
+                suit(lane.drain, one)
+        for key in [key for key in self._lanes if key not in there]:
+            self._lanes.pop(key).close()
+            self._well(_subject(*key))
+
+    def _counter(self, key: tuple[str, str]) -> Callable[[int], None]:
+        def count(messages: int) -> None:
+            self.moved += messages
+            self._well("target")
+            if (lane := self._lanes.get(key)) is not None:
+                lane.moved += messages
+                lane.rest = max(0, lane.rest - messages)
+            self.on_pass()
+
+        return count
+
+    # --- messages ---
+
+    def _pass(self) -> int:
+        moved = 0
+        drained: dict[str, list[_Lane]] = {}
+        for lane in list(self._lanes.values()):
+            if not lane.backoff.is_over:
+                continue
+            if lane.drain is None:
+                moved += self._tried(lane, self._copy)
+            elif lane.held is not None:
+                moved += self._tried(lane, self._retry)
+            else:
+                drained.setdefault(lane.vhost, []).append(lane)
+        for vhost, lanes in drained.items():
+            moved += self._drain(vhost, lanes)
+        return moved
+
+    def _drain(self, vhost: str, lanes: list[_Lane]) -> int:
+        moved = 0
+        self._lock(vhost)
+        asked = [m.QueueDeclare(queue=lane.name, passive=True) for lane in lanes]
+        for lane, answer in zip(lanes, self._connection(vhost).declare_all(asked), strict=True):
+            if isinstance(answer, Refused):
+                self._failed(lane, answer)
+                continue
+            lane.rest = answer.message_count
+            if not lane.rest:
+                lane.empty = time.monotonic()
+        for lane in lanes:
+            if lane.rest and lane.backoff.is_over and not self._ending.is_set():
+                moved += self._tried(lane, self._move)
+        return moved
+
+    def _tried(self, lane: _Lane, move: Callable[[_Lane], int]) -> int:
+        """Messages that were moved. What fails for this queue alone is said, and tried again later.
+
+        Raises:
+            ConnectionLost: the RabbitMQ is lost.
+            Refused: the same.
+        """
+        try:
+            moved = move(lane)
+        except Refused as refused:
+            if not refused.is_open:
+                raise
+            self._drop(lane)
+            self._failed(lane, refused)
+            return 0
+        except (Full, ManagementError) as error:
+            if lane.drain is not None and lane.drain.is_holding and lane.held is None:
+                lane.held = self._connections.pop(lane.vhost)
+            elif lane.held is None:
+                self._drop(lane)
+            self._failed(lane, error)
+            return 0
+        if moved or not lane.rest:
+            lane.backoff.succeed()
+        else:
+            lane.backoff.fail()  # other consumers have its messages
+        self._well(_subject(lane.vhost, lane.name))
+        return moved
+
+    def _move(self, lane: _Lane) -> int:
+        assert lane.drain is not None
+        moved = lane.drain.run(self._connection(lane.vhost), A_PASS)
+        if not lane.rest:
+            lane.empty = time.monotonic()
+        return moved
+
+    def _retry(self, lane: _Lane) -> int:
+        assert lane.drain is not None and lane.held is not None
+        moved = lane.drain.run(lane.held, 1)
+        lane.held.close()
+        lane.held = None
+        lane.drain.forget()
+        return moved
+
+    def _copy(self, lane: _Lane) -> int:
+        if lane.stream is None:
+            lane.connection = self._source.connect(lane.vhost)
+            progress = self._counter((lane.vhost, lane.name))
+            lane.stream = StreamCopy(lane.connection, lane.name, lane.target, progress)
+        moved = lane.stream.run(QUIET, A_PASS)
+        lane.rest = 0
+        lane.empty = time.monotonic()
+        return moved
+
+    def _drop(self, lane: _Lane) -> None:
+        """Use no more the connections that a queue was moved on: what is not acknowledged goes back."""
+        if lane.drain is not None:
+            lane.drain.forget()
+            connection = self._connections.pop(lane.vhost, None)
+            if connection is not None:
+                connection.close()
+        lane.close()
+
+    def _connection(self, vhost: str) -> AMQPConnection:
+        if vhost not in self._connections:
+            self._connections[vhost] = self._source.connect(vhost)
+        return self._connections[vhost]
+
+    def _lock(self, vhost: str) -> None:
+        if vhost not in self._locks:
+            self._locks[vhost] = lock(self._source, vhost)
+
+    # --- what fails ---
+
+    def _insist(self, error: ManagementError) -> None:
+        """Wait until a request to the JumpMQ may be sent again.
+
+        Raises:
+            Full: it is refused, and so it would be again.
+            _Ending: the bridge is to end.
+        """
+        if isinstance(error, Refusal) and error.code < 500 and error.code not in (408, 429):
+            raise Full(str(error)) from None
+        self._trouble("target", str(error))
+        self.on_pass()
+        waiting = _Backoff()
+        waiting.fail()
+        if self._ending.wait(1.0 if isinstance(error, NoAnswer) else waiting.seconds):
+            raise _Ending from None
+
+    def _failed(self, lane: _Lane, error: Exception) -> None:
+        lane.backoff.fail()
+        self._trouble(_subject(lane.vhost, lane.name), f"{_subject(lane.vhost, lane.name)}: {error}")
+
+    def _source_lost(self, error: Exception) -> None:
+        self._trouble("source", str(error))
+        self._lost.fail()
+        for lane in self._lanes.values():
+            if lane.drain is not None:
+                lane.drain.source_lost()
+            lane.close()
+        for connection in [*self._connections.values(), *self._locks.values()]:
+            connection.close()
+        self._connections.clear()
+        self._locks.clear()
+
+    def _trouble(self, subject: str, text: str) -> None:
+        if self._troubles.get(subject) != text:
+            self._troubles[subject] = text
+            self._say(f"{text}; it is tried again")
+
+    def _well(self, subject: str) -> None:
+        self._troubles.pop(subject, None)
+
+
+def _subject(vhost: str, name: str) -> str:
+    return f"queue '{name}' in vhost '{vhost}'"
+
+
+def follow(bridge: Bridge, console: Console) -> None:
+    """Run a bridge until SIGTERM or Ctrl-C, and show its progress.
+
+    Raises:
+        MigrationError, ManagementError, ConnectionLost, Refused: it cannot begin.
+    """
+    with _ended_by_signals(bridge), _shown(bridge, console):
+        try:
+            bridge.begin()
+            bridge.run()
+        finally:
+            with suppress(ConnectionLost, Refused):
+                bridge.close()
+
+
+@contextmanager
+def _ended_by_signals(bridge: Bridge) -> Iterator[None]:
+    """A first signal ends the bridge in order, a second one at once."""
+
+    def end(number: int, frame: object) -> None:
+        bridge.end()
+        for one in before:
+            signal.signal(one, signal.default_int_handler)
+
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for one in before:
+            signal.signal(one, end)
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@contextmanager
+def _shown(bridge: Bridge, console: Console) -> Iterator[None]:
+    """Show the progress: a line that changes on a terminal, or one every few seconds."""
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=4, get_renderable=lambda: Text(bridge.progress())) as live:
+            bridge.on_pass = lambda: None
+            yield
+            live.update(Text(bridge.progress()))
+        return
+    next_line = 0.0
+
+    def show() -> None:
+        nonlocal next_line
+        if time.monotonic() >= next_line:
+            next_line = time.monotonic() + SHOWN
+            console.print(Text(bridge.progress()), soft_wrap=True)
+
+    bridge.on_pass = show
+    yield

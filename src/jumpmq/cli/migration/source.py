@@ -1,0 +1,112 @@
+"""The queues of a RabbitMQ that are moved: which there are, how each is moved, and by whom alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jumpmq.amqp import methods as m
+from jumpmq.cli.migration.draining import Drain, MigrationError
+from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
+from jumpmq.management import ClientTLS, ManagementClient
+
+LOCK = "jumpmq migrate"
+"""Name of the exclusive queue that a move has in each virtual host, so that there is one move at a time."""
+
+LOCK_PATIENCE = 10.0
+"""Seconds until a move that was killed must have lost its lock."""
+
+COLUMNS = "name,vhost,type,auto_delete,arguments,effective_policy_definition,consumers,owner_pid_details,messages"
+
+_LOCKED, _FORBIDDEN = 405, 403
+
+_LETS_GO = ("message-ttl", "max-length", "max-length-bytes", "max-priority")
+"""Arguments and policies with which single messages leave a queue, or come before others."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a RabbitMQ is.
+
+    Attributes:
+        vhost: the only virtual host that is moved; None for all.
+    """
+
+    address: AMQPAddress
+    tls: ClientTLS
+    management: ManagementClient
+    vhost: str | None
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Queues that can be moved, as the management API shows them: all but exclusive ones.
+
+        Raises:
+            ManagementError: there is no answer, or the user is refused.
+        """
+        place = () if self.vhost is None else (self.vhost,)
+        found = self.management.get("queues", *place, columns=COLUMNS)
+        return [one for one in found if not one.get("owner_pid_details") and one["name"] != LOCK]
+
+    def connect(self, vhost: str) -> AMQPConnection:
+        """A connection to a virtual host.
+
+        Raises:
+            ConnectionLost: there is no answer.
+            Refused: the user, or the virtual host, is refused.
+        """
+        where = replace(self.address, vhost=vhost)
+        return AMQPConnection(where, self.tls.context() if where.tls else None)
+
+
+def suit(drain: Drain, queue: Mapping[str, Any]) -> None:
+    """Have a queue moved as it must be."""
+    arguments, policy = queue.get("arguments") or {}, queue.get("effective_policy_definition") or {}
+    drain.gets = bool(queue.get("auto_delete"))
+    drain.marks_each = bool(queue.get("consumers")) or any(
+        f"x-{key}" in arguments or (isinstance(policy, dict) and key in policy) for key in _LETS_GO
+    )
+
+
+@contextmanager
+def alone(source: Source, vhost: str) -> Iterator[None]:
+    """Be the only move of a virtual host: two would publish messages twice.
+
+    A user who may not declare the queue that tells it goes on without.
+
+    Raises:
+        MigrationError: there is another one.
+        ConnectionLost: there is no answer.
+        Refused: the user, or the virtual host, is refused.
+    """
+    connection = lock(source, vhost)
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+def lock(source: Source, vhost: str) -> AMQPConnection:
+    """A connection that holds the lock of :func:`alone` until it is closed. Raises as that does."""
+    until = time.monotonic() + LOCK_PATIENCE
+    while True:
+        connection = source.connect(vhost)
+        try:
+            connection.call(m.QueueDeclare(queue=LOCK, exclusive=True, auto_delete=True), m.QueueDeclareOk)
+        except Refused as refused:
+            if refused.code == _FORBIDDEN and refused.is_open:
+                with suppress(ConnectionLost, Refused):
+                    connection.call(m.ChannelOpen(), m.ChannelOpenOk)
+                return connection
+            connection.close()
+            if refused.code != _LOCKED:
+                raise
+            if time.monotonic() > until:
+                raise MigrationError(
+                    f"another `jumpmq migrate` moves the queues of vhost '{vhost}' at {source.address}"
+                ) from None
+            time.sleep(0.2)
+        else:
+            return connection

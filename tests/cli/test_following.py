@@ -1,0 +1,371 @@
+"""`jumpmq migrate --follow` moves what there is and what comes, each message once, whatever is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+import requests
+from tests.cli.commands import command
+from tests.waiting import until
+from typer.testing import CliRunner
+
+import jumpmq
+from jumpmq.cli.jumpmq import app
+from jumpmq.cli.migration import following, source
+from jumpmq.cli.migration.draining import Drain, MigrationError, Target
+from jumpmq.cli.migration.following import Bridge
+from jumpmq.cli.migration.source import Source, suit
+from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost
+from jumpmq.management import ClientTLS, ManagementClient
+from jumpmq.testing import JumpMQ, RabbitMQ
+from jumpmq.testing.ports import free_ports
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[jumpmq.RunningBroker]:
+    """What is moved from."""
+    with jumpmq.running(node="old@host") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def new() -> Iterator[jumpmq.RunningBroker]:
+    with jumpmq.running(node="new@host") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Definitions are looked at in each pass, what fails is tried again at once, and others are given up soon."""
+    monkeypatch.setattr(following, "DEFINITIONS", 0.05)
+    monkeypatch.setattr(following, "BACKOFF", (0.01, 0.05))
+    monkeypatch.setattr(following, "PAUSE", 0.02)
+    monkeypatch.setattr(following, "PATIENCE", 0.1)
+    monkeypatch.setattr(source, "LOCK_PATIENCE", 0.3)
+
+
+@pytest.fixture
+def vhost(request: pytest.FixtureRequest, old: jumpmq.RunningBroker, new: jumpmq.RunningBroker) -> str:
+    """A virtual host of both for one test."""
+    name = request.node.name
+    for broker in (old, new):
+        requests.put(f"{broker.http_url}/api/vhosts/{name}").raise_for_status()
+    return str(name)
+
+
+def bridge(old: jumpmq.RunningBroker, new: jumpmq.RunningBroker, vhost: str, said: list[str]) -> Bridge:
+    address = AMQPAddress.parse(f"amqp://guest:guest@127.0.0.1:{old.port}/{vhost}")
+    place = Source(address, ClientTLS(), ManagementClient(old.http_url), vhost)
+    return Bridge(place, ManagementClient(new.http_url), dict, said.append)
+
+
+@contextlib.contextmanager
+def following_in_thread(one: Bridge) -> Iterator[None]:
+    one.begin()
+    thread = threading.Thread(target=one.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        one.end()
+        thread.join(30)
+        one.close()
+
+
+@contextlib.contextmanager
+def channel(port: int, vhost: str = "/") -> Iterator[Any]:
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, vhost)) as connection:
+        opened = connection.channel()
+        opened.confirm_delivery()
+        yield opened
+
+
+def taken(port: int, vhost: str, queue: str) -> list[bytes]:
+    found = []
+    with channel(port, vhost) as opened:
+        while (body := opened.basic_get(queue, auto_ack=True)[2]) is not None:
+            found.append(body)
+    return found
+
+
+def ready(broker: jumpmq.RunningBroker, vhost: str, queue: str) -> int:
+    return int(requests.get(f"{broker.http_url}/api/queues/{vhost}/{queue}").json().get("messages", 0))
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def test_what_comes_is_moved_definitions_too(old: Any, new: Any, vhost: str) -> None:
+    kinds: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "priority": {"x-max-priority": 3},
+        "log": {"x-queue-type": "stream"},
+    }
+    said: list[str] = []
+    one = bridge(old, new, vhost, said)
+    with channel(old.port, vhost) as opened:
+        for queue, arguments in kinds.items():
+            opened.queue_declare(queue, durable=True, arguments=arguments)
+        opened.queue_declare("passing", auto_delete=True)
+        with following_in_thread(one):
+            for body in numbers(300):
+                for queue in [*kinds, "passing"]:
+                    opened.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2))
+            opened.queue_declare("late", durable=True)
+            opened.basic_publish("", "late", b"late")
+            until(lambda: all(ready(new, vhost, queue) == 300 for queue in [*kinds, "passing"]))
+            until(lambda: ready(new, vhost, "late"))
+            until(lambda: one.rest == 0)
+            assert "1,201 messages moved" in one.progress()
+        opened.queue_declare("passing", passive=True)  # no consumer has ended that it would have gone with
+    for queue in ("plain", "priority", "passing"):
+        assert taken(new.port, vhost, queue) == numbers(300), queue
+    assert said == []
+
+
+def test_a_full_queue_holds_its_messages_and_no_other(old: Any, new: Any, vhost: str) -> None:
+    """A quorum queue drops what was given back more often than its limit."""
+    limited = {"x-queue-type": "quorum", "x-delivery-limit": 2}
+    policy = {"pattern": "^full$", "definition": {"max-length": 1, "overflow": "reject-publish"}}
+    requests.put(f"{new.http_url}/api/policies/{vhost}/short", json=policy).raise_for_status()
+    said: list[str] = []
+    with channel(old.port, vhost) as opened:
+        opened.queue_declare("full", durable=True, arguments=limited)
+        opened.queue_declare("other", durable=True)
+        for body in numbers(100):
+            opened.basic_publish("", "full", body)
+        with following_in_thread(bridge(old, new, vhost, said)):
+            until(lambda: any("it is full" in line for line in said))
+            for body in numbers(100):
+                opened.basic_publish("", "other", body)
+            until(lambda: ready(new, vhost, "other") == 100)
+            requests.delete(f"{new.http_url}/api/policies/{vhost}/short").raise_for_status()
+            until(lambda: ready(new, vhost, "full") == 100)
+    assert taken(new.port, vhost, "full") == numbers(100)
+    assert said == [f"queue 'full' in vhost '{vhost}': {said[0].split(': ', 1)[1]}"]
+
+
+def test_a_second_bridge_is_refused(old: Any, new: Any, vhost: str) -> None:
+    with channel(old.port, vhost) as opened:
+        opened.queue_declare("q")
+    first, second = bridge(old, new, vhost, []), bridge(old, new, vhost, [])
+    with (
+        following_in_thread(first),
+        pytest.raises(MigrationError, match=f"another .* moves the queues of vhost '{vhost}'"),
+    ):
+        second.begin()
+    second.close()
+    with following_in_thread(second):
+        pass
+
+
+@pytest.fixture
+def amqp(old: jumpmq.RunningBroker, vhost: str) -> Iterator[AMQPConnection]:
+    address = AMQPAddress.parse(f"amqp://guest:guest@127.0.0.1:{old.port}/{vhost}")
+    with AMQPConnection(address) as opened:
+        yield opened
+
+
+def drain(old: Any, new: Any, vhost: str, queue: str = "q") -> Drain:
+    """A move of a queue by a new process."""
+    target = Target(ManagementClient(new.http_url), vhost, queue, "test")
+    made = Drain(queue, target, lambda count: None)
+    suit(made, requests.get(f"{old.http_url}/api/queues/{vhost}/{queue}").json())
+    return made
+
+
+def forgets_acks(amqp: AMQPConnection) -> None:
+    """What a source that is killed does with its last acknowledgements."""
+    amqp.ack = lambda tag, *, multiple=True: None  # type: ignore[method-assign]
+
+
+def loses_acks(amqp: AMQPConnection) -> None:
+    def ack(tag: int, *, multiple: bool = True) -> None:
+        raise ConnectionLost("killed")
+
+    amqp.ack = ack  # type: ignore[method-assign]
+
+
+def connected(old: Any, vhost: str) -> AMQPConnection:
+    return AMQPConnection(AMQPAddress.parse(f"amqp://guest:guest@127.0.0.1:{old.port}/{vhost}"))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}, {"x-message-ttl": 600_000}])
+def test_a_chunk_that_was_not_acknowledged_is_not_published_again(
+    old: Any, new: Any, request: Any, arguments: dict[str, Any]
+) -> None:
+    """Others come before it in the meantime, or some of it leave, where the kind of queue lets them."""
+    vhost = f"unacknowledged {len(str(arguments))}"
+    for broker in (old, new):
+        requests.put(f"{broker.http_url}/api/vhosts/{vhost}").raise_for_status()
+        with channel(broker.port, vhost) as opened:
+            opened.queue_declare("q", durable=True, arguments=arguments)
+    with channel(old.port, vhost) as opened:
+        for body in numbers(50):
+            opened.basic_publish("", "q", body, pika.BasicProperties(priority=1))
+        with connected(old, vhost) as first:
+            loses_acks(first)
+            with pytest.raises(ConnectionLost):
+                drain(old, new, vhost).run(first)
+        until(lambda: ready(old, vhost, "q") == 50)
+        left = set[bytes]()
+        if arguments:
+            for body in numbers(10, 50):
+                opened.basic_publish("", "q", body, pika.BasicProperties(priority=4))
+            left.add(opened.basic_get("q", auto_ack=True)[2])
+        with connected(old, vhost) as second:
+            drain(old, new, vhost).run(second)
+        assert opened.queue_declare("q", passive=True).method.message_count == 0
+    found = taken(new.port, vhost, "q")
+    assert sorted(found) == sorted(set(numbers(60 if arguments else 50)) - (left & set(numbers(10, 50))))
+
+
+def test_acknowledgements_that_the_source_forgot_are_passed_over(old: Any, new: Any, vhost: str) -> None:
+    for broker in (old, new):
+        with channel(broker.port, vhost) as opened:
+            opened.queue_declare("q", durable=True)
+    moved = None
+    with channel(old.port, vhost) as opened:
+        for body in [*numbers(120), b"same", b"same"]:
+            opened.basic_publish("", "q", body)
+        moved = drain(old, new, vhost)
+        with connected(old, vhost) as first:
+            forgets_acks(first)
+            moved.run(first, 1)
+            moved.run(first)
+        moved.source_lost()
+        until(lambda: ready(old, vhost, "q") == 122)
+        opened.basic_publish("", "q", b"0")  # the same once more, which was not delivered before
+        with connected(old, vhost) as second:
+            moved.run(second)
+    assert taken(new.port, vhost, "q") == [*numbers(120), b"same", b"same", b"same", b"same", b"0"]
+    assert ready(old, vhost, "q") == 0
+
+
+def test_a_bridge_without_messages_makes_no_sense() -> None:
+    words = ["migrate", "--follow", "--definitions-only", "--from", "amqp://h", "--to", "http://h"]
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "jumpmq: --follow moves messages, which --definitions-only leaves\n",
+    )
+
+
+QUEUES: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "quorum": {"x-queue-type": "quorum"},
+    "priority": {"x-max-priority": 5},
+    "expiring": {"x-message-ttl": 3_600_000},
+    "log": {"x-queue-type": "stream"},
+}
+
+
+class Publisher(threading.Thread):
+    """Publishes different messages to all queues until it is stopped.
+
+    Attributes:
+        confirmed: what the broker has confirmed, by queue.
+    """
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.port = port
+        self.confirmed: dict[str, list[bytes]] = defaultdict(list)
+        self.stopping = threading.Event()
+
+    def await_more(self) -> None:
+        """Wait until it has published some more."""
+        known = len(self.confirmed["log"])
+        until(lambda: len(self.confirmed["log"]) > known + 20)
+
+    def run(self) -> None:
+        number = 0
+        while not self.stopping.is_set():
+            with contextlib.suppress(pika.exceptions.AMQPError, OSError), channel(self.port) as opened:
+                while not self.stopping.is_set():
+                    number += 1
+                    for queue in QUEUES:
+                        properties = pika.BasicProperties(delivery_mode=2, priority=number % 5)
+                        opened.basic_publish("", queue, b"%s %d" % (queue.encode(), number), properties, mandatory=True)
+                        self.confirmed[queue].append(b"%s %d" % (queue.encode(), number))
+            time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
+def test_each_message_once_through_kills_of_all(tmp_path: Path) -> None:
+    port, http_port = free_ports(2)
+    ports = ["--port", str(port), "--http-port", str(http_port)]
+    with RabbitMQ() as rabbitmq, JumpMQ(arguments=ports) as broker, (tmp_path / "log").open("w") as log:
+        url = f"http://guest:guest@127.0.0.1:{http_port}"
+        line = command(
+            *("jumpmq", "migrate", "--follow", "--from", f"amqp://guest:guest@127.0.0.1:{rabbitmq.port}"),
+            *("--management", f"http://guest:guest@127.0.0.1:{rabbitmq.http_port}", "--to", url),
+        )
+
+        def begin() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(line, stderr=log, stdout=log)
+
+        with channel(rabbitmq.port) as opened:
+            for queue, arguments in QUEUES.items():
+                opened.queue_declare(queue, durable=True, arguments=arguments)
+        publisher, bridging = Publisher(rabbitmq.port), begin()
+        publisher.start()
+        try:
+            for kill in ["bridge", "rabbitmq", "jumpmq", "bridge"]:
+                publisher.await_more()
+                time.sleep(random.uniform(0, 1))
+                if kill == "bridge":
+                    bridging.kill()
+                    bridging.wait()
+                    bridging = begin()
+                else:
+                    killed = rabbitmq if kill == "rabbitmq" else broker
+                    killed.kill()
+                    killed.start()
+            publisher.stopping.set()
+            publisher.join()
+            found: dict[str, list[bytes]] = defaultdict(list)
+
+            def arrived() -> bool:
+                for queue in QUEUES:
+                    if queue == "log":
+                        shown = requests.get(f"{url}/api/queues/%2F/{queue}").json()
+                        found[queue] = [b""] * shown.get("messages", 0)
+                    else:
+                        with contextlib.suppress(pika.exceptions.ChannelClosedByBroker):  # it is not there yet
+                            found[queue] += taken(port, "/", queue)
+                return all(len(found[queue]) >= len(publisher.confirmed[queue]) for queue in QUEUES)
+
+            until(arrived)
+            bridging.send_signal(signal.SIGTERM)
+            assert bridging.wait(60) == 0
+            arrived()
+        finally:
+            publisher.stopping.set()
+            bridging.kill()
+            bridging.wait()
+    said = (tmp_path / "log").read_text()
+    assert "Traceback" not in said
+    assert "0 are left" in said
+    for queue, confirmed in publisher.confirmed.items():
+        if queue == "log":  # it may have some more that were not confirmed
+            assert len(confirmed) <= len(found[queue]) <= len(confirmed) + 4
+            continue
+        assert len(found[queue]) == len(set(found[queue])), f"{queue}: some came twice"
+        assert set(found[queue]) >= set(confirmed), f"{queue}: some are lost"
+        if queue != "priority":
+            assert found[queue] == sorted(found[queue], key=lambda body: int(body.split()[1])), queue
