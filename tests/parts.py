@@ -36,6 +36,14 @@ LONG = (
     "tests/http/site/test_trouble.py",
     "tests/conformance/test_at_least_once.py",
     "tests/http/test_openapi.py",
+    "tests/cli/verbs/test_same_as_rabbitmqctl.py",
+    "tests/nodes/processes/test_nodes_with_workers.py",
+    "tests/test_examples.py",
+    "tests/nodes/membership/test_cluster.py",
+    "tests/nodes/management/site/test_cluster_page.py",
+    "tests/nodes/processes/test_conformance_with_workers.py",
+    "tests/test_one_process.py",
+    "tests/test_documentation_site.py",
 )
 """Parts of half a minute and more, the longest first; files whose tests are parts are named as a whole."""
 

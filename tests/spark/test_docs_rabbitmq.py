@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,22 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
 
-each_installation = pytest.mark.parametrize("installation", Installation.all(), ids=lambda one: one.number)
+
+@pytest.fixture(scope="module", params=Installation.all(), ids=lambda one: one.number)
+def rabbitmq(request: pytest.FixtureRequest) -> Iterator[RabbitMQ]:
+    with RabbitMQ(installation=request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def channel(rabbitmq: RabbitMQ) -> Iterator[Any]:
+    """A channel to a broker without what the pages declare."""
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", rabbitmq.port, heartbeat=0)) as connection:
+        channel = connection.channel()
+        for name in ("orders", "clicks", "orders.lake"):
+            channel.queue_delete(name)
+            channel.exchange_delete(name)
+        yield channel
 
 
 def run_page(name: str, port: int, directory: Path) -> None:
@@ -27,34 +43,35 @@ def run_page(name: str, port: int, directory: Path) -> None:
         exec(compile(source, f"docs/{name}", "exec"), names)
 
 
-@each_installation
 def test_rabbitmq_from_spark(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], installation: Any
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rabbitmq: RabbitMQ,
+    channel: Any,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with RabbitMQ(installation=installation) as broker:
-        run_page("rabbitmq-from-spark.md", broker.port, tmp_path)
-        assert capsys.readouterr().out.split() == ["1000", "1000", "1000", "100"]
-        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
-            channel = connection.channel()
-            assert channel.queue_declare("orders", passive=True).method.message_count == 0
+    run_page("rabbitmq-from-spark.md", rabbitmq.port, tmp_path)
+    assert capsys.readouterr().out.split() == ["1000", "1000", "1000", "100"]
+    assert channel.queue_declare("orders", passive=True).method.message_count == 0
 
 
-@each_installation
 def test_rabbitmq_to_delta(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], installation: Any
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rabbitmq: RabbitMQ,
+    channel: Any,
 ) -> None:
     """The consumers that there are keep what they get."""
     for needed in ("deltalake", "pandas"):
         pytest.importorskip(needed)
     monkeypatch.chdir(tmp_path)
-    with RabbitMQ(installation=installation) as broker:
-        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
-            channel = connection.channel()
-            channel.exchange_declare("orders", "topic", durable=True)
-            channel.queue_declare("orders", durable=True)
-            channel.queue_bind("orders", "orders", "#")
-        run_page("rabbitmq-to-delta.md", broker.port, tmp_path)
-        assert capsys.readouterr().out.split() == ["100", "100", "7425.0", "100"]
-        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
-            assert connection.channel().queue_declare("orders", passive=True).method.message_count == 100
+    channel.exchange_declare("orders", "topic", durable=True)
+    channel.queue_declare("orders", durable=True)
+    channel.queue_bind("orders", "orders", "#")
+    run_page("rabbitmq-to-delta.md", rabbitmq.port, tmp_path)
+    assert capsys.readouterr().out.split() == ["100", "100", "7425.0", "100"]
+    assert channel.queue_declare("orders", passive=True).method.message_count == 100

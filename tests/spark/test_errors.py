@@ -17,7 +17,6 @@ from jumpmq.spark.errors import reason
 from jumpmq.spark.options import Broker, SourceOptions
 from jumpmq.spark.schema import check_schema
 from jumpmq.spark.sink import SinkOptions
-from jumpmq.testing import RabbitMQ
 
 URL = "http://guest:guest@localhost:15672"
 
@@ -234,24 +233,17 @@ def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):
         query.start().awaitTermination()
 
 
-@pytest.fixture(scope="module")
-def rabbitmq():
-    if not RabbitMQ.available():
-        pytest.skip(RabbitMQ.available().reason)
-    with RabbitMQ() as running:
-        yield f"http://guest:guest@127.0.0.1:{running.http_port}"
-
-
 @pytest.mark.parametrize("exchange", ["nothing", "amq.topic"])
 def test_a_rabbitmq_is_told_from_a_jumpmq_at_planning(rabbitmq, exchange):
-    source = JumpMQDataSource({"url": rabbitmq, "exchange": exchange})
+    url = f"http://guest:guest@127.0.0.1:{rabbitmq.http_port}"
+    source = JumpMQDataSource({"url": url, "exchange": exchange})
     columns = StructType([SCHEMA["routing_key"], SCHEMA["body"]])
     for plan in (
         lambda: source.reader(SCHEMA).partitions(),
         lambda: source.streamReader(SCHEMA).initialOffset(),
         lambda: source.writer(columns, False),
         lambda: source.streamWriter(columns, False),
-        lambda: Router.from_broker(rabbitmq, exchange),
+        lambda: Router.from_broker(url, exchange),
     ):
         with pytest.raises(JumpMQError, match=r"RabbitMQ \d+\.\d+\.\d+ answers at http://127.0.0.1:\d+, not a JumpMQ"):
             plan()

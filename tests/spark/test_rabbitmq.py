@@ -19,12 +19,6 @@ pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.availa
 PROPERTIES = pika.BasicProperties(delivery_mode=2, message_id="m", headers={"n": 7})
 
 
-@pytest.fixture(scope="module")
-def rabbitmq() -> Iterator[RabbitMQ]:
-    with RabbitMQ() as running:
-        yield running
-
-
 @pytest.fixture
 def url(rabbitmq: RabbitMQ) -> str:
     return f"amqp://guest:guest@127.0.0.1:{rabbitmq.port}/%2F"

@@ -150,6 +150,7 @@ def test_two_nodes_of_two_workers_are_one_cluster(tmp_path: Path) -> None:
             assert [bool(count) for count in given] == [True, False, False, True]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_back_and_a_node_is_drained_and_forgotten(
     tmp_path: Path,
 ) -> None:
@@ -212,6 +213,7 @@ def test_a_node_has_more_workers_or_fewer_at_its_next_start(tmp_path: Path) -> N
             assert (method is not None, body) == (True, b"kept")
 
 
+@pytest.mark.slow
 def test_what_a_data_directory_cannot_become_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with etcd(tmp_path) as (member,):
         cluster: dict[str, Any] = {"cluster": "test", "etcd": member.url}
