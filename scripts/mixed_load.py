@@ -1,4 +1,4 @@
-"""A mixed load on 70 queues in three virtual hosts, in which something is wrong of each kind.
+"""A mixed load on 71 queues in three virtual hosts, in which something is wrong of each kind.
 
     python scripts/mixed_load.py AMQP_URL HTTP_URL [--minutes 40]
 
@@ -134,7 +134,7 @@ def hot_key(load: Load) -> None:
 
 
 def missing_header(load: Load) -> None:
-    parts = load.declare(*(f"payments.part-{number}" for number in range(1, 5)))
+    *parts, _ = load.declare(*(f"payments.part-{number}" for number in range(1, 6)))
     load.ring("payments.by-account", *parts, hash_header="account")
 
     def payment() -> tuple[str, str, dict[str, str]]:

@@ -1,6 +1,6 @@
 """The pictures of docs/operating.md, of a broker under `scripts/mixed_load.py` that has run for forty minutes.
 
-    python scripts/pictures.py HTTP_URL [DIRECTORY]
+    python scripts/pictures.py HTTP_URL [DIRECTORY] [--cluster HTTP_URL]
 
 Needs playwright, Pillow and Chromium.
 """
@@ -27,7 +27,7 @@ VIEWS = {
     "missing-header-ring": ("rings/%2F/payments.by-account", 560),
     "shard-without-consumer": ("shards/%2F/clicks", 560),
     "slow-consumer": ("queues/%2F/invoices", 0),
-    "keys-that-wait": ("groups", 620),
+    "keys-that-wait": ("groups", 520),
 }
 """The address of each picture's view, and how much of its height is shown: 0 is all of it."""
 
@@ -36,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("url")
     parser.add_argument("directory", nargs="?", type=Path, default=Path("docs/pictures"))
+    parser.add_argument("--cluster", metavar="URL", help="of a node of a cluster under load, for nodes.png alone")
     given = parser.parse_args()
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
@@ -43,9 +44,9 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
 
-        def opened(**options: Any) -> Page:
+        def opened(url: str = given.url, **options: Any) -> Page:
             page = browser.new_context(reduced_motion="reduce", **options).new_page()
-            page.goto(given.url)
+            page.goto(url)
             page.get_by_label("User").fill("guest")
             page.get_by_label("Password").fill("guest")
             page.get_by_role("button", name="Log in").click()
@@ -62,6 +63,11 @@ def main() -> None:
             few = drawn.quantize(128, kmeans=3, dither=Image.Dither.NONE)
             few.save(given.directory / f"{name}.png", optimize=True)
 
+        if given.cluster:
+            nodes = opened(given.cluster, viewport=WIDE)
+            nodes.goto(f"{given.cluster}#/nodes")
+            keep(nodes, "nodes")
+            return
         light, dark = opened(viewport=WIDE), opened(viewport=WIDE, color_scheme="dark")
         light.get_by_role("button", name="1 h").click()
         keep(light, "overview")
