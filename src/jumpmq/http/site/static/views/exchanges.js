@@ -13,6 +13,7 @@ const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic
 /** What a hash exchange may hash. */
 const KEY = "the routing key", HEADER = "a header";
 const hashes = ({ type }) => type.endsWith("-hash");
+const hashing = ({ property, header, ordered }) => ({ ...(property === HEADER ? { "hash-header": header } : property !== KEY && { "hash-property": property }), ...(ordered && { "ordered-scaling": true }) });
 
 const pathName = (name) => name || "amq.default";
 const shownName = (name) => (name === "" || name === "amq.default" ? "(default)" : name);
@@ -30,8 +31,8 @@ const COLUMNS = [
 export function Exchanges() {
   const hosts = useHosts();
   const [version, setVersion] = useState(0);
-  const declare = ({ vhost, name, type, durable, header, property, alternate, ordered, delayed, arguments: text }) =>
-    put(path("exchanges", vhost, name), { type, durable, arguments: { ...(header && { "hash-header": header }), ...(property && property !== KEY && property !== HEADER && { "hash-property": property }), ...(type === "x-delayed-message" && { "x-delayed-type": delayed }), ...(ordered && { "ordered-scaling": true }), ...(alternate && { "alternate-exchange": alternate }), ...jsonOf(text, "Arguments") } });
+  const declare = ({ vhost, name, type, durable, alternate, delayed, arguments: text, ...given }) =>
+    put(path("exchanges", vhost, name), { type, durable, arguments: { ...(hashes({ type }) && hashing(given)), ...(type === "x-delayed-message" && { "x-delayed-type": delayed }), ...(alternate && { "alternate-exchange": alternate }), ...jsonOf(text, "Arguments") } });
   return html`<${Page} title="Exchanges" actions=${html`<${FormButton} label="Declare an exchange" button="primary" send="Declare" submit=${declare}
       done=${() => { setVersion(version + 1); tell("Exchange declared"); }} fields=${[
         { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },

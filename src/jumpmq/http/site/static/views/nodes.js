@@ -26,7 +26,7 @@ const WIDE = 720;
 
 /** The nodes, and what goes between them at the moment: links as wide as the octets a second. */
 function Picture({ nodes, causes }) {
-  const height = Math.max(170, 60 * nodes.length);
+  const height = Math.max(150, 75 * nodes.length);
   const at = new Map(nodes.map((one, place) => {
     const turn = Math.PI + (2 * Math.PI * place) / nodes.length;
     return [one.name, [WIDE / 2 + Math.cos(turn) * (WIDE / 2 - 110), height / 2 + Math.sin(turn) * (height / 2 - 26)]];
@@ -41,7 +41,8 @@ function Picture({ nodes, causes }) {
       ${links.map(({ from, to, unsent = 0, send_oct_details: sent, isUp }) => {
         const [[x, y], [u, v]] = [at.get(from), at.get(to)];
         const length = Math.hypot(u - x, v - y) || 1;
-        const [over, under] = [(x + u) / 2 - ((v - y) / length) * 26, (y + v) / 2 + ((u - x) / length) * 26];
+        const aside = 26 + (60 * Math.abs(v - y)) / length; // figures beside each other have room
+        const [over, under] = [(x + u) / 2 - ((v - y) / length) * aside, (y + v) / 2 + ((u - x) / length) * aside];
         const d = `M${x},${y} Q${over},${under} ${u},${v}`;
         const rate = sent?.rate ?? 0;
         const title = isUp ? `${from} to ${to}: ${format.octets(rate)} a second, ${format.octets(unsent)} wait` : `${from} has no link to ${to}`;
@@ -226,7 +227,7 @@ function About({ node }) {
   const rows = Object.entries(settings ?? {}).filter(([, value]) => value != null && value !== "");
   return html`<${Panel} title="About" actions=${person.may("administrator") && html`<${FormButton} button="quiet" label="Log level" title=${`Log of ${node.name}`} send="Set" fields=${[{ name: "level", label: "Log from this level on, until the node stops", type: "select", options: LEVELS, value: "info" }]} submit=${(values) => put(path("nodes", node.name, "log-level"), values)} done=${() => tell("Log level set")} />`}>
     <${Facts} facts=${[
-      ["Version", node.name === person.node && overview && `JumpMQ ${overview.product_version}`], ["Process", node.os_pid],
+      ["Version", node.name === person.node && overview ? `JumpMQ ${overview.product_version}` : null], ["Process", node.os_pid],
       ["Listens at", overview?.listeners?.filter((one) => one.node === node.name).map((one) => html`<div key=${one.protocol + one.ip_address + one.port}><code>${one.ip_address}:${one.port}</code> <span class="note">${one.protocol}</span></div>`)],
       ["Data directory", settings?.["data-dir"] ?? (node.type === "ram" ? "none: all is kept in memory" : null)],
       ["Connections at most", format.count(node.sockets_total)],
