@@ -59,7 +59,8 @@ class Timers:
         self._tick = self._loop.call_later(TICK, self._on_tick)
         self._watchdog.look()
         now = time.monotonic()
-        self._services.pause.tick(now, PATIENCE)
+        self._services.pause.tick(PATIENCE)
+        self._services.upkeep.look()
         with self._services.turns.turn():
             for connection in list(self._services.connections):
                 self._take("the clock of a connection", connection.tick, now)

@@ -1,5 +1,6 @@
 """What a queue is to everybody else, and what a kind of queue declares of itself. A kind is a file beside this one."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from jumpmq.amqp.errors import PreconditionFailed, ResourceLocked
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import clock
 from jumpmq.queues.argument_checks import Arguments, Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
@@ -159,7 +159,7 @@ class Queue(ABC):
     Attributes:
         limits: the optional arguments in force.
         on_gone: called with the queue when it is being deleted, before its messages are dropped.
-        last_used: when a client last used it, by :mod:`~jumpmq.queues.clock` (``x-expires``).
+        last_used: time of the last use by a client, by :func:`time.monotonic` (``x-expires``).
         wakes_at: when it is to be looked after, as far as somebody was asked to.
         deleted: whether it is gone; what is done with its messages then is without effect.
         moved: whether its home is another now, and what is here on its way there.
@@ -239,7 +239,7 @@ class Queue(ABC):
         self.owner = owner
         self.limits = self.limits_under(NO_POLICY)
         self.on_gone: tuple[Callable[[Queue], None], ...] = ()
-        self.last_used = clock.now()
+        self.last_used = time.monotonic()
         self.deleted = self.moved = False
         self.behind: Queue | None = None
         self.published = self.delivered = self.acknowledged = 0
@@ -708,10 +708,10 @@ class Queue(ABC):
         self.wakes_at = NEVER
         expires = self.limits.expires
         if expires is not None and not self.deleted:
-            ends_at = (now if self.consumers else self.last_used) + expires / 1000
-            if ends_at <= now:
+            left = self.until_unused_for(expires)
+            if left <= 0:
                 return True
-            self.wake(ends_at)
+            self.wake(now + left)
         self.trim(now)
         return False
 
@@ -721,6 +721,12 @@ class Queue(ABC):
             self.wakes_at = at
             self._wake(self, at)
 
+    def until_unused_for(self, expires: int) -> float:
+        """Seconds until the queue is unused for ``expires`` milliseconds, without time in which the machine is
+        suspended: no client could use the queue then."""
+        unused = 0.0 if self.consumers else time.monotonic() - self.last_used
+        return expires / 1000 - unused
+
     def touch(self) -> None:
         """Somebody used the queue: it does not expire for another while (``x-expires``)."""
-        self.last_used = clock.now()
+        self.last_used = time.monotonic()

@@ -663,7 +663,7 @@ class ClassicQueue(Queue):
 
     def _mind_lease(self) -> None:
         if self.limits.expires is not None:
-            self.wake(self.last_used + self.limits.expires / 1000)
+            self.wake(clock.now() + self.until_unused_for(self.limits.expires))
 
     def trim(self, now: float) -> None:
         for _ in range(len(self._leaving)):

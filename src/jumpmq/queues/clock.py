@@ -1,7 +1,16 @@
 """The clock that messages and queues expire by: it tells the time of day, but never jumps.
 
-It is set once, when the process starts, and goes on by the monotonic clock. So a wall clock that is put back or forth
-by an hour neither expires nor keeps anything; what is on disk is compared with the wall clock of the next start.
+It is set once, when the process starts, and goes on by the clock of the machine's uptime. So a wall clock that is put
+back or forth by an hour neither expires nor keeps anything; what is on disk is compared with the wall clock of the next
+start.
+
+While a machine is suspended (a laptop, a virtual machine that is paused or moved), Linux's monotonic clock stands
+still, and the event loop's timers with it. Three rules follow:
+
+- Age counts that time (:func:`now`): a message does not live an hour longer because its machine slept for one.
+- Doubt about this process counts it (:func:`boot_time`): others may have replaced it meanwhile.
+- Doubt about others does not (:func:`time.monotonic`): this process did not listen to them. Heartbeats, silence of a
+  link, dead nodes, unused queues (``x-expires``) and consumer timeouts are judged by that clock.
 
 Messages of streams bear the time of the wall clock, as users ask for them by that. :class:`Stamps` tells their age.
 """
@@ -9,11 +18,15 @@ Messages of streams bear the time of the wall clock, as users ask for them by th
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
-_OFFSET = time.time() - time.monotonic()
+boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Seconds since some moment before the start, with those in which the machine was suspended; never set."""
+
+_OFFSET = time.time() - boot_time()
 
 JUMP = 1.0
-"""Seconds by which the wall clock may differ from the monotonic one before it has been set: less is let gather."""
+"""Seconds by which the wall clock may differ from the steady one before it has been set: less is let gather."""
 
 JUMPS = 10_000
 """How many settings of the wall clock are remembered; what is before them all is taken for one."""
@@ -21,14 +34,14 @@ JUMPS = 10_000
 
 def now() -> float:
     """Seconds since the epoch."""
-    return time.monotonic() + _OFFSET
+    return boot_time() + _OFFSET
 
 
 class Stamps:
     """How old things are that bear the wall clock's time, though that may have been set since.
 
     Args:
-        wall, steady: the wall clock and the monotonic one, in seconds.
+        wall, steady: the wall clock, and one that is never set, in seconds.
     """
 
     def __init__(self, wall: Callable[[], float], steady: Callable[[], float]) -> None:
@@ -38,7 +51,7 @@ class Stamps:
         self._ahead = deque([(float("-inf"), wall() - self._looked_at)], maxlen=JUMPS)
 
     def look(self) -> float:
-        """Compare the two clocks, to be called now and then; returns the monotonic one's time."""
+        """Compare the two clocks, to be called now and then; returns the steady one's time."""
         steady = self._steady()
         ahead = self._wall() - steady
         if abs(ahead - self._ahead[-1][1]) > JUMP:
@@ -60,5 +73,5 @@ class Stamps:
         return earliest
 
 
-stamps = Stamps(lambda: time.time(), time.monotonic)
+stamps = Stamps(lambda: time.time(), lambda: boot_time())
 """By the clocks of this machine."""

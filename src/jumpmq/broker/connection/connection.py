@@ -7,6 +7,7 @@ it at once (:mod:`turns`). Where a read changed definitions, its answers are *de
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -223,8 +224,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.reading.last = now = time.monotonic()
-        if now > self._pause.late_at:
-            self._pause.late()
+        if self._pause.late_at != math.inf:
+            self._pause.look()
         self.writing.received(now)
         self.received_octets += nbytes
         self.reads += 1

@@ -2,12 +2,15 @@
 
 A node of a cluster may have been stopped (a suspended machine, a debugger). What the others have decided meanwhile was
 not waited for here, so that it has to learn of that before it acts on what clients ask. It finds out by itself: a read
-or a look at the clock that comes long after the last look is the first after such a stop.
+or a look at the clock that comes long after the last look is the first after such a stop. The clock counts time in
+which the machine is suspended (:func:`~jumpmq.queues.clock.boot_time`).
 """
 
 import asyncio
 import math
 from collections.abc import Callable
+
+from jumpmq.queues import clock
 
 STOPPED = "the process was stopped"
 """Why clients wait until the node knows what the others have decided."""
@@ -18,7 +21,7 @@ class Pause:
 
     Attributes:
         active: whether there is a reason.
-        late_at: a read later than this, by the monotonic clock, comes after a stop.
+        late_at: a read later than this comes after a stop; infinite where that does not matter.
         on_late: called at such a read; has to :meth:`end` the reason ``STOPPED``. None where it does not matter.
     """
 
@@ -29,15 +32,20 @@ class Pause:
         self._reasons: set[str] = set()
         self._held: list[Callable[[], None]] = []  # what is to be gone on with
 
-    def tick(self, now: float, patience: float) -> None:
+    def tick(self, patience: float) -> None:
         """The clock is looked at; a read, or the next look, is late after so many seconds."""
+        now = clock.boot_time()
         if now > self.late_at:
-            self.late()
+            self._late()
         elif self.on_late is not None:
             self.late_at = now + patience
 
-    def late(self) -> None:
-        """The process was stopped."""
+    def look(self) -> None:
+        """Find out at a read whether the process was stopped before. For a ``late_at`` that is not infinite."""
+        if clock.boot_time() > self.late_at:
+            self._late()
+
+    def _late(self) -> None:
         self.late_at = math.inf
         if self.on_late is not None:
             self.begin(STOPPED)

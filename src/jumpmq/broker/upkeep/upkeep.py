@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 SLICE = 0.003
 """Seconds of upkeep in a turn."""
 
+LATE = 0.5
+"""Seconds by which a timer may be late in a busy process; a later one was set before the machine was suspended."""
+
 RETRY_INTERVAL = 10.0
 """Seconds after which a queue is tried again whose upkeep has failed."""
 
@@ -73,6 +76,12 @@ class Upkeep:
     def idle(self) -> bool:
         """Whether nothing is to be done now."""
         return not self._work and not (self._due and self._due[0][0] <= clock.now())
+
+    def look(self) -> None:
+        """Do now what is overdue, to be called now and then: a timer does not count time in which the machine is
+        suspended."""
+        if self._set_for < clock.now() - LATE:
+            self._set_timer(self._set_for)
 
     def stop(self) -> None:
         """Do nothing more by itself."""
