@@ -9,7 +9,10 @@
 ``homes``              the last number that was given to a home
 ``members/NODE``       the home of a node, and what tells its data directory from others of that name; of its second
                        worker ``members/NODE/2``, and so on
-``live/NODE``          where the node's links are taken, or ``live/NODE/2``; gone some seconds after the process is
+``home/H``             state of a home (:class:`~jumpmq.replication.configuration.Configuration`): its epoch, one more
+                       with each start of its process, and the leader; written only where the whole value is unchanged
+``live/NODE``          where the node's links are taken, and the epoch, or ``live/NODE/2``; gone some seconds after the
+                       process is
 ``applied/NODE``       the last entry that a process without links to all that live has applied, or ``applied/NODE/2``
 ``served/NODE``        the last start of a process, or ``served/NODE/2``: an older process of its data directory ends
 ``seen/NODE``          what a process has on disk, as of a minute ago, or ``seen/NODE/2``: which start, which commit
@@ -83,6 +86,9 @@ class Keys:
 
     def live_node(self, process: str) -> str:
         return self.live + process
+
+    def home(self, home: int) -> str:
+        return self._key(f"home/{home}")
 
     @property
     def applied(self) -> str:

@@ -434,8 +434,8 @@ async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:
     """
     member = await etcd.get(keys.member(me.process))
     if member is not None and json.loads(member.value)["member"] == me.member:
-        gone = [delete(key(me.process)) for key in (keys.member, keys.seen, keys.served)]
-        await etcd.transaction([has(keys.member(me.process), member.value)], gone)
+        gone = [keys.member(me.process), keys.seen(me.process), keys.served(me.process), keys.home(me.home)]
+        await etcd.transaction([has(keys.member(me.process), member.value)], [delete(key) for key in gone])
 
 
 def _advice(me: Membership) -> str:

@@ -174,8 +174,8 @@ class Entries:
         key, value = keys.entry(number), json.dumps(entry, separators=(",", ":")).encode()
         before = [present(keys.entry(number - 1))] if number > 1 else []
         lost = keys.lost_of(self._etcd.me.id)
-        compare = [absent(key), *before, self._lease.is_held, self._etcd.is_ours, absent(lost, end_of(lost))]
-        failure = [get(keys.id), get(key, end_of(keys.log), PART), self._live.read]
+        compare = [absent(key), *before, *self._lease.is_held, self._etcd.is_ours, absent(lost, end_of(lost))]
+        failure = [get(keys.id), get(key, end_of(keys.log), PART), *self._lease.reads, self._live.read]
         other = ""
         if (down := self._log.taken_for_dead) is not None:
             other = await self._live.key_of(down)
@@ -197,13 +197,14 @@ class Entries:
 
         Args:
             other: key of the home that the entry takes for dead; "" where it takes none.
-            read: the cluster's identity, entries from this one's number on, and keys of live processes.
+            read: the cluster's identity, entries from this one's number on, the state of the lease, and the keys of
+                live processes.
 
         Raises:
             SetBack: etcd lacks entries.
         """
         me = self._etcd.me
-        identity, entries, live = read
+        identity, entries, *lease, live = read
         alive = {one.key: one.value for one in live.values}
         if [one.value.decode() for one in identity.values] != [me.id]:
             raise SetBack(set_back(me.cluster, 0))
@@ -214,7 +215,7 @@ class Entries:
         if other in alive:
             log.warning("home %d lives again: its queues stay", self._log.taken_for_dead)
             self._log.withdraw()
-        elif not self._lease.is_own(alive.get(self._lease.key)):
+        elif not self._lease.is_held_by(lease):
             await self._lease.announce()  # etcd has taken this process for dead, or was set back to another start
         else:
             raise SetBack(f"the log of cluster '{me.cluster}' has changed")

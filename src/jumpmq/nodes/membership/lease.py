@@ -1,20 +1,29 @@
-"""The key in etcd by which others see that this process lives, and the notes that go with it.
+"""The life of this process as the one that serves its home, in etcd.
 
-``live/NODE`` has a lease of :data:`LEASE` seconds, which is renewed. ``served/NODE`` outlives it: of two processes with
-one data directory, or with copies of one, the process that was started earlier finds a start there that its directory
-does not have, and ends.
+An *epoch* is one life of a home's process; each has a higher number than those before it. A process that starts claims
+the next one in ``home/H`` (:meth:`Lease.claim`), after its data directory has it on disk. From then on every entry of
+the log, and every announcement of a process, compares ``home/H``: a process of an earlier epoch changes nothing. It
+ends when it reads of a later epoch, or when another home tells it of one: where two processes have one data directory,
+a volume that was taken over, or copies of a directory, the older one ends.
+
+``live/NODE`` has a lease of :data:`LEASE` seconds, which is renewed. ``served/NODE`` has the boot id of the last start,
+which says the same to releases before epochs.
 """
 
 import asyncio
 import json
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
 
 from jumpmq.broker.bulk.starts import Sight
-from jumpmq.nodes.etcd.client import EtcdError, absent, delete, get, has, put
+from jumpmq.nodes.etcd.client import EtcdError, Found, Value, absent, delete, get, has, put
 from jumpmq.nodes.joining.joining import SetBack, set_back
+from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.replication.configuration import Configuration, ConfigurationError
+from jumpmq.store import Store
 
 LEASE = 10
 """Seconds after which etcd takes a process without a sign of life for dead."""
@@ -24,50 +33,99 @@ NOTE_INTERVAL = 60.0
 revision, which etcd keeps until that is compacted."""
 
 
+EPOCH = "run", "epoch"
+"""Kind and key of the record of the last epoch of a data directory's process."""
+
+
+class Promise:
+    """The highest epoch of this home that its data directory knows: none that is lower is ever claimed.
+
+    Args:
+        kept: that epoch; 0 where there is none yet.
+        keep: puts one on disk; returns when it is there.
+    """
+
+    def __init__(self, kept: int, keep: Callable[[int], Awaitable[None]]) -> None:
+        self.kept = kept
+        self._keep = keep  # puts one on disk
+
+    @classmethod
+    def of(cls, found: list[Record], store: Store, on_disk: Callable[[], Awaitable[None]]) -> Self:
+        """The promise of a data directory.
+
+        Args:
+            found: its records.
+            on_disk: waits for the disk.
+        """
+
+        async def keep(epoch: int) -> None:
+            store.put(*EPOCH, epoch)
+            await on_disk()
+
+        return cls(next((int(value) for kind, key, value in found if (kind, key) == EPOCH), 0), keep)
+
+    async def raised(self, epoch: int) -> None:
+        """Have at least this epoch on disk."""
+        if epoch > self.kept:
+            await self._keep(epoch)
+            self.kept = epoch
+
+
 class Lease:
-    """The lease of this process.
+    """The life of this process.
 
     Args:
         etcd: of this node.
-        value: of the process's key.
-        boot: identity of this run of the process.
+        address: home and boot id of this process, and where it takes links.
+        promise: keeps the epoch on disk.
         sight: identifies the contents of the data directory.
         had: True of the boot id of a start that the data directory has had.
 
     Attributes:
-        id: of the lease in etcd; 0 before :meth:`announce`.
+        id: of the lease in etcd; 0 before :meth:`claim`.
+        epoch: of this process; 0 before :meth:`claim`.
     """
 
     def __init__(
         self,
         etcd: ClusterEtcd,
-        value: bytes,
-        boot: str,
+        address: Mapping[str, Any],
+        promise: Promise,
         sight: Callable[[], Sight],
         had: Callable[[str], bool],
     ) -> None:
         self.id = 0
+        self.epoch = 0
+        me, keys = etcd.me, etcd.keys
         self._etcd = etcd  # of this node
-        self._value = value  # of the key
-        self._boot = boot  # of this run
+        self._address = address  # of this process
+        self._promise = promise  # keeps the epoch
         self._sight = sight  # of the data directory
         self._had = had  # knows the data directory's starts
+        self._live, self._home, self._served = keys.live_node(me.process), keys.home(me.home), keys.served(me.process)
+        self._value = b""  # of this process's key
+        self._state = b""  # of the home, with this epoch
         self._noted: Sight = {}  # the sight that etcd has
         self._noted_at = 0.0  # by the loop's clock
 
     @property
-    def key(self) -> str:
-        """The key of this process."""
-        return self._etcd.keys.live_node(self._etcd.me.process)
+    def is_held(self) -> list[dict[str, Any]]:
+        """Comparisons of a transaction: this process lives, and its home has no later one."""
+        return [has(self._live, self._value), has(self._home, self._state)]
 
     @property
-    def is_held(self) -> dict[str, Any]:
-        """Comparison of a transaction: the key has this run's value."""
-        return has(self.key, self._value)
+    def reads(self) -> list[dict[str, Any]]:
+        """Reads of a transaction, for :meth:`is_held_by`."""
+        return [get(self._live), get(self._home)]
 
-    def is_own(self, value: bytes | None) -> bool:
-        """True of the value that this run has put."""
-        return value == self._value
+    def is_held_by(self, read: Sequence[Found]) -> bool:
+        """True where :attr:`is_held` would have held, by the answers to :attr:`reads`."""
+        return [value.value for found in read for value in found.values] == [self._value, self._state]
+
+    def require_epoch(self, epoch: int) -> None:
+        """End the process where its home has a later epoch."""
+        if epoch > self.epoch:
+            self._etcd.on_failure(superseded(self._etcd))
 
     async def bury_workers(self) -> None:
         """Delete the keys of all processes of this node, which have ended, so that nothing waits for them."""
@@ -75,26 +133,66 @@ class Lease:
         if found.values:
             await self._etcd.client.transaction([], [delete(one.key) for one in found.values])
 
-    async def announce(self, *, starts: bool = False) -> None:
-        """Put the key, with a new lease. The process ends instead where one that was started later has the data
-        directory, however long etcd was out of reach.
+    async def claim(self) -> None:
+        """Begin the next epoch of the home: this is the process that was started last.
 
-        Args:
-            starts: True of the first time: the process is the one that was started last.
+        Raises:
+            SetBack: etcd has lost the cluster.
+            EtcdError: etcd cannot be asked, or another process of the home was faster; to be tried again.
+        """
+        found = await self._etcd.client.get(self._home)
+        state = self._next(None if found is None else found.value)
+        await self._promise.raised(state.epoch)
+        self.epoch, self._state = state.epoch, state.to_json()
+        self._value = json.dumps({**self._address, "epoch": state.epoch}).encode()
+        await self._put([_same(self._home, found)])
+
+    def _next(self, found: bytes | None) -> Configuration:
+        """The state of the home with the next epoch, which this process leads."""
+        me = self._etcd.me
+        replica = f"{me.node}.{me.member[:8]}"
+        claimed = Configuration.first(me.member, replica)
+        if found is not None:
+            before = _parsed(found)
+            if before.log == claimed.log and replica in before.electable:
+                claimed = before.claimed(replica)
+            else:  # of a home of this number that etcd has lost since
+                claimed = replace(claimed, v=before.v + 1, epoch=before.epoch + 1)
+        return replace(claimed, epoch=max(claimed.epoch, self._promise.kept + 1))
+
+    async def announce(self) -> None:
+        """Announce this process again, with a new lease. It ends instead where its home has a later epoch, or its data
+        directory a later start, however long etcd was out of reach.
 
         Raises:
             SetBack: etcd has lost the cluster.
             EtcdError: etcd cannot be asked.
         """
-        keys, client, me = self._etcd.keys, self._etcd.client, self._etcd.me
-        served = keys.served(me.process)
-        found = None if starts else await client.get(served)
-        if found is not None and not self._had(found.value.decode()):
+        client = self._etcd.client
+        served, home = await client.get(self._served), await client.get(self._home)
+        is_other = served is not None and not self._had(served.value.decode())
+        found = None if home is None else _parsed(home.value)
+        if is_other or (found is not None and found.epoch > self.epoch):
             self._etcd.on_failure(superseded(self._etcd))
             await asyncio.Event().wait()
-        same = [] if starts else [absent(served) if found is None else has(served, found.value)]
+        if home is not None and found is not None and home.value != self._state:  # of before this process's start
+            own = Configuration.from_json(self._state)
+            self._state = replace(own, v=max(own.v, found.v) + 1).to_json()
+        await self._put([_same(self._served, served), _same(self._home, home)])
+
+    async def _put(self, same: list[dict[str, Any]]) -> None:
+        """Put this process's keys with a new lease.
+
+        Args:
+            same: comparisons under which they are put.
+        """
+        client, me, keys = self._etcd.client, self._etcd.me, self._etcd.keys
         lease = await client.grant(LEASE)
-        puts = [put(self.key, self._value, lease), put(served, self._boot)]
+        puts = [
+            put(self._live, self._value, lease),
+            put(self._served, str(self._address["boot"])),
+            put(self._home, self._state),
+        ]
         done, read = await client.transaction([self._etcd.is_ours, *same], puts, [get(keys.id)])
         if not done:
             await client.revoke(lease)
@@ -128,7 +226,7 @@ class Lease:
             return
         value = json.dumps({"at": time.time(), "sight": sight})
         note = put(self._etcd.keys.seen(self._etcd.me.process), value)
-        if (await self._etcd.client.transaction([self._etcd.is_ours, self.is_held], [note]))[0]:
+        if (await self._etcd.client.transaction([self._etcd.is_ours, *self.is_held], [note]))[0]:
             self._noted, self._noted_at = sight, asyncio.get_running_loop().time()
 
     async def end(self) -> None:
@@ -140,6 +238,23 @@ class Lease:
         if self.id:
             await self.note()
             await self._etcd.client.revoke(self.id)
+
+
+def _same(key: str, found: Value | None) -> dict[str, Any]:
+    """Comparison: a key is as it was found."""
+    return absent(key) if found is None else has(key, found.value)
+
+
+def _parsed(state: bytes) -> Configuration:
+    """The state of a home in etcd.
+
+    Raises:
+        EtcdError: it is none that this release knows.
+    """
+    try:
+        return Configuration.from_json(state)
+    except ConfigurationError as error:
+        raise EtcdError(f"etcd has a state of this home that cannot be read: {error}") from None
 
 
 def superseded(etcd: ClusterEtcd) -> str:

@@ -22,7 +22,7 @@ class ClusterDirectory:
 
     Attributes:
         addresses: by home; of a home that is down, the last known one.
-        own: value of this process's key in etcd; empty until the links listen.
+        own: where this process takes links, as its key in etcd says it; empty until it does.
     """
 
     def __init__(self, cluster: str, secret: str, host: str, boot: str) -> None:
@@ -30,14 +30,13 @@ class ClusterDirectory:
         self.secret = secret
         self.on_change: list[Callable[[], None]] = []
         self.addresses: dict[int, Address] = {}
-        self.own = b""
+        self.own: dict[str, Any] = {}
         self._host = host  # of this machine
         self._boot = boot  # of this run
 
     def announce(self, home: int, port: int) -> None:
         """See :meth:`~jumpmq.nodes.transport.directory.Directory.announce`; in etcd once the member has started."""
-        value = {"home": home, "boot": self._boot, "host": self._host, "port": port}
-        self.own = json.dumps(value).encode()
+        self.own = {"home": home, "boot": self._boot, "host": self._host, "port": port}
 
     def remove(self, *homes: int) -> None:
         """Keep no links to these homes, of those that are known."""
@@ -131,6 +130,7 @@ class LiveHomes:
         self.by_key[found.key] = int(said["home"])
         if said["home"] != self._etcd.me.home:
             self._directory.addresses[int(said["home"])] = str(said["host"]), int(said["port"])
+            self._links.require_epoch(int(said["home"]), int(said.get("epoch", 0)))
         else:
             self._on_own(str(said["boot"]))
 

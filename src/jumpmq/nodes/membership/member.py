@@ -22,7 +22,7 @@ from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.membership.answers import Answers
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.entries import Entries
-from jumpmq.nodes.membership.lease import LEASE, Lease, superseded
+from jumpmq.nodes.membership.lease import LEASE, Lease, Promise, superseded
 from jumpmq.nodes.membership.live_homes import ClusterDirectory, LiveHomes
 from jumpmq.nodes.membership.lost import Losses
 from jumpmq.nodes.membership.peers import PeerMessages
@@ -70,6 +70,7 @@ class Member:
         boot: identity of this run of the process.
         turns: those of the broker.
         on_failure: called with a sentence when this node can no longer be part of the cluster; the process has to end.
+        promise: keeps the epoch of this process on disk.
         begins: True of the node's first worker, before any other of them runs.
 
     Attributes:
@@ -99,6 +100,7 @@ class Member:
         boot: str,
         turns: Turns,
         on_failure: Callable[[str], None],
+        promise: Promise,
         *,
         begins: bool = False,
     ) -> None:
@@ -107,6 +109,7 @@ class Member:
         self.standstill = Standstill(self._stand_still, lambda: self.log.go_on())
         self.etcd = ClusterEtcd(client, Keys(settings.cluster), me, self.standstill, on_failure)
         self.is_ready: Callable[[int], bool] = lambda home: True
+        self._promise = promise  # keeps the epoch
         self._begins = begins  # before other workers of the node
         self._settings = settings  # of etcd
         self._boot = boot  # identity of this run
@@ -139,7 +142,8 @@ class Member:
         until_answered = self.etcd.until_answered
         if self._begins:
             await until_answered(self.lease.bury_workers)
-        await until_answered(lambda: self.lease.announce(starts=True))
+        await until_answered(self.lease.claim)
+        links.epoch = self.lease.epoch
         await until_answered(self.lease.note)
         await until_answered(self.entries.catch_up)
         self._run(self._follow_log(), "log")
@@ -168,7 +172,7 @@ class Member:
 
         self.log = log = self._log_of(topology, links)
         self.live = live = LiveHomes(self.etcd, self.directory, links, topology, lives, own)
-        self.lease = Lease(self.etcd, self.directory.own, self._boot, sight, had)
+        self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had)
         self.entries = Entries(
             self.etcd, log, live, self.lease, self._turns, lambda *entry: self.peers.tell_own(*entry)
         )
@@ -176,7 +180,7 @@ class Member:
         self.answers = Answers(self.etcd, log, self.directory, links, self.lease, self._turns, behind)
         self.witness = Witness(self.etcd, live, links, topology, self._turns)
         self.peers = PeerMessages(
-            self.etcd, links, log, self.entries, self.answers, self.witness, lambda: bool(live.unlinked)
+            self.etcd, links, log, self.lease, self.entries, self.answers, self.witness, lambda: bool(live.unlinked)
         )
         log.on_ask = self.entries.asked.set
         log.on_applied = self.peers.applied
@@ -342,6 +346,7 @@ class Member:
         for member in found.values:
             if int(json.loads(member.value)["home"]) in self._topology.forgotten:
                 process = member.key.removeprefix(keys.members)
-                gone = [member.key, keys.seen(process), keys.served(process)]
+                home = int(json.loads(member.value)["home"])
+                gone = [member.key, keys.seen(process), keys.served(process), keys.home(home)]
                 drop = [has(member.key, member.value)], [delete(key) for key in gone]
                 await self.etcd.until_answered(lambda drop=drop: client.transaction(*drop))  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 A message is JSON: ``applied`` acknowledges an entry, with the digest of the definitions then (and ``joins`` right after
 the link has come up); ``number`` and ``entry`` tell of one; ``differs`` says that the digests differ; ``dead`` lists
-homes for :mod:`~jumpmq.nodes.membership.witness`.
+homes for :mod:`~jumpmq.nodes.membership.witness`; ``deposed`` tells a process that its home has a later one.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from jumpmq.nodes.log.log_link import tell
 from jumpmq.nodes.membership.answers import Answers
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.entries import Entries
+from jumpmq.nodes.membership.lease import Lease
 from jumpmq.nodes.membership.witness import Witness
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
@@ -29,6 +30,7 @@ class PeerMessages:
         etcd: of this node.
         links: to the other homes.
         log: notes acknowledgements.
+        lease: of this process, which others may know to be deposed.
         entries: applies entries, and keeps the last ones.
         answers: acknowledges over etcd where there is no link.
         witness: told of homes that others take for dead.
@@ -40,6 +42,7 @@ class PeerMessages:
         etcd: ClusterEtcd,
         links: Links,
         log: ClusterLog,
+        lease: Lease,
         entries: Entries,
         answers: Answers,
         witness: Witness,
@@ -48,6 +51,7 @@ class PeerMessages:
         self._etcd = etcd  # of this node
         self._links = links  # to the others
         self._log = log  # notes acknowledgements
+        self._lease = lease  # of this process
         self._entries = entries  # applies entries
         self._answers = answers  # over etcd
         self._witness = witness  # of dead homes
@@ -96,6 +100,8 @@ class PeerMessages:
                     self._entries.take(number, entry)
                 except (ValueError, LookupError, TypeError) as error:
                     self._entries.cannot_read(number, error)
+            case {"deposed": int(epoch)}:
+                self._lease.require_epoch(epoch)
             case {"dead": homes}:
                 self._witness.heard(link.peer, set(homes))
 

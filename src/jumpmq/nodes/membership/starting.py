@@ -15,6 +15,7 @@ from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Joining, kept_membership
 from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.membership.cluster_etcd import PAUSES
+from jumpmq.nodes.membership.lease import Promise
 from jumpmq.nodes.membership.member import Member
 from jumpmq.store import Store
 from jumpmq.topology import Topology, changes
@@ -83,7 +84,8 @@ async def enter(
     me = joined.membership
     settings = replace(settings, identity=me.id)
     host, begins = config.cluster_host, config.begins
-    member = Member(settings, etcd, me, joined.secret, host, boot, turns, on_failure, begins=begins)
+    promise = Promise.of(joined.definitions, store, turns.committed)
+    member = Member(settings, etcd, me, joined.secret, host, boot, turns, on_failure, promise, begins=begins)
     return member, joined.definitions
 
 

@@ -35,11 +35,13 @@ class Peer:
         home: the number of its home.
         boot: tells the run of its process from all others.
         purpose: what it connects for.
+        epoch: number of its process among those of the home; 0 where it has none.
     """
 
     home: int
     boot: str
     purpose: str
+    epoch: int = 0
 
 
 class Handshake:
@@ -49,6 +51,7 @@ class Handshake:
         connects: whether this end has connected to the other.
         certificate: of the accepting end, in DER; empty where there is no TLS.
         purpose: of the connection.
+        epoch: number of this process among those of the home; 0 where it has none.
     """
 
     def __init__(
@@ -60,9 +63,11 @@ class Handshake:
         secret: str,
         certificate: bytes = b"",
         purpose: str = LINK,
+        epoch: int = 0,
     ) -> None:
         nonce = secrets.token_hex(NONCE)
         said = {"cluster": cluster, "home": home, "boot": boot, "version": VERSION, "purpose": purpose, "nonce": nonce}
+        said |= {"epoch": epoch} if epoch else {}
         self.hello = json.dumps(said).encode()
         self._connects = connects  # whether this end sends its proof first
         self._cluster = cluster  # which the other end has to name, too
@@ -85,7 +90,7 @@ class Handshake:
         if cluster != self._cluster:
             raise Refused(f"it belongs to cluster {_short(cluster)}")
         self._heard = hello
-        return Peer(int(said["home"]), str(said["boot"]), str(said["purpose"]))
+        return Peer(int(said["home"]), str(said["boot"]), str(said["purpose"]), int(said.get("epoch", 0)))
 
     def proof(self) -> bytes:
         """That this end knows the secret, once it has heard the other."""

@@ -92,6 +92,7 @@ class Link(asyncio.BufferedProtocol):
     Attributes:
         peer: the number of the other end's home; 0 before its proof.
         boot: tells the run of the other process from all others.
+        epoch: number of the other process among those of its home; 0 where it has none.
         up: whether records can be sent.
         sent_octets: handed to the socket so far.
         wanted: the number that the other end has to have; None where it may be any.
@@ -111,6 +112,7 @@ class Link(asyncio.BufferedProtocol):
     ) -> None:
         self.peer = 0
         self.boot = ""
+        self.epoch = 0
         self.up = False
         self.wanted: int | None = None
         self.decided = asyncio.Event()
@@ -197,6 +199,11 @@ class Link(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Break the link."""
         self._transport.abort()
+
+    def dismiss(self, kind: int, payload: bytes) -> None:
+        """Send a last record, and close the connection."""
+        self._write_at_once(kind, payload)
+        self._transport.close()
 
     # --- asyncio's side ---
 
@@ -286,7 +293,7 @@ class Link(asyncio.BufferedProtocol):
             raise Refused(f"it sends a record of kind {kind} before it has proved who it is")
 
     def _welcome(self, peer: Peer) -> None:
-        self.peer, self.boot = peer.home, peer.boot
+        self.peer, self.boot, self.epoch = peer.home, peer.boot, peer.epoch
         if self._timer is not None:
             self._timer.cancel()
         if not self._connects:
@@ -300,7 +307,8 @@ class Link(asyncio.BufferedProtocol):
             self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._look_at_clock)
         else:
             self.up = False
-            self._transport.abort()
+            if not self._transport.is_closing():
+                self._transport.abort()
 
     def _hand_over(self) -> None:
         """This is a call: what else comes is for who takes calls."""

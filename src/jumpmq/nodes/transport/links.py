@@ -1,14 +1,16 @@
 """All links of a process: one to each other home. The process of the higher number connects to that of the lower."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.transport.calls import Caller
-from jumpmq.nodes.transport.handshake import CALL, Handshake
+from jumpmq.nodes.transport.handshake import CALL, LINK, Handshake
 from jumpmq.nodes.transport.link import Handler, Link
+from jumpmq.nodes.transport.records import LOG
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class Links:
         home: number of this home.
         handlers: act on records, by kind; kinds below 64 are the log's.
         on_up, on_down: told of each link that is up, or down, in turn.
+        epoch: number of this process among those of its home, which links tell the others; 0 where it has none.
         on_call: makes the protocol of a call of another home; None while none is taken.
     """
 
@@ -79,6 +82,8 @@ class Links:
         self.on_up: list[Told] = []
         self.on_down: list[Told] = []
         self.on_call: Callable[[], asyncio.Protocol] | None = None
+        self.epoch = 0
+        self._epochs: dict[int, int] = {}  # by home, the epoch of the process that serves it
         self._ways = ways  # the sockets under them
         self.home = home  # the number of this one
         self._boot = boot  # tells this run from all others
@@ -137,10 +142,14 @@ class Links:
 
     def _link(self, connects: bool) -> Link:
         def handshake(transport: asyncio.Transport) -> Handshake:
-            certificate = self._ways.certificate(transport, connects)
-            return Handshake(connects, self.home, self._boot, self._ways.cluster, self._ways.secret, certificate)
+            return self._handshake(transport, connects)
 
         return Link(self._turns, handshake, connects, self.handlers, self._up, self._down, self.on_call)
+
+    def _handshake(self, transport: asyncio.Transport, connects: bool, purpose: str = LINK) -> Handshake:
+        ways = self._ways
+        certificate = ways.certificate(transport, connects)
+        return Handshake(connects, self.home, self._boot, ways.cluster, ways.secret, certificate, purpose, self.epoch)
 
     async def call(self, home: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to another home for a request, beside the link; see :attr:`on_call`.
@@ -152,8 +161,7 @@ class Links:
             raise ConnectionRefusedError(f"the link to home {home} is down")
 
         def handshake(transport: asyncio.Transport) -> Handshake:
-            certificate = self._ways.certificate(transport, True)
-            return Handshake(True, self.home, self._boot, self._ways.cluster, self._ways.secret, certificate, CALL)
+            return self._handshake(transport, True, CALL)
 
         caller = Caller(handshake, home)
         await self._ways.connect(home, lambda: caller)
@@ -186,6 +194,8 @@ class Links:
         if link.peer not in self._ways.homes or link.peer == self.home:
             log.info("a link of home %d was refused: it is not known here yet", link.peer)
             return False
+        if self._is_deposed(link):
+            return False
         before = self._links.get(link.peer)
         if before is not None:  # its process has started again, and the end of the old one is not known yet
             before.close()
@@ -193,6 +203,24 @@ class Links:
         self._links[link.peer] = link
         for told in self.on_up:
             told(link)
+        return True
+
+    def require_epoch(self, home: int, epoch: int) -> None:
+        """Have links to the last process of a home only, and tell one before it that it is deposed.
+
+        Args:
+            epoch: of the last process; 0 where it has none, as one of a release before epochs.
+        """
+        self._epochs[home] = epoch
+        if (link := self._links.get(home)) is not None:
+            self._is_deposed(link)
+
+    def _is_deposed(self, link: Link) -> bool:
+        epoch = self._epochs.get(link.peer, 0)
+        if not 0 < link.epoch < epoch:
+            return False
+        log.warning("home %d has another process by now: a link of the one before it is closed", link.peer)
+        link.dismiss(LOG, json.dumps({"deposed": epoch}).encode())
         return True
 
     def _down(self, link: Link) -> None:

@@ -1,0 +1,141 @@
+"""Each process of a home is an epoch of it: one of an earlier epoch ends, and changes nothing until then."""
+
+import asyncio
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.etcd import etcd, needs_etcd
+from tests.nodes.homes import in_loop, stopped, until
+from tests.nodes.membership.test_cluster import config_of, declare, started
+
+from jumpmq.broker.broker import Broker
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, put
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.replication.configuration import Configuration
+
+pytestmark = needs_etcd
+
+KEYS = Keys("test")
+
+
+async def state_of(asking: Etcd, home: int) -> Configuration:
+    found = await asking.get(KEYS.home(home))
+    assert found is not None
+    return Configuration.from_json(found.value)
+
+
+def failures_of(broker: Broker) -> list[str]:
+    """Why a node wants to end, which it does not in the process of a test."""
+    failures: list[str] = []
+    broker.peers._member.etcd.on_failure = failures.append  # type: ignore[attr-defined]
+    return failures
+
+
+@in_loop
+async def test_each_start_is_an_epoch_also_where_etcd_has_lost_the_last_one(tmp_path: Path) -> None:
+    with etcd(tmp_path) as members:
+        asking = Etcd([members[0].url])
+        try:
+            for epoch in (1, 2, 3):
+                broker = await started(config_of(0, tmp_path, members))
+                try:
+                    state = await state_of(asking, 1)
+                    assert (state.epoch, state.seat, state.leader) == (epoch, broker.node, state.set[0])
+                    assert state.leader.startswith(f"{broker.node}.")
+                    live = await asking.get(KEYS.live_node(broker.node))
+                    assert live is not None
+                    assert json.loads(live.value)["epoch"] == epoch
+                finally:
+                    await stopped(broker)
+                if epoch == 1:
+                    await asking.transaction([], [delete(KEYS.home(1))])
+        finally:
+            await asking.close()
+
+
+@in_loop
+async def test_a_process_whose_home_has_a_later_epoch_changes_no_definition(tmp_path: Path) -> None:
+    """Whatever else etcd says of it; it ends when it tries."""
+    with etcd(tmp_path) as members:
+        broker = await started(config_of(0, tmp_path, members))
+        asking = Etcd([members[0].url])
+        try:
+            failures = failures_of(broker)
+            state = await state_of(asking, 1)
+            await asking.transaction([], [put(KEYS.home(1), state.claimed(state.leader).to_json())])
+            asked = asyncio.create_task(declare(broker, "late"))
+            await until(lambda: failures)
+            assert "another process serves node 'one@host'" in failures[0]
+            assert "late" not in broker.topology.vhosts["/"].declared
+            asked.cancel()
+        finally:
+            await asking.close()
+            await stopped(broker)
+
+
+@pytest.mark.slow
+@in_loop
+async def test_a_process_goes_on_where_etcd_has_a_state_of_before_its_start(tmp_path: Path) -> None:
+    """As where etcd was restored from a backup; no value comes twice."""
+    with etcd(tmp_path) as members:
+        asking = Etcd([members[0].url])
+        broker = await started(config_of(0, tmp_path, members))
+        before = await state_of(asking, 1)
+        await stopped(broker)
+        broker = await started(config_of(0, tmp_path, members))
+        try:
+            failures = failures_of(broker)
+            after = await state_of(asking, 1)
+            for old in (put(KEYS.home(1), before.to_json()), delete(KEYS.home(1))):
+                await asking.transaction([], [old])
+                await declare(broker, "q")
+                assert (await state_of(asking, 1)).epoch == after.epoch == 2
+            assert not failures
+        finally:
+            await asking.close()
+            await stopped(broker)
+
+
+@pytest.mark.parametrize("older", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["is connected to", "connects"])
+@in_loop
+async def test_other_nodes_tell_a_process_that_cannot_reach_etcd_of_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: int
+) -> None:
+    """As where a volume was taken over: else both would serve the home until etcd is reached again."""
+    with etcd(tmp_path) as members:
+        brokers = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+        first, other = brokers[older], brokers[1 - older]
+        try:
+            await until(lambda: all(len(one.running_nodes) == 2 for one in brokers))
+            failures = failures_of(first)
+            shutil.copytree(tmp_path / f"node-{older}", tmp_path / "copy")
+            monkeypatch.setattr(first.peers._member.etcd.client, "_call", cut_off)
+            for task in list(first.peers._member._tasks):
+                if task.get_name() in ("cluster nodes", "cluster what others say"):  # which watch etcd
+                    task.cancel()
+            newer = await started(replace(config_of(older, tmp_path, members), data_dir=tmp_path / "copy"))
+            try:
+                await until(lambda: failures)
+                assert "another process serves node" in failures[0]
+                await until(lambda: epoch_of_link(other, older + 1) == 2)
+                await declare(newer, "q")
+                assert "q" in other.topology.vhosts["/"].declared
+            finally:
+                await stopped(newer)
+        finally:
+            monkeypatch.undo()
+            for broker in brokers:
+                await stopped(broker)
+
+
+async def cut_off(*arguments: Any) -> Any:
+    raise EtcdError("etcd is out of reach")
+
+
+def epoch_of_link(broker: Broker, home: int) -> int:
+    link = broker.peers.links.to(home)  # type: ignore[attr-defined]
+    return 0 if link is None else link.epoch
