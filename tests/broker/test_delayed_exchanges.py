@@ -262,7 +262,11 @@ def test_nobody_but_the_exchange_uses_its_queue(broker, channel, api):
         ({}, "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
         (
             {"x-delayed-type": "x-delayed-message"},
-            "Invalid argument, 'x-delayed-type' must be an existing exchange type",
+            "Invalid argument, 'x-delayed-type' cannot be 'x-delayed-message': bind an exchange of that type behind",
+        ),
+        (
+            {"x-delayed-type": "x-message-deduplication", "x-cache-size": 5},
+            "Invalid argument, 'x-delayed-type' cannot be 'x-message-deduplication': bind an exchange of that",
         ),
         ({"x-delayed-type": "none"}, "unknown exchange type 'none'"),
         ({"x-delayed-type": 5}, "invalid type 'signedint' for arg 'x-delayed-type' in exchange 'bad' in vhost '/'"),

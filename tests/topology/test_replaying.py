@@ -75,8 +75,12 @@ FIELDS = st.sampled_from(
     ]
 )
 ARGUMENTS = st.lists(FIELDS, max_size=2, unique_by=lambda field: field.name).map(Arguments)
-DELAYED = st.sampled_from(["topic", "x-consistent-hash"]).map(
-    lambda kind: Arguments([Field("x-delayed-type", "S", kind)])
+HOLDING = st.sampled_from(
+    [
+        ("x-delayed-message", Field("x-delayed-type", "S", "topic")),
+        ("x-delayed-message", Field("x-delayed-type", "S", "x-consistent-hash")),
+        ("x-message-deduplication", Field("x-cache-size", "I", 5)),
+    ]
 )
 BINDINGS = st.builds(
     Binding,
@@ -125,14 +129,13 @@ CHANGES = st.one_of(
         DeclareExchange
     ),
     st.builds(
-        ExchangeDefinition,
+        lambda host, name, held, *flags: ExchangeDefinition(host, name, held[0], *flags, Arguments([held[1]])),
         HOSTS,
         EXCHANGES,
-        st.just("x-delayed-message"),
+        HOLDING,
         st.booleans(),
         st.booleans(),
         st.booleans(),
-        DELAYED,
     ).map(DeclareExchange),
     st.builds(DeleteExchange, HOSTS, EXCHANGES, st.booleans()),
     st.builds(Bind, HOSTS, BINDINGS, st.sampled_from([None, "client"])),

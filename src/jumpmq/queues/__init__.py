@@ -9,6 +9,7 @@ from jumpmq.queues.arguments import CONSUMER_TIMEOUT, timeout_of
 from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.deduplicating import DeduplicatingQueue
 from jumpmq.queues.delayed import DelayedQueue
 from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.queues.stream import Stream
@@ -25,7 +26,7 @@ __all__ = [
     "queue_type",
 ]
 
-_ALL: tuple[type[Queue], ...] = (ClassicQueue, QuorumQueue, Stream, DelayedQueue)
+_ALL: tuple[type[Queue], ...] = (ClassicQueue, QuorumQueue, Stream, DelayedQueue, DeduplicatingQueue)
 QUEUE_TYPES: dict[str, type[Queue]] = {cls.type: cls for cls in _ALL}
 """Every kind of queue by its name, the value of ``x-queue-type``."""
 

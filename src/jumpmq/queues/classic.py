@@ -15,6 +15,7 @@ from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NEVER, NO_ATTEMPTS, Held, Outcome, Queue
 from jumpmq.queues.bodies import drop, droppable, read_back
 from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.deduplication import Seen
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.fences import FencedMessages, Mark, RingChange
 from jumpmq.queues.figures import Figures
@@ -46,7 +47,7 @@ class ClassicQueue(Queue):
 
     __slots__ = (
         "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_held", "_held_bodies",
-        "_leaving", "_limited", "_marks", "_next_seq", "_next_wanted", "_paged", "_paged_octets", "_parked",
+        "_leaving", "_limited", "_marks", "_next_seq", "_next_wanted", "_paged", "_paged_octets", "_parked", "_present",
         "_ready", "_reserved_seq", "_returns", "_transient", "_transient_octets", "_was_read",
     )  # fmt: skip
 
@@ -63,6 +64,7 @@ class ClassicQueue(Queue):
         "x-queue-mode": checks.queue_mode,
         "x-queue-version": checks.version,
         "x-single-active-consumer": checks.boolean,
+        "x-message-deduplication": checks.boolean,
         "x-slots": checks.slots,
         "x-slot-key": checks.slot_key,
         "x-in-flight-per-slot": checks.in_flight_per_slot,
@@ -102,6 +104,8 @@ class ClassicQueue(Queue):
         self._arriving = False  # whether a message is handed to a consumer that was ready: it cannot expire
         self._limited = self.limits.has_length  # whether it has a length limit
         self._marks: tuple[Mark, ...] = ()  # what other queues wait for
+        # What its messages say they are, where no two may say the same; None where they may.
+        self._present = Seen(self._account) if self.arguments.get("x-message-deduplication") else None
         self._fences: FencedMessages | None = None  # the ready messages, while some may wait for other queues
         self._mind_lease()
 
@@ -145,10 +149,12 @@ class ClassicQueue(Queue):
         return self._ready.memory + self._held
 
     def status(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
         if isinstance(self._ready, PrioritizedMessages):
-            counts = {str(priority): count for priority, count in self._ready.counts().items()}
-            return {"backing_queue_status": {"priority_lengths": counts}}
-        return {}
+            shown["priority_lengths"] = {str(priority): count for priority, count in self._ready.counts().items()}
+        if self._present is not None:
+            shown["message_deduplication_cache_info"] = self._present.shown()
+        return {"backing_queue_status": shown} if shown else {}
 
     def figures(self) -> Figures:
         ready = self._ready
@@ -185,6 +191,8 @@ class ClassicQueue(Queue):
     ) -> None:
         for batch in batches:
             self._ready.restore(batch, batch.last_seq if delivered_seq is None else delivered_seq)
+            if self._present is not None and self._spill_store is not None:
+                self._present.note(self._spill_store.read(batch))
             next_seq = max(next_seq, batch.last_seq + 1)
         if delivered_seq is None:
             delivered_seq = batches[-1].last_seq if batches else 0
@@ -215,6 +223,8 @@ class ClassicQueue(Queue):
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if self.behind is not None:
             return self.behind.push(messages)
+        if self._present is not None and not (messages := self._present.new(messages)):
+            return []
         if self._limited and self.limits.overflow != "drop-head" and not fitting:
             return self._push_what_fits(messages)
         self._enter(messages)
@@ -249,7 +259,9 @@ class ClassicQueue(Queue):
         messages = behind.take_for_delivery(count)
         if messages:
             self._expiring = self._expiring or behind._expiring
-            self._enter_again([_apart(message) for message in messages])
+            new = messages if self._present is None else self._present.new(messages)
+            if new:
+                self._enter_again([_apart(message) for message in new])
             behind.settle(messages, Outcome.ACKNOWLEDGED)
         elif not behind.message_count and not behind.purging:
             self.behind = None
@@ -260,6 +272,8 @@ class ClassicQueue(Queue):
         messages, count = enter_queue(messages, self, self._next_seq), len(messages)
         self._next_seq += count
         self.published += count
+        if self._present is not None:
+            self._present.note(messages)
         if self.limits.message_ttl is not None:
             self._set_ttl(messages, self.limits.message_ttl)
         self._store(messages)
@@ -503,6 +517,8 @@ class ClassicQueue(Queue):
         count = len(self._ready)
         self._leave_marks(lambda mark: self._count_upto(mark.seq))
         self._let_go(self._ready.leave().settle(self._count_transient_gone))
+        if self._present is not None:
+            self._present.clear()  # also of what was delivered, as in noxdafox's plugin
         return count if self.behind is None else count + self.behind.purge()
 
     def _count_transient_gone(self, count: int, octets: int) -> None:
@@ -520,6 +536,8 @@ class ClassicQueue(Queue):
         if self.behind is not None:
             count += self.behind.delete()
         self.deleted = True
+        if self._present is not None:
+            self._present.clear()
         self.wakes_at = NEVER
         self._leave_marks(lambda mark: mark.left)
         self._let_go(self._ready.leave().forget())
@@ -786,6 +804,8 @@ class ClassicQueue(Queue):
         """These are no longer the queue's: no longer counted as what is not kept, or as paged."""
         if self._marks:
             self._pass_marks(messages)
+        if self._present is not None:
+            self._present.forget(messages)
         if self._transient:
             kept = persistent(messages)
             self._transient -= len(messages) - len(kept)

@@ -78,7 +78,7 @@ class DelayedQueue(ClassicQueue):
         raise self._refusal()
 
     def unshareable(self) -> str | None:
-        return "it has what an exchange delays"
+        return "it belongs to an exchange"
 
     def subscribe(self, consumer: Consumer) -> None:
         raise self._refusal()
@@ -88,6 +88,6 @@ class DelayedQueue(ClassicQueue):
 
     def _refusal(self) -> AccessRefused:
         return AccessRefused(
-            f"queue '{self.name}' in vhost '{self.vhost}' has what exchange "
-            f"'{self.limits.dead_letter_exchange}' delays: it cannot be consumed from"
+            f"queue '{self.name}' in vhost '{self.vhost}' belongs to exchange "
+            f"'{self.limits.dead_letter_exchange}': it cannot be consumed from"
         )

@@ -53,6 +53,7 @@ class QuorumQueue(ClassicQueue):
         "x-max-in-memory-bytes": checks.integer,
         "x-overflow": checks.overflow,
         "x-single-active-consumer": checks.boolean,
+        "x-message-deduplication": checks.boolean,
         "x-slots": checks.slots,
         "x-slot-key": checks.slot_key,
         "x-in-flight-per-slot": checks.in_flight_per_slot,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.topology import changes, delays
+from jumpmq.topology import changes, holding_queues
 from jumpmq.topology.definitions import home_of
 from jumpmq.topology.exchanges import ConsistentHashExchange, make_exchange
 from jumpmq.topology.policies import Policies, policy_of
@@ -215,7 +215,7 @@ def _add_home(topology: Topology, change: changes.AddHome) -> Steps:
         ended = vhost.ended_with(change.home)
         yield from shards.end(ended)
         names = {declared.name for declared in ended}
-        missing = chain(topology.sharding.missing(vhost, names), delays.missing(topology, vhost, names))
+        missing = chain(topology.sharding.missing(vhost, names), holding_queues.missing(topology, vhost, names))
         yield from shards.prepare(missing)
         prepared.append(shards)
     for vhost, shards in zip(topology.vhosts.values(), prepared, strict=True):
@@ -231,7 +231,7 @@ def _forget_node(topology: Topology, change: changes.ForgetNode) -> Steps:
     for vhost in topology.vhosts.values():
         shards = Preparation(topology, vhost, vhost.policies)
         yield from shards.end(declared for home in gone for declared in vhost.queues_of(home))
-        yield from shards.prepare(_delayed_elsewhere(topology, vhost, shards, gone))
+        yield from shards.prepare(_holding_elsewhere(topology, vhost, shards, gone))
         prepared.append(shards)
     for home in gone:
         del topology.homes[home]
@@ -275,7 +275,7 @@ def _end_queues(topology: Topology, home: int, ends: Callable[[DeclaredQueue], b
     for vhost in topology.vhosts.values():
         shards = Preparation(topology, vhost, vhost.policies)
         yield from shards.end(declared for declared in vhost.ended_with(home) if ends(declared))
-        yield from shards.prepare(_delayed_elsewhere(topology, vhost, shards, [home]))
+        yield from shards.prepare(_holding_elsewhere(topology, vhost, shards, [home]))
         prepared.append(shards)
     for shards in prepared:
         shards.reveal()
@@ -286,11 +286,11 @@ def _end_queues(topology: Topology, home: int, ends: Callable[[DeclaredQueue], b
     return _ended_and_made(prepared)
 
 
-def _delayed_elsewhere(
+def _holding_elsewhere(
     topology: Topology, vhost: VirtualHost, shards: Preparation, gone: Iterable[int]
 ) -> Iterator[changes.Change]:
-    """What makes the queues of delayed message exchanges again that end with homes, at others."""
-    return delays.missing(topology, vhost, {declared.name for declared in shards.ended}, frozenset(gone))
+    """What makes the queues of exchanges again that end with homes, at others."""
+    return holding_queues.missing(topology, vhost, {declared.name for declared in shards.ended}, frozenset(gone))
 
 
 def _ended_and_made(prepared: list[Preparation]) -> list[changes.Change]:
@@ -311,7 +311,7 @@ def _declare_exchange(topology: Topology, change: changes.DeclareExchange) -> St
     shards = Preparation(topology, vhost, vhost.policies, exchange)
     settings = settings_under(vhost.policies, definition.name)
     resharding = topology.sharding.reshard(vhost, exchange, None, settings)
-    yield from shards.prepare(chain(resharding, delays.delayed_queue(topology, vhost, exchange)))
+    yield from shards.prepare(chain(resharding, holding_queues.queue_of(topology, vhost, exchange)))
     vhost.add_exchange(exchange)
     if isinstance(exchange, ConsistentHashExchange):
         topology.records.note_new_ring(exchange)

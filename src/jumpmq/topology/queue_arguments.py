@@ -12,7 +12,7 @@ from jumpmq.topology.definitions import QueueDefinition
 
 SERVER_NAMED_PREFIX = "amq.gen-"
 
-ARGUMENT_NAMES = frozenset().union(*(kind.argument_checks for kind in QUEUE_TYPES.values()))
+ARGUMENT_NAMES = frozenset().union(*(QUEUE_TYPES[name].argument_checks for name in DECLARABLE_TYPES))
 """Arguments that mean something to a kind of queue, and are refused by the others."""
 
 _QUEUE_TYPE = one_of("queue type", DECLARABLE_TYPES)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
@@ -19,7 +18,7 @@ from jumpmq.topology.coming import Coming, default_binding
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Destination, DirectExchange, Exchange, make_exchange
-from jumpmq.topology.exchanges.delayed import DelayedMessageExchange
+from jumpmq.topology.exchanges.holding import HoldingExchange
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
 from jumpmq.topology.queue_arguments import queue_type_of
@@ -44,18 +43,6 @@ PREDECLARED = {
     "amq.topic": "topic",
 }
 """The exchanges of every virtual host, all durable."""
-
-
-MAX_NAME = 255
-"""Octets of a queue's name."""
-
-
-def delayed_queue_name(exchange: str) -> str:
-    """The name of the queue that holds what an exchange delays. A long name of an exchange is not in it as it is."""
-    name = f"amq.delayed.{exchange}"
-    if len(name.encode(errors="surrogateescape")) <= MAX_NAME:
-        return name
-    return f"amq.delayed.{sha256(exchange.encode(errors='surrogateescape')).hexdigest()}"
 
 
 def default_description(name: str) -> str:
@@ -382,12 +369,12 @@ class VirtualHost:
     def add_exchange(self, exchange: Exchange) -> None:
         """Add an exchange, whose bindings lead to nothing yet."""
         self.exchanges[exchange.name] = exchange
-        if isinstance(exchange, DelayedMessageExchange):
-            exchange.delayed_queue = partial(self._delayed_queue, delayed_queue_name(exchange.name))
+        if isinstance(exchange, HoldingExchange):
+            exchange.held_queue = partial(self._held_queue, exchange.queue_name)
         self.follow_exchange(exchange)
         self.follow_shards(exchange.name)
 
-    def _delayed_queue(self, name: str) -> Destination | None:
+    def _held_queue(self, name: str) -> Destination | None:
         declared = self.declared.get(name)
         return None if declared is None else declared.destination
 
@@ -407,8 +394,8 @@ class VirtualHost:
         for binding in list(exchange.bindings):
             self._take_binding(exchange, binding)
         self._remove_bindings_to(exchange)
-        if isinstance(exchange, DelayedMessageExchange):
-            declared = self.declared.get(delayed_queue_name(exchange.name))
+        if isinstance(exchange, HoldingExchange):
+            declared = self.declared.get(exchange.queue_name)
             if declared is not None:
                 self.remove_queue(declared)
         self.records.delete_exchange(exchange)

@@ -16,6 +16,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import NamedTuple, Protocol
 
 from jumpmq.amqp.messages import Message
@@ -28,6 +29,7 @@ from jumpmq.broker.routing.sending import Sender, Sent, may_refuse
 from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
+from jumpmq.queues.deduplicating import PASSED
 from jumpmq.queues.delayed import DUE
 from jumpmq.queues.memory import MemoryAccount, held_octets
 from jumpmq.queues.runs import settle_stored
@@ -35,6 +37,7 @@ from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import Topology, VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import Exchange
+from jumpmq.topology.exchanges.holding import HoldingExchange
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +50,10 @@ PIECE = 200
 UNWRITTEN = 32 << 20
 """Octets of messages whose letters are on their way to streams, from which on no more need leave their queues."""
 
-UNJUDGED = frozenset({"rejected", DUE})
+HELD = frozenset({DUE, PASSED})
+"""Reasons for which messages come back to exchanges that have held them: they are no dead letters."""
+
+UNJUDGED = HELD | {"rejected"}
 """Reasons for which a message may come back to a queue that it died in."""
 
 MAX_ROUTING_KEY = 255
@@ -160,15 +166,14 @@ class DeadLetters:
         """Dead-letter messages that left a queue undelivered, and settle them; what there is no exchange for is gone.
 
         Args:
-            reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``; or ``due``, of messages that an
-                exchange has delayed: what is published is no dead letter then.
+            reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``; or one of :data:`HELD`.
         """
         limits = queue.limits
         key = limits.dead_letter_routing_key
         octets = None if key is None else key.encode(errors="surrogateescape")
         origin = Origin(queue.name, limits.dead_letter_exchange or "", octets)
         strategy = "at_least_once" if limits.dead_letters_at_least_once else "at_most_once"
-        if reason != DUE:
+        if reason not in HELD:
             self.counts[queue.type, reason, strategy] += len(messages)
         self._account.charge("staged", held_octets(messages))
         queue.dead_count += len(messages)
@@ -390,10 +395,15 @@ class DeadLetters:
 
     def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], "_SentLetters | None"]:
         """Send letters; returns the originals of those that went to streams, and what went to other homes."""
-        is_due = dead.reason == DUE
-        found = due_messages(dead.messages) if is_due else dead_letters(dead.origin, dead.messages, dead.reason)
+        is_due = dead.reason in HELD
+        found = (
+            due_messages(dead.messages, dead.reason)
+            if is_due
+            else dead_letters(dead.origin, dead.messages, dead.reason)
+        )
         messages = [letter.message for letter in found]
-        routed = vhost.route(exchange, messages)
+        with exchange.passing() if isinstance(exchange, HoldingExchange) and is_due else nullcontext():
+            routed = vhost.route(exchange, messages)
         routed.strip()
         if is_due:
             vhost.past.channels.drop_unroutable += len(routed.unroutable)

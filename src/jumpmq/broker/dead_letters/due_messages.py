@@ -1,6 +1,7 @@
-"""Messages that exchanges of type ``x-delayed-message`` route when they are due.
+"""Messages that come back to exchanges, which have held them.
 
-Each is as it was published, with the delay in its header ``x-delay`` negated, as RabbitMQ's plugin has it.
+Each is as it was published; one that was delayed has the delay in its header ``x-delay`` negated, as RabbitMQ's plugin
+has it.
 """
 
 import time
@@ -10,20 +11,23 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.broker.dead_letters.dead_letters import DeadLetter
 from jumpmq.queues import clock
+from jumpmq.queues.delayed import DUE
 from jumpmq.queues.delays import negated
 
 PERSISTENT = 2
 
 
-def due_messages(messages: Iterable[Message]) -> list[DeadLetter]:
-    """The messages to route in place of those that are due; their own expiry begins now."""
+def due_messages(messages: Iterable[Message], reason: str) -> list[DeadLetter]:
+    """The messages to route in place of those that leave an exchange's queue; their own expiry begins now."""
     now, last, written = time.time(), b"", Properties()
     found: list[DeadLetter] = []
     for message in messages:
         if message.properties != last or not found:
             last, written = message.properties, Properties.parse(message.properties)
-            written.headers = negated(written.headers or [])
-            octets = written.encode()
+            octets = last
+            if reason == DUE:
+                written.headers = negated(written.headers or [])
+                octets = written.encode()
         persistent = written.delivery_mode == PERSISTENT
         due = Message(message.exchange, message.routing_key, octets, message.body, persistent, now)
         if written.expiration is not None:  # found to be a number when it was published

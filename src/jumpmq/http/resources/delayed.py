@@ -12,6 +12,7 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.queues import Outcome
 from jumpmq.queues.base import Held
+from jumpmq.queues.delayed import DelayedQueue
 
 
 async def cancel(request: Request) -> Response:
@@ -21,7 +22,7 @@ async def cancel(request: Request) -> Response:
     """
     queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
-    if not queue.is_internal:
+    if queue.type != DelayedQueue.type:
         raise PreconditionFailed(f"queue '{queue.name}' in vhost '{queue.vhost}' has nothing that an exchange delays")
     text, broker, taken = requested.name(request, "number"), requested.broker(request), list[Message]()
     if not (text.isascii() and text.isdigit() and len(text) < 20):

@@ -18,8 +18,8 @@ from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, TEXT, Shape
 from jumpmq.topology import DeclareExchange, DeleteExchange, Exchange, ExchangeDefinition
 from jumpmq.topology.exchanges.delayed import DelayedMessageExchange
+from jumpmq.topology.exchanges.holding import HoldingExchange
 from jumpmq.topology.names import stripped
-from jumpmq.topology.vhost import delayed_queue_name
 
 if TYPE_CHECKING:
     from jumpmq.http.history import History
@@ -53,17 +53,19 @@ async def one_exchange(request: Request) -> Response:
     """``GET /api/exchanges/{vhost}/{exchange}``: one exchange."""
     exchange = requested.exchange(request)
     found = _shown(request, exchange) or {}
-    if found and isinstance(exchange, DelayedMessageExchange):
-        found |= await _delayed(request, exchange)
+    if found and isinstance(exchange, HoldingExchange):
+        found |= await _held(request, exchange)
     return answer_object(request, found)
 
 
-async def _delayed(request: Request, exchange: Exchange) -> dict[str, Any]:
-    """The queue of what an exchange delays, and how many messages that is; null where its home cannot be asked."""
-    broker, name = requested.broker(request), delayed_queue_name(exchange.name)
+async def _held(request: Request, exchange: HoldingExchange) -> dict[str, Any]:
+    """What is known of the queue of an exchange that holds messages; null where its home cannot be asked."""
+    broker, name = requested.broker(request), exchange.queue_name
     declared = broker.topology.vhosts[exchange.vhost].declared.get(name)
     figures = None if declared is None else await broker.figures.queue(declared.definition)
-    return {"delayed_queue": name, "messages_delayed": None if figures is None else figures.ready}
+    if isinstance(exchange, DelayedMessageExchange):
+        return {"delayed_queue": name, "messages_delayed": None if figures is None else figures.ready}
+    return {"cache_queue": name, "cache_info": None if figures is None else figures.status["cache_info"]}
 
 
 async def declare_exchange(request: Request) -> Response:

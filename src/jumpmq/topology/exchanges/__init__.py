@@ -4,10 +4,12 @@ from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.exchanges.base import Destination, Exchange
 from jumpmq.topology.exchanges.consistent_hash import ConsistentHashExchange
-from jumpmq.topology.exchanges.delayed import DelayedMessageExchange, delayed_type, delaying
+from jumpmq.topology.exchanges.deduplicating import DeduplicationExchange
+from jumpmq.topology.exchanges.delayed import DELAYED_TYPE, DelayedMessageExchange, delayed_type, delaying
 from jumpmq.topology.exchanges.direct import DirectExchange
 from jumpmq.topology.exchanges.fanout import FanoutExchange
 from jumpmq.topology.exchanges.headers import HeadersExchange
+from jumpmq.topology.exchanges.holding import HoldingExchange
 from jumpmq.topology.exchanges.local_random import LocalRandomExchange
 from jumpmq.topology.exchanges.modulus_hash import ModulusHashExchange
 from jumpmq.topology.exchanges.random import RandomExchange
@@ -36,6 +38,7 @@ _ALL: tuple[type[Exchange], ...] = (
     RandomExchange,
     LocalRandomExchange,
     DelayedMessageExchange,
+    DeduplicationExchange,
 )
 HASH_EXCHANGES = (ConsistentHashExchange, ModulusHashExchange)
 """Those that send each key to one destination."""
@@ -64,5 +67,10 @@ def make_exchange(definition: ExchangeDefinition) -> Exchange:
     """
     kind = exchange_type(definition.type)
     if kind is DelayedMessageExchange:
-        kind = delaying(exchange_type(delayed_type(definition)))
+        kind = exchange_type(delayed_type(definition))
+        if issubclass(kind, HoldingExchange):
+            raise PreconditionFailed(
+                f"Invalid argument, '{DELAYED_TYPE}' cannot be '{kind.type}': bind an exchange of that type behind"
+            )
+        kind = delaying(kind)
     return kind(definition)

@@ -9,7 +9,7 @@ import { Bindings } from "./bindings.js";
 import { publishing } from "./publishing.js";
 import { useHosts } from "./hosts.js";
 
-const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random", "x-local-random", "x-delayed-message"];
+const TYPES = ["x-consistent-hash", "x-modulus-hash", "direct", "fanout", "topic", "headers", "x-random", "x-local-random", "x-delayed-message", "x-message-deduplication"];
 /** What a hash exchange may hash. */
 const KEY = "the routing key", HEADER = "a header";
 const hashes = ({ type }) => type.endsWith("-hash");
@@ -31,8 +31,8 @@ const COLUMNS = [
 export function Exchanges() {
   const hosts = useHosts();
   const [version, setVersion] = useState(0);
-  const declare = ({ vhost, name, type, durable, alternate, delayed, arguments: text, ...given }) =>
-    put(path("exchanges", vhost, name), { type, durable, arguments: { ...(hashes({ type }) && hashing(given)), ...(type === "x-delayed-message" && { "x-delayed-type": delayed }), ...(alternate && { "alternate-exchange": alternate }), ...jsonOf(text, "Arguments") } });
+  const declare = ({ vhost, name, type, durable, alternate, delayed, size, persistence, arguments: text, ...given }) =>
+    put(path("exchanges", vhost, name), { type, durable, arguments: { ...(hashes({ type }) && hashing(given)), ...(type === "x-delayed-message" && { "x-delayed-type": delayed }), ...(type === "x-message-deduplication" && { "x-cache-size": Number(size), "x-cache-persistence": persistence }), ...(alternate && { "alternate-exchange": alternate }), ...jsonOf(text, "Arguments") } });
   return html`<${Page} title="Exchanges" actions=${html`<${FormButton} label="Declare an exchange" button="primary" send="Declare" submit=${declare}
       done=${() => { setVersion(version + 1); tell("Exchange declared"); }} fields=${[
         { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },
@@ -43,7 +43,9 @@ export function Exchanges() {
         { name: "ordered", label: "Keep the order of keys while the ring changes", type: "checkbox", hint: "ordered-scaling", when: hashes },
         { name: "alternate", label: "Alternate exchange", hint: "gets what no queue would; alternate-exchange" },
         { name: "durable", label: "Durable", type: "checkbox", value: true },
-        { name: "delayed", label: "Routes as", type: "select", options: TYPES.slice(0, -1), value: "direct", hint: "x-delayed-type", when: ({ type }) => type === "x-delayed-message" },
+        { name: "delayed", label: "Routes as", type: "select", options: TYPES.slice(0, -2), value: "direct", hint: "x-delayed-type", when: ({ type }) => type === "x-delayed-message" },
+        { name: "size", label: "Messages to remember", type: "number", min: 1, value: 1000000, hint: "x-cache-size", when: ({ type }) => type === "x-message-deduplication" },
+        { name: "persistence", label: "Remember on", type: "select", options: ["disk", "memory"], value: "disk", hint: "x-cache-persistence", when: ({ type }) => type === "x-message-deduplication" },
         { name: "arguments", label: "Arguments", type: "textarea", rows: 2, hint: "others, as JSON" },
       ]} />`}>
     <${ServerTable} url="/api/exchanges" columns=${COLUMNS} caption="Exchanges" order="name" version=${version} />
@@ -68,6 +70,7 @@ export function Exchange({ vhost, name }) {
     <div class="columns">
       <${Panel} title="Facts"><${Facts} facts=${[
         ["Virtual host", exchange.vhost], ["Type", exchange.type], ["Durable", exchange.durable ? null : "no"], ["Internal", exchange.internal ? "yes" : null], ["Policy", exchange.policy],
+        ["Seen messages", exchange.cache_queue && html`<a href=${link("queues", vhost, exchange.cache_queue)}>${exchange.cache_info == null ? "unknown" : `${format.count(exchange.cache_info.entries)} of ${format.count(exchange.cache_info.size)}, ${format.count(exchange.cache_info.duplicates)} duplicates dropped`}</a>`],
         ["Delayed messages", exchange.delayed_queue && html`<a href=${link("queues", vhost, exchange.delayed_queue)}>${exchange.messages_delayed == null ? "unknown" : format.count(exchange.messages_delayed)}</a>`],
         ...Object.entries(exchange.arguments).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
       ]} /><//>

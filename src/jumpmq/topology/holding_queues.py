@@ -1,4 +1,4 @@
-"""The queues of delayed message exchanges: each has one, which follows from it as shards follow from a policy."""
+"""The queues of exchanges that hold messages: each has one, which follows from it as shards follow from a policy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.changes import Change, DeclareQueue
 from jumpmq.topology.exchanges import Exchange
-from jumpmq.topology.exchanges.delayed import DelayedMessageExchange
-from jumpmq.topology.vhost import VirtualHost, delayed_queue_name
+from jumpmq.topology.exchanges.holding import HoldingExchange
+from jumpmq.topology.vhost import VirtualHost
 
 if TYPE_CHECKING:
     from jumpmq.topology.topology import Topology
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 def missing(
     topology: Topology, vhost: VirtualHost, ended: Set[str] = frozenset(), gone: Set[int] = frozenset()
 ) -> Iterator[Change]:
-    """What makes the queues that delayed message exchanges of a virtual host lack.
+    """What makes the queues that such exchanges of a virtual host lack.
 
     Args:
         ended: names of queues that are still there, and will not be.
         gone: homes that no queue is to be at.
     """
     for exchange in vhost.exchanges.values():
-        yield from delayed_queue(topology, vhost, exchange, ended, gone)
+        yield from queue_of(topology, vhost, exchange, ended, gone)
 
 
-def delayed_queue(
+def queue_of(
     topology: Topology,
     vhost: VirtualHost,
     exchange: Exchange,
     ended: Set[str] = frozenset(),
     gone: Set[int] = frozenset(),
 ) -> Iterator[Change]:
-    """What makes the queue of a delayed message exchange that lacks it: where the fewest queues are, and as durable as
+    """What makes the queue of an exchange that lacks it: where the fewest queues are, and as durable as
     the exchange."""
-    if not isinstance(exchange, DelayedMessageExchange):
+    if not isinstance(exchange, HoldingExchange):
         return
-    name = delayed_queue_name(exchange.name)
+    name = exchange.queue_name
     if name in vhost.declared and name not in ended:
         return
     counts = topology.holdings.queues_by_home
     homes = topology.homes.keys() - topology.left - gone or topology.homes.keys() - gone or topology.homes.keys()
     home = min(homes, key=lambda one: (counts[one], one), default=topology.home)
-    arguments = Arguments.of({"x-queue-type": "delayed", "x-dead-letter-exchange": exchange.name})
+    arguments = Arguments.of(exchange.queue_arguments)
     defined = topology.define_queue(vhost.name, name, durable=exchange.durable, arguments=arguments, home=home)
     yield DeclareQueue(topology.number(defined))

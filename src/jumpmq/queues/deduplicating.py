@@ -1,0 +1,151 @@
+"""The queue of a deduplication exchange: each message goes through it once, and leaves an entry that tells it.
+
+A message and its entry enter the queue in one commit. The message leaves it at once, handed back to the exchange the
+way dead letters are handed to theirs; the entry, without a body, stays until it expires or others push it out. So a
+crash at any moment neither loses a message that was confirmed nor lets it pass twice. Entries are messages like others:
+they are paged, move with the queue, and are there after a restart, unless the exchange keeps them in memory only.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues import argument_checks as checks
+from jumpmq.queues import clock
+from jumpmq.queues.base import NO_ATTEMPTS, Outcome
+from jumpmq.queues.deduplication import Seen, identity_of, milliseconds_of
+from jumpmq.queues.delayed import DUE_AT_ONCE, DelayedQueue
+from jumpmq.queues.delayed_messages import DelayedMessages
+from jumpmq.queues.runs import settle_stored
+from jumpmq.store import Batch
+from jumpmq.store.definitions import BEHIND
+
+PASSED = "passed"
+"""Why messages leave the queue."""
+
+FOR_EVER = 3.2e9
+"""Seconds that an entry without a TTL stays, unless it is pushed out: a hundred years."""
+
+NO_PROPERTIES = b"\0\0"
+
+
+class DeduplicatingQueue(DelayedQueue):
+    """Entries of what was seen, and messages that are about to pass.
+
+    What enters while its entries come from another home waits as it is, and is looked at behind them.
+    """
+
+    __slots__ = ("_is_behind", "_is_kept", "_seen", "_size", "_ttl")
+
+    type = "deduplicating"
+    argument_checks: ClassVar[Mapping[str, checks.Check]] = {
+        **DelayedQueue.argument_checks,
+        "x-cache-size": checks.anything,
+        "x-cache-ttl": checks.anything,
+        "x-cache-persistence": checks.anything,
+    }
+
+    def __init__(self, vhost: str, name: str, **declared: Any) -> None:
+        super().__init__(vhost, name, **declared)
+        self._size = int(self.arguments.get("x-cache-size", 1))  # entries at most
+        self._ttl = self.arguments.get("x-cache-ttl")  # milliseconds of an entry; None is for ever
+        self._is_kept = self.arguments.get("x-cache-persistence") == "disk"  # whether entries survive a restart
+        self._is_behind = bool(self.id & BEHIND)  # whether messages wait here to be looked at
+        self._seen = Seen(self._account)
+
+    def restore(
+        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
+    ) -> None:
+        super().restore(batches, next_seq, delivered_seq, attempts)
+        if not self._is_behind:
+            for messages in self._ready.between(0, self._next_seq):
+                self._note_entries(messages)
+
+    def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
+        if self.behind is not None:
+            return self.behind.push(messages)
+        if self._is_behind:
+            self._enter([_copied(message, clock.now() + FOR_EVER) for message in messages])
+        else:
+            self._look_at(messages)
+        return []
+
+    def follow_up(self, count: int) -> bool:
+        behind = self.behind
+        assert isinstance(behind, DeduplicatingQueue)
+        messages = behind.take_for_delivery(count)
+        if messages:
+            self._look_at(messages)
+            behind.settle(messages, Outcome.ACKNOWLEDGED)
+        elif not behind.message_count and not behind.purging:
+            self.behind = None
+            behind.delete()
+        return bool(messages)
+
+    def _look_at(self, messages: list[Message]) -> None:
+        """Have those enter that were not seen, each with an entry."""
+        coming, now = list[Message](), clock.now()
+        for message in self._seen.new(messages):
+            if (identity := identity_of(message)) is not None:
+                entry = Message("", identity, NO_PROPERTIES, b"", self._is_kept)
+                ttl = milliseconds_of(message, "x-cache-ttl") or self._ttl
+                entry.expires_at = now + (FOR_EVER if ttl is None else min(ttl / 1000, FOR_EVER))
+                coming.append(entry)
+            coming.append(_copied(message, now))
+        if coming:
+            self._expiring = True
+            self._enter(coming)
+
+    def _store(self, messages: list[Message]) -> None:
+        self._note_entries(messages)
+        kept = messages if self._is_kept else [message for message in messages if not _is_entry(message)]
+        super()._store(kept)
+
+    def _note_entries(self, messages: list[Message]) -> None:
+        for message in messages:
+            if _is_entry(message):
+                self._seen.add(message.routing_key, message.seq)
+
+    def _drop_expired(self, now: float, count: int) -> None:
+        if self._is_behind:
+            return
+        ready = self._ready
+        assert isinstance(ready, DelayedMessages)
+        self._let_pass(ready.take_expired(now, min(count, DUE_AT_ONCE)))
+        while (beyond := len(self._seen) - self._size) > 0 and (oldest := ready.take(min(beyond, DUE_AT_ONCE))):
+            self._let_pass(oldest)
+        if first := ready.first_expiry():
+            self.wake(max(first, now))
+
+    def _let_pass(self, messages: list[Message]) -> None:
+        """Forget entries, and hand messages to the exchange."""
+        entries = [message for message in messages if _is_entry(message)]
+        self._forget(entries)
+        settle_stored(entries)
+        self._discard([message for message in messages if not _is_entry(message)], PASSED)
+
+    def _forget(self, messages: list[Message]) -> None:
+        self._seen.forget(messages)
+        super()._forget(messages)
+
+    def purge(self) -> int:
+        self._seen.clear()
+        return super().purge()
+
+    def delete(self) -> int:
+        self._seen.clear()
+        return super().delete()
+
+    def status(self) -> dict[str, Any]:
+        return {"cache_info": self._seen.shown() | {"size": self._size}}
+
+
+def _is_entry(message: Message) -> bool:
+    """Whether it is an entry: no message that an exchange has routed names none."""
+    return not message.exchange
+
+
+def _copied(message: Message, expires_at: float) -> Message:
+    copy = message.copy()
+    copy.expires_at = expires_at
+    return copy

@@ -1,0 +1,146 @@
+"""What tells duplicates: the header ``x-deduplication-header``, and a table of those that were seen.
+
+Source: ``RabbitMQMessageDeduplication.Common`` of noxdafox's plugin.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import blake2b
+
+from jumpmq.amqp.errors import AMQPError
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
+from jumpmq.queues.memory import MemoryAccount
+
+HEADER = "x-deduplication-header"
+_NAMED = b"\x16x-deduplication-header"
+"""The header's name as a field table has it."""
+
+DIGEST = 16
+"""Octets by which an identity is known: two of a billion identities have the same with a chance of 10^-21."""
+
+OCTETS = 170
+"""Octets of memory that an entry of :class:`Seen` takes (measured)."""
+
+_CACHED = 512
+"""Octets of properties of which the identity is remembered: it is asked for several times in a row."""
+
+
+def is_identified(message: Message) -> bool:
+    """Whether a message says which it is."""
+    return _NAMED in message.properties and identity_of(message) is not None
+
+
+def identity_of(message: Message) -> bytes | None:
+    """What a message says it is, as a digest; None where it says nothing.
+
+    Integers of any width are alike, and so are text and octets; a list or table says nothing.
+    """
+    octets = message.properties
+    if _NAMED not in octets:
+        return None
+    return _remembered(octets) if len(octets) <= _CACHED else _read(octets)
+
+
+def _read(octets: bytes) -> bytes | None:
+    try:
+        headers = Properties.parse(octets).headers or []
+    except AMQPError:
+        return None
+    found = next((field for field in headers if field.name == HEADER), None)
+    return None if found is None else _digest(found)
+
+
+_remembered = lru_cache(1024)(_read)
+
+
+def _digest(field: Field) -> bytes | None:
+    value = field.value
+    if field.type in "AF":
+        return None
+    if field.type in "Sx":
+        shown = b"S" + (value if isinstance(value, bytes) else str(value).encode(errors="surrogateescape"))
+    elif field.type in "bBsuIilL":
+        shown = b"I%d" % value
+    else:
+        shown = f"{'d' if field.type == 'f' else field.type}{value!r}".encode()
+    return blake2b(shown, digest_size=DIGEST).digest()
+
+
+def milliseconds_of(message: Message, name: str) -> int | None:
+    """A header of so many milliseconds, from 1 on; None where there is none."""
+    if name.encode() not in message.properties:
+        return None
+    for field in Properties.parse(message.properties).headers or []:
+        if field.name == name and field.type in "bBsuIilL" and field.value > 0:
+            return int(field.value)
+    return None
+
+
+class Seen:
+    """Identities that were seen, each with the number of the message that it was seen in.
+
+    Attributes:
+        duplicates: how many messages were dropped, since the broker started.
+    """
+
+    __slots__ = ("_account", "_identities", "_numbers", "duplicates")
+
+    def __init__(self, account: MemoryAccount) -> None:
+        self._account = account  # entries are charged to it, as ``ready``
+        self._numbers: dict[bytes, int] = {}
+        # By number: a message whose turn to go has come may have nothing else in memory.
+        self._identities: dict[int, bytes] = {}
+        self.duplicates = 0
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def new(self, messages: list[Message]) -> list[Message]:
+        """Those of messages that are no duplicates, neither of what was seen nor of each other; the others count."""
+        found, among = [], set[bytes]()
+        for message in messages:
+            identity = identity_of(message)
+            if identity is not None:
+                if identity in self._numbers or identity in among:
+                    self.duplicates += 1
+                    continue
+                among.add(identity)
+            found.append(message)
+        return found
+
+    def add(self, identity: bytes, number: int) -> None:
+        """An identity is seen in a message of this number, and in no other any more."""
+        before = self._numbers.get(identity)
+        if before is None:
+            self._account.charge("ready", OCTETS)
+        else:
+            del self._identities[before]
+        self._numbers[identity] = number
+        self._identities[number] = identity
+
+    def note(self, messages: Iterable[Message]) -> None:
+        """Messages are in a queue, by their numbers."""
+        for message in messages:
+            if (identity := identity_of(message)) is not None:
+                self.add(identity, message.seq)
+
+    def forget(self, messages: Iterable[Message]) -> None:
+        """Messages are no longer in their queue."""
+        for message in messages:
+            identity = self._identities.pop(message.seq, None)
+            if identity is not None:
+                del self._numbers[identity]
+                self._account.charge("ready", -OCTETS)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._account.charge("ready", -OCTETS * len(self._numbers))
+        self._numbers.clear()
+        self._identities.clear()
+
+    def shown(self) -> dict[str, int]:
+        """Figures, by the names of noxdafox's plugin, and how many were dropped."""
+        count = len(self._numbers)
+        return {"entries": count, "bytes": count * OCTETS, "duplicates": self.duplicates}

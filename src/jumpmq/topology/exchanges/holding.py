@@ -1,0 +1,98 @@
+"""Exchanges with a queue of their own, from which messages come back to be routed: later, or if they are no duplicates.
+
+The queue is an internal one, which comes and goes with the exchange (:mod:`jumpmq.topology.holding_queues`). Its home
+may be another.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, ClassVar, TypeVar
+
+from jumpmq.amqp.messages import Message
+from jumpmq.topology.definitions import ExchangeDefinition
+from jumpmq.topology.envelope import Envelope
+from jumpmq.topology.exchanges.base import Destination, Exchange, Split
+
+T = TypeVar("T")
+
+MAX_NAME = 255
+"""Octets of a queue's name."""
+
+
+class HoldingExchange(Exchange):
+    """What an exchange that holds messages is beside one of another type, which comes next among its base classes.
+
+    Attributes:
+        held_queue: returns the queue; None where it is lost.
+        queue_type, queue_prefix: the kind of the queue, and what its name begins with.
+    """
+
+    queue_type: ClassVar[str]
+    queue_prefix: ClassVar[str]
+    held_queue: Callable[[], Destination | None]
+
+    def __init__(self, definition: ExchangeDefinition) -> None:
+        super().__init__(definition)
+        self.feeds_remote = 1  # the queue may be at another home
+        self._passes = False  # whether messages that come back are routed
+
+    @abstractmethod
+    def holds(self, message: Message) -> bool:
+        """Whether a message goes to the queue first."""
+
+    @property
+    def queue_name(self) -> str:
+        """The name of the queue. A long name of an exchange is not in it as it is."""
+        name = self.queue_prefix + self.name
+        if len(name.encode(errors="surrogateescape")) <= MAX_NAME:
+            return name
+        return self.queue_prefix + sha256(self.name.encode(errors="surrogateescape")).hexdigest()
+
+    @property
+    def queue_arguments(self) -> dict[str, Any]:
+        """What the queue is declared with."""
+        return {"x-queue-type": self.queue_type, "x-dead-letter-exchange": self.name}
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Within the block messages come back: none is held."""
+        self._passes = True
+        try:
+            yield
+        finally:
+            self._passes = False
+
+    def split(self, messages: list[Message]) -> Split[Message]:
+        return self._split_held(messages, _itself, super().split)
+
+    def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+        return self._split_held(envelopes, _message_of, super().split_envelopes)
+
+    def preview(self, messages: list[Message]) -> Split[Message]:
+        return self._split_held(messages, _itself, super().preview)
+
+    def preview_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+        return self._split_held(envelopes, _message_of, super().preview_envelopes)
+
+    def count(self, messages: list[Message]) -> None:
+        super().count([message for message in messages if not self.holds(message)])
+
+    def _split_held(
+        self, items: list[T], message_of: Callable[[T], Message], split: Callable[[list[T]], Split[T]]
+    ) -> Split[T]:
+        held = [] if self._passes else [item for item in items if self.holds(message_of(item))]
+        if not held or (queue := self.held_queue()) is None:
+            return split(items)
+        now = [item for item in items if not self.holds(message_of(item))]
+        groups, missed = split(now) if now else ({}, now)
+        return {**groups, queue: held}, missed
+
+
+def _itself(message: Message) -> Message:
+    return message
+
+
+def _message_of(envelope: Envelope) -> Message:
+    return envelope.message
