@@ -137,7 +137,7 @@ def test_using_a_queue_renews_its_lease(
                 channel.queue(name, exclusive=False, arguments=lease)
         until(lambda: not operator.finds_queue(name))
 
-    punctually(2, trial)
+    punctually(0.8, trial)  # who is late once finds that the lease is over
 
 
 def test_publishing_does_not_renew_a_lease(channel: WireChannel, operator: Operator, unique: Unique) -> None:
