@@ -13,8 +13,8 @@ from typing import Any
 
 import pika
 import pytest
-from tests import brokers
-from tests.etcd import EtcdMember, etcd, needs_etcd
+from tests.etcd import needs_etcd
+from tests.nodes.clusters import PERSISTENT, Cluster, accepted, config_of, declare, started
 from tests.nodes.homes import NODES, in_loop, propose, stopped, until
 from tests.topology.state import state_of
 from tests.waiting import until as soon
@@ -48,94 +48,39 @@ from jumpmq.topology import (
 
 pytestmark = needs_etcd
 
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
-
-
-def config_of(number: int, directory: Path, members: list[EtcdMember], **settings: Any) -> Config:
-    """The settings of a node."""
-    return Config(
-        host="127.0.0.1",
-        port=0,
-        http_port=None,
-        tls_port=None,
-        https_port=None,
-        node=NODES[number],
-        data_dir=directory / f"node-{number}",
-        cluster="test",
-        etcd=",".join(member.url for member in members),
-        **settings,
-    )
-
-
-async def started(config: Config) -> Broker:
-    """A node that serves."""
-    return await brokers.started(config, enter)
-
-
-async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:
-    """Declare a durable queue whose home is the node.
-
-    Raises:
-        AMQPError: that is refused.
-    """
-    await accepted(broker, DeclareQueue(broker.topology.define_queue("/", name, durable=True)), limited=limited)
-
-
-async def accepted(broker: Broker, change: DeclareQueue, *, limited: bool = False) -> None:
-    """Ask for a change, and wait for the answer.
-
-    Raises:
-        AMQPError: it is refused.
-    """
-    known = asyncio.Event()
-    with broker.turns.turn():
-        pending = broker.topology.propose(change, limited=limited)
-    pending.then(known.set)
-    async with asyncio.timeout(20):
-        await known.wait()
-    pending.result()
-
 
 @in_loop
 async def test_nodes_make_a_cluster_and_know_the_same(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
-        try:
-            assert [broker.config.home for broker in brokers] == [1, 2, 3]
-            first, second, third = brokers
-            await until(lambda: len(third.running_nodes) == 3)
-            await propose(second, SetPolicy("/", "sharded", ".*-s$", {"shards-per-node": 2}, 0, "exchanges"))
-            exchange = ExchangeDefinition("/", "x-s", "x-modulus-hash", durable=True)
-            await propose(first, DeclareExchange(exchange))
-            await propose(third, DeclareQueue(third.topology.define_queue("/", "q", durable=True)))
-            assert "q" in first.topology.vhosts["/"].declared
-            assert "q" in third.topology.vhosts["/"].queues
-            for broker in brokers:
-                own = [name for name in broker.topology.vhosts["/"].queues if name.startswith("sharding: x-s")]
-                assert len(own) == 2
-            assert state_of(first.topology) == state_of(second.topology) == state_of(third.topology)
-        finally:
-            for broker in brokers:
-                await stopped(broker)
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(3)
+        assert [broker.config.home for broker in brokers] == [1, 2, 3]
+        first, second, third = brokers
+        await until(lambda: len(third.running_nodes) == 3)
+        await propose(second, SetPolicy("/", "sharded", ".*-s$", {"shards-per-node": 2}, 0, "exchanges"))
+        exchange = ExchangeDefinition("/", "x-s", "x-modulus-hash", durable=True)
+        await propose(first, DeclareExchange(exchange))
+        await propose(third, DeclareQueue(third.topology.define_queue("/", "q", durable=True)))
+        assert "q" in first.topology.vhosts["/"].declared
+        assert "q" in third.topology.vhosts["/"].queues
+        for broker in brokers:
+            own = [name for name in broker.topology.vhosts["/"].queues if name.startswith("sharding: x-s")]
+            assert len(own) == 2
+        assert state_of(first.topology) == state_of(second.topology) == state_of(third.topology)
 
 
 @in_loop
 async def test_a_node_that_was_away_learns_what_has_changed(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
-        try:
-            await declare(second, "before")
-            await stopped(second)
-            for number in range(250):
-                await declare(first, f"q{number}")
-            second = await started(config_of(1, tmp_path, members))
-            assert second.config.home == 2
-            assert state_of(first.topology) == state_of(second.topology)
-            await declare(second, "after")
-            assert "after" in first.topology.vhosts["/"].declared
-        finally:
-            await stopped(second)
-            await stopped(first)
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
+        await declare(second, "before")
+        await stopped(second)
+        for number in range(250):
+            await declare(first, f"q{number}")
+        second = await cluster.start(1)
+        assert second.config.home == 2
+        assert state_of(first.topology) == state_of(second.topology)
+        await declare(second, "after")
+        assert "after" in first.topology.vhosts["/"].declared
 
 
 @pytest.mark.parametrize("trouble", ["none", "etcd did not answer", "a third node is down", "taken for dead"])
@@ -145,59 +90,49 @@ async def test_a_node_that_was_stopped_learns_what_was_decided_before_it_serves(
 ) -> None:
     """The others have answered without it. What a client has sent it meanwhile is acted on when it knows."""
     monkeypatch.setattr(member, "LOOKS", (60.0, 60.0))
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
-        try:
-            first, second, third = brokers
-            await until(lambda: len(second.running_nodes) == 3)
-            if trouble == "a third node is down":
-                await stopped(third)
-            second.peers.links.handlers[LOG] = lambda link, payload: None  # what is told is read too late
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(3)
+        first, second, third = brokers
+        await until(lambda: len(second.running_nodes) == 3)
+        if trouble == "a third node is down":
+            await stopped(third)
+        second.peers.links.handlers[LOG] = lambda link, payload: None  # what is told is read too late
 
-            def publish() -> None:
-                with pika.BlockingConnection(pika.ConnectionParameters(port=second.port)) as connection:
-                    channel = connection.channel()
-                    channel.confirm_delivery()
-                    declared.wait(20)
-                    channel.basic_publish("", "q", b"", PERSISTENT, mandatory=True)
+        def publish() -> None:
+            with pika.BlockingConnection(pika.ConnectionParameters(port=second.port)) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                declared.wait(20)
+                channel.basic_publish("", "q", b"", PERSISTENT, mandatory=True)
 
-            declared = threading.Event()
-            publishing = asyncio.create_task(asyncio.to_thread(publish))
-            await until(lambda: bool(second.connections))
-            await declare(first, "q")
-            if trouble == "etcd did not answer":  # the first call after the stop found its member gone
-                second.peers._member.etcd.failed(EtcdError("nobody is there"))
-            if trouble == "taken for dead":
-                await second.peers._member.etcd.client.revoke(second.peers._member.lease.id)
-            second.pause.late_at = 0.0  # its clock stood still
-            declared.set()
-            await publishing
-            assert await second.peers._member.etcd.client.get(Keys("test").live_node(second.node)), (
-                "nobody waits for it"
-            )
-        finally:
-            for broker in brokers:
-                await stopped(broker)
+        declared = threading.Event()
+        publishing = asyncio.create_task(asyncio.to_thread(publish))
+        await until(lambda: bool(second.connections))
+        await declare(first, "q")
+        if trouble == "etcd did not answer":  # the first call after the stop found its member gone
+            second.peers._member.etcd.failed(EtcdError("nobody is there"))
+        if trouble == "taken for dead":
+            await second.peers._member.etcd.client.revoke(second.peers._member.lease.id)
+        second.pause.late_at = 0.0  # its clock stood still
+        declared.set()
+        await publishing
+        assert await second.peers._member.etcd.client.get(Keys("test").live_node(second.node)), "nobody waits for it"
 
 
 @in_loop
 async def test_an_answer_waits_for_nodes_that_live_without_a_link(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(2)]
-        try:
-            first, second = brokers
-            await until(lambda: len(first.running_nodes) == 2)
-            for number in range(5):
-                link = first.peers.links.to(2)
-                assert link is not None
-                link.close()
-                await until(lambda: first.peers.links.to(2) is None)
-                await declare(first, f"q{number}")
-                assert f"q{number}" in second.topology.vhosts["/"].declared
-                await until(lambda: first.peers.links.to(2) is not None)
-        finally:
-            for broker in brokers:
-                await stopped(broker)
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(2)
+        first, second = brokers
+        await until(lambda: len(first.running_nodes) == 2)
+        for number in range(5):
+            link = first.peers.links.to(2)
+            assert link is not None
+            link.close()
+            await until(lambda: first.peers.links.to(2) is None)
+            await declare(first, f"q{number}")
+            assert f"q{number}" in second.topology.vhosts["/"].declared
+            await until(lambda: first.peers.links.to(2) is not None)
 
 
 @pytest.mark.parametrize("notices", ["both", "first"])
@@ -206,8 +141,8 @@ async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_an
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: str
 ) -> None:
     """Also where the end that asks has noticed that before the other one."""
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(2)
         try:
             first, second = brokers
             await until(lambda: len(first.running_nodes) == len(second.running_nodes) == 2)
@@ -228,8 +163,6 @@ async def test_what_is_declared_beyond_a_link_that_is_cut_is_known_when_it_is_an
                 assert f"q{number}" in second.topology.vhosts["/"].declared
         finally:
             monkeypatch.undo()
-            for broker in brokers:
-                await stopped(broker)
 
 
 async def never(*arguments: Any) -> Any:
@@ -245,8 +178,8 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     """However long it takes: a node that has just started is such a one."""
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
         try:
             await until(lambda: len(first.running_nodes) == len(second.running_nodes) == 2)
             link = first.peers.links.to(2)
@@ -280,24 +213,19 @@ async def test_an_answer_waits_for_a_node_that_no_link_tells_until_it_says_so_in
             assert "q" in second.topology.vhosts["/"].declared
         finally:
             monkeypatch.undo()
-            for broker in (first, second):
-                await stopped(broker)
 
 
 @in_loop
 async def test_an_answer_does_not_wait_long_for_a_node_whose_process_has_ended(tmp_path: Path) -> None:
     """etcd takes it for alive for ten seconds; nothing listens where its links were taken."""
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
-        try:
-            await until(lambda: len(first.running_nodes) == 2)
-            second.peers._member.lease.id = 0  # it cannot say farewell
-            await stopped(second)
-            assert first.peers._member.live.unlinked == {2}
-            await declare(first, "q")
-            assert first.peers._member.live.unlinked == {2}
-        finally:
-            await stopped(first)
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
+        await until(lambda: len(first.running_nodes) == 2)
+        second.peers._member.lease.id = 0  # it cannot say farewell
+        await stopped(second)
+        assert first.peers._member.live.unlinked == {2}
+        await declare(first, "q")
+        assert first.peers._member.live.unlinked == {2}
 
 
 @in_loop
@@ -305,32 +233,28 @@ async def test_what_is_declared_at_a_node_that_has_started_again_is_not_taken_fo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where that is known from a third one, before news of who lives, and before there is a link."""
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
-        try:
-            first, second, third = brokers
-            await until(lambda: all(len(one.running_nodes) == 3 for one in brokers))
-            monkeypatch.setattr(second.peers.links, "_up", lambda link: False)
-            link = second.peers.links.to(3)
-            assert link is not None
-            link.close()
-            await until(lambda: second.peers.links.homes == [1] and 2 not in third.running_homes)
-            second.peers._member.live.by_key = {
-                key: home for key, home in second.peers._member.live.by_key.items() if home != 3
-            }
-            await accepted(first, DeclareQueue(replace(first.topology.define_queue("/", "q"), home=3)))
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(3)
+        first, second, third = brokers
+        await until(lambda: all(len(one.running_nodes) == 3 for one in brokers))
+        monkeypatch.setattr(second.peers.links, "_up", lambda link: False)
+        link = second.peers.links.to(3)
+        assert link is not None
+        link.close()
+        await until(lambda: second.peers.links.homes == [1] and 2 not in third.running_homes)
+        second.peers._member.live.by_key = {
+            key: home for key, home in second.peers._member.live.by_key.items() if home != 3
+        }
+        await accepted(first, DeclareQueue(replace(first.topology.define_queue("/", "q"), home=3)))
 
-            def publish() -> None:
-                with pika.BlockingConnection(pika.ConnectionParameters(port=second.port)) as connection:
-                    channel = connection.channel()
-                    channel.confirm_delivery()
-                    channel.basic_publish("", "q", b"", mandatory=True)
+        def publish() -> None:
+            with pika.BlockingConnection(pika.ConnectionParameters(port=second.port)) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                channel.basic_publish("", "q", b"", mandatory=True)
 
-            with pytest.raises(pika.exceptions.NackError):  # for want of a link
-                await asyncio.to_thread(publish)
-        finally:
-            for broker in brokers:
-                await stopped(broker)
+        with pytest.raises(pika.exceptions.NackError):  # for want of a link
+            await asyncio.to_thread(publish)
 
 
 @in_loop
@@ -338,33 +262,29 @@ async def test_no_queue_is_placed_at_a_node_that_has_not_ended_what_its_last_pro
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A queue that does not outlive the process would end with that."""
-    with etcd(tmp_path) as members:
-        configs = [config_of(number, tmp_path, members, queue_leader_locator="balanced") for number in range(2)]
-        first, second = [await started(config) for config in configs]
-        try:
-            await declare(first, "r")
-            await stopped(second)
-            catch_up = member.Member.catch_up
-            reached, goes_on = asyncio.Event(), asyncio.Event()
+    async with Cluster(tmp_path) as cluster:
+        configs = [cluster.config(number, queue_leader_locator="balanced") for number in range(2)]
+        first, second = [await cluster.started(config) for config in configs]
+        await declare(first, "r")
+        await stopped(second)
+        catch_up = member.Member.catch_up
+        reached, goes_on = asyncio.Event(), asyncio.Event()
 
-            async def waiting(self: member.Member) -> None:
-                await catch_up(self)
-                reached.set()
-                await goes_on.wait()
+        async def waiting(self: member.Member) -> None:
+            await catch_up(self)
+            reached.set()
+            await goes_on.wait()
 
-            monkeypatch.setattr(member.Member, "catch_up", waiting)
-            starting = asyncio.create_task(started(configs[1]))
-            await reached.wait()
-            await until(lambda: 2 in first.running_homes)
-            for name in ("q", "s"):
-                await accepted(first, DeclareQueue(first.topology.define_queue("/", name)))
-            goes_on.set()
-            second = await starting
-            for broker in (first, second):
-                await until(lambda broker=broker: {"q", "r", "s"} <= broker.topology.vhosts["/"].declared.keys())
-        finally:
-            for broker in (first, second):
-                await stopped(broker)
+        monkeypatch.setattr(member.Member, "catch_up", waiting)
+        starting = asyncio.create_task(cluster.started(configs[1]))
+        await reached.wait()
+        await until(lambda: 2 in first.running_homes)
+        for name in ("q", "s"):
+            await accepted(first, DeclareQueue(first.topology.define_queue("/", name)))
+        goes_on.set()
+        second = await starting
+        for broker in (first, second):
+            await until(lambda broker=broker: {"q", "r", "s"} <= broker.topology.vhosts["/"].declared.keys())
 
 
 @in_loop
@@ -372,56 +292,48 @@ async def test_a_node_whose_links_were_down_is_told_by_others_what_it_has_missed
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Etcd may not answer it then."""
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
-        try:
-            await until(lambda: len(second.running_nodes) == 2)
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
+        await until(lambda: len(second.running_nodes) == 2)
 
-            async def fails(*arguments: Any) -> Any:
-                raise EtcdError("there is no quorum")
+        async def fails(*arguments: Any) -> Any:
+            raise EtcdError("there is no quorum")
 
-            links = second.peers.links
-            receive = links.handlers[LOG]
-            links.handlers[LOG] = lambda link, payload: None  # what is told is lost with the link
-            with monkeypatch.context() as patched:
-                patched.setattr(second.peers._member.etcd.client, "_call", fails)
-                for name in ("q", "r"):
-                    await declare(first, name)
-                assert "r" not in second.topology.vhosts["/"].declared
-                links.handlers[LOG] = receive
-                link = links.to(1)
-                assert link is not None
-                link.close()
-                await until(lambda: "r" in second.topology.vhosts["/"].declared)
-        finally:
-            for broker in (first, second):
-                await stopped(broker)
+        links = second.peers.links
+        receive = links.handlers[LOG]
+        links.handlers[LOG] = lambda link, payload: None  # what is told is lost with the link
+        with monkeypatch.context() as patched:
+            patched.setattr(second.peers._member.etcd.client, "_call", fails)
+            for name in ("q", "r"):
+                await declare(first, name)
+            assert "r" not in second.topology.vhosts["/"].declared
+            links.handlers[LOG] = receive
+            link = links.to(1)
+            assert link is not None
+            link.close()
+            await until(lambda: "r" in second.topology.vhosts["/"].declared)
 
 
 @in_loop
 async def test_changes_of_many_at_once_have_one_order(tmp_path: Path) -> None:
     """Each of three nodes declares the same queues in another order, and binds them to a ring."""
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
-        try:
-            exchange = ExchangeDefinition("/", "ring", "x-consistent-hash", durable=True)
-            await propose(brokers[0], DeclareExchange(exchange))
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(3)
+        exchange = ExchangeDefinition("/", "ring", "x-consistent-hash", durable=True)
+        await propose(brokers[0], DeclareExchange(exchange))
 
-            async def work(broker: Broker, step: int) -> None:
-                for number in range(0, 60 * step, step):
-                    name = f"q{number % 60}"
-                    with suppress(AMQPError):
-                        await declare(broker, name)
-                        await propose(broker, Bind("/", Binding("ring", "queue", name, b"1")))
+        async def work(broker: Broker, step: int) -> None:
+            for number in range(0, 60 * step, step):
+                name = f"q{number % 60}"
+                with suppress(AMQPError):
+                    await declare(broker, name)
+                    await propose(broker, Bind("/", Binding("ring", "queue", name, b"1")))
 
-            await asyncio.gather(*(work(broker, step) for broker, step in zip(brokers, (1, 7, 11), strict=True)))
-            states = [state_of(broker.topology) for broker in brokers]
-            assert states[0] == states[1] == states[2]
-            assert len(states[0]["vhosts"]["/"]["queues"]) == 60
-            assert {one.topology.applied for one in brokers} == {brokers[0].topology.applied}
-        finally:
-            for broker in brokers:
-                await stopped(broker)
+        await asyncio.gather(*(work(broker, step) for broker, step in zip(brokers, (1, 7, 11), strict=True)))
+        states = [state_of(broker.topology) for broker in brokers]
+        assert states[0] == states[1] == states[2]
+        assert len(states[0]["vhosts"]["/"]["queues"]) == 60
+        assert {one.topology.applied for one in brokers} == {brokers[0].topology.applied}
 
 
 @in_loop
@@ -429,28 +341,24 @@ async def test_without_etcd_messages_flow_and_definitions_stand_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jumpmq.nodes.membership.standstill.PATIENCE", 0.3)
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
-        try:
-            await declare(second, "q")
-            members[0].kill()
-            late = asyncio.create_task(declare(first, "late", limited=True))  # before anything is known
-            assert await asyncio.to_thread(_published, first.port, "q", 10) == 10
-            with pytest.raises(MetadataTimeout, match="etcd is down"):
-                await late
-            assert await asyncio.to_thread(_published, first.port, "q", 10) == 10
-            with pytest.raises(MetadataTimeout, match="etcd is down"):  # at once
-                await declare(first, "later", limited=True)
-            members[0].start()
-            await asyncio.to_thread(soon, lambda: members[0].is_healthy)
-            monkeypatch.undo()
-            await until(lambda: "late" in second.topology.vhosts["/"].declared)
-            await until(lambda: first.peers._member.standstill.reason is None)
-            await declare(first, "again", limited=True)
-            assert second.topology.vhosts["/"].queues["q"].message_count == 20
-        finally:
-            await stopped(second)
-            await stopped(first)
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
+        await declare(second, "q")
+        cluster.members[0].kill()
+        late = asyncio.create_task(declare(first, "late", limited=True))  # before anything is known
+        assert await asyncio.to_thread(_published, first.port, "q", 10) == 10
+        with pytest.raises(MetadataTimeout, match="etcd is down"):
+            await late
+        assert await asyncio.to_thread(_published, first.port, "q", 10) == 10
+        with pytest.raises(MetadataTimeout, match="etcd is down"):  # at once
+            await declare(first, "later", limited=True)
+        cluster.members[0].start()
+        await asyncio.to_thread(soon, lambda: cluster.members[0].is_healthy)
+        monkeypatch.undo()
+        await until(lambda: "late" in second.topology.vhosts["/"].declared)
+        await until(lambda: first.peers._member.standstill.reason is None)
+        await declare(first, "again", limited=True)
+        assert second.topology.vhosts["/"].queues["q"].message_count == 20
 
 
 def _published(port: int, queue: str, count: int) -> int:
@@ -472,47 +380,41 @@ async def test_a_broker_of_today_becomes_the_first_node(tmp_path: Path) -> None:
     await declare(before, "kept")
     await asyncio.to_thread(_published, before.port, "kept", 3)
     await stopped(before)
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
-        second = await started(config_of(1, tmp_path, members))
-        try:
-            assert first.topology.vhosts["/"].queues["kept"].message_count == 3
-            assert await asyncio.to_thread(_published, second.port, "kept", 1) == 1
-            assert first.topology.vhosts["/"].queues["kept"].message_count == 4
-            assert state_of(first.topology) == state_of(second.topology)
-        finally:
-            await stopped(second)
-            await stopped(first)
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.start(0)
+        second = await cluster.start(1)
+        assert first.topology.vhosts["/"].queues["kept"].message_count == 3
+        assert await asyncio.to_thread(_published, second.port, "kept", 1) == 1
+        assert first.topology.vhosts["/"].queues["kept"].message_count == 4
+        assert state_of(first.topology) == state_of(second.topology)
+        await stopped(first)
         with pytest.raises(BrokerError, match="cluster 'test': serve it with --cluster test"):
-            await started(alone)
+            await cluster.started(alone)
 
 
 @in_loop
 async def test_who_is_no_member_is_refused_and_keeps_its_data(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
-        try:
-            twin = replace(config_of(0, tmp_path, members), data_dir=tmp_path / "twin")
-            with pytest.raises(BrokerError, match="has a node 'one@host' with another data directory"):
-                await started(twin)
-            other = replace(config_of(1, tmp_path, members), cluster=None)
-            alone = await started(other)
-            await stopped(alone)
-            with pytest.raises(BrokerError, match="a node joins with an empty one"):
-                await started(config_of(1, tmp_path, members))
-            alone = await started(other)  # as before
-            await stopped(alone)
-            elsewhere = replace(config_of(2, tmp_path, members), cluster="other")
-            third = await started(elsewhere)
-            await stopped(third)
-            with pytest.raises(BrokerError, match="belongs to cluster 'other', not 'test'"):
-                await started(config_of(2, tmp_path, members))
-            with pytest.raises(BrokerError, match="is that of node 'three@host', not of 'four@host'"):
-                await started(replace(elsewhere, node="four@host"))
-            with pytest.raises(BrokerError, match="needs a data directory"):
-                await started(replace(config_of(2, tmp_path, members), data_dir=None))
-        finally:
-            await stopped(first)
+    async with Cluster(tmp_path) as cluster:
+        await cluster.start(0)
+        twin = replace(cluster.config(0), data_dir=tmp_path / "twin")
+        with pytest.raises(BrokerError, match="has a node 'one@host' with another data directory"):
+            await cluster.started(twin)
+        other = replace(cluster.config(1), cluster=None)
+        alone = await cluster.started(other)
+        await stopped(alone)
+        with pytest.raises(BrokerError, match="a node joins with an empty one"):
+            await cluster.start(1)
+        alone = await cluster.started(other)  # as before
+        await stopped(alone)
+        elsewhere = replace(cluster.config(2), cluster="other")
+        third = await cluster.started(elsewhere)
+        await stopped(third)
+        with pytest.raises(BrokerError, match="belongs to cluster 'other', not 'test'"):
+            await cluster.start(2)
+        with pytest.raises(BrokerError, match="is that of node 'three@host', not of 'four@host'"):
+            await cluster.started(replace(elsewhere, node="four@host"))
+        with pytest.raises(BrokerError, match="needs a data directory"):
+            await cluster.started(replace(cluster.config(2), data_dir=None))
 
 
 @in_loop
@@ -543,9 +445,9 @@ async def test_a_node_is_a_member_though_what_etcd_answered_was_lost(
         return answer
 
     monkeypatch.setattr(Etcd, "transaction", breaks)
-    with etcd(tmp_path) as members:
+    async with Cluster(tmp_path) as cluster:
         for _ in range(2):  # and again
-            nodes = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+            nodes = await cluster.start_all(2)
             assert [node.config.home for node in nodes] == [1, 2]
             for node in nodes:
                 await stopped(node)
@@ -559,28 +461,25 @@ async def test_a_first_start_that_ends_at_any_question_to_etcd_goes_on(
 ) -> None:
     """With or without what it has just asked for; it makes the cluster, or joins it."""
     client = EtcdSettings.client
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
-        try:
-            await declare(first, "known")
-            for questions in range(12):  # then it is a member
-                name = f"new-{questions}@host"
-                config = replace(config_of(1, tmp_path, members), data_dir=tmp_path / str(questions), node=name)
-                config = replace(config, cluster=f"new-{questions}" if makes else "test")
-                with monkeypatch.context() as patched:
-                    patched.setattr(EtcdSettings, "client", lambda it, left=questions: ending(client(it), left, done))
-                    with pytest.raises(BrokerError, match="ended"):
-                        await started(config)
-                node = await started(config)
-                try:
-                    assert list(node.topology.nodes) == ([name] if makes else [NODES[0], name])
-                    assert ("known" in node.topology.vhosts["/"].declared) is not makes
-                finally:
-                    await stopped(node)
-                if not makes:
-                    await propose(first, ForgetNode(name))
-        finally:
-            await stopped(first)
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.start(0)
+        await declare(first, "known")
+        for questions in range(12):  # then it is a member
+            name = f"new-{questions}@host"
+            config = replace(cluster.config(1), data_dir=tmp_path / str(questions), node=name)
+            config = replace(config, cluster=f"new-{questions}" if makes else "test")
+            with monkeypatch.context() as patched:
+                patched.setattr(EtcdSettings, "client", lambda it, left=questions: ending(client(it), left, done))
+                with pytest.raises(BrokerError, match="ended"):
+                    await cluster.started(config)
+            node = await cluster.started(config)
+            try:
+                assert list(node.topology.nodes) == ([name] if makes else [NODES[0], name])
+                assert ("known" in node.topology.vhosts["/"].declared) is not makes
+            finally:
+                await stopped(node)
+            if not makes:
+                await propose(first, ForgetNode(name))
 
 
 def ending(client: Etcd, left: int, done: bool) -> Etcd:
@@ -607,8 +506,8 @@ async def test_a_name_that_was_mistyped_before_etcd_was_asked_does_not_stick(
     with pytest.raises(TimeoutError):  # no etcd is there
         async with asyncio.timeout(1):
             await start(replace(config, cluster="tset", node="noe@host", etcd="http://127.0.0.1:9"), enter)
-    with etcd(tmp_path) as members:
-        config = config_of(0, tmp_path, members)
+    async with Cluster(tmp_path) as cluster:
+        config = cluster.config(0)
         keep, kept = Joining._keep, list[Membership]()
 
         async def killed(joining: Joining, me: Membership) -> None:
@@ -619,37 +518,33 @@ async def test_a_name_that_was_mistyped_before_etcd_was_asked_does_not_stick(
 
         monkeypatch.setattr(Joining, "_keep", killed)
         with pytest.raises(BrokerError, match="killed"):  # where etcd has it, and its directory does not know
-            await started(replace(config, cluster="tset"))
+            await cluster.started(replace(config, cluster="tset"))
         monkeypatch.undo()
         with pytest.raises(BrokerError, match="belongs to cluster 'tset', not 'test'"):
-            await started(config)
-        node = await started(replace(config, cluster="tset"))
+            await cluster.started(config)
+        node = await cluster.started(replace(config, cluster="tset"))
         assert (node.node, node.config.home) == (NODES[0], 1)
         await stopped(node)
 
 
 @in_loop
 async def test_a_forgotten_node_is_refused_and_its_name_is_free(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
         failures: list[str] = []
-        try:
-            await declare(second, "gone")
-            await stopped(second)
-            await propose(first, ForgetNode(NODES[1]))
-            assert "gone" not in first.topology.vhosts["/"].declared
-            back = config_of(1, tmp_path, members)
-            starting = asyncio.ensure_future(start(back, enter, on_failure=failures.append))
-            await until(lambda: failures or starting.done())
-            why = (failures or [str(starting.exception())])[0]
-            assert "was forgotten by its cluster; its data is kept" in why
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-            second = await started(replace(config_of(1, tmp_path, members), data_dir=tmp_path / "anew"))
-            assert (second.config.home, first.topology.nodes) == (3, {NODES[0]: [1], NODES[1]: [3]})
-        finally:
-            await stopped(second)
-            await stopped(first)
+        await declare(second, "gone")
+        await stopped(second)
+        await propose(first, ForgetNode(NODES[1]))
+        assert "gone" not in first.topology.vhosts["/"].declared
+        back = cluster.config(1)
+        starting = asyncio.ensure_future(start(back, enter, on_failure=failures.append))
+        await until(lambda: failures or starting.done())
+        why = (failures or [str(starting.exception())])[0]
+        assert "was forgotten by its cluster; its data is kept" in why
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        second = await cluster.started(replace(cluster.config(1), data_dir=tmp_path / "anew"))
+        assert (second.config.home, first.topology.nodes) == (3, {NODES[0]: [1], NODES[1]: [3]})
 
 
 @in_loop
@@ -657,152 +552,128 @@ async def test_links_are_taken_at_the_port_that_is_set(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
         used, port = taken.getsockname()[1], free.getsockname()[1]
         free.close()
-        with etcd(tmp_path) as members:
+        async with Cluster(tmp_path) as cluster:
             with pytest.raises(BrokerError, match=r"links to other homes cannot be made: .*Address already in use"):
-                await started(config_of(0, tmp_path, members, cluster_port=used))
+                await cluster.start(0, cluster_port=used)
             with pytest.raises(BrokerError, match="with cluster-port 65535 there is no port for worker 2"):
-                await started(config_of(0, tmp_path, members, cluster_port=65535, worker=2))
-            first = await started(config_of(0, tmp_path, members, cluster_port=port))
-            second = await started(config_of(1, tmp_path, members))
-            try:
-                assert second.peers._member.directory.addresses[1] == ("127.0.0.1", port)
-                await until(lambda: len(second.running_nodes) == 2)
-            finally:
-                await stopped(second)
-                await stopped(first)
+                await cluster.start(0, cluster_port=65535, worker=2)
+            await cluster.start(0, cluster_port=port)
+            second = await cluster.start(1)
+            assert second.peers._member.directory.addresses[1] == ("127.0.0.1", port)
+            await until(lambda: len(second.running_nodes) == 2)
 
 
 @in_loop
 async def test_a_node_that_etcd_took_for_dead_is_announced_again(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
-        asking = Etcd([members[0].url])
-        try:
-            (live,) = (await asking.folder("/jumpmq/test/live/")).values
-            await asking.transaction([], [delete(live.key)])
-            await declare(first, "q")  # appending needs it
-            (again,) = (await asking.folder("/jumpmq/test/live/")).values
-            assert again.value == live.value
-        finally:
-            await asking.close()
-            await stopped(first)
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.start(0)
+        asking = cluster.client()
+        (live,) = (await asking.folder("/jumpmq/test/live/")).values
+        await asking.transaction([], [delete(live.key)])
+        await declare(first, "q")  # appending needs it
+        (again,) = (await asking.folder("/jumpmq/test/live/")).values
+        assert again.value == live.value
 
 
 @in_loop
 async def test_a_copy_of_a_data_directory_ends_who_served_it_first(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.start(0)
         failures: list[str] = []
-        try:
-            first.peers._member.etcd.on_failure = failures.append  # type: ignore[union-attr]
-            shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
-            copy = await started(replace(config_of(0, tmp_path, members), data_dir=tmp_path / "copy"))
-            await until(lambda: failures)
-            assert "another process serves node 'one@host'" in failures[0]
-            await stopped(copy)
-        finally:
-            await stopped(first)
+        first.peers._member.etcd.on_failure = failures.append  # type: ignore[union-attr]
+        shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
+        copy = await cluster.started(replace(cluster.config(0), data_dir=tmp_path / "copy"))
+        await until(lambda: failures)
+        assert "another process serves node 'one@host'" in failures[0]
+        await stopped(copy)
 
 
 @in_loop
 async def test_of_two_processes_the_older_ends_also_where_both_were_cut_off(tmp_path: Path) -> None:
     """Etcd takes both for dead, and the older one is the first to be announced again."""
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.start(0)
         failures: list[tuple[str, str]] = []
-        asking = Etcd([members[0].url])
+        asking = cluster.client()
         live = Keys("test").live_node(NODES[0])
-        try:
-            first.peers._member.etcd.on_failure = lambda why: failures.append(("older", why))
-            for task in list(first.peers._member._tasks):  # it is cut off
-                if task.get_name() != "cluster append":
-                    task.cancel()
-            shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
-            newer = await started(replace(config_of(0, tmp_path, members), data_dir=tmp_path / "copy"))
-            newer.peers._member.etcd.on_failure = lambda why: failures.append(("newer", why))
-            await asking.revoke(newer.peers._member.lease.id)
-            assert await asking.get(live) is None
-            first.peers._member._run(first.peers._member.lease.announce(), "older")
-            first.peers._member._run(first.peers._member._keep_alive(), "lease")
-            await until(lambda: failures)
-            assert failures[0][0] == "older"
-            assert "another process serves node 'one@host' with its data directory" in failures[0][1]
-            await declare(newer, "q")  # it is announced again
-            found = await asking.get(live)
-            assert found is not None
-            assert newer.boot.encode() in found.value
-            assert [who for who, _ in failures] == ["older"]
-            await stopped(newer)
-        finally:
-            await asking.close()
-            await stopped(first)
+        first.peers._member.etcd.on_failure = lambda why: failures.append(("older", why))
+        for task in list(first.peers._member._tasks):  # it is cut off
+            if task.get_name() != "cluster append":
+                task.cancel()
+        shutil.copytree(tmp_path / "node-0", tmp_path / "copy")
+        newer = await cluster.started(replace(cluster.config(0), data_dir=tmp_path / "copy"))
+        newer.peers._member.etcd.on_failure = lambda why: failures.append(("newer", why))
+        await asking.revoke(newer.peers._member.lease.id)
+        assert await asking.get(live) is None
+        first.peers._member._run(first.peers._member.lease.announce(), "older")
+        first.peers._member._run(first.peers._member._keep_alive(), "lease")
+        await until(lambda: failures)
+        assert failures[0][0] == "older"
+        assert "another process serves node 'one@host' with its data directory" in failures[0][1]
+        await declare(newer, "q")  # it is announced again
+        found = await asking.get(live)
+        assert found is not None
+        assert newer.boot.encode() in found.value
+        assert [who for who, _ in failures] == ["older"]
+        await stopped(newer)
 
 
 @in_loop
 async def test_what_etcd_has_of_a_start_before_this_one_is_no_other_process(tmp_path: Path) -> None:
     """As where a backup of it was made before the node started again."""
-    with etcd(tmp_path) as members:
-        asking, keys = Etcd([members[0].url]), Keys("test")
-        first = await started(config_of(0, tmp_path, members))
+    async with Cluster(tmp_path) as cluster:
+        asking, keys = cluster.client(), Keys("test")
+        first = await cluster.start(0)
         before = first.boot
         await stopped(first)
-        first = await started(config_of(0, tmp_path, members))
+        first = await cluster.start(0)
         failures: list[str] = []
-        try:
-            first.peers._member.etcd.on_failure = failures.append
-            said = json.dumps({"home": 1, "boot": before, "host": "127.0.0.1", "port": 1})
-            await asking.transaction([], [put(keys.live_node(NODES[0]), said), put(keys.served(NODES[0]), before)])
-            await declare(first, "q")
-            found = await asking.get(keys.live_node(NODES[0]))
-            assert found is not None
-            assert first.boot.encode() in found.value
-            assert not failures
-        finally:
-            await asking.close()
-            await stopped(first)
+        first.peers._member.etcd.on_failure = failures.append
+        said = json.dumps({"home": 1, "boot": before, "host": "127.0.0.1", "port": 1})
+        await asking.transaction([], [put(keys.live_node(NODES[0]), said), put(keys.served(NODES[0]), before)])
+        await declare(first, "q")
+        found = await asking.get(keys.live_node(NODES[0]))
+        assert found is not None
+        assert first.boot.encode() in found.value
+        assert not failures
 
 
 @in_loop
 async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tmp_path: Path) -> None:
     """It keeps what its queues hold, but for those that were deleted meanwhile, and the cluster's order of definitions
     through the next restart."""
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
-        asking, keys = Etcd([members[0].url]), Keys("test")
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
+        asking, keys = cluster.client(), Keys("test")
+        await declare(first, "again")
+        await declare(second, "kept")
+        await declare(second, "deleted")
+        for name in ("kept", "deleted"):
+            assert await asyncio.to_thread(_published, second.port, name, 3) == 3
+        await stopped(second)
+        for number in range(30):
+            await declare(first, f"q{number}")
+        for name in ("deleted", "again"):
+            gone = first.topology.vhosts["/"].declared[name]
+            await propose(first, DeleteQueue("/", name, gone.id))
+        await declare(first, "again")
+        applied = first.topology.applied >> 10
+        head = await compact(asking, keys, kept=5)
+        assert (head.entry, head.floor) == (applied, applied - 4)
+        assert len((await asking.folder(keys.log)).values) == 5
+        assert len((await asking.folder("/jumpmq/test/snapshot/")).values) == head.chunks
+        second = await cluster.start(1)
+        assert state_of(first.topology) == state_of(second.topology)
+        assert second.losses == []
+        await stopped(second)
+        second = await cluster.start(1)
+        assert state_of(first.topology) == state_of(second.topology)
+        assert second.topology.vhosts["/"].queues["kept"].message_count == 3
+        third = await cluster.start(2)
         try:
-            await declare(first, "again")
-            await declare(second, "kept")
-            await declare(second, "deleted")
-            for name in ("kept", "deleted"):
-                assert await asyncio.to_thread(_published, second.port, name, 3) == 3
-            await stopped(second)
-            for number in range(30):
-                await declare(first, f"q{number}")
-            for name in ("deleted", "again"):
-                gone = first.topology.vhosts["/"].declared[name]
-                await propose(first, DeleteQueue("/", name, gone.id))
-            await declare(first, "again")
-            applied = first.topology.applied >> 10
-            head = await compact(asking, keys, kept=5)
-            assert (head.entry, head.floor) == (applied, applied - 4)
-            assert len((await asking.folder(keys.log)).values) == 5
-            assert len((await asking.folder("/jumpmq/test/snapshot/")).values) == head.chunks
-            second = await started(config_of(1, tmp_path, members))
-            assert state_of(first.topology) == state_of(second.topology)
-            assert second.losses == []
-            await stopped(second)
-            second = await started(config_of(1, tmp_path, members))
-            assert state_of(first.topology) == state_of(second.topology)
-            assert second.topology.vhosts["/"].queues["kept"].message_count == 3
-            third = await started(config_of(2, tmp_path, members))
-            try:
-                assert state_of(first.topology) == state_of(third.topology)
-            finally:
-                await stopped(third)
+            assert state_of(first.topology) == state_of(third.topology)
         finally:
-            await asking.close()
-            await stopped(second)
-            await stopped(first)
+            await stopped(third)
 
 
 @pytest.mark.slow
@@ -810,50 +681,42 @@ async def test_a_node_that_the_log_no_longer_reaches_begins_from_the_snapshot(tm
 async def test_a_node_that_runs_and_misses_compacted_entries_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
         failures: list[str] = []
-        try:
-            second.peers._member.etcd.on_failure = failures.append
-            with monkeypatch.context() as deaf:
-                deaf.setattr(second.peers._member.entries, "take", lambda number, entry: None)
-                for name in ("q", "r", "s"):
-                    await declare(first, name)
-                await compact(second.peers._member.etcd.client, Keys("test"), kept=1)
-            await until(lambda: failures)
-            assert "is not kept any more" in failures[0]
-        finally:
-            await stopped(second)
-            await stopped(first)
+        second.peers._member.etcd.on_failure = failures.append
+        with monkeypatch.context() as deaf:
+            deaf.setattr(second.peers._member.entries, "take", lambda number, entry: None)
+            for name in ("q", "r", "s"):
+                await declare(first, name)
+            await compact(second.peers._member.etcd.client, Keys("test"), kept=1)
+        await until(lambda: failures)
+        assert "is not kept any more" in failures[0]
 
 
 @in_loop
 async def test_the_log_is_compacted_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jumpmq.nodes.membership.entries.COMPACT_EVERY", 10)
     monkeypatch.setattr("jumpmq.nodes.membership.entries.COMPACT_INTERVAL", 0.1)
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
-        asking, keys = Etcd([members[0].url]), Keys("test")
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.start(0)
+        asking, keys = cluster.client(), Keys("test")
+        for number in range(20):
+            await declare(first, f"q{number}")
+
+        async def compacted() -> int:
+            head = await asking.get(keys.snapshot_head)
+            assert head is not None
+            return SnapshotHead.read(head.value).entry
+
+        async with asyncio.timeout(20):
+            while await compacted() < 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        second = await cluster.start(1)
         try:
-            for number in range(20):
-                await declare(first, f"q{number}")
-
-            async def compacted() -> int:
-                head = await asking.get(keys.snapshot_head)
-                assert head is not None
-                return SnapshotHead.read(head.value).entry
-
-            async with asyncio.timeout(20):
-                while await compacted() < 10:  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-            second = await started(config_of(1, tmp_path, members))
-            try:
-                assert state_of(first.topology) == state_of(second.topology)
-            finally:
-                await stopped(second)
+            assert state_of(first.topology) == state_of(second.topology)
         finally:
-            await asking.close()
-            await stopped(first)
+            await stopped(second)
 
 
 @in_loop
@@ -863,25 +726,21 @@ async def test_exclusive_queues_of_a_node_that_is_dead_are_gone(
     """Their clients connect to other nodes, and declare them again there."""
     monkeypatch.setattr("jumpmq.nodes.membership.witness.GRACE", 0.5)
     monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.1)
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(3)
         first, second, third = brokers
-        try:
-            await declare(third, "durable")
-            definition = third.topology.define_queue("/", "mine", exclusive=True, owner="client")
-            await propose(third, DeclareQueue(definition))
-            assert "mine" in first.topology.vhosts["/"].declared
-            await stopped(third)
-            await until(lambda: "mine" not in first.topology.vhosts["/"].declared)
-            assert "durable" in first.topology.vhosts["/"].declared
-            definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
-            await propose(second, DeclareQueue(definition))
-            third = brokers[2] = await started(config_of(2, tmp_path, members))
-            assert state_of(first.topology) == state_of(third.topology)
-            assert third.topology.vhosts["/"].declared["mine"].definition.home == 2
-        finally:
-            for broker in brokers:
-                await stopped(broker)
+        await declare(third, "durable")
+        definition = third.topology.define_queue("/", "mine", exclusive=True, owner="client")
+        await propose(third, DeclareQueue(definition))
+        assert "mine" in first.topology.vhosts["/"].declared
+        await stopped(third)
+        await until(lambda: "mine" not in first.topology.vhosts["/"].declared)
+        assert "durable" in first.topology.vhosts["/"].declared
+        definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
+        await propose(second, DeclareQueue(definition))
+        third = brokers[2] = await cluster.start(2)
+        assert state_of(first.topology) == state_of(third.topology)
+        assert third.topology.vhosts["/"].declared["mine"].definition.home == 2
 
 
 @in_loop
@@ -890,55 +749,46 @@ async def test_a_node_that_only_etcd_takes_for_dead_keeps_its_queues(
 ) -> None:
     monkeypatch.setattr("jumpmq.nodes.membership.witness.GRACE", 0.0)
     monkeypatch.setattr("jumpmq.nodes.membership.member.ALIVE_INTERVAL", 0.1)
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
-        asking, looks = Etcd([members[0].url]), 0
-        try:
-            look = first.peers._member.witness.look
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
+        asking, looks = cluster.client(), 0
+        look = first.peers._member.witness.look
 
-            async def counted() -> None:
-                nonlocal looks
-                await look()
-                looks += 1
+        async def counted() -> None:
+            nonlocal looks
+            await look()
+            looks += 1
 
-            monkeypatch.setattr(first.peers._member.witness, "look", counted)
-            definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
-            await propose(second, DeclareQueue(definition))
-            await asking.transaction([], [delete("/jumpmq/test/live/two@host")])
-            await until(lambda: looks > 3)
-            assert "mine" in first.topology.vhosts["/"].declared
-        finally:
-            await asking.close()
-            await stopped(second)
-            await stopped(first)
+        monkeypatch.setattr(first.peers._member.witness, "look", counted)
+        definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
+        await propose(second, DeclareQueue(definition))
+        await asking.transaction([], [delete("/jumpmq/test/live/two@host")])
+        await until(lambda: looks > 3)
+        assert "mine" in first.topology.vhosts["/"].declared
 
 
 @in_loop
 async def test_a_node_that_lives_again_when_that_is_appended_keeps_its_queues(tmp_path: Path) -> None:
     """Etcd compares in the transaction that appends: what was found dead may live by then."""
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
-        try:
-            definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
-            await propose(second, DeclareQueue(definition))
-            with first.turns.turn():
-                first.peers._member.witness.end(second.config.home)
-            await declare(first, "later")
-            assert "mine" in first.topology.vhosts["/"].declared
-            assert "later" in second.topology.vhosts["/"].declared
-        finally:
-            await stopped(second)
-            await stopped(first)
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
+        definition = second.topology.define_queue("/", "mine", exclusive=True, owner="client")
+        await propose(second, DeclareQueue(definition))
+        with first.turns.turn():
+            first.peers._member.witness.end(second.config.home)
+        await declare(first, "later")
+        assert "mine" in first.topology.vhosts["/"].declared
+        assert "later" in second.topology.vhosts["/"].declared
 
 
 @in_loop
 async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Etcd has lost a node's key while this node's links are all down: another node that lives may still reach it."""
     monkeypatch.setattr("jumpmq.nodes.membership.witness.GRACE", 0.0)
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(3)
         first, _, third = brokers
-        asking = Etcd([members[0].url])
+        asking = cluster.client()
         try:
             definition = third.topology.define_queue("/", "mine", exclusive=True, owner="client")
             await propose(third, DeclareQueue(definition))
@@ -952,61 +802,49 @@ async def test_a_node_that_is_cut_off_takes_no_other_for_dead(tmp_path: Path, mo
             assert "mine" in first.topology.vhosts["/"].declared
         finally:
             monkeypatch.undo()
-            await asking.close()
-            for broker in brokers:
-                await stopped(broker)
 
 
 @in_loop
 async def test_of_nodes_that_differ_the_younger_ends(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(3)
         failures: list[tuple[int, str]] = []
-        try:
-            for number, broker in enumerate(brokers):
-                broker.peers._member.etcd.on_failure = lambda why, number=number: failures.append((number, why))  # type: ignore[misc]
-            await declare(brokers[0], "q")
-            await declare(brokers[1], "r")
-            assert not failures
-            with brokers[1].turns.turn():
-                brokers[1].topology.apply(PutUser("stranger", "", ()))  # past the log
-            brokers[1].topology.applied = brokers[0].topology.applied
-            await declare(brokers[0], "s")
-            await until(lambda: failures)
-            (number, why) = failures[0]
-            assert (number, "differ from those of home 1" in why) == (1, True)
-        finally:
-            for broker in brokers:
-                await stopped(broker)
+        for number, broker in enumerate(brokers):
+            broker.peers._member.etcd.on_failure = lambda why, number=number: failures.append((number, why))  # type: ignore[misc]
+        await declare(brokers[0], "q")
+        await declare(brokers[1], "r")
+        assert not failures
+        with brokers[1].turns.turn():
+            brokers[1].topology.apply(PutUser("stranger", "", ()))  # past the log
+        brokers[1].topology.applied = brokers[0].topology.applied
+        await declare(brokers[0], "s")
+        await until(lambda: failures)
+        (number, why) = failures[0]
+        assert (number, "differ from those of home 1" in why) == (1, True)
 
 
 @in_loop
 async def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path) -> None:
     """By nodes that run, which stand still, and by those that start: else the log would have another entry."""
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
         failures: list[str] = []
-        asking, keys = Etcd([members[0].url]), Keys("test")
-        try:
-            first.peers._member.etcd.on_failure = failures.append
-            for name in ("q", "r", "s"):
-                await declare(first, name)
-            await stopped(second)
-            last = first.topology.applied >> 10
-            await asking.transaction([], [delete(keys.entry(last - 1), end_of(keys.log))])
-            with pytest.raises(MetadataTimeout, match="etcd was set back"):
-                await declare(first, "t", limited=True)
-            assert f"etcd lacks entry {last} of the log of cluster 'test'" in str(first.peers._member.standstill.reason)
-            assert not failures
-            with pytest.raises(BrokerError, match=f"etcd lacks entry {last}"):
-                await started(config_of(1, tmp_path, members))
-            await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
-            with pytest.raises(BrokerError, match="etcd lacks cluster 'test'"):
-                await started(config_of(1, tmp_path, members))
-        finally:
-            await asking.close()
-            await stopped(second)
-            await stopped(first)
+        asking, keys = cluster.client(), Keys("test")
+        first.peers._member.etcd.on_failure = failures.append
+        for name in ("q", "r", "s"):
+            await declare(first, name)
+        await stopped(second)
+        last = first.topology.applied >> 10
+        await asking.transaction([], [delete(keys.entry(last - 1), end_of(keys.log))])
+        with pytest.raises(MetadataTimeout, match="etcd was set back"):
+            await declare(first, "t", limited=True)
+        assert f"etcd lacks entry {last} of the log of cluster 'test'" in str(first.peers._member.standstill.reason)
+        assert not failures
+        with pytest.raises(BrokerError, match=f"etcd lacks entry {last}"):
+            await cluster.start(1)
+        await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
+        with pytest.raises(BrokerError, match="etcd lacks cluster 'test'"):
+            await cluster.start(1)
 
 
 def consumed(port: int, queue: str, count: int) -> list[bytes]:
@@ -1030,61 +868,56 @@ async def test_an_older_copy_of_a_data_directory_is_refused_or_its_loss_recorded
 ) -> None:
     """What was acknowledged since would come again, unmarked, and newer messages are missing."""
     monkeypatch.setattr(member, "ALIVE_INTERVAL", 0.1)
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
-        second = await started(config_of(1, tmp_path, members))
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.start(0)
+        second = await cluster.start(1)
         here, copy, newest = (tmp_path / name for name in ("node-1", "copy", "newest"))
-        asking, keys = Etcd([members[0].url]), Keys("test")
-        try:
-            await declare(second, "q")
-            assert await asyncio.to_thread(_published, second.port, "q", 5) == 5
-            if not running:
-                await stopped(second)
-            shutil.copytree(here, copy)
-            if not running:
-                second = await started(config_of(1, tmp_path, members))
-            assert await asyncio.to_thread(consumed, second.port, "q", 4) == [b"0", b"1", b"2", b"3"]
-            assert await asyncio.to_thread(_published, second.port, "q", 2) == 2
-            await second.committed()
+        asking, keys = cluster.client(), Keys("test")
+        await declare(second, "q")
+        assert await asyncio.to_thread(_published, second.port, "q", 5) == 5
+        if not running:
             await stopped(second)
-            here.rename(newest)
-            shutil.copytree(copy, here)
-            for _ in range(2):
-                with pytest.raises(
-                    BrokerError, match=r"lacks what was there .* an older copy, .* with --accept-older-data"
-                ):
-                    await started(config_of(1, tmp_path, members))
-            shutil.rmtree(here)
-            shutil.copytree(newest, here)
-            second = await started(config_of(1, tmp_path, members))
-            assert second.topology.vhosts["/"].queues["q"].message_count == 3
-            assert not second._commits.losses
+        shutil.copytree(here, copy)
+        if not running:
+            second = await cluster.start(1)
+        assert await asyncio.to_thread(consumed, second.port, "q", 4) == [b"0", b"1", b"2", b"3"]
+        assert await asyncio.to_thread(_published, second.port, "q", 2) == 2
+        await second.committed()
+        await stopped(second)
+        here.rename(newest)
+        shutil.copytree(copy, here)
+        for _ in range(2):
+            with pytest.raises(
+                BrokerError, match=r"lacks what was there .* an older copy, .* with --accept-older-data"
+            ):
+                await cluster.start(1)
+        shutil.rmtree(here)
+        shutil.copytree(newest, here)
+        second = await cluster.start(1)
+        assert second.topology.vhosts["/"].queues["q"].message_count == 3
+        assert not second._commits.losses
+        await stopped(second)
+        shutil.rmtree(here)
+        copy.rename(here)
+        for _ in range(2):
+            second = await cluster.start(1, accept_older_data=True)
+            assert second.topology.vhosts["/"].queues["q"].message_count == 5
+            ((loss, _),) = second._commits.losses
+            assert "the data directory of node 'two@host' lacks what was there" in loss
             await stopped(second)
-            shutil.rmtree(here)
-            copy.rename(here)
-            for _ in range(2):
-                second = await started(config_of(1, tmp_path, members, accept_older_data=True))
-                assert second.topology.vhosts["/"].queues["q"].message_count == 5
-                ((loss, _),) = second._commits.losses
-                assert "the data directory of node 'two@host' lacks what was there" in loss
-                await stopped(second)
-            shutil.rmtree(here)
-            newest.rename(here)
-            with pytest.raises(BrokerError, match="older copy"):  # it lacks what came since the other one was taken
-                await started(config_of(1, tmp_path, members))
-            first.topology.propose(ForgetNode("two@host"))
-            await until(lambda: 2 in first.topology.forgotten)
+        shutil.rmtree(here)
+        newest.rename(here)
+        with pytest.raises(BrokerError, match="older copy"):  # it lacks what came since the other one was taken
+            await cluster.start(1)
+        first.topology.propose(ForgetNode("two@host"))
+        await until(lambda: 2 in first.topology.forgotten)
 
-            async def is_seen() -> bool:
-                return await asking.get(keys.seen("two@host")) is not None
+        async def is_seen() -> bool:
+            return await asking.get(keys.seen("two@host")) is not None
 
-            async with asyncio.timeout(10):
-                while await is_seen():  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-        finally:
-            await asking.close()
-            await stopped(second)
-            await stopped(first)
+        async with asyncio.timeout(10):
+            while await is_seen():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
 
 @in_loop
@@ -1092,58 +925,53 @@ async def test_a_cluster_that_etcd_has_lost_is_recovered_from_a_node(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "jumpmq")
-    with etcd(tmp_path) as members:
-        brokers = [await started(config_of(number, tmp_path, members)) for number in range(3)]
-        asking = Etcd([members[0].url])
-        try:
-            first, second, third = brokers
-            for broker, name in (first, "one"), (second, "two"):
-                await declare(broker, name)
-                assert await asyncio.to_thread(_published, broker.port, name, 3) == 3
-            await until(lambda: third.topology.applied == second.topology.applied)
-            await stopped(third)
-            await declare(first, "later")
-            await until(lambda: second.topology.applied == first.topology.applied)
-            before, applied = state_of(first.topology), first.topology.applied >> 10
-            for broker in brokers:
-                await stopped(broker)
-            await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
+    async with Cluster(tmp_path) as cluster:
+        brokers = await cluster.start_all(3)
+        asking = cluster.client()
+        first, second, third = brokers
+        for broker, name in (first, "one"), (second, "two"):
+            await declare(broker, name)
+            assert await asyncio.to_thread(_published, broker.port, name, 3) == 3
+        await until(lambda: third.topology.applied == second.topology.applied)
+        await stopped(third)
+        await declare(first, "later")
+        await until(lambda: second.topology.applied == first.topology.applied)
+        before, applied = state_of(first.topology), first.topology.applied >> 10
+        for broker in brokers:
+            await stopped(broker)
+        await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
 
-            with pytest.raises(BrokerError, match=f"the last entry of the log here is {applied}$"):
-                await started(config_of(1, tmp_path, members))
-            stranger = replace(config_of(0, tmp_path, members), data_dir=tmp_path / "new", recover_cluster=True)
-            with pytest.raises(BrokerError, match="not that of a node of cluster 'test'"):
-                await started(stranger)
+        with pytest.raises(BrokerError, match=f"the last entry of the log here is {applied}$"):
+            await cluster.start(1)
+        stranger = replace(cluster.config(0), data_dir=tmp_path / "new", recover_cluster=True)
+        with pytest.raises(BrokerError, match="not that of a node of cluster 'test'"):
+            await cluster.started(stranger)
 
-            brokers = [await started(config_of(2, tmp_path, members, recover_cluster=True))]
-            with pytest.raises(BrokerError, match=f"and this node has entry {applied}: recover it from this node"):
-                await started(config_of(0, tmp_path, members))
-            await stopped(brokers[0])
-            await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
+        brokers = [await cluster.start(2, recover_cluster=True)]
+        with pytest.raises(BrokerError, match=f"and this node has entry {applied}: recover it from this node"):
+            await cluster.start(0)
+        await stopped(brokers[0])
+        await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
 
-            brokers = [await started(config_of(number, tmp_path, members, recover_cluster=True)) for number in range(2)]
-            assert "etcd has cluster 'test': there is nothing to recover" in caplog.text
-            for broker, name in zip(brokers, ("one", "two"), strict=True):
-                assert state_of(broker.topology) == before
-                assert broker.topology.vhosts["/"].queues[name].message_count == 3
-            await declare(brokers[0], "after")
-            assert "after" in brokers[1].topology.vhosts["/"].declared
-            with pytest.raises(BrokerError, match="that was given up: start it with --rejoin-cluster true"):
-                await started(config_of(2, tmp_path, members))
-            brokers.append(await started(config_of(2, tmp_path, members, rejoin_cluster=True)))
-            assert brokers[2].config.home == 3
-            await until(lambda: state_of(brokers[2].topology) == state_of(brokers[0].topology))
-        finally:
-            await asking.close()
-            for broker in brokers:
-                await stopped(broker)
+        brokers = await cluster.start_all(2, recover_cluster=True)
+        assert "etcd has cluster 'test': there is nothing to recover" in caplog.text
+        for broker, name in zip(brokers, ("one", "two"), strict=True):
+            assert state_of(broker.topology) == before
+            assert broker.topology.vhosts["/"].queues[name].message_count == 3
+        await declare(brokers[0], "after")
+        assert "after" in brokers[1].topology.vhosts["/"].declared
+        with pytest.raises(BrokerError, match="that was given up: start it with --rejoin-cluster true"):
+            await cluster.start(2)
+        brokers.append(await cluster.start(2, rejoin_cluster=True))
+        assert brokers[2].config.home == 3
+        await until(lambda: state_of(brokers[2].topology) == state_of(brokers[0].topology))
 
 
-async def lost_cluster(tmp_path: Path, members: list[EtcdMember], asking: Etcd) -> list[Config]:
+async def lost_cluster(cluster: Cluster, asking: Etcd) -> list[Config]:
     """Three nodes with a queue each, ``q0`` and so on, and three messages in it, of which the last one does not know of
     queue ``later``; all are stopped, and etcd has lost the cluster. Returns their settings."""
-    configs = [config_of(number, tmp_path, members) for number in range(3)]
-    brokers = [await started(config) for config in configs]
+    configs = [cluster.config(number) for number in range(3)]
+    brokers = [await cluster.started(config) for config in configs]
     for number, broker in enumerate(brokers):
         await declare(broker, f"q{number}")
         assert await asyncio.to_thread(_published, broker.port, f"q{number}", 3) == 3
@@ -1161,142 +989,116 @@ async def lost_cluster(tmp_path: Path, members: list[EtcdMember], asking: Etcd) 
 @in_loop
 async def test_a_node_of_a_recovery_that_was_given_up_comes_back_with_its_queues(tmp_path: Path) -> None:
     """With those that only it knew, and with what was published to it meanwhile."""
-    with etcd(tmp_path) as members:
-        asking = Etcd([members[0].url])
+    async with Cluster(tmp_path) as cluster:
+        asking = cluster.client()
         brokers: list[Broker] = []
-        try:
-            configs = await lost_cluster(tmp_path, members, asking)
-            wrong = await started(replace(configs[2], recover_cluster=True))
-            brokers.append(wrong)
-            for name in ("new", "clash"):
-                await declare(wrong, name)
-            for name in ("q2", "new", "clash"):
-                assert await asyncio.to_thread(_published, wrong.port, name, 4) == 4
-            for number in range(12):  # so that its log is longer than that of the right one
-                await declare(wrong, f"more-{number}")
-            await stopped(wrong)
-            await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
+        configs = await lost_cluster(cluster, asking)
+        wrong = await cluster.started(replace(configs[2], recover_cluster=True))
+        brokers.append(wrong)
+        for name in ("new", "clash"):
+            await declare(wrong, name)
+        for name in ("q2", "new", "clash"):
+            assert await asyncio.to_thread(_published, wrong.port, name, 4) == 4
+        for number in range(12):  # so that its log is longer than that of the right one
+            await declare(wrong, f"more-{number}")
+        await stopped(wrong)
+        await asking.transaction([], [delete("/jumpmq/", "/jumpmq0")])
 
-            brokers += [await started(replace(config, recover_cluster=True)) for config in configs[:2]]
-            first = brokers[1]
-            await declare(first, "clash")
-            with pytest.raises(
-                BrokerError, match=r"a recovery of cluster 'test' that was given up: .* --rejoin-cluster"
-            ):
-                await started(configs[2])
-            rejoins = replace(configs[2], rejoin_cluster=True)
-            with pytest.raises(BrokerError, match=r"queues that the cluster has as others, .*: 'clash' in vhost '/'\."):
-                await started(rejoins)
-            await until(lambda: "new" in first.topology.vhosts["/"].declared)
-            clash = first.topology.vhosts["/"].declared["clash"]
-            await propose(first, DeleteQueue("/", "clash", clash.id))
+        brokers += [await cluster.started(replace(config, recover_cluster=True)) for config in configs[:2]]
+        first = brokers[1]
+        await declare(first, "clash")
+        with pytest.raises(BrokerError, match=r"a recovery of cluster 'test' that was given up: .* --rejoin-cluster"):
+            await cluster.started(configs[2])
+        rejoins = replace(configs[2], rejoin_cluster=True)
+        with pytest.raises(BrokerError, match=r"queues that the cluster has as others, .*: 'clash' in vhost '/'\."):
+            await cluster.started(rejoins)
+        await until(lambda: "new" in first.topology.vhosts["/"].declared)
+        clash = first.topology.vhosts["/"].declared["clash"]
+        await propose(first, DeleteQueue("/", "clash", clash.id))
 
-            third = await started(rejoins)
-            brokers.append(third)
-            queues = third.topology.vhosts["/"].queues
-            assert {name: queues[name].message_count for name in ("q2", "new", "clash")} == {
-                "q2": 7,
-                "new": 4,
-                "clash": 4,
-            }
-            assert len([name for name in queues if name.startswith("more-")]) == 12
-            await declare(third, "after")
-            assert len({queue.id for queue in third.topology.vhosts["/"].declared.values()}) == 19
-            await until(lambda: len({broker.topology.applied for broker in brokers[1:]}) == 1)
-            assert state_of(third.topology) == state_of(first.topology) == state_of(brokers[2].topology)
-            assert await asyncio.to_thread(consumed, first.port, "new", 4) == [b"0", b"1", b"2", b"3"]
-            await stopped(third)
-            third = await started(configs[2])
-            brokers.append(third)
-            assert third.topology.vhosts["/"].queues["clash"].message_count == 4
-            await declare(first, "last")
-            await until(lambda: "last" in third.topology.vhosts["/"].declared)
-        finally:
-            await asking.close()
-            for broker in brokers:
-                await stopped(broker)
+        third = await cluster.started(rejoins)
+        brokers.append(third)
+        queues = third.topology.vhosts["/"].queues
+        assert {name: queues[name].message_count for name in ("q2", "new", "clash")} == {
+            "q2": 7,
+            "new": 4,
+            "clash": 4,
+        }
+        assert len([name for name in queues if name.startswith("more-")]) == 12
+        await declare(third, "after")
+        assert len({queue.id for queue in third.topology.vhosts["/"].declared.values()}) == 19
+        await until(lambda: len({broker.topology.applied for broker in brokers[1:]}) == 1)
+        assert state_of(third.topology) == state_of(first.topology) == state_of(brokers[2].topology)
+        assert await asyncio.to_thread(consumed, first.port, "new", 4) == [b"0", b"1", b"2", b"3"]
+        await stopped(third)
+        third = await cluster.started(configs[2])
+        brokers.append(third)
+        assert third.topology.vhosts["/"].queues["clash"].message_count == 4
+        await declare(first, "last")
+        await until(lambda: "last" in third.topology.vhosts["/"].declared)
 
 
 @pytest.mark.slow
 @in_loop
 async def test_a_node_that_knew_more_than_a_recovered_cluster_follows_it_if_asked(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        asking = Etcd([members[0].url])
+    async with Cluster(tmp_path) as cluster:
+        asking = cluster.client()
         brokers: list[Broker] = []
-        try:
-            configs = await lost_cluster(tmp_path, members, asking)
-            brokers.append(await started(replace(configs[2], recover_cluster=True)))
-            with pytest.raises(
-                BrokerError, match="recover it from this node, or start this node with --rejoin-cluster"
-            ):
-                await started(configs[0])
-            brokers += [await started(replace(config, rejoin_cluster=True)) for config in configs[:2]]
-            third, first, second = brokers
-            counts = {
-                queue.name: queue.message_count for one in brokers for queue in one.topology.vhosts["/"].queues.values()
-            }
-            assert counts == {"q0": 3, "q1": 3, "q2": 3, "later": 2}
-            await declare(second, "after")
-            await until(lambda: len({broker.topology.applied for broker in brokers}) == 1)
-            assert state_of(third.topology) == state_of(first.topology) == state_of(second.topology)
-        finally:
-            await asking.close()
-            for broker in brokers:
-                await stopped(broker)
+        configs = await lost_cluster(cluster, asking)
+        brokers.append(await cluster.started(replace(configs[2], recover_cluster=True)))
+        with pytest.raises(BrokerError, match="recover it from this node, or start this node with --rejoin-cluster"):
+            await cluster.started(configs[0])
+        brokers += [await cluster.started(replace(config, rejoin_cluster=True)) for config in configs[:2]]
+        third, first, second = brokers
+        counts = {
+            queue.name: queue.message_count for one in brokers for queue in one.topology.vhosts["/"].queues.values()
+        }
+        assert counts == {"q0": 3, "q1": 3, "q2": 3, "later": 2}
+        await declare(second, "after")
+        await until(lambda: len({broker.topology.applied for broker in brokers}) == 1)
+        assert state_of(third.topology) == state_of(first.topology) == state_of(second.topology)
 
 
 @pytest.mark.slow
 @in_loop
 async def test_an_entry_that_cannot_be_read_ends_the_node_with_a_sentence(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.start(0)
         failures: list[str] = []
-        asking = Etcd([members[0].url])
-        try:
-            first.peers._member.etcd.on_failure = failures.append
-            for junk in (b"junk", b'{"id":"x","home":2,"changes":[[{"change":"Unknown"},{}]]}'):
-                entry = Keys("test").entry(first.peers._member.log.entry + 1)
-                await asking.transaction([], [put(entry, junk)])
-                await until(lambda: failures)
-                assert "of the cluster's log cannot be read" in failures.pop()
-        finally:
-            await asking.close()
-            await stopped(first)
+        asking = cluster.client()
+        first.peers._member.etcd.on_failure = failures.append
+        for junk in (b"junk", b'{"id":"x","home":2,"changes":[[{"change":"Unknown"},{}]]}'):
+            entry = Keys("test").entry(first.peers._member.log.entry + 1)
+            await asking.transaction([], [put(entry, junk)])
+            await until(lambda: failures)
+            assert "of the cluster's log cannot be read" in failures.pop()
 
 
 @in_loop
 async def test_an_entry_that_cannot_be_read_ends_a_node_that_was_told_it_by_another(tmp_path: Path) -> None:
     """As one of a later release may: to pass it over would have the node differ."""
-    with etcd(tmp_path) as members:
-        first, second = [await started(config_of(number, tmp_path, members)) for number in range(2)]
+    async with Cluster(tmp_path) as cluster:
+        first, second = await cluster.start_all(2)
         failures: list[str] = []
-        try:
-            second.peers._member.etcd.on_failure = failures.append
-            number = second.peers._member.log.entry + 1
-            unknown = {"id": "x", "home": 1, "changes": [[{"change": "OfALaterRelease"}, {}]]}
-            tell(first.peers.links, 2, {"number": number, "entry": unknown})
-            with first.turns.turn():
-                pass
-            await until(lambda: failures)
-            assert f"entry {number} of the cluster's log cannot be read" in failures[0]
-            assert second.peers._member.log.entry == number - 1
-            assert second.topology.applied >> 10 == number - 1
-        finally:
-            await stopped(second)
-            await stopped(first)
+        second.peers._member.etcd.on_failure = failures.append
+        number = second.peers._member.log.entry + 1
+        unknown = {"id": "x", "home": 1, "changes": [[{"change": "OfALaterRelease"}, {}]]}
+        tell(first.peers.links, 2, {"number": number, "entry": unknown})
+        with first.turns.turn():
+            pass
+        await until(lambda: failures)
+        assert f"entry {number} of the cluster's log cannot be read" in failures[0]
+        assert second.peers._member.log.entry == number - 1
+        assert second.topology.applied >> 10 == number - 1
 
 
 @in_loop
 async def test_what_a_compaction_left_that_was_killed_goes_with_the_next(tmp_path: Path) -> None:
-    with etcd(tmp_path) as members:
-        first = await started(config_of(0, tmp_path, members))
-        asking, keys = Etcd([members[0].url]), Keys("test")
-        try:
-            await write_snapshot(asking, keys, 1, 1, [("user", "left", {})])
-            await declare(first, "q")
-            head = await compact(asking, keys)
-            found = await asking.folder(keys.snapshots)
-            assert [one.key for one in found.values] == [f"{keys.snapshot(head.folder)}000000"]
-        finally:
-            await asking.close()
-            await stopped(first)
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.start(0)
+        asking, keys = cluster.client(), Keys("test")
+        await write_snapshot(asking, keys, 1, 1, [("user", "left", {})])
+        await declare(first, "q")
+        head = await compact(asking, keys)
+        found = await asking.folder(keys.snapshots)
+        assert [one.key for one in found.values] == [f"{keys.snapshot(head.folder)}000000"]

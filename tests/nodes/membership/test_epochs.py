@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.etcd import etcd, needs_etcd
+from tests.nodes.clusters import config_of, declare, started
 from tests.nodes.homes import in_loop, stopped, until
-from tests.nodes.membership.test_cluster import config_of, declare, started
 
 from jumpmq.broker.broker import Broker
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, put

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.etcd import EtcdMember, etcd
+from tests.nodes.clusters import config_of, declare, started
 from tests.nodes.homes import in_loop, propose, stopped, until
-from tests.nodes.membership.test_cluster import config_of, declare, started
 
 from jumpmq.broker import Broker, BrokerError
 from jumpmq.nodes.etcd.client import Etcd, delete, end_of, put

@@ -14,8 +14,8 @@ import pika
 import pytest
 from tests.etcd import EtcdMember, etcd, needs_etcd
 from tests.http.api import API
+from tests.nodes.clusters import PERSISTENT, config_of, declare, started
 from tests.nodes.homes import in_loop, stopped, until
-from tests.nodes.membership.test_cluster import PERSISTENT, config_of, declare, started
 from tests.waiting import until as soon
 
 from jumpmq.amqp.errors import MetadataTimeout

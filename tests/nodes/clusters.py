@@ -1,0 +1,114 @@
+"""Nodes of a cluster in one event loop, each a :class:`Broker` of its own, with a real etcd."""
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import pika
+from tests import brokers
+from tests.etcd import EtcdMember, etcd
+from tests.nodes.homes import NODES, stopped
+from tests.waiting import PATIENCE
+
+from jumpmq.broker import Broker, Config
+from jumpmq.nodes.entering import enter
+from jumpmq.nodes.etcd.client import Etcd
+from jumpmq.topology import DeclareQueue
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+class Cluster:
+    """An etcd of one member, and the nodes that are started: all of them are stopped at the end, the last one first.
+
+    Attributes:
+        members: of etcd.
+    """
+
+    members: list[EtcdMember]
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._brokers: list[Broker] = []
+        self._clients: list[Etcd] = []
+        self._stack = ExitStack()
+
+    async def __aenter__(self) -> Self:
+        self.members = self._stack.enter_context(etcd(self._directory))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        with self._stack:
+            for client in self._clients:
+                await client.close()
+            for broker in reversed(self._brokers):
+                await stopped(broker)
+
+    def config(self, number: int, **settings: Any) -> Config:
+        """The settings of a node."""
+        return config_of(number, self._directory, self.members, **settings)
+
+    async def start(self, number: int, **settings: Any) -> Broker:
+        """A node that serves."""
+        return await self.started(self.config(number, **settings))
+
+    async def start_all(self, count: int, **settings: Any) -> list[Broker]:
+        """So many nodes that serve, which are called as :data:`NODES`."""
+        return [await self.start(number, **settings) for number in range(count)]
+
+    async def started(self, config: Config) -> Broker:
+        """A node with these settings that serves."""
+        broker = await started(config)
+        self._brokers.append(broker)
+        return broker
+
+    def client(self) -> Etcd:
+        """A client of etcd beside those of the nodes."""
+        self._clients.append(Etcd([self.members[0].url]))
+        return self._clients[-1]
+
+
+def config_of(number: int, directory: Path, members: list[EtcdMember], **settings: Any) -> Config:
+    """The settings of a node."""
+    return Config(
+        host="127.0.0.1",
+        port=0,
+        http_port=None,
+        tls_port=None,
+        https_port=None,
+        node=NODES[number],
+        data_dir=directory / f"node-{number}",
+        cluster="test",
+        etcd=",".join(member.url for member in members),
+        **settings,
+    )
+
+
+async def started(config: Config) -> Broker:
+    """A node that serves."""
+    return await brokers.started(config, enter)
+
+
+async def declare(broker: Broker, name: str, *, limited: bool = False) -> None:
+    """Declare a durable queue whose home is the node.
+
+    Raises:
+        AMQPError: that is refused.
+    """
+    await accepted(broker, DeclareQueue(broker.topology.define_queue("/", name, durable=True)), limited=limited)
+
+
+async def accepted(broker: Broker, change: DeclareQueue, *, limited: bool = False) -> None:
+    """Ask for a change, and wait for the answer.
+
+    Raises:
+        AMQPError: it is refused.
+    """
+    known = asyncio.Event()
+    with broker.turns.turn():
+        pending = broker.topology.propose(change, limited=limited)
+    pending.then(known.set)
+    async with asyncio.timeout(PATIENCE):
+        await known.wait()
+    pending.result()
