@@ -65,8 +65,10 @@ def vhost(request: pytest.FixtureRequest, old: jumpmq.RunningBroker, new: jumpmq
     return str(name)
 
 
-def bridge(old: jumpmq.RunningBroker, new: jumpmq.RunningBroker, vhost: str, said: list[str]) -> Bridge:
-    address = AMQPAddress.parse(f"amqp://guest:guest@127.0.0.1:{old.port}/{vhost}")
+def bridge(
+    old: jumpmq.RunningBroker, new: jumpmq.RunningBroker, vhost: str, said: list[str], user: str = "guest:guest"
+) -> Bridge:
+    address = AMQPAddress.parse(f"amqp://{user}@127.0.0.1:{old.port}/{vhost}")
     place = Source(address, ClientTLS(), ManagementClient(old.http_url), vhost)
     return Bridge(place, ManagementClient(new.http_url), dict, said.append)
 
@@ -172,11 +174,53 @@ def test_a_second_bridge_is_refused(old: Any, new: Any, vhost: str) -> None:
         pass
 
 
-@pytest.fixture
-def amqp(old: jumpmq.RunningBroker, vhost: str) -> Iterator[AMQPConnection]:
-    address = AMQPAddress.parse(f"amqp://guest:guest@127.0.0.1:{old.port}/{vhost}")
-    with AMQPConnection(address) as opened:
-        yield opened
+def test_a_queue_that_is_gone_here_is_declared_again(old: Any, new: Any, vhost: str) -> None:
+    said: list[str] = []
+    with channel(old.port, vhost) as opened:
+        opened.queue_declare("gone", durable=True)
+        with following_in_thread(bridge(old, new, vhost, said)):
+            requests.delete(f"{new.http_url}/api/queues/{vhost}/gone").raise_for_status()
+            opened.basic_publish("", "gone", b"1")
+            until(lambda: ready(new, vhost, "gone") == 1)
+    assert taken(new.port, vhost, "gone") == [b"1"]
+
+
+def test_rights_that_are_lacking_are_told_and_hold_up_no_other_queue(old: Any, new: Any, vhost: str) -> None:
+    """A user who may not declare the lock goes on without it."""
+    api = f"{old.http_url}/api"
+    requests.put(f"{api}/users/reader", json={"password": "x", "tags": "administrator"}).raise_for_status()
+    rights = {"configure": "^$", "write": "^$", "read": "^open$"}
+    requests.put(f"{api}/permissions/{vhost}/reader", json=rights).raise_for_status()
+    said: list[str] = []
+    one = bridge(old, new, vhost, said, user="reader:x")
+    with channel(old.port, vhost) as opened:
+        for queue in ("closed", "open"):
+            opened.queue_declare(queue, durable=True)
+            opened.basic_publish("", queue, b"1")
+        with following_in_thread(one):
+            until(lambda: ready(new, vhost, "open") and said)
+    assert taken(old.port, vhost, "closed") == [b"1"]
+    assert said[0].startswith(f"queue 'closed' in vhost '{vhost}': ACCESS_REFUSED")
+
+
+ODD = "[/red] \x1b]0;title\x07 é\u202e {0} %s"
+
+
+def test_names_of_any_characters_are_moved_and_do_nothing_to_a_terminal(old: Any, new: Any, vhost: str) -> None:
+    with channel(old.port, vhost) as opened:
+        opened.queue_declare(ODD, durable=True)
+        opened.basic_publish("", ODD, b"1")
+        words = ["migrate", "--from", f"amqp://127.0.0.1:{old.port}/{vhost}", "--management", old.http_url]
+        once = CliRunner().invoke(app, [*words, "--to", new.http_url])
+        assert (once.exit_code, once.stdout) == (0, "definitions are copied, 1 messages of 1 queues are moved\n")
+        assert "\x1b" not in once.stderr
+    said: list[str] = []
+    one = bridge(old, new, vhost, said)
+    one.begin()
+    one.close()
+    one._failed(one._lanes[vhost, ODD], Exception("x"))
+    assert one.progress().isprintable()
+    assert taken(new.port, vhost, ODD) == [b"1"]
 
 
 def drain(old: Any, new: Any, vhost: str, queue: str = "q") -> Drain:

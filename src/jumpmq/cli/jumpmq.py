@@ -148,6 +148,7 @@ def migrate(
     from jumpmq.cli.migration.rings import RingsUnknown, read_rings, rings_of
     from jumpmq.cli.migration.run import Move, bridge, migrate
     from jumpmq.management import ClientTLS
+    from jumpmq.serving.logs import escaped
 
     if follow and definitions_only:
         fail("--follow moves messages, which --definitions-only leaves", 2)
@@ -163,7 +164,9 @@ def migrate(
     move = Move(source, management, to, tls, known_rings, console)
     try:
         if follow:
-            moved = bridge(move, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+            moved = bridge(
+                move, lambda line: console.print(escaped(line), markup=False, highlight=False, soft_wrap=True)
+            )
         else:
             moved = migrate(move, messages=not definitions_only)
     except (MigrationError, RingsUnknown) as error:

@@ -29,12 +29,16 @@ from jumpmq.amqp import methods as m
 from jumpmq.cli.migration.definitions import Copied, copy_definitions
 from jumpmq.cli.migration.draining import Drain, Full, StreamCopy, Target
 from jumpmq.cli.migration.rings import Rings, RingsUnknown
-from jumpmq.cli.migration.source import Source, lock, suit
+from jumpmq.cli.migration.source import Source, expires, lock, suit
 from jumpmq.client import AMQPConnection, ConnectionLost, Refused
 from jumpmq.management import ManagementClient, ManagementError, NoAnswer, Refusal
+from jumpmq.serving.logs import escaped
 
 PAUSE = 0.2
 """Seconds between two passes that find nothing."""
+
+IDLE = 4
+"""How many times as long as a pass that finds nothing the pause behind it is: many queues are asked less often."""
 
 DEFINITIONS = 5.0
 """Seconds between two looks at the definitions."""
@@ -84,6 +88,7 @@ class _Lane:
 
     Attributes:
         drain: how it is moved; None of a stream.
+        listed: messages that the management API shows; None where the queue may be asked as often as one likes.
         rest: messages that are left, as far as is known.
         empty: when it was last known to be empty, or first seen.
         held: the connection on which messages are held that the other queue refused.
@@ -95,6 +100,7 @@ class _Lane:
     target: Target
     drain: Drain | None
     rest: int = 0
+    listed: int | None = None
     moved: int = 0
     empty: float = field(default_factory=time.monotonic)
     backoff: _Backoff = field(default_factory=_Backoff)
@@ -172,7 +178,7 @@ class Bridge:
     def run(self) -> None:
         """Move until the bridge is ended."""
         while not self._ending.is_set():
-            moved = 0
+            moved, began = 0, time.monotonic()
             try:
                 if time.monotonic() >= self._next_look:
                     self._look_again()
@@ -185,7 +191,8 @@ class Bridge:
                 self._source_lost(error)
             self.on_pass()
             if not moved:
-                self._ending.wait(max(PAUSE, self._lost.until - time.monotonic()))
+                now = time.monotonic()
+                self._ending.wait(max(PAUSE, IDLE * (now - began), self._lost.until - now))
 
     def close(self) -> None:
         """Close all connections: what was taken and not moved goes back."""
@@ -214,7 +221,7 @@ class Bridge:
         rate = (self.moved - before) / (now - began) if now > began else 0.0
         behind = [lane for lane in self._lanes.values() if lane.rest]
         lag = max((now - lane.empty for lane in behind), default=0.0)
-        waiting = f"; waiting: {next(iter(self._troubles.values()))}" if self._troubles else ""
+        waiting = f"; waiting: {escaped(next(iter(self._troubles.values())))}" if self._troubles else ""
         return (
             f"{self.moved:,} messages moved, {rate:,.0f}/s; rest {self.rest:,} in {len(behind):,} queues, "
             f"lag {lag:.1f} s{waiting}"
@@ -267,6 +274,7 @@ class Bridge:
                 lane = self._lanes[key] = _Lane(vhost, name, target, drain, one.get("messages", 0))
             if lane.drain is not None:
                 suit(lane.drain, one)
+                lane.listed = one.get("messages", 0) if expires(one) else None
         for key in [key for key in self._lanes if key not in there]:
             self._lanes.pop(key).close()
             self._well(_subject(*key))
@@ -294,7 +302,7 @@ class Bridge:
                 moved += self._tried(lane, self._copy)
             elif lane.held is not None:
                 moved += self._tried(lane, self._retry)
-            else:
+            elif lane.listed != 0:  # to ask a queue is to use it: it would never expire
                 drained.setdefault(lane.vhost, []).append(lane)
         for vhost, lanes in drained.items():
             moved += self._drain(vhost, lanes)
@@ -398,6 +406,7 @@ class Bridge:
             _Ending: the bridge is to end.
         """
         if isinstance(error, Refusal) and error.code < 500 and error.code not in (408, 429):
+            self._seen = None  # the queue may be gone: it is declared again
             raise Full(str(error)) from None
         self._trouble("target", str(error))
         self.on_pass()

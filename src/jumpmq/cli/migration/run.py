@@ -19,6 +19,7 @@ from jumpmq.cli.migration.rings import Rings
 from jumpmq.cli.migration.source import Source, alone, suit
 from jumpmq.client import AMQPAddress, ConnectionLost, Refused
 from jumpmq.management import ClientTLS, ManagementClient, ManagementError
+from jumpmq.serving.logs import escaped
 
 MANAGEMENT_PORTS = {False: 15672, True: 15671}
 
@@ -123,7 +124,7 @@ def _move(
     queue: dict[str, Any], copied: Copied, source: Source, new: ManagementClient, origin: str, progress: Progress
 ) -> int:
     name, vhost = queue["name"], queue["vhost"]
-    task = progress.add_task(f"{vhost} {name}", total=queue.get("messages", 0))
+    task = progress.add_task(escaped(f"{vhost} {name}"), total=queue.get("messages", 0))
     target = Target(new, vhost, copied.names.get((vhost, name), name), origin, source=name)
     advance = partial(progress.advance, task)
     with source.connect(vhost) as amqp:
@@ -138,7 +139,7 @@ def _move(
 
 
 def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console)
 
 

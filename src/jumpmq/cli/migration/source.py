@@ -70,6 +70,12 @@ def suit(drain: Drain, queue: Mapping[str, Any]) -> None:
     )
 
 
+def expires(queue: Mapping[str, Any]) -> bool:
+    """Whether a queue goes when it is not used for a while."""
+    policy = queue.get("effective_policy_definition")
+    return "x-expires" in (queue.get("arguments") or {}) or (isinstance(policy, dict) and "expires" in policy)
+
+
 @contextmanager
 def alone(source: Source, vhost: str) -> Iterator[None]:
     """Be the only move of a virtual host: two would publish messages twice.
