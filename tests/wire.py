@@ -389,6 +389,19 @@ class WireChannel:
         """Empty a queue and return the bodies in order."""
         return [message.body for message in iter(lambda: self.get(queue), None)]
 
+    def stream_bodies(self, stream: str) -> list[bytes]:
+        """The bodies of all that a stream has, in order."""
+        count = self.ready(stream)
+        self.call(Basic.Qos(prefetch_count=1000))
+        tag = self.consume(stream, arguments={"x-stream-offset": "first"})
+        found = []
+        while len(found) < count:
+            delivered = self.next()
+            found.append(delivered.body)
+            self.send(Basic.Ack(delivered.method.delivery_tag))
+        self.call(Basic.Cancel(tag))
+        return found
+
     def ready(self, queue: str) -> int:
         """Number of messages that a queue holds ready."""
         return self.call(Queue.Declare(queue=queue, passive=True)).message_count

@@ -15,7 +15,13 @@ from typing import Any
 from jumpmq.store.files import Files
 
 SECTOR = 512
-DIRECTORY = "/"
+
+
+def _key(path: Path) -> str:
+    """Where in a data directory a file or directory is."""
+    parts = path.parts
+    begin = max(parts.index(name) for name in ("log", "streams") if name in parts)
+    return "/".join(parts[begin:])
 
 
 @dataclass(frozen=True)
@@ -42,28 +48,22 @@ class Recorder(Files):
         self._record(Call(name, number=number))
 
     def create(self, path: Path) -> int:
-        self._record(Call("create", path.name))
+        self._record(Call("create", _key(path)))
         file = super().create(path)
-        self._paths[file] = path.name
+        self._paths[file] = _key(path)
         return file
 
     def open(self, path: Path) -> int:
         file = super().open(path)
-        self._paths[file] = path.name
+        self._paths[file] = _key(path)
         return file
 
     def write(self, file: int, offset: int, buffers: Sequence[Any]) -> None:
         self._record(Call("write", self._paths[file], offset, b"".join(buffers)))
         super().write(file, offset, buffers)
 
-    def open_directory(self, path: Path) -> int:
-        file = super().open_directory(path)
-        self._paths[file] = DIRECTORY
-        return file
-
     def sync(self, file: int) -> None:
-        path = self._paths[file]
-        self._record(Call("sync_directory") if path == DIRECTORY else Call("sync", path))
+        self._record(Call("sync", self._paths[file]))
 
     def allocate(self, file: int, offset: int, length: int) -> None:
         self._record(Call("allocate", self._paths[file], offset + length))
@@ -74,11 +74,11 @@ class Recorder(Files):
         super().truncate(file, size)
 
     def remove(self, path: Path) -> None:
-        self._record(Call("remove", path.name))
+        self._record(Call("remove", _key(path)))
         super().remove(path)
 
     def sync_directory(self, path: Path) -> None:
-        self._record(Call("sync_directory"))
+        self._record(Call("sync_directory", _key(path)))
 
     def noted(self, path: Path) -> None:
         log = path.with_name(path.name + "-wal")
@@ -204,11 +204,14 @@ class SimulatedDisk:
             self._index, self._index_log = call.octets, call.log
         elif call.name == "create":
             self._files[call.path] = Image()
+        elif call.name in ("sync", "truncate") and call.path not in self._files:
+            pass  # another thread has removed it
         elif call.name == "sync_directory":
             for name, image in list(self._files.items()):
-                image.named = True
-                if image.removed:
-                    del self._files[name]
+                if name.rpartition("/")[0] == call.path:
+                    image.named = True
+                    if image.removed:
+                        del self._files[name]
         elif call.name == "remove":
             if call.path in self._files:
                 self._files[call.path].removed = True
@@ -226,13 +229,14 @@ class SimulatedDisk:
 
     def crash(self, directory: Path, chance: Random) -> None:
         """Write what may be on the disk if the power failed now."""
-        (directory / "log").mkdir(parents=True)
+        directory.mkdir()
         (directory / "jumpmq.db").write_bytes(self._index)
         if self._index_log:
             (directory / "jumpmq.db-wal").write_bytes(self._index_log)
         for name, image in self._files.items():
             if (image.named or chance.random() < 0.5) and not (image.removed and chance.random() < 0.5):
                 found = image.after_crash(chance)
-                path = directory / "log" / name
+                path = directory / name
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(found.octets)
                 os.truncate(path, found.size)

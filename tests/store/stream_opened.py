@@ -1,15 +1,18 @@
 """Streams opened as a broker opens them, with one numbered 7, and messages to put into it."""
 
+import queue
 import select
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import StoreError
+from jumpmq.store import Store, StoreError
 from jumpmq.store.files import Files
+from jumpmq.store.log import SEGMENT_BYTES
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
+from jumpmq.store.stream_segment import Segment
 
 START = 1_700_000_000
 
@@ -19,27 +22,78 @@ def message(number: int, size: int = 10) -> Message:
 
 
 class Opened:
-    """Streams in a directory, and the one numbered 7."""
+    """A store in a directory, its streams, and the one numbered 7.
 
-    def __init__(self, directory: Path, files: Files | None = None) -> None:
-        self.errors: list[StoreError] = []
+    Attributes:
+        retired: segments that retention has let go of, which are still there.
+    """
+
+    def __init__(self, directory: Path, files: Files | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.directory = directory
+        self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
         self.tell: Callable[[], object] = lambda: None
-        self.files = StreamFiles(directory, on_commit=lambda: self.tell(), on_error=self.errors.append, files=files)
-        self.log = self.files.open(7)
+        self.retired: list[Segment] = []
+        self._is_closed = False
+        self.store = Store.open(
+            directory,
+            on_commit=lambda receipt: self.tell(),
+            on_error=self.errors.put,
+            files=files,
+            segment_bytes=segment_bytes,
+        )
+        self.files = StreamFiles(
+            directory / "streams",
+            store=self.store,
+            files=files,
+            known=self.store.streams,
+            on_loss=self.store.losses.add,
+            on_retire=self.retired.append,
+        )
+        self.log = self.files.open(7, "queue 'events'")
 
     def append(self, *messages: Message) -> None:
         """Commit messages, and see them."""
         self.files.append(self.log, list(messages))
-        number = self.files.flush()
-        self.work_until(lambda: self.files.committed >= number)
+        self.commit()
+
+    def commit(self) -> None:
+        """Have everything staged committed."""
+        receipt = self.store.flush()
+        self.work_until(lambda: self.store.committed >= receipt)
 
     def work_until(self, condition: Callable[[], bool]) -> None:
-        """Let the streams work until something is so."""
+        """Let the store work until something is so."""
         deadline = time.monotonic() + 60
         while not condition():
-            assert time.monotonic() < deadline and self.files.fileno is not None
-            select.select([self.files.fileno], [], [], 1)
-            self.files.completed()
+            assert time.monotonic() < deadline
+            select.select([self.store.fileno()], [], [], 1)
+            self.store.completed()
+
+    def remove(self, number: int) -> None:
+        """Delete a stream, as the broker does."""
+        self.files.remove(number)
+        removed = self.files.take_removed()
+        self.commit()
+        self.files.delete(removed)
+
+    @property
+    def losses(self) -> list[str]:
+        """What was found missing."""
+        return [loss for loss, _ in self.store.losses.listed()]
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close both, unless that is done."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.files.fall_silent()
+        self.store.close(clean=clean)
+        self.files.close()
+
+
+def segment_files(directory: Path) -> list[Path]:
+    """The files of stream 7 in a data directory."""
+    return sorted((directory / "streams" / "7").glob("*.segment"))
 
 
 def bodies(log: StreamLog, first: int = 0, last: int = 1 << 60) -> list[int]:

@@ -241,25 +241,3 @@ def test_much_is_not_put_off(opened: Opened) -> None:
         receipt = opened.store.flush(settlements=False, waiting=False)
     opened.work_until(lambda: opened.store.committed > 0)
     assert opened.store.committed <= receipt
-
-
-def test_what_follows_a_commit_of_streams_waits_for_it_and_the_rest_may_make_room(opened: Opened) -> None:
-    messages = make_messages(1, 3)
-    opened.store.append(1, messages)
-    opened.commit()
-    opened.store.hold()
-    messages[0].batch.settle(1)
-    opened.store.release()
-    opened.store.follow_streams(1)
-    opened.store.flush()
-    messages[1].batch.settle(2)
-    following = opened.store.flush()
-    assert not opened.store.begins
-    assert left(opened.crash()) == {1: [1, 2, 3]}
-    opened.store.relieve()
-    opened.work_until(lambda: left(opened.crash()) == {1: [1, 3]})
-    assert opened.store.committed < following
-    opened.store.streams_committed(1)
-    opened.store.begin()
-    opened.wait_for(following)
-    assert left(opened.crash()) == {1: [3]}

@@ -14,7 +14,7 @@ from tests.store.opened import Opened, left, make_messages
 from jumpmq.store import StoreError
 from jumpmq.store.files import Files
 
-CALLS = ("create", "open", "write", "sync", "allocate", "truncate", "remove", "sync_directory", "open_directory")
+CALLS = ("create", "open", "write", "sync", "allocate", "truncate", "remove", "sync_directory")
 SEGMENT = 16 << 10
 TURNS = 12
 

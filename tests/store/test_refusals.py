@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.store.opened import Opened, make_messages
 
-from jumpmq.store import Store, StoreError
+from jumpmq.store import Store, StoreError, schema
 
 
 def refusal(directory: Path) -> str:
@@ -52,7 +52,7 @@ def overwrite(directory: Path, offset: int, replacement: bytes) -> None:
 
 
 def test_a_store_of_a_newer_version(directory: Path) -> None:
-    overwrite(directory, 60, (3).to_bytes(4))
+    overwrite(directory, 60, (schema.VERSION + 1).to_bytes(4))
     for path in directory.glob("log/*.log"):
         path.write_bytes(b"of a newer version, too")
     before = octets(directory)

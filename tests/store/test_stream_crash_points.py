@@ -1,77 +1,168 @@
-"""A crash at any moment, with any of the writes since the last sync missing or torn, leaves a stream's clean prefix.
+"""A crash at any moment, with any of the writes since the last sync missing or torn, leaves streams as a commit did.
 
-All that was confirmed is there, in order, and nothing behind the first message that is not; what is then appended
-follows it.
+Exactly so: what was confirmed is there, no row twice, and nothing of a commit that is not whole, whichever of the log,
+the index and the streams' files got to the disk. What is then appended follows. Queues and streams of one turn share
+their fate: a message that is settled with what came of it in a stream is in one of both.
 """
 
+import contextlib
+import errno
 import shutil
 import tempfile
 from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
-from tests.store.crashes import Recorder, SimulatedDisk
+from tests.store.crashes import Failing, Recorder, SimulatedDisk
+from tests.store.opened import make_messages
 from tests.store.stream_opened import Opened, bodies, message
 
-from jumpmq.store import stream_end
+from jumpmq.store import StoreError, pipeline, stream_end
+from jumpmq.store.errors import Unsynced
 
-POINTS = 60
+POINTS = 40
 """Crashes that are tried for each workload."""
 
+SEGMENT = 16 << 10
+
 STEPS = st.lists(
-    st.tuples(st.integers(1, 12), st.sampled_from([10, 300, 2500]), st.booleans()), min_size=5, max_size=30
+    st.tuples(
+        st.sampled_from([7, 8]),
+        st.integers(1, 12),
+        st.sampled_from([10, 300, 2500]),
+        st.sampled_from(["append", "wait", "retain", "letter"]),
+    ),
+    min_size=8,
+    max_size=40,
 )
 
 
-@settings(max_examples=examples(15), deadline=None)
+UNHURRIED = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[phase for phase in Phase if phase is not Phase.shrink],  # it would take minutes
+)
+
+
+class Workload:
+    """Two streams and a queue, and what they have after each commit."""
+
+    def __init__(self, directory: Path, disk: Recorder) -> None:
+        self.disk = disk
+        self.opened = Opened(directory, disk, segment_bytes=SEGMENT)
+        self.logs = {7: self.opened.log, 8: self.opened.files.open(8)}
+        for log in self.logs.values():
+            log.segment_bytes = 6000
+        self.opened.tell = lambda: disk.note("committed", self.opened.store.committed)
+        self.index = (directory / "jumpmq.db").read_bytes()
+        self.ends, self.waiting, self.next_seq = {7: 0, 8: 0}, make_messages(1, 0), 1
+        self.states: dict[int, tuple[int, int, list[int]]] = {0: (0, 0, [])}
+        self.end_turn()
+
+    def append(self, stream: int, count: int, size: int) -> None:
+        end = self.ends[stream]
+        self.opened.files.append(self.logs[stream], [message(end + number, size) for number in range(count)])
+        self.ends[stream] += count
+
+    def bury(self, stream: int, count: int, size: int) -> None:
+        """Messages of a queue become rows of a stream; others come."""
+        gone, self.waiting = self.waiting[:count], self.waiting[count:]
+        if gone:
+            self.append(stream, len(gone), size)
+        for one in gone:
+            one.batch.settle(one.seq)
+        new = make_messages(self.next_seq, self.next_seq + count - 1)
+        self.next_seq += count
+        self.opened.store.append(1, new)
+        self.waiting += new
+
+    def end_turn(self) -> None:
+        receipt = self.opened.store.flush()
+        self.states[receipt] = (self.ends[7], self.ends[8], [one.seq for one in self.waiting])
+
+    def run(self, steps: list[tuple[int, int, int, str]]) -> None:
+        for stream, count, size, what in steps:
+            if what == "letter":
+                self.bury(stream, count, size)
+            else:
+                self.append(stream, count, size)
+            if what == "retain":
+                self.logs[stream].retain(12_000, None)
+            self.end_turn()
+            if what in ("wait", "retain"):
+                self.opened.commit()
+                while self.opened.retired:
+                    with contextlib.suppress(OSError):
+                        self.disk.remove(self.opened.retired.pop().path)
+        self.opened.commit()
+
+
+@settings(UNHURRIED, max_examples=examples(12))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
-def test_a_crash_leaves_a_prefix_with_all_that_was_confirmed(steps: list[tuple[int, int, bool]], seed: int) -> None:
-    chance = Random(seed)
+def test_a_crash_leaves_the_state_of_a_commit(steps: list[tuple[int, int, int, str]], seed: int) -> None:
+    crash_everywhere(steps, Random(seed), Recorder())
+
+
+@pytest.mark.slow
+@settings(UNHURRIED, max_examples=examples(12))
+@given(steps=STEPS, seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.01, 0.05]))
+def test_so_does_one_after_errors_of_the_disk(steps: list[tuple[int, int, int, str]], seed: int, rate: float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "RETRY_INTERVAL", 0.001)
+        crash_everywhere(steps, Random(seed), Failing(Random(seed), rate, errno.EIO))
+
+
+def crash_everywhere(steps: list[tuple[int, int, int, str]], chance: Random, recorder: Recorder) -> None:
+    """Record a workload, and look at what crashes during it leave."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_end, "ALLOCATED_AHEAD", 8 << 10)
-        calls, published = recorded(Path(name) / "before", steps)
+        rate, directory = getattr(recorder, "rate", 0.0), Path(name) / "broker"
+        recorder.rate = 0.0  # type: ignore[attr-defined]
+        workload = Workload(directory, recorder)
+        workload.opened.commit()
+        recorder.rate = rate  # type: ignore[attr-defined]
+        with contextlib.suppress(Unsynced):  # the process would end
+            workload.run(steps)
+        calls = list(recorder.calls)
+        recorder.rate = 0.0  # type: ignore[attr-defined]
+        try:
+            workload.opened.close()
+        except (StoreError, OSError):
+            assert rate
         points = set(chance.sample(range(len(calls) + 1), min(POINTS, len(calls))))
-        disk = SimulatedDisk(b"")
+        disk = SimulatedDisk(workload.index, chance)
         for place, call in enumerate([*calls, None]):
             if place in points:
                 crashed = Path(name) / f"crash at {place}"
                 disk.crash(crashed, chance)
-                (crashed / "streams").mkdir()
-                (crashed / "log").rename(crashed / "streams" / "7")
-                require_prefix(crashed / "streams", disk.committed, published)
+                require_state(crashed, workload, disk.committed, f"crash before call {place}")
                 shutil.rmtree(crashed)
             if call is not None:
                 disk.take(call)
 
 
-def recorded(directory: Path, steps: list[tuple[int, int, bool]]) -> tuple[list, int]:  # type: ignore[type-arg]
-    """What a stream asks of its disk, and how many messages it was given."""
-    disk, published = Recorder(), 0
-    opened = Opened(directory / "streams", disk)
-    opened.log.segment_bytes = 6000
-    opened.tell = lambda: disk.note("committed", opened.log.end)
-    for count, size, wait in steps:
-        opened.files.append(opened.log, [message(published + number, size) for number in range(count)])
-        published += count
-        opened.files.flush()
-        if wait:
-            opened.append()
-    opened.append()
-    calls = list(disk.calls)
-    opened.files.close()
-    return calls, published
-
-
-def require_prefix(streams: Path, confirmed: int, published: int) -> None:
-    opened = Opened(streams)
-    try:
-        found = bodies(opened.log)
-        assert found == list(range(len(found)))
-        assert confirmed <= len(found) <= published
-        opened.append(message(len(found)))
-        assert bodies(opened.log) == list(range(len(found) + 1))
-    finally:
-        opened.files.close()
+def require_state(directory: Path, workload: Workload, committed: int, where: str) -> None:
+    first = max(one for one in workload.states if one <= committed)  # a commit that only moves messages has no state
+    allowed = [state for receipt, state in workload.states.items() if receipt >= first]
+    before: tuple[int, int, list[int]] | None = None
+    for more in (0, 2):
+        opened = Opened(directory, segment_bytes=SEGMENT)
+        try:
+            logs = opened.log, opened.files.open(8)
+            batches = opened.store.batches().get(1, [])
+            seqs = [one.seq for batch in batches for one in opened.store.read(batch)]
+            found = logs[0].end, logs[1].end, seqs
+            assert not opened.losses, (where, opened.losses)
+            assert found in ([before] if before else allowed), (where, found, allowed[:2])
+            for log in logs:
+                assert bodies(log) == list(range(log.first, log.end)), where
+                opened.files.append(log, [message(log.end + number) for number in range(more)])
+            opened.commit()
+            for log in logs:
+                assert bodies(log) == list(range(log.first, log.end)), where
+            before = found
+        finally:
+            opened.close(clean=more > 0)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.store.stream_opened import START, Opened, bodies, message
+from tests.store.stream_opened import START, Opened, bodies, message, segment_files
 
-from jumpmq.store import stream_files
+from jumpmq.store import pipeline
 from jumpmq.store.files import Files
+from jumpmq.store.stream_bounds import Known
+from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import HEADER, MAX_BYTES, Chunk, messages_of
 
@@ -19,7 +21,7 @@ from jumpmq.store.stream_segment import HEADER, MAX_BYTES, Chunk, messages_of
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has failed is tried again soon."""
-    monkeypatch.setattr(stream_files, "RETRY_INTERVAL", 0.05)
+    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.05)
 
 
 @pytest.fixture
@@ -29,13 +31,13 @@ def open_streams(tmp_path: Path) -> Iterator[Callable[[], Opened]]:
 
     def open_again() -> Opened:
         if opened:
-            opened.pop().files.close()
-        opened.append(Opened(tmp_path / "streams"))
+            opened.pop().close()
+        opened.append(Opened(tmp_path))
         return opened[-1]
 
     yield open_again
     while opened:
-        opened.pop().files.close()
+        opened.pop().close()
 
 
 def test_what_is_committed_is_there_again(open_streams: Callable[[], Opened]) -> None:
@@ -69,7 +71,7 @@ def test_nothing_is_seen_before_it_is_on_disk(open_streams: Callable[[], Opened]
     opened.append(message(0))
     opened.files.append(opened.log, [message(1)])
     assert (opened.log.end, bodies(opened.log)) == (1, [0])
-    assert opened.files.staged_bytes == 10
+    assert opened.store.staged_bytes == 10
 
 
 def test_a_stream_is_deleted_while_a_commit_is_written_and_more_is_staged_for_it(
@@ -78,16 +80,13 @@ def test_a_stream_is_deleted_while_a_commit_is_written_and_more_is_staged_for_it
     opened = open_streams()
     other = opened.files.open(8)
     opened.files.append(opened.log, [message(0)])
-    opened.files.flush()
+    opened.store.flush()
     opened.files.append(opened.log, [message(1)])
-    opened.files.flush()  # the writer is busy: this commit is laid out later, and then there is nothing in it
-    opened.files.remove(7)
-    opened.work_until(lambda: opened.files.committed >= 2)
-    opened.files.delete(opened.files.take_removed())
+    opened.store.flush()  # the writer is busy: this commit is laid out later, and then there is nothing in it
+    opened.remove(7)
     opened.files.append(other, [message(0)])
-    number = opened.files.flush()
-    opened.work_until(lambda: opened.files.committed >= number)
-    assert (bodies(other), opened.files.staged_bytes, opened.errors) == ([0], 0, [])
+    opened.commit()
+    assert (bodies(other), opened.store.staged_bytes, opened.errors.empty()) == ([0], 0, True)
 
 
 def test_a_time_is_found(open_streams: Callable[[], Opened]) -> None:
@@ -101,7 +100,10 @@ def test_a_time_is_found(open_streams: Callable[[], Opened]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_crash_leaves_a_clean_prefix(open_streams: Callable[[], Opened], tmp_path: Path, seed: int) -> None:
+def test_files_of_older_versions_have_a_clean_prefix_after_a_crash(
+    open_streams: Callable[[], Opened], tmp_path: Path, seed: int
+) -> None:
+    """There, only the files tell the end of a stream."""
     opened = open_streams()
     ends, number = [0], 0
     for _ in range(6):
@@ -109,8 +111,8 @@ def test_a_crash_leaves_a_clean_prefix(open_streams: Callable[[], Opened], tmp_p
         opened.append(*(message(one) for one in range(number, number + count)))
         number += count
         ends.append(opened.log.size)
-    opened.files.close()
-    (path,) = (tmp_path / "streams" / "7").glob("*.segment")
+    opened.close()
+    (path,) = segment_files(tmp_path)
     octets = bytearray(path.read_bytes())
     place = random.Random(seed).randrange(len(octets))
     if seed % 2:
@@ -119,15 +121,17 @@ def test_a_crash_leaves_a_clean_prefix(open_streams: Callable[[], Opened], tmp_p
         place = random.Random(seed).randrange(ends[-2], len(octets))
         octets[place] ^= 0xFF
     path.write_bytes(octets)
-    log = open_streams().log
+    files = StreamFiles(tmp_path / "streams")
+    log = files.open(7)
     kept = bodies(log)
     assert kept == list(range(len(kept)))
     assert log.end == len(kept)
     whole = max(end for end in ends if end <= place)
     assert log.size == whole or octets[whole : whole + 64] == bytes(64) or log.size > place
-    again = open_streams()
-    again.append(message(len(kept)))
-    assert bodies(open_streams().log) == list(range(len(kept) + 1))
+    files.append(log, [message(len(kept))])
+    files.flush()
+    assert bodies(log) == list(range(len(kept) + 1))
+    files.close()
 
 
 def test_retention_drops_whole_segments_and_never_the_last(open_streams: Callable[[], Opened]) -> None:
@@ -161,8 +165,8 @@ def test_what_is_damaged_is_set_aside_and_the_rest_is_read(
         opened.append(*(message(number, 100) for number in range(first, first + 10)))
         length = opened.log.size // (first // 10 + 1)
         opened.log.segment_bytes = 2 * length + 1
-    path = sorted((tmp_path / "streams" / "7").glob("*.segment"))[chunk // 3]
-    opened.files.close()
+    path = segment_files(tmp_path)[chunk // 3]
+    opened.close()
     octets = bytearray(path.read_bytes())
     octets[chunk % 3 * length + place] ^= 0xFF
     path.write_bytes(octets)
@@ -200,8 +204,9 @@ def test_one_bit_of_a_chunk_costs_no_other_chunk(
     for first in range(0, 100, 10):
         places.append(opened.log.size)
         opened.append(*(message(number) for number in range(first, first + 10)))
-    opened.files.close()
-    (path,) = (tmp_path / "streams" / "7").glob("*.segment")
+    known = {7: Known(opened.log.bounds._replace(is_exact=not older))}
+    opened.close()
+    (path,) = segment_files(tmp_path)
     whole = bytearray(path.read_bytes())
     if older:
         without_header_checksums(whole, places)
@@ -212,13 +217,19 @@ def test_one_bit_of_a_chunk_costs_no_other_chunk(
         octets[places[3] + bit // 8] ^= 1 << bit % 8
         path.write_bytes(octets)
         caplog.clear()
-        opened = open_streams()
-        found = bodies(opened.log)
+        files = StreamFiles(tmp_path / "streams", known=known)
+        log = files.open(7)
+        found = bodies(log)
         assert [one for one in found if not 30 <= one < 40] == [*range(30), *range(40, 100)], bit
         if len(found) < 100:
             assert "offsets 30 to 39 are lost" in caplog.text, bit
-        opened.append(message(100))
-        assert bodies(open_streams().log)[-61:] == [*range(40, 101)], bit
+        files.append(log, [message(100)])
+        files.flush()
+        again = {7: Known(log.bounds._replace(is_exact=not older))}
+        files.close()
+        files = StreamFiles(tmp_path / "streams", known=again)
+        assert bodies(files.open(7))[-61:] == [*range(40, 101)], bit
+        files.close()
 
 
 def test_a_removed_stream_is_there_until_that_is_on_disk(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
@@ -226,12 +237,15 @@ def test_a_removed_stream_is_there_until_that_is_on_disk(open_streams: Callable[
     opened.append(message(0))
     opened.files.append(opened.log, [message(1)])
     opened.files.remove(7)
-    opened.files.flush()
     removed = opened.files.take_removed()
-    assert (removed, len(list((tmp_path / "streams" / "7").iterdir()))) == ([opened.log], 1)
+    opened.commit()
+    assert (removed, len(segment_files(tmp_path))) == ([opened.log], 1)
     opened.files.delete(removed)
-    opened.files.close()
+    opened.close()
     assert list((tmp_path / "streams").iterdir()) == []
+    opened = Opened(tmp_path)
+    assert (opened.log.end, opened.losses) == (0, [])
+    opened.close()
 
 
 def test_a_stream_that_is_removed_while_it_is_written_goes_after_that(
@@ -239,11 +253,9 @@ def test_a_stream_that_is_removed_while_it_is_written_goes_after_that(
 ) -> None:
     opened = open_streams()
     opened.files.append(opened.log, [message(0)])
-    number = opened.files.flush()
-    opened.files.remove(7)
-    opened.files.delete(opened.files.take_removed())
-    opened.work_until(lambda: opened.files.committed >= number)
-    opened.files.close()
+    opened.store.flush()
+    opened.remove(7)
+    opened.close()
     assert list((tmp_path / "streams").iterdir()) == []
 
 
@@ -283,32 +295,40 @@ def test_a_stream_that_cannot_be_moved_aside_stays(
 
 def test_a_commit_that_fails_is_tried_again(open_streams: Callable[[], Opened], tmp_path: Path) -> None:
     opened = open_streams()
+    other = opened.files.open(8)
     directory = tmp_path / "streams" / "7"
     directory.rmdir()
     directory.write_text("in the way")
-    opened.files.append(opened.log, [message(0)])
-    number = opened.files.flush()
-    assert opened.errors and opened.files.committed < number
+    for log in (other, opened.log):
+        opened.files.append(log, [message(0)])
+    receipt = opened.store.flush()
+    opened.work_until(lambda: not opened.errors.empty())
+    assert "cannot write" in str(opened.errors.get()) and opened.store.committed < receipt
+    assert (bodies(other), other.end) == ([], 0)
     directory.unlink()
     directory.mkdir()
-    opened.append(message(1))
-    assert bodies(open_streams().log) == [0, 1]
+    for log in (other, opened.log):
+        opened.files.append(log, [message(1)])
+    opened.commit()
+    for again in (opened, open_streams()):
+        assert bodies(again.log) == [0, 1]
+    assert bodies(again.files.open(8)) == [0, 1]
 
 
 def test_a_stream_can_be_declared_while_its_directory_cannot_be_made(tmp_path: Path) -> None:
     in_the_way = tmp_path / "streams"
     in_the_way.write_text("in the way")
-    opened = Opened(in_the_way)
+    opened = Opened(tmp_path)
     opened.files.append(opened.log, [message(0)])
-    number = opened.files.flush()
-    assert "cannot write to streams" in str(opened.errors[-1])
+    receipt = opened.store.flush()
+    opened.work_until(lambda: not opened.errors.empty())
     in_the_way.unlink()
-    opened.work_until(lambda: opened.files.committed >= number)
+    opened.work_until(lambda: opened.store.committed >= receipt)
     opened.append(message(1))
-    opened.files.close()
-    opened = Opened(in_the_way)
+    opened.close()
+    opened = Opened(tmp_path)
     assert bodies(opened.log) == [0, 1]
-    opened.files.close()
+    opened.close()
 
 
 class NeverCut(Files):
@@ -324,34 +344,36 @@ class NeverCut(Files):
 
 def test_a_full_segment_that_cannot_be_cut_is_left_as_it_is(tmp_path: Path) -> None:
     disk = NeverCut()
-    opened = Opened(tmp_path / "streams", disk)
+    opened = Opened(tmp_path, disk)
     opened.log.segment_bytes = 2000
     opened.append(message(0))
     disk.fails = True
     for number in range(1, 30):
         opened.append(message(number, 300))
-    assert opened.log.segment_count > 3 and not opened.errors
-    opened.files.close()
-    opened = Opened(tmp_path / "streams")
+    assert opened.log.segment_count > 3 and opened.errors.empty()
+    opened.close()
+    opened = Opened(tmp_path)
     assert bodies(opened.log) == list(range(30))
     opened.append(message(30))
     assert bodies(opened.log)[-1] == 30
-    opened.files.close()
+    opened.close()
 
 
 def test_what_a_crash_has_left_is_cut_before_more_is_written(tmp_path: Path) -> None:
     disk = NeverCut()
-    opened = Opened(tmp_path / "streams", disk)
+    opened = Opened(tmp_path, disk)
     opened.append(message(0))
-    opened.files.close()
-    opened = Opened(tmp_path / "streams", disk)
+    opened.close()
+    opened = Opened(tmp_path, disk)
     disk.fails = True
     files = len(list(Path("/proc/self/fd").iterdir()))
     opened.files.append(opened.log, [message(1)])
-    number = opened.files.flush()
-    opened.work_until(lambda: len(opened.errors) > 2)
-    assert len(list(Path("/proc/self/fd").iterdir())) <= files + 2  # the writer's
+    receipt = opened.store.flush()
+    for _ in range(3):
+        opened.work_until(lambda: not opened.errors.empty())
+        opened.errors.get()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files + 2  # the log's
     disk.fails = False
-    opened.work_until(lambda: opened.files.committed >= number)
+    opened.work_until(lambda: opened.store.committed >= receipt)
     assert bodies(opened.log) == [0, 1]
-    opened.files.close()
+    opened.close()

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.store.opened import killed_now
 from tests.store.stream_opened import Opened, bodies, message
 
-from jumpmq.store.stream_bounds import Bounds
+from jumpmq.store.stream_bounds import Known
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import check
 from jumpmq.store.stream_segment import Segment
@@ -17,16 +18,16 @@ from jumpmq.store.stream_segment import Segment
 COUNT = 100
 
 
-def make(directory: Path) -> Bounds:
-    """A stream of five segments of 20 messages in chunks of 5, closed; what the store would note of it."""
-    opened = Opened(directory)
+def make(directory: Path) -> Known:
+    """A stream of five segments of 20 messages in chunks of 5, closed; what the store noted of it."""
+    opened = Opened(directory.parent)
     opened.log.segment_bytes = 5000
     for first in range(0, COUNT, 5):
         opened.append(*(message(number, 100) for number in range(first, first + 5)))
-    bounds = dict(opened.files.take_unbound())[7]
-    opened.files.close()
-    assert bounds.segments == 5 == len(files(directory))
-    return bounds
+    known = Known(opened.log.bounds)
+    opened.close()
+    assert known.bounds.segments == 5 == len(files(directory))
+    return known
 
 
 def files(directory: Path) -> list[Path]:
@@ -72,28 +73,25 @@ def swap(directory: Path) -> None:
 )
 def test_what_is_missing_is_named(tmp_path: Path, hurt: Callable[[Path], None], missing: range) -> None:
     directory = tmp_path / "streams"
-    bounds = {7: make(directory)}
+    known = {7: make(directory)}
     hurt(directory)
-    assert offsets(list(check(directory / "7", bounds[7]))) >= set(missing)
+    assert offsets(list(check(directory / "7", known[7]))) >= set(missing)
     for _ in range(2):
         losses: list[str] = []
-        found = StreamFiles(directory, bounds=bounds, on_loss=losses.append)
+        found = StreamFiles(directory, known=known, on_loss=losses.append)
         log = found.open(7, "queue 'events'")
         assert log.end == COUNT
         assert set(bodies(log)) == set(range(COUNT)) - set(missing)
         assert offsets(losses) == set(missing)
         assert all("of queue 'events'" in loss for loss in losses)
         found.close()
-    opened = Opened(directory)
-    opened.files.close()
-    opened.files = StreamFiles(directory, bounds=bounds, on_loss=losses.append)
-    opened.log = opened.files.open(7)
-    opened.append(*(message(number, 100) for number in range(COUNT, COUNT + 10)))
-    bounds = dict(opened.files.take_unbound())
-    opened.files.close()
-    found = StreamFiles(directory, bounds={7: bounds[7]}, on_loss=losses.append)
-    assert set(bodies(found.open(7))) == set(range(COUNT + 10)) - set(missing)
-    found.close()
+    for _ in range(2):
+        opened = Opened(tmp_path)
+        end = opened.log.end
+        opened.append(*(message(number, 100) for number in range(end, end + 10)))
+        assert set(bodies(opened.log)) == set(range(end + 10)) - set(missing)
+        assert offsets(opened.losses) == set(missing)
+        opened.close()
 
 
 def offsets(losses: list[str]) -> set[int]:
@@ -109,14 +107,14 @@ def test_the_files_of_another_stream_are_not_served(tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     mine, others = make(tmp_path / "one" / "streams"), make(tmp_path / "other" / "streams")
-    assert mine.salt != others.salt
+    assert mine.bounds.salt != others.bounds.salt
     directory = tmp_path / "one" / "streams"
     shutil.rmtree(directory / "7")
     shutil.copytree(tmp_path / "other" / "streams" / "7", directory / "7")
     (finding,) = check(directory / "7", mine)
     assert "files of another stream" in finding
     losses: list[str] = []
-    found = StreamFiles(directory, bounds={7: mine}, on_loss=losses.append)
+    found = StreamFiles(directory, known={7: mine}, on_loss=losses.append)
     log = found.open(7)
     assert (log.end, bodies(log), offsets(losses)) == (COUNT, [], set(range(COUNT)))
     found.close()
@@ -126,26 +124,28 @@ def test_the_files_of_another_stream_are_not_served(tmp_path: Path) -> None:
 def test_what_retention_lets_go_of_is_not_missed(tmp_path: Path) -> None:
     """Its files go when the store has noted that they may."""
     directory = tmp_path / "streams"
-    bounds = make(directory)
-    retired: list[Segment] = []
-    losses: list[str] = []
-    found = StreamFiles(directory, bounds={7: bounds}, on_loss=losses.append, on_retire=retired.append)
-    log = found.open(7)
-    log.retain(max_bytes=6000, oldest=None)
-    ((_, noted),) = found.take_unbound()
-    assert log.first == noted.first > 0 and len(files(directory)) == 5
-    found.close()
-    for known in (bounds, noted):  # a crash before that, and after it
-        found = StreamFiles(directory, bounds={7: known}, on_loss=losses.append)
-        assert found.open(7).first == known.first
+    make(directory)
+    opened = Opened(tmp_path)
+    before = opened.log.first
+    opened.log.retain(max_bytes=6000, oldest=None)
+    assert opened.log.first > before and len(files(directory)) == 5
+    for commits in (False, True):  # a crash before the store has noted that, and after it
+        if commits:
+            opened.commit()
+        crashed = tmp_path / str(commits)
+        shutil.copytree(tmp_path / "streams", crashed / "streams")
+        killed_now(tmp_path, crashed)
+        found = Opened(crashed)
+        assert found.log.first == (opened.log.first if commits else before)
+        assert bodies(found.log) == list(range(found.log.first, COUNT))
+        assert len(files(crashed / "streams")) == found.log.segment_count and not found.losses
         found.close()
-    assert len(files(directory)) == noted.segments
-    assert not losses
+    opened.close()
 
 
 def test_one_bit_anywhere_is_served_or_named(tmp_path: Path) -> None:
     directory = tmp_path / "streams"
-    bounds = make(directory)
+    known = make(directory)
     chance = random.Random(3)
     for _ in range(150):
         path = chance.choice(files(directory))
@@ -155,7 +155,7 @@ def test_one_bit_anywhere_is_served_or_named(tmp_path: Path) -> None:
         octets[place] ^= 1 << chance.randrange(8)
         path.write_bytes(octets)
         losses: list[str] = []
-        found = StreamFiles(directory, bounds={7: bounds}, on_loss=losses.append)
+        found = StreamFiles(directory, known={7: known}, on_loss=losses.append)
         log = found.open(7)
         served = bodies(log)
         assert log.end == COUNT and len(served) == len(set(served))

@@ -16,11 +16,11 @@ from jumpmq.store.stream_files import StreamFiles
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """Streams, one of three segments with 60 messages, closed."""
-    opened = Opened(tmp_path / "streams")
+    opened = Opened(tmp_path)
     opened.log.segment_bytes = 5000
     for first in range(0, 60, 5):
         opened.append(*(message(number, 100) for number in range(first, first + 5)))
-    opened.files.close()
+    opened.close()
     assert len(segments(tmp_path / "streams")) == 3
     return tmp_path / "streams"
 
@@ -60,11 +60,11 @@ def test_a_last_segment_that_cannot_be_read_is_not_cut(directory: Path, failing:
         files.close()
     assert [path.read_bytes() for path in segments(directory)] == before
     failing.name = None
-    opened = Opened(directory)
+    opened = Opened(directory.parent)
     assert bodies(opened.log) == list(range(60))
     opened.append(message(60))
     assert bodies(opened.log) == list(range(61))
-    opened.files.close()
+    opened.close()
 
 
 @pytest.mark.parametrize("behind", [0, 2000])

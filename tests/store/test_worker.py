@@ -16,7 +16,7 @@ from tests.waiting import until
 from jumpmq.store import _worker, worker
 from jumpmq.store.files import Files
 from jumpmq.store.records import Commit, messages_block, settled_block
-from jumpmq.store.writer import NO_SYNC, SYNC, SYNC_NAMES, Append, Worker, Write
+from jumpmq.store.writer import Append, Worker, Write
 
 STATM = Path("/proc/self/statm")
 
@@ -104,44 +104,32 @@ def test_errors_are_reported(pipe_and_worker: tuple[int, Worker], tmp_path: Path
         assert written(*pipe_and_worker, Write(full.fileno(), 0, commit(1), 0, None)) == (errno.ENOSPC, False)
 
 
-def test_nothing_to_append_is_refused_and_the_worker_goes_on(
-    pipe_and_worker: tuple[int, Worker], tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match="nothing to append"):
-        pipe_and_worker[1].append([])
-    with (tmp_path / "file").open("w+b") as file:
-        assert appended(*pipe_and_worker, Append(file.fileno(), 0, [b"octets"], None, SYNC)) == 0
-
-
 @given(st.binary(max_size=1000), st.integers(0, (1 << 32) - 1))
 def test_checksums(octets: bytes, start: int) -> None:
     assert _worker.checksum(octets, start) == zlib.crc32(octets, start)
 
 
-def appended(readable: int, worker: Worker, *appends: Append) -> int:
-    worker.append(list(appends))
-    assert select.select([readable], [], [], 10)[0]
-    os.read(readable, 1)
-    taken = worker.take()
-    assert taken is not None and worker.take() is None
-    return taken[0]
-
-
-def test_octets_are_appended_one_after_the_other(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
-    directory = Files().open_directory(tmp_path)
-    with (tmp_path / "one").open("w+b") as one, (tmp_path / "two").open("w+b") as two:
+@pytest.mark.parametrize("write", [written, performed])
+def test_what_streams_get_is_written_before_a_commit(
+    pipe_and_worker: tuple[int, Worker], tmp_path: Path, write: Callable[[int, Worker, Write], tuple[int, bool]]
+) -> None:
+    with (
+        (tmp_path / "one").open("w+b") as one,
+        (tmp_path / "two").open("w+b") as two,
+        (tmp_path / "log").open("w+b") as log,
+    ):
         appends = [
-            Append(one.fileno(), 3, [b"ab", b"c" * 5000], (0, 1 << 20), SYNC),
-            Append(directory, 0, [], None, SYNC_NAMES),
-            Append(two.fileno(), 0, [b"de"], None, NO_SYNC),
+            Append(one.fileno(), 3, [b"ab", b"c" * 5000], (0, 1 << 20)),
+            Append(two.fileno(), 0, [b"de"], None),
         ]
-        assert appended(*pipe_and_worker, *appends) == 0
+        assert write(*pipe_and_worker, Write(log.fileno(), 0, commit(1), 7, None, 0, appends)) == (0, True)
         assert (one.read(5005), two.read()) == (b"\0\0\0ab" + b"c" * 5000, b"de")
-    os.close(directory)
+        assert log.read() == b"".join(commit(1).seal(7))
 
 
-def test_nothing_is_appended_behind_an_error(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
-    with (tmp_path / "one").open("w+b") as one, Path("/dev/full").open("wb") as full:
-        appends = [Append(file.fileno(), 0, [b"a"], None, SYNC) for file in (full, one)]
-        assert appended(*pipe_and_worker, *appends) == errno.ENOSPC
-        assert one.read() == b""
+def test_nothing_follows_behind_an_error(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+b") as log, Path("/dev/full").open("wb") as full:
+        appends = [Append(full.fileno(), 0, [b"a"], None)]
+        write = Write(log.fileno(), 0, commit(1), 0, None, 0, appends)
+        assert written(*pipe_and_worker, write) == (errno.ENOSPC, False)
+        assert log.read() == b""

@@ -194,9 +194,6 @@ class Broker(Parts):
         if self.store is not None:
             with self.turns.turn():
                 self._upkeep.finish()
-            if self.dead_letters.unwritten:
-                with contextlib.suppress(TimeoutError, NotCommitted):
-                    await asyncio.wait_for(self.committed(), STOP_TIMEOUT)
             self._checkpoint()
         try:
             await self._commits.close()
@@ -232,7 +229,6 @@ class Broker(Parts):
     def _checkpoint(self) -> None:
         """Have the store know where queues stand, as the mark of a clean stop says that it does."""
         with self.turns.turn():
-            self.dead_letters.settle_written()
             for queue in self._queues():
                 queue.checkpoint()
 

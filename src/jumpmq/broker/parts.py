@@ -84,7 +84,6 @@ class Parts:
         self.dead_letters = DeadLetters(
             self._upkeep,
             self.memory,
-            self._commits.streams,
             lambda: self.topology,
             peers.sender,
             peers.outbox,

@@ -141,7 +141,7 @@ class QueueContext:
 ENTERED = "entered"
 """Kind of the record that says up to which offset what waited behind a stream has entered it; the key is its number."""
 
-STORE, STREAMS, FIRST_LINK = 1, 2, 4
+STORE, FIRST_LINK = 1, 4
 """Bits of what keeps messages, and tells when they are safe; a kind names its own as ``source``."""
 
 

@@ -1,7 +1,7 @@
 """Streams: append-only, read by any number of consumers, each from where it wants.
 
 Messages are numbered by their *offset*, from 0. They lie in segment files (:mod:`jumpmq.store.stream_log`), are seen
-once they are on disk, and go when retention lets whole segments go. A consumer's deliveries are cut from the columns
+once they are complete, and go when retention lets whole segments go. A consumer's deliveries are cut from the columns
 of a file as they lie there; acknowledging them only makes room for the next. Members of a consumer group are fed from
 where their group is (:mod:`jumpmq.queues.group_offsets`), and what they settle moves that on.
 """
@@ -22,7 +22,7 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits, seconds_of
-from jumpmq.queues.base import ENTERED, NEVER, NO_ATTEMPTS, STREAMS, ConsumerGroup, Held, Outcome, Queue, QueueContext
+from jumpmq.queues.base import ENTERED, NEVER, NO_ATTEMPTS, ConsumerGroup, Held, Outcome, Queue, QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
@@ -83,7 +83,6 @@ class Stream(Queue):
     )  # fmt: skip
     always_durable = True
     append_only = True
-    source = STREAMS
     consumer_argument_names = frozenset({OFFSET, FILTER, UNFILTERED})
 
     @classmethod
@@ -121,7 +120,9 @@ class Stream(Queue):
 
     def put_behind(self, queue: Queue) -> None:
         super().put_behind(queue)
-        self.source, self._awaits = queue.source, self._log.handed is None
+        self._awaits = self._log.handed is None
+        if self._awaits and self._journal is not None:
+            self._journal.delete(stream_bounds.KIND, str(self.id))  # its files tell, once they are here
         if self._log.handed is not None:
             self._entered = self._log.handed.bounds.end
 
@@ -138,6 +139,10 @@ class Stream(Queue):
         for consumer in readers:
             consumer.cancelled()
 
+    def sync_files(self) -> None:
+        """See :meth:`~jumpmq.store.stream_files.StreamFiles.sync`; :meth:`hand_over` has less to do then."""
+        self._files.sync(self._log)
+
     def hand_over(self) -> Path:
         """Leave the files to another home: all of it is on disk, and nothing more is published here.
 
@@ -147,8 +152,6 @@ class Stream(Queue):
         Raises:
             OSError: the disk does not take what is to go along.
         """
-        if self._journal is not None:
-            self._journal.delete(stream_bounds.KIND, str(self.id))
         return self._files.hand_over(self._log, {one.group: one.record() for one in self.offsets})
 
     @property
@@ -215,7 +218,7 @@ class Stream(Queue):
             self._append([message.copy() for message in messages[had:]])
             self._entering = messages
         elif not behind.message_count and not behind.purging:
-            self.behind, self.source = None, STREAMS
+            self.behind = None
             behind.delete()
         return bool(messages)
 
@@ -244,7 +247,7 @@ class Stream(Queue):
 
     @property
     def end(self) -> int:
-        """The offset that follows the last message on disk."""
+        """The offset that follows the last message that is complete."""
         return self._log.end
 
     @property

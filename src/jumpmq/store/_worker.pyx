@@ -50,7 +50,6 @@ cdef extern from "<sys/uio.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int fdatasync(int file)
-    int fsync(int file)
     int close(int file)
     ssize_t pwrite(int file, const void* octets, size_t length, int64_t offset)
     ssize_t write(int file, const void* octets, size_t length)
@@ -124,7 +123,6 @@ cdef struct Job:
     int count
     int* ends
     int blocks
-    int sync
     int error
     bint unsafe
     double seconds
@@ -317,10 +315,10 @@ cdef void commit(Job* job, char** room) noexcept nogil:
         if job.error:
             return
     job.error = write_job(job, room)
-    if job.error:
+    if job.error or job.ends == NULL:
         return
     job.unsafe = True
-    if (job.sync == 1 and fdatasync(job.file) != 0) or (job.sync == 2 and fsync(job.file) != 0):
+    if fdatasync(job.file) != 0:
         job.error = errno
 
 
@@ -406,7 +404,7 @@ cdef Job* make_job(write) except NULL:
     if job.ends == NULL:
         forget(job)
         raise MemoryError
-    job.salt, job.sync = write.salt, 1
+    job.salt = write.salt
     add_vector(job, write.commit.frame)
     for block in blocks:
         add_vector(job, block.head)
@@ -422,23 +420,17 @@ cdef Job* make_job(write) except NULL:
     return job
 
 
-cdef Job* make_jobs(list appends) except NULL:
-    cdef Job* first = NULL
-    cdef Job* last = NULL
+cdef Job* make_jobs(write) except NULL:
+    """A job for each append, and behind them that of the commit."""
+    cdef Job* following = make_job(write)
     cdef Job* job
-    if not appends:
-        raise ValueError("nothing to append")
-    for append in appends:
+    for append in reversed(<list?>write.appends):
         job = new_job(append.file, append.offset, append.allocate, len(append.buffers))
-        job.sync = append.sync
+        job.next = following
         for buffer in append.buffers:
             add_vector(job, buffer)
-        if first == NULL:
-            first = job
-        else:
-            last.next = job
-        last = job
-    return first
+        following = job
+    return following
 
 
 cdef outcome(Job* job):
@@ -463,16 +455,8 @@ cdef class Worker:
             raise RuntimeError("cannot start the thread that writes")
 
     def submit(self, write):
-        cdef Job* job = make_job(write)
+        cdef Job* job = make_jobs(write)
         self.held = write
-        self.start(job)
-
-    def append(self, list appends):
-        cdef Job* job = make_jobs(appends)
-        self.held = appends
-        self.start(job)
-
-    cdef void start(self, Job* job):
         pthread_mutex_lock(&self.shared.mutex)
         self.shared.job = job
         self.shared.working = True
@@ -499,7 +483,7 @@ cdef class Worker:
         return outcome(job)
 
     def perform(self, write):
-        cdef Job* job = make_job(write)
+        cdef Job* job = make_jobs(write)
         with nogil:
             perform(job, NULL)
         return outcome(job)

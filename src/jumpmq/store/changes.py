@@ -1,12 +1,17 @@
 """What one commit changes."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
 from jumpmq.store.ranges import Ranges
+
+if TYPE_CHECKING:
+    from jumpmq.store.stream_log import StreamLog
 
 json_text = json.JSONEncoder(separators=(",", ":")).encode
 """The JSON text of definitions, in the store and between homes; ``json.dumps`` would make an encoder each time."""
@@ -36,7 +41,7 @@ class Definitions:
         self.put.pop(key, None)
         self.removed.add(key)
 
-    def absorb(self, later: "Definitions") -> None:
+    def absorb(self, later: Definitions) -> None:
         """Become one with the changes that followed."""
         for key in self.put.keys() & later.removed:
             del self.put[key]
@@ -59,11 +64,11 @@ class Changes:
         settled: numbers that are gone for good, of turns that appended nothing.
         bound: the same of turns that did.
         moved: what is left of batches that are to lie elsewhere.
-        dropped: ids of queues that lose all they have.
+        streamed: messages that are appended to streams.
+        dropped: ids of queues and streams that lose all they have.
         discarded: batches whose staged messages are not to be written, as their queue was dropped.
         count, octets: messages that were staged, and octets of their bodies, properties and routing keys.
         parted: how many of them are of other turns than what is settled next.
-        streams: the commit of the streams that has to be on disk before this one; 0 where none has.
     """
 
     def __init__(self, receipt: int) -> None:
@@ -75,22 +80,24 @@ class Changes:
         self.settled: dict[Batch, Ranges] = {}
         self.bound: dict[Batch, Ranges] = {}
         self.moved: dict[Batch, list[Message]] = {}
+        self.streamed: dict[StreamLog, list[Message]] = {}
         self.dropped: list[int] = []
         self.discarded: set[Batch] = set()
-        self.count = self.octets = self.parted = self.streams = 0
+        self.count = self.octets = self.parted = 0
 
     def __bool__(self) -> bool:
-        return bool(self.staged or self.settled or self.definitions or self.dropped or self.bound or self.moved)
+        some = self.staged or self.settled or self.definitions or self.streamed
+        return bool(some or self.dropped or self.bound or self.moved)
 
     @property
     def untouched(self) -> bool:
         """Whether there is nothing, and was nothing that has been left out since."""
-        return not (self.begins or self.discarded or self.streams or self)
+        return not (self.begins or self.discarded or self)
 
     @property
     def pressing(self) -> bool:
         """Whether somebody may wait for it: all but settlements."""
-        return bool(self.staged or self.definitions or self.dropped)
+        return bool(self.staged or self.definitions or self.streamed or self.dropped)
 
     @property
     def settles(self) -> bool:
@@ -107,20 +114,28 @@ class Changes:
         self.count += count
         self.octets += octets
 
+    def stream(self, log: StreamLog, messages: list[Message], octets: int) -> None:
+        """Messages are to be appended to a stream."""
+        self.streamed.setdefault(log, []).extend(messages)
+        self.count += len(messages)
+        self.octets += octets
+
     def drop(self, queue_id: int) -> None:
-        """Forget all messages of a queue."""
+        """Forget all messages of a queue or stream."""
         self.discard(queue_id)
         self.dropped.append(queue_id)
 
     def discard(self, queue_id: int) -> None:
-        """Leave out what there is of a queue, which is dropped by this commit or a later one."""
+        """Leave out what there is of a queue or stream, which is dropped by this commit or a later one."""
+        for log in [log for log in self.streamed if log.number == queue_id]:
+            del self.streamed[log]
         self.discarded.update(batch for batch in self.staged if batch.queue_id == queue_id)
         by_batch: tuple[dict[Batch, Any], ...] = (self.staged, self.settled, self.bound, self.moved)
         for batches in by_batch:
             for batch in [batch for batch in batches if batch.queue_id == queue_id]:
                 del batches[batch]
 
-    def absorb(self, later: "Changes") -> None:
+    def absorb(self, later: Changes) -> None:
         """Become one commit with the changes that followed."""
         for queue_id in later.dropped:
             self.drop(queue_id)
@@ -131,6 +146,11 @@ class Changes:
             self.staged[batch] = self.staged.get(batch, 0) + count
         for batch, first in later.begins.items():
             self.begins.setdefault(batch, first)
+        for log, messages in later.streamed.items():
+            if log in self.streamed:
+                self.streamed[log] += messages
+            else:
+                self.streamed[log] = messages
         if later.settles:
             _add(self.settled, later.settled)
             _add(self.bound, later.bound)
@@ -139,7 +159,6 @@ class Changes:
         self.count += later.count
         self.octets += later.octets
         self.receipt = later.receipt
-        self.streams = max(self.streams, later.streams)
 
     def settle(self, noted: list[tuple[Batch, int, int]], *, bound: bool = False) -> None:
         """These ranges are gone for good; of one turn, to be called after what it staged.
@@ -153,7 +172,7 @@ class Changes:
                 ranges = settled[batch] = Ranges()
             ranges.add(first, last)
 
-    def leave_out(self, settled: "Changes") -> None:
+    def leave_out(self, settled: Changes) -> None:
         """Forget messages staged here last that a turn, absorbed by now, has settled: they are not wanted any more."""
         for batch, ranges in settled.settlements():
             if staged := self.staged.get(batch):
@@ -177,7 +196,7 @@ class Changes:
         yield from self.settled.items()
         yield from self.bound.items()
 
-    def without_staged(self) -> "Changes":
+    def without_staged(self) -> Changes:
         """Split off what can be committed before the messages: it makes room, and nothing of it depends on them."""
         split = Changes(self.receipt)
         split.definitions, self.definitions = self.definitions, split.definitions

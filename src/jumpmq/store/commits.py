@@ -9,7 +9,9 @@ from jumpmq.store.changes import Changes
 from jumpmq.store.log import Segment
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import FRAME, Block, Commit
-from jumpmq.store.writer import Write
+from jumpmq.store.stream_log import StreamLog
+from jumpmq.store.stream_segment import ChunkPlace
+from jumpmq.store.writer import Append, Write
 
 ZEROS = 1 << 20
 """Octets behind a commit that are filled with zeros, for the next ones to be written over."""
@@ -33,18 +35,22 @@ class Prepared:
         blocks: all of it.
         written: blocks of new messages.
         moved: blocks of messages that lay elsewhere.
+        streams: those that it appends to, and where the chunks will lie.
+        appends: what it writes to their files.
         relief: whether it only makes room on a full disk, and covers no receipt.
         final: whether it is that of a clean stop.
         write: where it goes, once that is known.
     """
 
-    __slots__ = ("blocks", "changes", "final", "moved", "relief", "write", "written")
+    __slots__ = ("appends", "blocks", "changes", "final", "moved", "relief", "streams", "write", "written")
 
     def __init__(self, changes: Changes, *, relief: bool = False, final: bool = False) -> None:
         self.changes = changes
         self.blocks: list[Block] = []
         self.written: list[Part] = []
         self.moved: list[Part] = []
+        self.streams: list[tuple[StreamLog, list[ChunkPlace]]] = []
+        self.appends: list[Append] = []
         self.relief = relief
         self.final = final
         self.write: Write | None = None
@@ -63,19 +69,15 @@ class Prepared:
         zeros = 0
         if offset > segment.zeroed and commit.length < ZEROS // ZEROED_COMMITS:
             zeros = min(ZEROS, (segment.allocated if allocate is None else sum(allocate)) - offset)
-        return Write(file, segment.end, commit, segment.salt, allocate, zeros)
-
-
-def prepare(changes: Changes, *, relief: bool = False, final: bool = False) -> Prepared:
-    """Turn changes into blocks. Messages that the same changes settle are left out."""
-    prepared = Prepared(changes, relief=relief, final=final)
-    for _ in preparing(prepared):
-        pass
-    return prepared
+        return Write(file, segment.end, commit, segment.salt, allocate, zeros, self.appends)
 
 
 def preparing(prepared: Prepared) -> Iterator[None]:
-    """As :func:`prepare`, in steps."""
+    """Turn its changes into blocks, in steps. Messages that the same changes settle are left out.
+
+    Raises:
+        OSError: a stream's file cannot be opened.
+    """
     changes, blocks = prepared.changes, prepared.blocks
     definitions = changes.definitions
     if definitions:
@@ -95,6 +97,15 @@ def preparing(prepared: Prepared) -> Iterator[None]:
             blocks.append(block)
             prepared.written.append((batch, block, messages[0].seq))
         laid_out += count
+        if laid_out >= STEP:
+            laid_out = 0
+            yield
+    for log, appended in changes.streamed.items():
+        laid = log.lay_out(appended)
+        prepared.streams.append((log, laid.places))
+        prepared.appends += laid.appends
+        blocks += laid.blocks
+        laid_out += len(appended)
         if laid_out >= STEP:
             laid_out = 0
             yield

@@ -9,6 +9,10 @@ class DirectoryInUse(StoreError):
     """Another process has the data directory."""
 
 
+class Unsynced(StoreError):
+    """Files of streams that were written may not be on disk, nor get there: only a start can write them again."""
+
+
 class Unreadable(StoreError):
     """The disk does not give what it has: it may later, so nothing is given up for that.
 

@@ -64,10 +64,6 @@ class Files:
         finally:
             os.close(directory)
 
-    def open_directory(self, path: Path) -> int:
-        """A directory, whose names can be synced."""
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
     def noted(self, path: Path) -> None:
         """The index has been written, by calls that do not go through here."""
 

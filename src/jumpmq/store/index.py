@@ -37,6 +37,7 @@ class Update:
         batches: new or moved ones, with the positions, lengths and lowest numbers of their blocks.
         settled: what is gone of batches of which something is left.
         gone: ids of batches of which nothing is left.
+        files: files and directories of streams that have to be on disk before.
     """
 
     segment: int
@@ -45,6 +46,7 @@ class Update:
     batches: list[tuple[Summary, bytes]] = field(default_factory=list)
     settled: list[tuple[int, bytes]] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
 
 
 @dataclass
@@ -81,6 +83,7 @@ class Index:
         self._copy = path.with_name(definitions.FILE_NAME)
         self._noted = noted
         self._connection = schema.connect(path)
+        schema.raise_version(self._connection)
 
     def write(self, update: Update) -> None:
         """Write an update, all or nothing, to disk.

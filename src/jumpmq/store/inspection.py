@@ -20,7 +20,8 @@ from jumpmq.store.reader import Reader
 from jumpmq.store.records import CLEAN, DEFINITIONS, DROPPED, MESSAGES, MOVED, SETTLED
 from jumpmq.store.recovery import OpenSegment, Recovery
 from jumpmq.store.scan import Place
-from jumpmq.store.stream_bounds import KIND, Bounds
+from jumpmq.store.stream_bounds import KIND
+from jumpmq.store.stream_redo import redo
 
 if TYPE_CHECKING:
     from jumpmq.store.store import Store
@@ -53,7 +54,7 @@ def check(directory: Path) -> Iterator[str]:
         queue_name = QueueNaming(found.definitions)
         for segment in found.segments:
             yield from _check_segment(segment.path, queue_name)
-        yield from _check_streams(directory, found.definitions, queue_name)
+        yield from _check_streams(directory, found, queue_name)
 
 
 def _losses(found: Recovery) -> Iterator[str]:
@@ -68,15 +69,12 @@ def _streams(directory: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.name), path) for path in streams.glob("*") if path.name.isdigit())
 
 
-def _check_streams(
-    directory: Path, definitions: dict[tuple[str, str], str], queue_name: Callable[[int], str]
-) -> Iterator[str]:
+def _check_streams(directory: Path, found: Recovery, queue_name: Callable[[int], str]) -> Iterator[str]:
     """What is wrong with the files of streams, by themselves and by what the store says of them."""
-    bounds = {int(key): Bounds.decode(text) for (kind, key), text in definitions.items() if kind == KIND}
-    paths = dict(_streams(directory))
-    for number in sorted(paths.keys() | bounds.keys()):
+    known, paths = found.streams(), dict(_streams(directory))
+    for number in sorted(paths.keys() | known.keys()):
         path = paths.get(number, directory / stream_files.DIRECTORY / str(number))
-        for finding in stream_log.check(path, bounds.get(number)):
+        for finding in stream_log.check(path, known.get(number)):
             yield f"{finding} of {queue_name(number)}"
 
 
@@ -125,11 +123,13 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         yield from (*found.warnings, *found.losses)
         log = Log(directory / DIRECTORY, Files())
         log.adopt(found.segments, after=found.highest_segment)
-        queue_name, streams = QueueNaming(found.definitions), 0
+        queue_name, known = QueueNaming(found.definitions), found.streams()
         store = open_store(to)
         try:
             for (kind, key), value in found.definitions.items():
                 store.put_text(kind, key, value)
+            for number, one in known.items():
+                store.put_text(KIND, str(number), one.bounds._replace(end=one.end).encode())
             taken, reader = 0, Reader(log, queue_name, on_loss=logging.getLogger(__name__).warning)
             for batches in found.queues.values():
                 taken += _copy(batches, reader, store)
@@ -137,10 +137,13 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         finally:
             store.close(clean=False)
             log.close()
-        yield from _check_streams(directory, found.definitions, queue_name)
-        for _, path in _streams(directory):
-            shutil.copytree(path, to / stream_files.DIRECTORY / path.name)  # what is damaged is set aside when read
-            streams += 1
+        yield from _check_streams(directory, found, queue_name)
+        streams = len(_streams(directory))
+        for number, path in _streams(directory):
+            copy = to / stream_files.DIRECTORY / path.name
+            shutil.copytree(path, copy)  # what is damaged is set aside when read
+            if number in known:
+                redo(copy, known[number], Files())
         copied = f", {streams} stream{'s' * (streams != 1)}" if streams else ""
         kept = f"{len(found.definitions)} definitions{copied} and {taken} messages of {len(found.queues)} queues"
         yield f"{kept} are in {to}"

@@ -24,7 +24,7 @@ from typing import Any
 
 from jumpmq.store.background import Background
 from jumpmq.store.changes import Changes
-from jumpmq.store.commits import Prepared, prepare, preparing
+from jumpmq.store.commits import Prepared, preparing
 from jumpmq.store.errors import StoreError
 from jumpmq.store.log import Log
 from jumpmq.store.reserve import Reserve
@@ -100,7 +100,6 @@ class Pipeline:
         self._is_torn = False  # whether the log may end with a commit that failed, until one is written over it
         self._relieved = False  # whether what makes room was written since the last attempt
         self._make_room_at = 0.0  # before then, it is of no use to make room once more
-        self._leaves_out = False  # whether the last commit lacks settlements that the batches have: no index may say so
 
     # --- beginning ---
 
@@ -126,7 +125,7 @@ class Pipeline:
             here: whether this thread may do it, as no client waits for it: a small commit on a quick disk, that is.
         """
         if self.state is IDLE and (changes := self._staging.take()) is not None:
-            self._prepare(changes, here)
+            self._prepare(Prepared(changes), here)
 
     def go_on(self) -> None:
         """Take note of what was written since, and begin what waits for that. To be called when the writer's descriptor
@@ -143,34 +142,27 @@ class Pipeline:
         else:
             self.begin()
 
-    def relieve(self) -> None:
-        """While the streams cannot be written, write what makes room and depends on nothing that waits for them. To be
-        called now and then."""
-        staging = self._staging
-        waits = staging.follows and not staging.wanted and not staging.is_held
-        if self.state is IDLE and waits and (relief := staging.take_relief()):
-            self._write(prepare(relief, relief=True))
-
     # --- preparing ---
 
-    def _prepare(self, changes: Changes, here: bool = False) -> None:
-        """Have changes laid out and written: at once, unless they became far more than others while they were held."""
-        if changes.count <= 2 * COMMIT_MESSAGES:
-            self._write(prepare(changes), here)
-        else:
-            self.state = PREPARING
-            self._prepared = Prepared(changes)
-            self._steps = preparing(self._prepared)
-            self._prepare_on()
+    def _prepare(self, prepared: Prepared, here: bool = False) -> None:
+        """Have a commit laid out and written: at once, unless it became far more than others while it was held."""
+        self.state, self._prepared, self._steps = PREPARING, prepared, preparing(prepared)
+        self._prepare_on(here, at_once=prepared.changes.count <= 2 * COMMIT_MESSAGES)
 
-    def _prepare_on(self) -> None:
+    def _prepare_on(self, here: bool = False, at_once: bool = False) -> None:
         """Lay out some more; :meth:`go_on` goes on with the rest."""
         assert self._steps is not None and self._prepared is not None
-        for _ in self._steps:
-            self._writer.wake()
+        try:
+            for _ in self._steps:
+                if not at_once:
+                    self._writer.wake()
+                    return
+        except OSError as error:  # a stream's file cannot be opened
+            self.state = WRITING
+            self._writer.finish(Result(error))
             return
         self._steps = None
-        self._write(self._prepared)
+        self._write(self._prepared, here)
 
     # --- writing ---
 
@@ -202,7 +194,7 @@ class Pipeline:
         if result.error is None:
             self._on_written(prepared)
         else:
-            self._on_failed(prepared.changes, result.error, result.unsafe)
+            self._on_failed(prepared, result.error, result.unsafe)
 
     def _on_written(self, prepared: Prepared) -> None:
         """Tell of a commit, and then take note of it, while those who waited for it go on."""
@@ -210,6 +202,9 @@ class Pipeline:
         if not prepared.relief:
             self.error = None
             self._staging.succeed(changes.receipt)
+            for stream, places in prepared.streams:
+                stream.written()
+                stream.publish(places)
             self._call(self._on_commit, changes.receipt)
         self._note_places(prepared)
         for batch, count in changes.staged.items():
@@ -232,6 +227,9 @@ class Pipeline:
         self._is_torn = False
         segment = self._log.current
         assert segment is not None
+        for stream, places in prepared.streams:
+            segment.blocks += len(places)
+            self._upkeep.note_streamed(stream)
         segment.end += prepared.write.commit.length
         if prepared.write.allocate is not None:
             segment.allocated = sum(prepared.write.allocate)
@@ -266,8 +264,6 @@ class Pipeline:
 
     def _keep_up(self) -> None:
         """Go on in another segment where this one is full, and write the index where it is due."""
-        if self._leaves_out:
-            return
         if self._is_full and self.error is None and time.monotonic() >= self._make_room_at:
             self._make_room_at = time.monotonic() + RETRY_INTERVAL
             self._is_full = not self._reserve.make()
@@ -297,7 +293,7 @@ class Pipeline:
     def index_definitions(self) -> None:
         """Go on in another segment where many definitions are not in the index, and no more come. To be called now and
         then."""
-        idle = self.state is IDLE and not self._leaves_out and self._log.current is not None
+        idle = self.state is IDLE and self._log.current is not None
         if idle and self._upkeep.holds_definitions:
             self._roll()
 
@@ -321,8 +317,10 @@ class Pipeline:
 
     # --- when the disk fails ---
 
-    def _on_failed(self, changes: Changes, error: OSError, unsafe: bool) -> None:
-        self._staging.put_back(changes)
+    def _on_failed(self, prepared: Prepared, error: OSError, unsafe: bool) -> None:
+        self._staging.put_back(prepared.changes)
+        for stream, _ in prepared.streams:
+            stream.put_back()
         self._is_torn = True
         self._is_full = error.errno in NO_ROOM
         if unsafe:
@@ -351,7 +349,7 @@ class Pipeline:
         if self._is_full and not self._relieved and (relief := self._staging.take_relief()):
             self._relieved = True
             self._wait_to_retry()
-            self._write(prepare(relief, relief=True))
+            self._prepare(Prepared(relief, relief=True))
         else:
             self._relieved = False
             self._retry_at = None
@@ -370,7 +368,7 @@ class Pipeline:
         """Write all that is staged, in as many commits as it takes.
 
         Args:
-            clean: whether the last one marks the stop as clean, unless settlements have to be left out of it.
+            clean: whether the last one marks the stop as clean.
 
         Returns:
             The number of the commit that marks the stop as clean; None where there is none.
@@ -378,16 +376,14 @@ class Pipeline:
         self._finish()
         self._segments.close()
         while self.error is None and (changes := self._staging.take_sealed()) is not None:
-            self._write(prepare(changes))
+            self._prepare(Prepared(changes))
             self._finish()
-        if self._staging.follows:
-            self._leaves_out, clean = True, False
         changes = self._staging.take_last()
         if not changes and self._log.current is None:
             return None
         self._retry_at = None
         self._on_commit, on_commit = (lambda receipt: None), self._on_commit
-        self._write(prepare(changes, final=clean))
+        self._prepare(Prepared(changes, final=clean))
         self._finish()
         if self.error is not None:
             return None

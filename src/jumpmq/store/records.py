@@ -19,6 +19,8 @@ Contents by kind:
 - ``DEFINITIONS``: JSON, a list of [kind, key] for what goes and [kind, key, value] for what is there, in this order.
 - ``DROPPED``: 64-bit integers: queues that are gone with all they had.
 - ``CLEAN``: nothing; the mark of a clean stop.
+- ``STREAM``: a chunk of a stream, whose number and first offset are in the head: 64-bit integers, the first offset of
+  its segment and the position in that file, then the chunk as it lies there.
 """
 
 import json
@@ -44,8 +46,8 @@ from jumpmq.store.layout import (
     time_column,
 )
 
-MOVED, SETTLED, DEFINITIONS, DROPPED, CLEAN = 2, 3, 4, 5, 6
-KINDS = range(MESSAGES, CLEAN + 1)
+MOVED, SETTLED, DEFINITIONS, DROPPED, CLEAN, STREAM = 2, 3, 4, 5, 6, 7
+KINDS = range(MESSAGES, STREAM + 1)
 
 NEW = 1
 """Flag of messages: they begin a batch."""
@@ -71,6 +73,8 @@ MAGIC = b"JMQC"
 FRAME = struct.Struct("<4sIQII")
 
 _INTEGER = struct.Struct("<q")
+CHUNK_AT = struct.Struct("<qq")
+"""What precedes a chunk of a stream: the first offset of its segment, and the position in that file."""
 _OPENING = struct.Struct("<8sQQI")
 _OPENING_MAGIC = b"JumpMQ\0\2"
 OPENING_SIZE = 2 * (_OPENING.size + 4)
@@ -420,3 +424,15 @@ def definitions_block(removed: Iterable[tuple[str, str]], put: Iterable[tuple[st
 def dropped_block(queues: Sequence[int]) -> Block:
     """Queues that are gone."""
     return Block.of(DROPPED, [array("q", queues).tobytes()])
+
+
+def stream_block(stream: int, segment: int, position: int, first: int, count: int, chunk: list[bytes]) -> Block:
+    """A chunk of a stream.
+
+    Args:
+        stream: the stream's number.
+        segment, position: where it lies among the stream's files.
+        first, count: of its messages.
+        chunk: its octets, in pieces.
+    """
+    return Block.of(STREAM, [CHUNK_AT.pack(segment, position), *chunk], count=count, queue=stream, first=first)

@@ -20,8 +20,9 @@ from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS, Segment, file_name
 from jumpmq.store.ranges import Ranges
-from jumpmq.store.records import DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, Head
+from jumpmq.store.records import CHUNK_AT, DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, STREAM, Head
 from jumpmq.store.scan import Found, Place, SegmentFile
+from jumpmq.store.stream_bounds import FLOOR, KIND, Bounds, Known, Piece
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class Recovery:
         self._files = files
         self._note = note
         self._by_id: dict[int, Batch] | None = None
+        self._pieces: dict[int, list[Piece]] = {}  # chunks in the log that the index does not cover, by the stream
         self._gaps: list[Gap] = []  # stretches of the log that are missing
         self._has_index = self._has_copy = False
         # Behind what is missing: queues of which a batch has begun since, and parts whose beginning is unknown.
@@ -267,6 +269,8 @@ class Recovery:
         kind = place.head.kind
         if kind in (MESSAGES, MOVED):
             self._apply_messages(segment, file, place)
+        elif kind == STREAM:
+            self._apply_chunk(segment, file, place)
         elif kind in (SETTLED, DROPPED) or (kind == DEFINITIONS and segment.number >= self._defined_from):
             octets = file.block(place)
             if octets is None:
@@ -275,6 +279,24 @@ class Recovery:
                 return
             content = octets[records.BLOCK.size : records.BLOCK.size + place.head.length]
             _APPLY[kind](self, content)
+
+    def _apply_chunk(self, segment: Segment, file: SegmentFile, place: Place) -> None:
+        head = place.head
+        at = CHUNK_AT.unpack(file.octets(place.offset + records.BLOCK.size, CHUNK_AT.size))
+        piece = Piece(segment.path, place.offset, head.extent, segment.salt, head.first, head.first + head.rows, *at)
+        self._pieces.setdefault(head.queue, []).append(piece)
+
+    def streams(self) -> dict[int, Known]:
+        """What is known of streams, by the stream's number."""
+        found = {int(key): Bounds.decode(text) for (kind, key), text in self.definitions.items() if kind == KIND}
+        for number, bounds in found.items():
+            was_given = self.clean and not bounds.end and number not in self._pieces  # files, while no broker ran
+            if self._gaps or was_given:  # what there is may be in the streams' files alone
+                found[number] = bounds._replace(is_exact=False)
+        nothing = Bounds(0, 0, 0, 0, 0)
+        floors = {int(key): int(text) for (kind, key), text in self.definitions.items() if kind == FLOOR}
+        numbers = found.keys() | self._pieces.keys()
+        return {one: Known(found.get(one, nothing), self._pieces.get(one, ()), floors.get(one, 0)) for one in numbers}
 
     def _apply_messages(self, segment: Segment, file: SegmentFile, place: Place) -> None:
         head, position = place.head, segment.position(place.offset)
@@ -364,11 +386,14 @@ class Recovery:
             else:
                 self.definitions.pop((kind, key), None)
                 self.new_definitions.delete((kind, key))
+                if kind == KIND:
+                    self._pieces.pop(int(key), None)
 
     def _drop(self, content: bytes) -> None:
         for queue in memoryview(content).cast("q"):
             for batch in self.queues.pop(queue, ()):
                 self._forget(batch)
+            self._pieces.pop(queue, None)
 
     # --- what is left ---
 

@@ -21,7 +21,7 @@ from jumpmq.store.errors import Damaged, StoreError
 
 FILE_NAME = "jumpmq.db"
 APPLICATION_ID = 0x4A4D5051  # "JMPQ"
-VERSION = 2
+VERSION = 3
 
 LOG_BYTES = 4 << 20
 """How large SQLite's own write-ahead log stays."""
@@ -39,6 +39,13 @@ TABLES = (
 
 _NOT_OURS = "is not a JumpMQ store; move it away, or choose another data directory"
 _DAMAGED = "what the log says is used instead"
+
+
+def raise_version(connection: sqlite3.Connection) -> None:
+    """Have a file of an older version refused by that one from now on: its log goes on with what that does not know."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # it is read from the file itself
 
 
 def create(path: Path) -> None:

@@ -1,13 +1,19 @@
 """What is staged: it gathers turn after turn, until a commit takes it."""
 
+from __future__ import annotations
+
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes, Definitions, json_text
+from jumpmq.store.layout import body_octets
 from jumpmq.store.records import GATHER
 from jumpmq.store.upkeep import Moves
+
+if TYPE_CHECKING:
+    from jumpmq.store.stream_log import StreamLog
 
 COMMIT_BYTES = 8 << 20
 """Octets of bodies after which turns go into another commit: more would hold up the broker's thread."""
@@ -65,7 +71,6 @@ class Staging:
         self._moves: Moves = []  # what is to lie elsewhere, for the turn under way to end first
         self._requested = False  # whether the next commit is to begin as soon as it can
         self._held = 0  # how many say that what belongs together is not all staged
-        self._streamed = 0  # the last commit of the streams that is on disk
         self._failed = False  # whether the last commit came back: all that follows goes into the same one, then
 
     # --- what there is ---
@@ -94,11 +99,6 @@ class Staging:
     def is_held(self) -> bool:
         """Whether commits wait for :meth:`release`."""
         return self._held > 0
-
-    @property
-    def follows(self) -> bool:
-        """Whether what is staged waits for a commit of the streams."""
-        return self._next.streams > self._streamed
 
     @property
     def next_receipt(self) -> int:
@@ -164,6 +164,10 @@ class Staging:
             del growing[queue_id]
             messages = messages[taken:]
 
+    def append_to_stream(self, log: StreamLog, messages: list[Message]) -> None:
+        """Stage messages at the end of a stream. They must not change from here on."""
+        self._turn.stream(log, messages, body_octets(messages))
+
     def spill(self, messages: list[Message]) -> None:
         """As :meth:`append`, for messages that are not persistent: this process may read them back, a start drops them.
 
@@ -173,7 +177,8 @@ class Staging:
         self.append(self._next_spill, messages)
 
     def drop_queue(self, queue_id: int) -> None:
-        """Stage the removal of all that a queue has. Its id is not used again, its batches may still be settled."""
+        """Stage the removal of all that a queue or stream has. Its id is not used again, its batches may still be
+        settled."""
         self._growing.pop(queue_id, None)
         self._turn.drop(queue_id)
 
@@ -199,16 +204,6 @@ class Staging:
         self.end_turn()
         self._held -= 1
 
-    def follow_streams(self, number: int) -> None:
-        """What was staged and settled up to now goes to disk after this commit of the streams: messages that were
-        settled must not be gone where what came of them is not there."""
-        if number > self._streamed:
-            self._next.streams = number
-
-    def streams_committed(self, number: int) -> None:
-        """The commits of the streams up to this one are on disk."""
-        self._streamed = number
-
     def move(self, moves: Moves) -> None:
         """Have what is left of batches rewritten, together with all that was settled before it was read: where a
         turn is under way, when that ends."""
@@ -233,7 +228,7 @@ class Staging:
                 self._turn = Changes(0)
             if turn.settles:
                 self._next.leave_out(turn)
-            waits = self._failed or self._held or self.follows
+            waits = self._failed or self._held
             if not waits and _is_much(self._next, self._most_octets()):
                 self._sealed.append(self._next)
                 self._next = Changes(self._next.receipt + 1)
@@ -292,15 +287,14 @@ class Staging:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is something to :meth:`take`: a commit was asked for, is not held, and follows no commit of the
-        streams."""
-        return bool(self._sealed) or (self._requested and not self._held and not self.follows)
+        """Whether there is something to :meth:`take`: a commit was asked for, and is not held."""
+        return bool(self._sealed) or (self._requested and not self._held)
 
     def take(self) -> Changes | None:
         """Hand over what the next commit is to hold; None where none is wanted."""
         if self._sealed:
             self._taken = self._sealed.popleft()
-        elif self._requested and not self._held and not self.follows:
+        elif self._requested and not self._held:
             self._taken = self._take_next()
         else:
             return None
@@ -311,10 +305,7 @@ class Staging:
         return self.take() if self._sealed else None
 
     def take_last(self) -> Changes:
-        """Hand over all that is staged for the last commit, but for what was settled together with what the streams
-        have not on disk."""
-        if self.follows:
-            self._next.bound.clear()
+        """Hand over all that is staged for the last commit."""
         self._taken = self._take_next()
         return self._taken
 

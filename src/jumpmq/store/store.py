@@ -36,7 +36,8 @@ from jumpmq.store.reader import Reader
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.staging import COMMIT_BYTES, LINGER_BYTES, SPILLED, Staging
-from jumpmq.store.stream_bounds import Bounds
+from jumpmq.store.stream_bounds import Known
+from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.upkeep import Upkeep
 from jumpmq.store.writer import Writer
 
@@ -55,7 +56,7 @@ class Store(Staging):
     Attributes:
         clean: whether the last stop was clean: every settlement was noted. If not, some messages may come again.
         whole: whether all definitions could be read.
-        stream_bounds: what was noted of streams' files, by the stream's number; see :meth:`bound_stream`.
+        streams: what was found of streams at the opening, by the stream's number.
         losses: what is missing, and not acknowledged; see :meth:`keep_losses`.
     """
 
@@ -75,9 +76,9 @@ class Store(Staging):
         super().__init__(noted, commit_bytes=commit_bytes, linger_bytes=linger_bytes)
         self.losses = Losses()
         self.losses.restore((loss, json.loads(text)) for loss, text in _take(found.definitions, losses.KIND))
-        self.stream_bounds = {
-            int(number): Bounds.decode(text) for number, text in _take(found.definitions, stream_bounds.KIND)
-        }
+        self.streams: dict[int, Known] = found.streams()
+        for kind in (stream_bounds.KIND, stream_bounds.FLOOR):
+            _take(found.definitions, kind)
         for loss in found.losses:
             self.losses.add(loss)
         self.clean = found.clean
@@ -104,6 +105,7 @@ class Store(Staging):
             self._background,
             indexed=found.replayed_from,
             on_moves=self.move,
+            files=files,
         )
         self._upkeep.adopt(found)
         self._reserve = Reserve(directory / DIRECTORY, files)
@@ -209,13 +211,24 @@ class Store(Staging):
         self._upkeep.forget_lost(self._lost)
         self._lost = {}
 
-    def bound_stream(self, number: int, bounds: Bounds) -> None:
-        """Stage what is on disk of a stream."""
-        self.put_text(stream_bounds.KIND, str(number), bounds.encode())
+    def bound_stream(self, log: StreamLog) -> None:
+        """Stage a record of what a stream has: of a new one, or one whose files come from elsewhere. What is appended
+        is in the log, and goes into the index by itself."""
+        self.put_text(stream_bounds.KIND, str(log.number), log.bounds.encode())
+
+    def retain_stream(self, log: StreamLog) -> None:
+        """Stage a record of how much retention has left of a stream."""
+        self.put_text(stream_bounds.FLOOR, str(log.number), str(log.first))
+
+    def sync_stream(self, log: StreamLog) -> None:
+        """The disk may not have all of a stream's files: it will before the index passes what the log has of them."""
+        self._upkeep.note_streamed(log)
 
     def drop_stream(self, number: int) -> None:
         """Stage that a stream is gone."""
         self.delete(stream_bounds.KIND, str(number))
+        self.delete(stream_bounds.FLOOR, str(number))
+        self.drop_queue(number)
 
     # --- committing ---
 
@@ -259,10 +272,6 @@ class Store(Staging):
     def begin(self, *, here: bool = False) -> None:
         """Begin the next commit, if one is wanted and nothing is in its way: see :meth:`Pipeline.begin`."""
         self._pipeline.begin(here=here)
-
-    def relieve(self) -> None:
-        """While the streams cannot be written, make room: see :meth:`Pipeline.relieve`. To be called now and then."""
-        self._pipeline.relieve()
 
     def make_room(self) -> None:
         """While the disk is short, make room: see :meth:`Pipeline.make_room`. To be called now and then."""
@@ -324,8 +333,7 @@ class Store(Staging):
     # --- the end ---
 
     def close(self, *, clean: bool = True) -> None:
-        """Commit everything, mark the stop as clean, and give the directory back. What was settled together with what
-        the streams have not on disk is left out, and is there again at the next opening.
+        """Commit everything, mark the stop as clean, and give the directory back.
 
         Args:
             clean: whether to mark it so: everything that was delivered is known at the next opening.

@@ -1,4 +1,8 @@
-"""The end of a stream, where it grows: which octets are to be written where."""
+"""The end of a stream, where it grows: which octets are to be written where, in the log and in the stream's own file.
+
+The log is synced with each commit, and the stream's file is not: a start writes again what the file lacks, from the
+log. The files are synced before the index passes what the log has of them (:meth:`StreamEnd.take_unsynced`).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,26 @@ from typing import NamedTuple
 from jumpmq.amqp.messages import Message
 from jumpmq.store.files import Files
 from jumpmq.store.layout import all_octets
+from jumpmq.store.records import Block, stream_block
 from jumpmq.store.stream_segment import MAX_BYTES, MAX_COUNT, SUFFIX, ChunkPlace, Segment, encode
-from jumpmq.store.writer import NO_SYNC, SYNC, SYNC_NAMES, Append
+from jumpmq.store.writer import Append
 
 ALLOCATED_AHEAD = 16 << 20
-"""Octets by which a file grows: fewer changes of its size make ``fdatasync`` faster."""
+"""Octets by which a file grows: fewer changes of its size make a sync faster."""
+
+
+class Laid(NamedTuple):
+    """What appends messages to a stream.
+
+    Attributes:
+        appends: for the stream's files.
+        blocks: for the log.
+        places: where the chunks will lie.
+    """
+
+    appends: list[Append]
+    blocks: list[Block]
+    places: list[ChunkPlace]
 
 
 class _State(NamedTuple):
@@ -24,6 +43,7 @@ class _State(NamedTuple):
     Attributes:
         file: descriptor of the last file, -1 where it is not open.
         path: that file; None where there is none yet.
+        first: offset of its first message.
         offset: of the next message.
         position: octets of the file in use.
         allocated: octets that it has.
@@ -32,6 +52,7 @@ class _State(NamedTuple):
 
     file: int
     path: Path | None
+    first: int
     offset: int
     position: int
     allocated: int
@@ -45,103 +66,113 @@ class StreamEnd:
         directory: of the stream.
         last: its last segment; None where a new one is to be begun.
         offset: of the next message, where a new one is.
-        sync: whether anybody waits for the disk.
     """
 
-    def __init__(self, directory: Path, last: Segment | None, files: Files, sync: bool, offset: int = 0) -> None:
+    def __init__(self, directory: Path, last: Segment | None, files: Files, offset: int = 0) -> None:
         self._directory = directory
         self._files = files
-        self._sync = SYNC if sync else NO_SYNC
         if last is None:
-            self._state = _State(-1, None, offset, 0, 0, 0)
+            self._state = _State(-1, None, offset, offset, 0, 0, 0)
         else:
-            self._state = _State(-1, last.path, last.end, last.size, 0, last.salt)
-        self._done_with: list[tuple[int, int | None]] = []
+            self._state = _State(-1, last.path, last.first, last.end, last.size, 0, last.salt)
+        self._written = self._state  # where that which was laid out last begins
+        self._full: list[tuple[int, int]] = []  # descriptors of files that are full, and octets of these
+        self._unsynced: dict[Path, None] = {}  # files and directories of which the disk may not have all
 
-    def lay_out(self, messages: list[Message], segment_bytes: int) -> tuple[list[Append], list[ChunkPlace]]:
-        """What is to be written, one after the other, to append messages in one commit, and where they will lie.
+    def lay_out(self, messages: list[Message], segment_bytes: int) -> Laid:
+        """What is to be written to append messages in one commit: :meth:`written` or :meth:`put_back` follows.
 
         Raises:
             OSError: a file cannot be opened; nothing has changed.
         """
-        before, kept = self._state, len(self._done_with)
         try:
             return self._lay_out(messages, segment_bytes)
         except OSError:
-            opened = [file for file, _ in self._done_with[kept:]] + [self._state.file]
-            for file in set(opened) - {before.file, -1}:
-                self._files.close(file)
-            del self._done_with[kept:]
-            self._state = before
+            self.put_back()
             raise
 
-    def committed(self) -> None:
-        """What was laid out is on disk: let go of files that are full."""
-        for file, size in self._done_with:
+    def written(self) -> None:
+        """What was laid out is in the log and in the files: let go of files that are full."""
+        for file, size in self._full:
             self._let_go(file, size)
-        self._done_with.clear()
+        self._full.clear()
+        self._written = self._state
+
+    def put_back(self) -> None:
+        """What was laid out was not written: the next one begins where it began."""
+        for file in {self._state.file, *(file for file, _ in self._full)} - {self._written.file, -1}:
+            self._files.close(file)
+        self._full.clear()
+        self._state = self._written
+
+    def must_sync(self, path: Path) -> None:
+        """The disk may not have all of a file, or all names of a directory."""
+        self._unsynced[path] = None
+
+    def take_unsynced(self) -> list[Path]:
+        """The files and directories that have to be synced before the log's copy of what they hold may go."""
+        unsynced, self._unsynced = list(self._unsynced), {}
+        return unsynced
 
     def close(self) -> None:
         """Let go of all files; nothing is being written."""
-        self.committed()
+        self.written()
         if self._state.file >= 0:
             self._let_go(self._state.file, self._state.position)
-            self._state = self._state._replace(file=-1)
+            self._state = self._written = self._state._replace(file=-1)
 
-    def _let_go(self, file: int, size: int | None) -> None:
-        """Close a file; one with messages is cut first where the disk lets it be: what is behind them is zeros."""
-        if size is not None:
-            with contextlib.suppress(OSError):
-                self._files.truncate(file, size)
+    def _let_go(self, file: int, size: int) -> None:
+        """Close a file, which is cut first where the disk lets it be: what is behind its messages is zeros."""
+        with contextlib.suppress(OSError):
+            self._files.truncate(file, size)
         self._files.close(file)
 
-    def _lay_out(self, messages: list[Message], segment_bytes: int) -> tuple[list[Append], list[ChunkPlace]]:
-        appends: list[Append] = []
-        places: list[ChunkPlace] = []
+    def _lay_out(self, messages: list[Message], segment_bytes: int) -> Laid:
+        laid = Laid([], [], [])
         commit = self._state.position
         buffers: list[bytes] = []
         for chunk in _chunks(messages):
             if self._state.file < 0 or self._state.position >= segment_bytes:
-                appends += self._append(commit, buffers)
-                appends += self._next_file(segment_bytes)
+                self._append(laid, commit, buffers)
+                self._next_file(segment_bytes)
                 commit, buffers = self._state.position, []
-            place, octets = encode(chunk, self._state.offset, self._state.position, commit, self._state.salt)
-            places.append(place)
+            state = self._state
+            place, octets = encode(chunk, state.offset, state.position, commit, state.salt)
+            number = int(self._directory.name)
+            laid.places.append(place)
+            laid.blocks.append(stream_block(number, state.first, place.position, place.first, place.rows, octets))
             buffers += octets
-            self._state = self._state._replace(offset=place.first + place.rows, position=place.position + place.length)
-        return appends + self._append(commit, buffers), places
+            self._state = state._replace(offset=place.first + place.rows, position=place.position + place.length)
+        self._append(laid, commit, buffers)
+        return laid
 
-    def _append(self, position: int, buffers: list[bytes]) -> list[Append]:
+    def _append(self, laid: Laid, position: int, buffers: list[bytes]) -> None:
         if not buffers:
-            return []
+            return
         state, allocate = self._state, None
         if state.position > state.allocated:
             allocate = state.allocated, max(ALLOCATED_AHEAD, state.position - state.allocated)
             self._state = state._replace(allocated=sum(allocate))
-        return [Append(state.file, position, buffers, allocate, self._sync)]
+        assert state.path is not None
+        self.must_sync(state.path)
+        laid.appends.append(Append(state.file, position, buffers, allocate))
 
-    def _next_file(self, segment_bytes: int) -> list[Append]:
-        """Open the last file, or begin the next where that is full; what is to be synced for that."""
+    def _next_file(self, segment_bytes: int) -> None:
+        """Open the last file, or begin the next where that is full."""
         state = self._state
         if state.path is not None and state.position < segment_bytes:
             file = self._files.open(state.path)
             self._state = state._replace(file=file, allocated=state.position)
             self._files.truncate(file, state.position)  # what a crash has left behind the last whole chunk
-            return []
+            return
         if state.file >= 0:
-            self._done_with.append((state.file, state.position))
+            self._full.append((state.file, state.position))
         self._directory.mkdir(parents=True, exist_ok=True)
         path = segment_path(self._directory, state.offset)
         salt = int.from_bytes(os.urandom(4), "little")
-        self._state = _State(self._files.create(path), path, state.offset, 0, 0, salt)
-        directories = [self._directory] if state.path is not None else [self._directory, self._directory.parent]
-        return [self._names(directory) for directory in directories] if self._sync == SYNC else []
-
-    def _names(self, directory: Path) -> Append:
-        """The names in a directory are to be on disk."""
-        file = self._files.open_directory(directory)
-        self._done_with.append((file, None))
-        return Append(file, 0, [], None, SYNC_NAMES)
+        self._state = _State(self._files.create(path), path, state.offset, state.offset, 0, 0, salt)
+        for directory in [self._directory] if state.path is not None else [self._directory, self._directory.parent]:
+            self.must_sync(directory)
 
 
 def segment_path(directory: Path, first: int) -> Path:

@@ -1,7 +1,7 @@
 """The log of one stream: its messages by offset, in segment files of a directory of its own.
 
-What is appended is laid out here, written by the thread of :class:`~jumpmq.store.stream_files.StreamFiles`, and seen by
-readers once it is on disk. A chunk that is damaged is told of and set aside; reading goes on behind it.
+What is appended is laid out here, written with a commit of the store, to its log and to the stream's file, and seen by
+readers once that is complete. A chunk that is damaged is told of and set aside; reading goes on behind it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from jumpmq.amqp.messages import Message
 from jumpmq.store.errors import StoreError, Unreadable
 from jumpmq.store.files import Files
-from jumpmq.store.stream_bounds import HANDED, Bounds, Handed
+from jumpmq.store.stream_bounds import HANDED, Bounds, Handed, Known
 from jumpmq.store.stream_copy import Extent
-from jumpmq.store.stream_end import StreamEnd, segment_path
+from jumpmq.store.stream_end import Laid, StreamEnd, segment_path
+from jumpmq.store.stream_redo import contents, redo, without
 from jumpmq.store.stream_segment import SUFFIX, Chunk, ChunkPlace, Segment, salt_of
-from jumpmq.store.writer import Append
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,16 +42,16 @@ class StreamLog:
 
     Attributes:
         first: the lowest offset that is still there.
-        end: the offset after the last one on disk.
+        end: the offset after the last one that is complete.
         size: octets of the segment files in use.
         handed: what the home knew of it where it was before; None once that is not wanted any more.
+        is_gone: whether it is deleted, or another home's.
         on_growth: called when messages were added, and whether a segment was begun.
         segment_bytes: a segment that has reached so many octets is followed by the next.
 
     Args:
         directory: of its files; the name is the stream's number.
-        sync: whether anybody waits for the disk.
-        bounds: what the store says of the files; None where it says nothing.
+        known: what the store says of it; None where it says nothing.
         name: what operators call it.
         on_loss: told of what is found missing.
         on_retire: gets segments that retention has let go of, to be deleted.
@@ -62,8 +62,7 @@ class StreamLog:
         directory: Path,
         files: Files,
         *,
-        sync: bool,
-        bounds: Bounds | None = None,
+        known: Known | None = None,
         name: str = "",
         on_loss: Callable[[str], object] = log.error,
         on_retire: Callable[[Segment], object] = Segment.remove,
@@ -71,8 +70,10 @@ class StreamLog:
         is_new = _make(directory)
         self._directory = directory
         self.handed = None if is_new else _handed(directory)
-        if bounds is None and self.handed is not None:
-            bounds = self.handed.bounds
+        self.is_gone = False
+        if known is None and self.handed is not None:
+            known = Known(self.handed.bounds)
+        unsynced = [] if known is None else redo(directory, known, files)
         self.number = int(directory.name)
         self._name = f" of {name}" if name else ""
         self._files = files  # the file calls
@@ -80,12 +81,14 @@ class StreamLog:
         self._on_retire = on_retire
         self.segment_bytes = SEGMENT_BYTES
         self.on_growth: Callable[[bool], None] = lambda begun: None
-        self._segments = [] if is_new else _segments(directory, bounds, self._on_loss)
+        self._segments = [] if is_new and not unsynced else _segments(directory, known, self._on_loss)
         self._floor = 0  # the next offset, where there is no segment
-        if bounds is not None:
-            self._hold_against(bounds)
+        if known is not None:
+            self._hold_against(known)
         whole = self._segments and self._segments[-1].is_last
-        self._end = StreamEnd(directory, self._segments[-1] if whole else None, files, sync, self.end)
+        self._end = StreamEnd(directory, self._segments[-1] if whole else None, files, self.end)
+        for path in unsynced:
+            self._end.must_sync(path)
         self._cache: OrderedDict[int, Chunk] = OrderedDict()
         self._damaged: set[int] = set()
         self._unreadable: set[str] = set()  # what was told of that
@@ -103,9 +106,9 @@ class StreamLog:
         """What the store is to note of it."""
         segments = self._segments
         if not segments:
-            return Bounds(self._floor, self._floor, 0, 0, 0)
+            return Bounds(self._floor, self._floor, 0, 0, 0, is_exact=True)
         octets = sum(segment.size for segment in segments[:-1])
-        return Bounds(self.first, self.end, len(segments), octets, segments[-1].salt)
+        return Bounds(self.first, self.end, len(segments), octets, segments[-1].salt, is_exact=True)
 
     def _on_loss(self, loss: str) -> None:
         self._tell(loss + self._name)
@@ -116,9 +119,10 @@ class StreamLog:
             self._unreadable.add(str(error))
             self._on_loss(str(error))
 
-    def _hold_against(self, bounds: Bounds) -> None:
+    def _hold_against(self, known: Known) -> None:
         """Tell of what the store says is there and is not. Offsets go on behind it."""
-        for lost_first, lost_end in lost_at_ends(self._segments, bounds):
+        bounds = known.bounds
+        for lost_first, lost_end in lost_at_ends(self._segments, known):
             if not self._segments or lost_end <= self._segments[0].first:
                 self._on_loss(f"{self._directory} lacks files: offsets {lost_first} to {lost_end - 1} are lost")
         held = [segment for segment in self._segments if segment.first < bounds.end]
@@ -126,13 +130,13 @@ class StreamLog:
             for segment in held:
                 segment.learn()
         if self._segments:
-            self._segments[-1].end_at(bounds.end)
+            self._segments[-1].end_at(known.end)
         else:
-            self._floor = bounds.end
+            self._floor = known.end
 
     @property
     def extents(self) -> list[Extent]:
-        """What is on disk, segment by segment."""
+        """What is complete, segment by segment."""
         return [Extent(segment.first, segment.end, segment.size) for segment in self._segments]
 
     def path_of(self, first: int) -> Path:
@@ -153,13 +157,12 @@ class StreamLog:
         return self._segments[-1].last_chunk if self._segments else 0
 
     def publish(self, places: list[ChunkPlace]) -> None:
-        """Make known what is on disk."""
+        """Make known what is complete."""
         before = len(self._segments)
         for place in places:
             if not place.position:
                 self._segments.append(Segment.begun(segment_path(self._directory, place.first), place.first))
             self._segments[-1].add(place)
-        self._end.committed()
         self.on_growth(len(self._segments) > before)
 
     def chunk_from(self, offset: int) -> Chunk | None:
@@ -273,13 +276,26 @@ class StreamLog:
 
     # --- its end ---
 
-    def lay_out(self, messages: list[Message]) -> tuple[list[Append], list[ChunkPlace]]:
+    def lay_out(self, messages: list[Message]) -> Laid:
         """What is to be written to append messages in one commit, and where they will lie: see :meth:`publish`.
+        :meth:`written` or :meth:`put_back` follows.
 
         Raises:
             OSError: a file cannot be opened; nothing has changed.
         """
         return self._end.lay_out(messages, self.segment_bytes)
+
+    def written(self) -> None:
+        """What was laid out is in the log and in the files."""
+        self._end.written()
+
+    def put_back(self) -> None:
+        """What was laid out was not written."""
+        self._end.put_back()
+
+    def take_unsynced(self) -> list[Path]:
+        """The files and directories that have to be synced before the log's copy of what they hold may go."""
+        return self._end.take_unsynced()
 
     def hand_over(self, offsets: dict[str, dict[str, int]]) -> Path:
         """Leave the files, and what is known of them, to another process; returns their directory.
@@ -288,6 +304,7 @@ class StreamLog:
             OSError: the disk does not take it.
         """
         self.close()
+        self.is_gone = True
         self._tell = _nobody  # what a reader that is not done does not find any more is not lost
         self.handed = Handed(self.bounds, offsets)
         self.handed.write(self._directory)
@@ -340,65 +357,83 @@ def _handed(directory: Path) -> Handed | None:
         return None
 
 
-def is_foreign(directory: Path, bounds: Bounds) -> bool:
+def is_foreign(directory: Path, known: Known) -> bool:
     """Whether all the files that there should be are there, and are those of another stream."""
+    bounds = known.bounds
     paths = [path for path in _paths(directory) if _first(path) < bounds.end]
     if not bounds.salt or len(paths) < bounds.segments:
         return False
+    if any(_first(paths[-1]) < piece.segment < bounds.end for piece in known.pieces):
+        return False  # the last one did not get to the disk, and is made again
     return salt_of(paths[-1]) not in (0, bounds.salt)
 
 
-def lost_at_ends(segments: list[Segment], bounds: Bounds) -> list[tuple[int, int]]:
+def lost_at_ends(segments: list[Segment], known: Known) -> list[tuple[int, int]]:
     """Offsets that are missing before the first segment and behind the last, as (first, end)."""
-    first, end = (segments[0].first, segments[-1].end) if segments else (bounds.end, bounds.end)
-    ends = (bounds.first, min(first, bounds.end)), (end, bounds.end)
+    first, end = (segments[0].first, segments[-1].end) if segments else (known.end, known.end)
+    ends = (known.first, min(first, known.end)), (end, known.end)
     return [(lost_first, lost_end) for lost_first, lost_end in ends if lost_first < lost_end]
 
 
-def check(directory: Path, bounds: Bounds | None = None) -> Iterator[str]:
+def check(directory: Path, known: Known | None = None) -> Iterator[str]:
     """What is wrong with the files of a stream, a line a finding. Nothing is changed.
 
     Args:
-        bounds: what the store says of the files; None where it says nothing.
+        known: what the store says of it; None where it says nothing.
     """
-    if bounds is not None and is_foreign(directory, bounds):
-        yield f"{directory} has the files of another stream: offsets {bounds.first} to {bounds.end - 1} are lost"
+    if known is not None and is_foreign(directory, known):
+        first, end = known.first, known.end
+        yield f"{directory} has the files of another stream: offsets {first} to {end - 1} are lost"
         return
     segments: list[Segment] = []
-    paths = _paths(directory)
-    ends = [_first(path) for path in paths[1:]]
-    for path, end in zip(paths, [*ends, None], strict=False):
+    paths, limit = _paths(directory), _limit(known)
+    whole = [] if known is None else [piece for piece, chunk in contents(known.pieces, Files()) if chunk is not None]
+    while limit is not None and paths and _first(paths[-1]) >= limit:
+        paths.pop()
+    ends: list[int | None] = [_first(path) for path in paths[1:]]
+    for path, last in zip(paths, [*ends, None], strict=False):
         try:
-            segment = Segment.open(path, end, on_loss=lambda loss: None)
+            segment = Segment.open(path, last, lambda loss: None, limit)
             lost = [segment.bounds(row) for row in range(segment.rows) if not segment.is_whole(row)]
         except Unreadable as error:
             yield str(error)
             continue
         segments.append(segment)
-        for first, behind in sorted(lost + segment.lost):
-            yield f"{path} is damaged or too short: offsets {first} to {behind - 1} are lost"
-    if bounds is not None:
-        for first, behind in lost_at_ends(segments, bounds):
-            yield f"{directory} lacks files or parts of them: offsets {first} to {behind - 1} are lost"
+        for stretch in sorted(lost + segment.lost):
+            for one in without(stretch, whole):
+                yield f"{path} is damaged or too short: offsets {one[0]} to {one[1] - 1} are lost"
+    if known is not None:
+        for stretch in lost_at_ends(segments, known):
+            for one in without(stretch, whole):
+                yield f"{directory} lacks files or parts of them: offsets {one[0]} to {one[1] - 1} are lost"
+
+
+def _limit(known: Known | None) -> int | None:
+    """The offset from which on what the files have was never committed; None where only they tell."""
+    return known.end if known is not None and known.bounds.is_exact else None
 
 
 def _paths(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"*{SUFFIX}"))
 
 
-def _segments(directory: Path, bounds: Bounds | None, on_loss: Callable[[str], object]) -> list[Segment]:
+def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], object]) -> list[Segment]:
     """The segments in a directory. Files at the end that were begun, and got no whole chunk, are deleted; of those that
-    had one, which the store knows, the name is changed. What retention let go of before a crash is deleted, too."""
-    paths = _paths(directory)
-    while bounds is not None and len(paths) > 1 and _first(paths[1]) <= bounds.first:
+    had one, which the store knows, the name is changed, as it is of those that a commit began which was never finished.
+    What retention let go of before a crash is deleted, too."""
+    paths, limit = _paths(directory), _limit(known)
+    while known is not None and len(paths) > 1 and _first(paths[1]) <= known.first:
         paths.pop(0).unlink()
+    while limit is not None and paths and _first(paths[-1]) >= limit:
+        path = paths.pop()
+        path.replace(path.with_name(f"{path.name}.uncommitted"))
     while paths:
-        last = Segment.open(paths[-1], on_loss=on_loss)
+        last = Segment.open(paths[-1], None, on_loss, limit)
         if last.rows:
             others = [Segment.open(path, _first(following), on_loss) for path, following in pairwise(paths)]
             return [*others, last]
         path = paths.pop()
-        if bounds is not None and last.first < bounds.end:
+        if known is not None and last.first < known.end:
             path.rename(path.with_name(f"{path.name}.damaged"))
         else:
             path.unlink()

@@ -13,8 +13,10 @@ the next chunk can be found by this one; in files of older versions it is 0, and
 a segment's own random number, so that nothing that somebody publishes can pass for a chunk. A file is allocated ahead,
 so what follows the last chunk is zeros.
 
-A crash can spoil the last commit only, which was not confirmed: its chunks count up to the first that is not
-whole. What a later commit follows was damaged: such chunks are set aside and named, and reading goes on behind them.
+Where the store tells the end of a stream, what a file has behind it was never committed, and does not count; what is
+not whole before it was damaged: such chunks are set aside and named, and reading goes on behind them. In files of
+versions that kept streams out of the log, a crash can have spoilt the last commit, which was not confirmed: its chunks
+count up to the first that is not whole.
 """
 
 from __future__ import annotations
@@ -122,6 +124,7 @@ class Segment:
         first: offset of its first message; the file is named after it.
         end: the offset after its last one, where that is known: the file is not the last of its stream.
         on_loss: told of what is found missing.
+        limit: of the last file, the offset after the last message that was committed; None where only the file tells.
 
     Attributes:
         salt: the segment's; 0 until there is a chunk.
@@ -129,12 +132,19 @@ class Segment:
     """
 
     def __init__(
-        self, path: Path, first: int, end: int | None = None, on_loss: Callable[[str], object] = log.error
+        self,
+        path: Path,
+        first: int,
+        end: int | None = None,
+        on_loss: Callable[[str], object] = log.error,
+        limit: int | None = None,
     ) -> None:
         self.path = path
         self.first = first
         self.end = first if end is None else end
-        self._limit = (1 << 63) - 1 if end is None else end  # chunks behind it are of another file
+        limit = limit if end is None else end
+        self._limit = (1 << 63) - 1 if limit is None else limit  # chunks behind it are of another file, or do not count
+        self._may_be_torn = limit is None  # whether the last commit may not be whole
         self.salt = 0
         self.lost: list[tuple[int, int]] = []
         self._is_last = end is None
@@ -151,13 +161,19 @@ class Segment:
         self._map: mmap.mmap | None = None
 
     @classmethod
-    def open(cls, path: Path, end: int | None = None, on_loss: Callable[[str], object] = log.error) -> Segment:
+    def open(
+        cls,
+        path: Path,
+        end: int | None = None,
+        on_loss: Callable[[str], object] = log.error,
+        limit: int | None = None,
+    ) -> Segment:
         """A file that is there.
 
         Raises:
             Unreadable: it is the last one, and the disk does not give it. Nothing is cut for that.
         """
-        segment = cls(path, int(path.name.removesuffix(SUFFIX)), end, on_loss)
+        segment = cls(path, int(path.name.removesuffix(SUFFIX)), end, on_loss, limit)
         segment._size = path.stat().st_size
         if end is None:
             segment._learn()
@@ -284,7 +300,7 @@ class Segment:
                 with self._reads() as octets:
                     while (place := self._next_place(octets, size)) is not None:
                         self.add(place)
-                    if self._is_last:
+                    if self._may_be_torn:
                         self._drop_torn(octets)
         except Unreadable:
             for found in self._firsts, self._positions, self._times, self._ends:
@@ -321,12 +337,12 @@ class Segment:
         position = self._size
         place = place_of(octets, position)
         if place is not None and place.first == self.end and place.position + place.length <= size:
-            return place
+            return place if place.first < self._limit else None
         later = self._places_behind(octets, position)
         found = next(later, None)
         if found is None:
             return None
-        if self._is_last and all(place.commit <= position for place in itertools.chain([found], later)):
+        if self._may_be_torn and all(place.commit <= position for place in itertools.chain([found], later)):
             return None  # all of it is of one commit, which a crash has kept from being finished
         self._report_lost(found.first)
         return found

@@ -11,12 +11,16 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Definitions
-from jumpmq.store.errors import StoreError
+from jumpmq.store.errors import StoreError, Unsynced
+from jumpmq.store.files import Files
 from jumpmq.store.index import Index, Summary, Update, places_of, summary_of
 from jumpmq.store.log import OFFSET_BITS, Log, Segment
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.reader import Reader
 from jumpmq.store.recovery import Recovery, segments_of
+from jumpmq.store.stream_bounds import KIND
+from jumpmq.store.stream_log import StreamLog
+from jumpmq.store.stream_redo import sync
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +52,7 @@ class Upkeep:
         background: where it works.
         indexed: the first segment that the index does not cover.
         on_moves: called with what is left of batches that are to be rewritten.
+        files: the file calls to use for streams.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Upkeep:
         *,
         indexed: int,
         on_moves: Callable[[Moves], None],
+        files: Files,
     ) -> None:
         self._log = log
         self._index = index
@@ -66,12 +72,14 @@ class Upkeep:
         self._background = background
         self._indexed = indexed
         self._on_moves = on_moves
+        self._files = files
         # What the index does not say yet, and no snapshot holds:
         self._definitions = Definitions()
         self._defined_at = 0.0  # when the last of them came
         self._new: dict[Batch, None] = {}  # batches that it does not have
         self._changed: dict[Batch, None] = {}  # batches of which more is settled
         self._gone: list[int] = []  # ids of batches that are settled whole
+        self._streams: dict[StreamLog, None] = {}  # streams of which the log may have what their files have not on disk
         self._by_queue: dict[int, set[Batch]] = {}  # batches that are written, by the queue's number
         self._update: Update | None = None  # the snapshot that is to be written
         self._due_at = 0  # the receipt that has to be on disk before
@@ -126,6 +134,10 @@ class Upkeep:
         segment.blocks += 1
         self._new[batch] = None
         self._by_queue.setdefault(batch.queue_id, set()).add(batch)
+
+    def note_streamed(self, log: StreamLog) -> None:
+        """Messages were appended to a stream, or written to its files once more."""
+        self._streams[log] = None
 
     def note_settled(self, batch: Batch, count: int) -> None:
         """Messages of a batch were settled, and that is committed."""
@@ -207,6 +219,11 @@ class Upkeep:
         self._gone += [batch.id for batch in new | changed if batch.id < limit and not batch.remaining]
         update = Update(segment, commit, self._definitions, batches, settled, self._gone)
         self._definitions, self._gone = Definitions(), []
+        for log in self._streams:
+            if not log.is_gone:
+                update.definitions.put[KIND, str(log.number)] = log.bounds.encode()
+                update.files += log.take_unsynced()
+        self._streams = {}
         return update
 
     @property
@@ -227,6 +244,10 @@ class Upkeep:
         self._background.run(lambda: self._write(update), self._on_index_written)
 
     def _write(self, update: Update) -> None:
+        try:
+            sync(update.files, self._files)
+        except OSError as error:  # what it was to cover may be gone, though the next sync succeeds
+            raise Unsynced(f"files of streams may not be on disk: {error}") from error
         self._index.write(update)
         while update.definitions.put:  # one by one: to let go of many at once keeps the broker's thread waiting
             update.definitions.put.popitem()
@@ -235,6 +256,8 @@ class Upkeep:
 
     def _on_index_written(self, result: Any) -> None:
         self._writing = False
+        if isinstance(result, Unsynced):
+            raise result
         if isinstance(result, Exception):
             # Nothing is lost: the log holds it all, and the update stays due.
             log.warning("cannot write the index: %s", result)
@@ -255,11 +278,11 @@ class Upkeep:
         try:
             if commit is not None:
                 if self._update is not None:
-                    self._index.write(self._update)
+                    self._write(self._update)
                 last = max(self._log.segments, default=0)
-                self._index.write(self._make_update(last + 1, commit))
+                self._write(self._make_update(last + 1, commit))
                 self._indexed = last + 1
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, Unsynced) as error:
             log.warning("cannot write the index: %s", error)
         self._index.close()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jumpmq.store.files import Files
 
 if TYPE_CHECKING:
-    from jumpmq.store.writer import Append, Write
+    from jumpmq.store.writer import Write
 
 
 class Worker:
@@ -24,7 +24,7 @@ class Worker:
     def __init__(self, wake: int, files: Files) -> None:
         self._wake = wake
         self._files = files
-        self._jobs: SimpleQueue[Write | list[Append] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Write | None] = SimpleQueue()
         self._finished: deque[tuple[int, bool, float]] = deque()
         self._working = False
         self._thread = threading.Thread(target=self._run, name="jumpmq-store", daemon=True)
@@ -34,17 +34,6 @@ class Worker:
         """Have a commit written. The last one must have been finished."""
         self._working = True
         self._jobs.put(write)
-
-    def append(self, appends: "list[Append]") -> None:
-        """Have octets written, one after the other. The last ones must have been finished.
-
-        Raises:
-            ValueError: there is nothing to write.
-        """
-        if not appends:
-            raise ValueError("nothing to append")
-        self._working = True
-        self._jobs.put(appends)
 
     @property
     def is_working(self) -> bool:
@@ -56,10 +45,10 @@ class Worker:
         anything now, and the seconds that it took. None where none was finished."""
         return self._finished.popleft() if self._finished else None
 
-    def perform(self, job: "Write | list[Append]") -> tuple[int, bool, float]:
+    def perform(self, write: "Write") -> tuple[int, bool, float]:
         """Write a commit in the caller's thread, while this one is idle; returns what :meth:`take` would."""
         began = time.perf_counter()
-        number, unsafe = self._append(job) if isinstance(job, list) else self._commit(job)
+        number, unsafe = self._commit(write)
         return number, unsafe, time.perf_counter() - began
 
     def close(self) -> None:
@@ -74,25 +63,13 @@ class Worker:
             del job
             os.write(self._wake, b"\0")
 
-    def _append(self, appends: "list[Append]") -> tuple[int, bool]:
-        unsafe = False
-        try:
-            for one in appends:
-                unsafe = False
-                if one.allocate is not None:
-                    self._files.allocate(one.file, *one.allocate)
-                if one.buffers:
-                    self._files.write(one.file, one.offset, one.buffers)
-                unsafe = True
-                if one.sync:
-                    self._files.sync(one.file)
-        except OSError as error:
-            return error.errno or -1, unsafe
-        return 0, True
-
     def _commit(self, write: "Write") -> tuple[int, bool]:
         unsafe = False
         try:
+            for one in write.appends:
+                if one.allocate is not None:
+                    self._files.allocate(one.file, *one.allocate)
+                self._files.write(one.file, one.offset, one.buffers)
             buffers = write.commit.seal(write.salt)
             if write.allocate is not None:
                 self._files.allocate(write.file, *write.allocate)

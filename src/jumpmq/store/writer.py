@@ -29,6 +29,21 @@ FORGETTING = 0.9
 """Share of its slowness that the disk keeps with each commit that it takes faster."""
 
 
+class Append(NamedTuple):
+    """Octets of a stream's file. They need not be on disk: the log has them.
+
+    Attributes:
+        file, offset: where.
+        buffers: the octets.
+        allocate: as of :class:`Write`.
+    """
+
+    file: int
+    offset: int
+    buffers: list[bytes]
+    allocate: tuple[int, int] | None
+
+
 class Write(NamedTuple):
     """A commit to be written.
 
@@ -39,6 +54,7 @@ class Write(NamedTuple):
         allocate: octets of the file to allocate first, as (offset, length); None where there is room.
         zeros: octets behind the commit to fill with zeros. What is written over them later is on disk twice as fast
             (measured, ext4) as what is written to octets that are only allocated: no block becomes part of the file.
+        appends: what is written before it, one after the other, without a sync; nothing follows behind an error.
     """
 
     file: int
@@ -47,27 +63,7 @@ class Write(NamedTuple):
     salt: int
     allocate: tuple[int, int] | None
     zeros: int = 0
-
-
-NO_SYNC, SYNC, SYNC_NAMES = 0, 1, 2
-"""Whether what was written is to be on disk: not, it is, or the names in a directory are."""
-
-
-class Append(NamedTuple):
-    """Octets to be written as they are.
-
-    Attributes:
-        file, offset: where; a directory where its names are to be synced.
-        buffers: the octets.
-        allocate: as of :class:`Write`.
-        sync: one of ``NO_SYNC``, ``SYNC`` and ``SYNC_NAMES``.
-    """
-
-    file: int
-    offset: int
-    buffers: list[bytes]
-    allocate: tuple[int, int] | None
-    sync: int
+    appends: list[Append] = []  # noqa: RUF012 - never changed
 
 
 class Result(NamedTuple):
@@ -90,7 +86,6 @@ class Worker(Protocol):
     """The thread: see :class:`jumpmq.store.worker.Worker`."""
 
     def submit(self, write: Write) -> None: ...
-    def append(self, appends: list[Append]) -> None: ...
     @property
     def is_working(self) -> bool: ...
     def take(self) -> tuple[int, bool, float] | None: ...
@@ -132,14 +127,6 @@ class Writer:
     def write(self, write: Write) -> Result:
         """Have a commit written while the caller waits; the last one must have been finished."""
         return self._result(*self._worker.perform(write))
-
-    def append(self, appends: list[Append]) -> None:
-        """Have octets written, one after the other, up to the first error; the last ones must have been finished.
-
-        Raises:
-            ValueError: there is nothing to write.
-        """
-        self._worker.append(appends)
 
     @property
     def is_working(self) -> bool:

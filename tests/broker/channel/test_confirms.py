@@ -1,25 +1,20 @@
 """Publisher confirms: for persistent messages not before they are on disk, in order as long as none holds up others."""
 
-import errno
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
-from tests.store.disks import Disk as FaultyDisk
 from tests.store.opened import Opened, killed_now, left
 from tests.wire import Basic, Content, Queue, WireChannel, login
 
-from jumpmq import RunningBroker, running
+from jumpmq import RunningBroker
 from jumpmq.amqp import methods as m
 from jumpmq.broker.channel.confirms import Confirms
-from jumpmq.broker.commit import commits
 from jumpmq.broker.commit.receipts import NOT_TAKEN, Part, State
-from jumpmq.store.stream_files import StreamFiles
 
 Name = Callable[[str], str]
 PERSISTENT = Basic.Properties(delivery_mode=2)
@@ -260,33 +255,6 @@ def test_many_connections_that_publish_at_once_are_each_confirmed(
             assert [one.next().delivery_tag for one in crowd] == [round] * len(crowd)
     assert channel.ready(queue) == 600
     channel.call(Queue.Delete(queue=queue))
-
-
-def test_a_stream_that_cannot_be_written_delays_no_confirms_of_queues(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    disk = FaultyDisk()
-    monkeypatch.setattr(commits, "StreamFiles", partial(StreamFiles, files=disk))
-    with running(data_dir=tmp_path) as broker, login(broker.port) as connection:
-        to_stream, to_queue = connection.channel(), connection.channel()
-        stream = to_stream.queue("s", durable=True, exclusive=False, arguments={"x-queue-type": "stream"})
-        queue = to_queue.queue("q", durable=True, exclusive=False)
-        for channel in (to_stream, to_queue):
-            channel.confirm_select()
-        disk.write_error = errno.EIO
-        connection.send(  # read at once, so that all of it is one turn
-            to_queue.publication("", queue, b"before", PERSISTENT)
-            + to_stream.publication("", queue, b"before", PERSISTENT)
-            + to_stream.publication("", stream, b"waits")
-            + to_queue.publication("", queue, b"after", PERSISTENT)
-        )
-        confirmed = to_queue.next()
-        assert (confirmed.delivery_tag, confirmed.multiple) == (2, True)
-        confirmed = to_stream.next()
-        assert (confirmed.delivery_tag, confirmed.multiple) == (1, False)
-        assert to_stream.ready(queue) == 3
-        disk.write_error = 0
-        assert to_stream.next().delivery_tag == 2
 
 
 @pytest.mark.parametrize("count", [1, 500])

@@ -1,8 +1,7 @@
 """The broker's side of the store: what was staged is handed over, and those who wait are told what is complete.
 
-Complete is what no crash can take back: today what is on the disk of this node. The store and the streams complete
-their commits each at its own pace, and are two sources of receipts. A commit here is one of the store's and one of
-the streams' together, for those who wait for both.
+Complete is what no crash can take back: today what is on the disk of this node. A commit here is one of the store's, by
+its receipt.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jumpmq.broker.commit.receipts import Numbered, Part
-from jumpmq.queues.base import STORE, STREAMS
+from jumpmq.queues.base import STORE
 from jumpmq.store import Store, StoreError, stream_files
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
@@ -33,29 +32,26 @@ class Commits:
         store: where durable things are; None where everything is in memory.
         streams: where streams keep their messages.
         before_flush: called before what is staged is handed over.
-        on_complete: called in the event loop when a source has completed something.
+        on_complete: called in the event loop when something is complete.
         on_failure: called once, with a sentence, when commits cannot go on: the broker has to end, and to start again.
         failure: that sentence; None while all is well.
         completed: the last commit that is complete.
-        parts: what each source was given up to the last flush, by the source's bit.
+        parts: what the store was given up to the last flush, by its bit.
     """
 
     def __init__(self) -> None:
         self.store: Store | None = None
         self._loop = asyncio.get_running_loop()
-        self.streams = self._stream_files(None)
+        self.streams = StreamFiles(None)
         self.before_flush: Callable[[], None] = _nothing
         self.on_complete: Callable[[], None] = _nothing
         self.on_failure: Callable[[str], None] = _ignore
         self.failure: str | None = None
-        self._stored, self._streamed = Numbered(), Numbered()  # the sources
-        self.parts = {STORE: Part(self._stored, 0), STREAMS: Part(self._streamed, 0)}
+        self._stored = Numbered()  # the source of receipts
+        self.parts = {STORE: Part(self._stored, 0)}
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # who waits for which commit
-        self._flushed = (0, 0)  # the last commit: its number in the store, and in the streams
-        self._number = self.completed = 0  # the last commit that was flushed, and the last that is complete
-        self._open: deque[tuple[int, int, int]] = deque()  # a commit's number here, in the store, in the streams
+        self._flushed = self.completed = 0  # the last commit that was flushed, and the last that is complete
         self._awaited = 0  # the last commit that somebody waits for
-        self._follows = False  # whether what is flushed next goes into the store after what is flushed for streams
         self._beginning = False  # whether a commit begins when what others have sent is read
         self._others = _Sockets(self._loop)  # whether other clients have sent something
         self._removed: deque[tuple[int, list[StreamLog], list[Segment]]] = (
@@ -78,30 +74,15 @@ class Commits:
             on_error=_log_error,
             linger_bytes=linger_bytes,
         )
-        self._watch(self.store.fileno(), self.store.completed)
-        self.streams = self._stream_files(directory / stream_files.DIRECTORY)
-        return self.store
-
-    def _on_stream_error(self, error: StoreError) -> None:
-        _log_error(error)
-        if self.store is not None:
-            self._or_fail(self.store.relieve)
-
-    def _stream_files(self, directory: Path | None) -> StreamFiles:
-        if self.store is None:
-            return StreamFiles(directory, on_commit=self._on_streams, on_error=_log_error, watch=self._watch)
-        return StreamFiles(
-            directory,
-            on_commit=self._on_streams,
-            on_error=self._on_stream_error,
-            watch=self._watch,
-            bounds=self.store.stream_bounds,
+        self._loop.add_reader(self.store.fileno(), self._or_fail, self.store.completed)
+        self.streams = StreamFiles(
+            directory / stream_files.DIRECTORY,
+            store=self.store,
+            known=self.store.streams,
             on_loss=self.store.losses.add,
             on_retire=self._retired.append,
         )
-
-    def _watch(self, file: int, readable: Callable[[], None]) -> None:
-        self._loop.add_reader(file, self._or_fail, readable)
+        return self.store
 
     def _or_fail(self, step: Callable[[], None]) -> None:
         """Take a step towards a commit. If it raises, what is staged, written and waited for may not fit together any
@@ -131,15 +112,14 @@ class Commits:
         Raises:
             StoreError: the last commit failed.
         """
-        if self.streams.fileno is not None:
-            self._loop.remove_reader(self.streams.fileno)
-        await asyncio.to_thread(self.streams.close)
-        if self.store is not None:
-            self.store.streams_committed(self.streams.committed)
-            self._bind_streams(self.store)
-            store, self.store = self.store, None
-            self._loop.remove_reader(store.fileno())
-            await asyncio.to_thread(store.close, clean=clean)
+        self.streams.fall_silent()
+        try:
+            if self.store is not None:
+                store, self.store = self.store, None
+                self._loop.remove_reader(store.fileno())
+                await asyncio.to_thread(store.close, clean=clean)
+        finally:
+            await asyncio.to_thread(self.streams.close)
 
     @property
     def is_awaited(self) -> bool:
@@ -149,12 +129,12 @@ class Commits:
     @property
     def error(self) -> StoreError | None:
         """Why the disk refused the last commit, which is tried again; None while all is well."""
-        return self.streams.error or (None if self.store is None else self.store.error)
+        return None if self.store is None else self.store.error
 
     @property
     def is_writing(self) -> bool:
         """Whether the disk has not answered yet."""
-        return self.streams.is_writing or (self.store is not None and self.store.is_writing)
+        return self.store is not None and self.store.is_writing
 
     @property
     def is_held(self) -> bool:
@@ -164,7 +144,7 @@ class Commits:
     @property
     def backlog(self) -> int:
         """Octets of bodies that wait for the disk."""
-        return self.streams.staged_bytes + (self.store.staged_bytes if self.store is not None else 0)
+        return 0 if self.store is None else self.store.staged_bytes
 
     def flush(self, *, settlements: bool = False, waiting: bool = True) -> int:
         """Hand what was staged to the store; returns the commit that covers it. It has to be begun (:meth:`begin`).
@@ -183,43 +163,23 @@ class Commits:
         return commit
 
     def _flush(self, settlements: bool, waiting: bool) -> int:
-        streams, removed = self.streams.flush(), self.streams.take_removed()
-        follows, self._follows = self._follows, False
+        removed = self.streams.take_removed()
         if self.store is None:
+            self.streams.flush()
             self.streams.delete(removed)
             return 0
         self.before_flush()
-        if follows:
-            self.store.follow_streams(streams)
         retired, self._retired[:] = self._retired.copy(), []
-        for log in removed:
-            self.store.drop_stream(log.number)
-        if settlements or retired:
-            self._bind_streams(self.store)
         wanted = self.store.staging or (waiting and self.store.dirty)
-        if not (settlements or wanted or streams != self._flushed[1]):
-            return self._number
+        if not (settlements or wanted or removed or retired):
+            return self._flushed
         stored = self.store.flush(settlements=settlements, waiting=waiting, begin=False)
-        if (stored, streams) != self._flushed:
-            self._flushed = stored, streams
-            self.parts = {STORE: Part(self._stored, stored), STREAMS: Part(self._streamed, streams)}
-            self._number += 1
-            self._open.append((self._number, stored, streams))
-            if stored <= self.store.committed:
-                self._complete()  # all of it may be on disk already, by one commit or several
+        if stored != self._flushed:
+            self._flushed = stored
+            self.parts = {STORE: Part(self._stored, stored)}
         if removed or retired:
             self._removed.append((stored, removed, retired))
-        return self._number
-
-    def follow_streams(self) -> None:
-        """What is staged and settled now goes to disk after what is staged for streams: a crash in between leaves both,
-        the messages that were settled and what came of them."""
-        self._follows = True
-
-    def _bind_streams(self, store: Store) -> None:
-        """Have the store note what is on disk of streams: a start then misses what is gone."""
-        for number, bounds in self.streams.take_unbound():
-            store.bound_stream(number, bounds)
+        return stored
 
     @property
     def more_to_read(self) -> bool:
@@ -260,10 +220,7 @@ class Commits:
     def _complete(self) -> None:
         """Note what is complete by now."""
         if self.store is not None:
-            self._stored.completed = store = self.store.committed
-            self._streamed.completed = streams = self.streams.committed
-            while self._open and self._open[0][1] <= store and self._open[0][2] <= streams:
-                self.completed, _, _ = self._open.popleft()
+            self._stored.completed = self.completed = self.store.committed
 
     @property
     def losses(self) -> list[tuple[str, float]]:
@@ -288,13 +245,6 @@ class Commits:
             waiter = self._loop.create_future()
             self._waiters.append((commit, waiter))
             await waiter
-
-    def _on_streams(self) -> None:
-        if self.store is not None:
-            self.store.streams_committed(self.streams.committed)
-        self._on_commit()
-        self.flush()
-        self.begin()
 
     def _on_commit(self) -> None:
         self._complete()

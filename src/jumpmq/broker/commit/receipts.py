@@ -3,8 +3,8 @@
 A publish is *refused*, or its receipt is *pending* until it is *done*. A receipt has parts, one for each source that
 was given a copy: it is done when all of them are, and refused when one is. A source completes what it was given in
 order, by growing numbers, so that a part is a source and a number, and asking for it is a comparison of integers. The
-store is a source, and the streams are another; a link to another node would be one too: its numbers would be those of
-what it sent, completed by what the node answers.
+store is a source; a link to another node is one too: its numbers are those of what it sent, completed by what the node
+answers.
 
 Sources are told apart by bits (:attr:`jumpmq.queues.Queue.source`): what a run of messages was given to is an integer.
 """

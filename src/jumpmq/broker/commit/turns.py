@@ -146,15 +146,11 @@ class Turns:
         if store is None:
             yield
             return
-        streams = self._commits.streams
-        appended = streams.appended
         store.hold()
         try:
             yield
         finally:
             store.release()
-            if streams.appended != appended:
-                self._commits.follow_streams()
 
     async def committed(self) -> None:
         """End the turn, and wait until all that was changed is on disk."""

@@ -2,8 +2,7 @@
 
 Messages may die on their way: a letter overflows the queue it reaches, its letter overflows the next. So what dies
 waits in a list, which is worked off in order and in steps; nothing recurses. A letter is staged before its original is
-settled, so that no commit holds the one without the other. Streams have files of their own: what has a letter in one
-is settled when that is on disk, and after a crash in between the message dies once more.
+settled, so that no commit holds the one without the other.
 
 A letter for a queue of another home is staged here, in the outbox, which has it reach that queue once and in order. One
 that a remote queue may refuse is sent at once, and its original settled when that home has answered.
@@ -33,7 +32,6 @@ from jumpmq.queues.deduplicating import PASSED
 from jumpmq.queues.delayed import DUE
 from jumpmq.queues.memory import MemoryAccount, held_octets
 from jumpmq.queues.runs import settle_stored
-from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import Topology, VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import Exchange
@@ -47,8 +45,8 @@ SLICE = 0.001
 PIECE = 200
 """Dead letters that are routed together: what they cost depends on where they go, but seldom over a millisecond."""
 
-UNWRITTEN = 32 << 20
-"""Octets of messages whose letters are on their way to streams, from which on no more need leave their queues."""
+AWAY = 32 << 20
+"""Octets of messages whose letters are on their way to other homes, from which on no more need leave their queues."""
 
 HELD = frozenset({DUE, PASSED})
 """Reasons for which messages come back to exchanges that have held them: they are no dead letters."""
@@ -112,7 +110,6 @@ class DeadLetters:
     Args:
         upkeep: goes on where much died at once.
         account: what waits is charged to it, as ``staged``.
-        streams: tells which letters in streams are on disk.
         topology: returns the exchanges' topology, which is made after this.
         sender: sends letters to queues of other homes that may refuse them.
         keeper: keeps letters for other queues of other homes.
@@ -129,7 +126,6 @@ class DeadLetters:
         self,
         upkeep: Upkeep,
         account: MemoryAccount,
-        streams: StreamFiles,
         topology: Callable[[], Topology],
         sender: Sender,
         keeper: LetterKeeper,
@@ -139,7 +135,6 @@ class DeadLetters:
         self._spans = spans  # told of messages that are traced
         self._upkeep = upkeep  # continues what is too much for a turn
         self._account = account  # what waits is charged to
-        self._streams = streams  # tell when a letter in one is on disk
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.arrived = 0
         self._topology = topology  # returns it
@@ -152,13 +147,11 @@ class DeadLetters:
         self._continuing = False  # whether the upkeep goes on with it
         self._failed: set[int] = set()  # queues whose failure the log has told of
         self._undelivered = UndeliveredLetters()  # letters that are tried again
-        # Originals whose letters in streams are not on disk yet, with the streams' commit that they are in.
-        self._unwritten: deque[tuple[int, Queue, list[Message]]] = deque()
-        self._unwritten_octets = 0  # octets of those
+        self._away_octets = 0  # octets of originals whose letters other homes have not answered
 
     def is_behind(self, queue: Queue) -> bool:
         """Whether letters wait to be published, or many to be on disk, or there where a queue's letters go."""
-        if self._waiting or self._unwritten_octets > UNWRITTEN:
+        if self._waiting or self._away_octets > AWAY:
             return True
         return queue.id in self._kept and self._keeper.is_full
 
@@ -185,26 +178,13 @@ class DeadLetters:
         self.counts[queue.type, reason, "disabled"] += count
 
     def look(self) -> None:
-        """Settle what has its letters on disk by now, and try those again whose time has come."""
-        self.settle_written()
+        """Try those letters again whose time has come."""
         if due := list(self._undelivered.due()):
             self._waiting += due
             self._publish_soon()
 
-    @property
-    def unwritten(self) -> bool:
-        """Whether letters in streams are not known to be on disk."""
-        return bool(self._unwritten)
-
-    def settle_written(self) -> None:
-        """Settle the messages whose letters in streams are on disk."""
-        while self._unwritten and self._unwritten[0][0] <= self._streams.committed:
-            _, queue, messages = self._unwritten.popleft()
-            self._count_unwritten(-held_octets(messages))
-            _settle_dead(queue, messages)
-
-    def _count_unwritten(self, octets: int) -> None:
-        self._unwritten_octets += octets
+    def _count_away(self, octets: int) -> None:
+        self._away_octets += octets
         self._account.charge("staged", octets)
 
     def _publish_soon(self) -> None:
@@ -242,16 +222,16 @@ class DeadLetters:
             self._publish_at_least_once(vhost, dead)
             return
         exchange = vhost.exchanges.get(dead.origin.exchange) if vhost is not None else None
-        in_streams, sent = list[Message](), None
+        sent = None
         if vhost is not None and exchange is not None:
             try:
-                in_streams, sent = self._send(vhost, exchange, dead)
+                sent = self._send(vhost, exchange, dead)
             except Exception as error:
                 self._fail(dead, error)
         if sent is None:
-            self._settle(dead.queue, dead.messages, in_streams)
+            _settle_dead(dead.queue, dead.messages)
         else:
-            self._settle_answered(dead, dead.messages, in_streams, sent)
+            self._settle_answered(dead, dead.messages, sent)
 
     def _fail(self, dead: Dead, error: Exception) -> None:
         if dead.queue.id not in self._failed:
@@ -259,36 +239,23 @@ class DeadLetters:
             where = (dead.queue.name, dead.queue.vhost)
             log.error("dead letters of queue %r in vhost %r are lost", *where, exc_info=error)
 
-    def _settle(self, queue: Queue, messages: list[Message], in_streams: list[Message]) -> None:
-        """Settle messages now, but those with letters in streams when these are on disk."""
-        if in_streams:
-            later = set(map(id, in_streams))
-            messages = [message for message in messages if id(message) not in later]
-            self._unwritten.append((self._streams.covering, queue, in_streams))
-            self._count_unwritten(held_octets(in_streams))
-        _settle_dead(queue, messages)
-
-    def _settle_answered(
-        self, dead: Dead, messages: list[Message], in_streams: list[Message], sent: "_SentLetters"
-    ) -> None:
+    def _settle_answered(self, dead: Dead, messages: list[Message], sent: "_SentLetters") -> None:
         """Settle messages, those with letters in queues of other homes when these have answered; what a home that went
         down did not get, and what is refused where letters have to arrive, is tried again."""
-        streamed = set(map(id, in_streams))
         away = [message for message in messages if id(message) in sent.letters]
-        here = [message for message in messages if id(message) not in sent.letters]
-        self._settle(dead.queue, here, [message for message in here if id(message) in streamed])
+        _settle_dead(dead.queue, [message for message in messages if id(message) not in sent.letters])
         octets = held_octets(away)
-        self._count_unwritten(octets)
+        self._count_away(octets)
 
         def answered() -> None:
-            self._count_unwritten(-octets)
+            self._count_away(-octets)
             judge = sent.sent.was_refused if dead.at_least_once else sent.sent.was_lost
             again = {id(message) for message in away if judge(sent.letters[id(message)])}
             done = [message for message in away if id(message) not in again]
             if dead.at_least_once:
                 self._undelivered.forget(done)
                 self.arrived += len(done)
-            self._settle(dead.queue, done, [message for message in done if id(message) in streamed])
+            _settle_dead(dead.queue, done)
             if again:
                 lost = any(sent.sent.was_lost(sent.letters[one]) for one in again)
                 left = [message for message in away if id(message) in again]
@@ -309,30 +276,27 @@ class DeadLetters:
             _settle_dead(dead.queue, dead.messages)
             return
         exchange = vhost.exchanges.get(dead.origin.exchange)
-        left, in_streams, sent = dead.messages, list[Message](), None
+        left, sent = dead.messages, None
         if exchange is not None:
-            left, in_streams, sent = self._left(vhost, exchange, dead)
+            left, sent = self._left(vhost, exchange, dead)
         left_ids = set(map(id, left))
         done = [message for message in dead.messages if id(message) not in left_ids]
-        in_streams = [message for message in in_streams if id(message) not in left_ids]
         at_once = done if sent is None else [message for message in done if id(message) not in sent.letters]
         self._undelivered.forget(at_once)
         self.arrived += len(at_once)
         if sent is None:
-            self._settle(dead.queue, done, in_streams)
+            _settle_dead(dead.queue, done)
         else:
-            self._settle_answered(dead, done, in_streams, sent)
+            self._settle_answered(dead, done, sent)
         if left:
             self._account.charge("staged", held_octets(left))
             self._undelivered.keep(dead._replace(messages=left))
         else:
             self._undelivered.hurry(dead.queue)
 
-    def _left(
-        self, vhost: VirtualHost, exchange: Exchange, dead: Dead
-    ) -> tuple[list[Message], list[Message], "_SentLetters | None"]:
-        """Send letters; returns the originals of those that have not reached all their queues here, of those that went
-        to streams, and what went to other homes."""
+    def _left(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], "_SentLetters | None"]:
+        """Send letters; returns the originals of those that have not reached all their queues here, and what went to
+        other homes."""
         found = dead_letters(dead.origin, dead.messages, dead.reason)
         routed = vhost.route(exchange, [letter.message for letter in found])
         routed.strip()
@@ -353,7 +317,7 @@ class DeadLetters:
         for share in (routed.remote or {}).values():
             reached.update(map(id, share))
         left = [original for letter, original in originals.items() if letter in refused or letter not in reached]
-        return left, _in_streams(dead, found, routed.queues), sent
+        return left, sent
 
     def _send_away(
         self, vhost: VirtualHost, dead: Dead, found: list[DeadLetter], routes: dict[DeclaredQueue, list[Message]] | None
@@ -393,8 +357,8 @@ class DeadLetters:
         self._undelivered.reached([originals[id(one)] for one in new], target)
         return new
 
-    def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], "_SentLetters | None"]:
-        """Send letters; returns the originals of those that went to streams, and what went to other homes."""
+    def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> "_SentLetters | None":
+        """Send letters; returns what went to other homes."""
         is_due = dead.reason in HELD
         found = (
             due_messages(dead.messages, dead.reason)
@@ -419,7 +383,7 @@ class DeadLetters:
                 push_to(target, share, EXPIRATION if any(one.expires_at for one in share) else 0)
         if routed.error is not None:
             self._fail(dead, routed.error)
-        return _in_streams(dead, found, routed.queues), self._send_away(vhost, dead, found, routed.remote)
+        return self._send_away(vhost, dead, found, routed.remote)
 
     def _tell(self, dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> None:
         if self._spans is not None:
@@ -430,16 +394,6 @@ def _settle_dead(queue: Queue, messages: list[Message]) -> None:
     """Settle messages that died in a queue."""
     queue.dead_count -= len(messages)
     settle_stored(messages)
-
-
-def _in_streams(dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> list[Message]:
-    """The originals of letters that were routed to streams."""
-    shares = [share for target, share in routes.items() if target.append_only]
-    if not shares:
-        return []
-    letters = {id(message) for share in shares for message in share}
-    both = zip(found, dead.messages, strict=True)
-    return [original for letter, original in both if id(letter.message) in letters]
 
 
 def _without_circles(share: list[Message], found: list[DeadLetter], queue: str) -> list[Message]:

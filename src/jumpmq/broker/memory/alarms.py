@@ -105,7 +105,7 @@ class Alarms:
         except OSError as error:
             log.warning("cannot tell how much of the disk is free: %s", error)
             return
-        free, limit, failure = self.disk_free, self.disk_free_limit, store.error or self._commits.streams.error
+        free, limit, failure = self.disk_free, self.disk_free_limit, store.error
         short = free < limit or failure is not None
         self._note("disk", self.disk, short, lambda: str(failure or f"{free} octets are free, the limit is {limit}"))
         self.disk = short

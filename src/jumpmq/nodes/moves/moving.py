@@ -200,6 +200,7 @@ class Moves:
             self._tasks.wait(queue, "what came meanwhile to enter", contents.next_seq)
             await asyncio.sleep(PAUSE)
         await self._turns.committed()
+        await asyncio.to_thread(contents.sync_files)
         with self._turns.turn():
             directory = contents.hand_over()
         await self._turns.committed()

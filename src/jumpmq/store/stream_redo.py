@@ -1,0 +1,97 @@
+"""Chunks of a stream that the log has, and the stream's files may lack: a start writes them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+from jumpmq.store.files import Files
+from jumpmq.store.log import read_whole
+from jumpmq.store.records import BLOCK, CHUNK_AT, block_is_whole, head_at
+from jumpmq.store.stream_bounds import Known, Piece
+from jumpmq.store.stream_end import segment_path
+
+
+def redo(directory: Path, known: Known, files: Files) -> list[Path]:
+    """Have the files of a stream hold all that the log has of it. What is damaged in the log stays as the file has it.
+
+    Args:
+        directory: of the stream.
+
+    Returns:
+        the files and directories that the disk may not have whole.
+
+    Raises:
+        OSError: something cannot be read or written.
+    """
+    unsynced: list[Path] = []
+    for first, pieces in groupby(known.pieces, key=lambda piece: piece.segment):
+        if first < known.first:
+            continue  # retention has let go of it
+        if not unsynced:
+            directory.mkdir(parents=True, exist_ok=True)
+            unsynced += directory, directory.parent
+        path = segment_path(directory, first)
+        file = files.open(path) if path.exists() else files.create(path)
+        try:
+            for piece, chunk in contents(pieces, files):
+                if chunk is not None and read_whole(file, len(chunk), piece.position) != chunk:
+                    files.write(file, piece.position, [chunk])
+        finally:
+            files.close(file)
+        unsynced.append(path)
+    return unsynced
+
+
+def contents(pieces: Iterable[Piece], files: Files) -> Iterator[tuple[Piece, bytes | None]]:
+    """Pieces with the octets of their chunks; None where these are damaged.
+
+    Raises:
+        OSError: the log cannot be read.
+    """
+    for path, of_file in groupby(pieces, key=lambda piece: piece.log):
+        log = files.open(path)
+        try:
+            for piece in of_file:
+                octets = read_whole(log, piece.length, piece.offset)
+                is_whole = len(octets) == piece.length and block_is_whole(octets, piece.salt)
+                yield piece, _chunk(octets) if is_whole else None
+        finally:
+            files.close(log)
+
+
+def _chunk(octets: bytes) -> bytes:
+    return octets[BLOCK.size + CHUNK_AT.size : BLOCK.size + head_at(octets).length]
+
+
+def without(lost: tuple[int, int], pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
+    """What of a stretch of offsets, as (first, end), is in none of these pieces."""
+    first, end = lost
+    for piece in pieces:
+        if piece.end > first and piece.first < end:
+            if piece.first > first:
+                yield first, piece.first
+            first = piece.end
+    if first < end:
+        yield first, end
+
+
+def sync(paths: Iterable[Path], files: Files) -> None:
+    """Have files and directories on disk; those that are gone need not be.
+
+    Raises:
+        OSError: the disk does not take them.
+    """
+    for path in paths:
+        try:
+            if path.is_dir():
+                files.sync_directory(path)
+                continue
+            file = files.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            files.sync(file)
+        finally:
+            files.close(file)
