@@ -256,6 +256,31 @@ def test_nobody_but_the_exchange_uses_its_queue(broker, channel, api):
     assert delayed(channel, "own") == 1
 
 
+def test_an_exchange_that_is_deleted_automatically_takes_what_it_delays_along(channel, broker, api):
+    arguments = {"x-delayed-type": "direct"}
+    channel.exchange_declare("brief", "x-delayed-message", durable=True, auto_delete=True, arguments=arguments)
+    queue(channel, "brief-queue", "brief")
+    publish(channel, "brief", LONG)
+    channel.queue_unbind("brief-queue", "brief", "k")
+    assert refused(broker, lambda other: other.exchange_declare("brief", passive=True))[0] == 404
+    assert refused(broker, lambda other: other.queue_declare("amq.delayed.brief", passive=True))[0] == 404
+
+
+def test_its_queue_counts_among_those_of_a_virtual_host(broker, api):
+    api.request("PUT", "vhosts", "narrow").raise_for_status()
+    api.request("PUT", "permissions", "narrow", "guest", json={"configure": ".*", "write": ".*", "read": ".*"})
+    api.request("PUT", "vhost-limits", "narrow", "max-queues", json={"value": 1}).raise_for_status()
+    with connected(broker, virtual_host="narrow") as connection:
+        declare(connection.channel(), "one")
+        declare(connection.channel(), "one")
+        with pytest.raises(pika.exceptions.ChannelClosed) as error:
+            declare(connection.channel(), "two")
+    assert "queue limit in vhost 'narrow' (1) is reached" in error.value.reply_text
+    with connected(broker, virtual_host="narrow") as connection:
+        connection.channel().exchange_delete("one")
+    api.request("DELETE", "vhosts", "narrow").raise_for_status()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -411,7 +436,14 @@ def test_delayed_messages_reach_queues_of_all_processes_once(processes, tmp_path
         channel.confirm_delivery()
         declare(channel, "spread", "x-modulus-hash")
         names = [queue(channel, f"spread-{number}", "spread") for number in range(6)]
+        api = API(f"http://guest:guest@127.0.0.1:{broker.http_port}")
         for number in range(300):
             publish(channel, "spread", 1 + number * 5, str(number), key=str(number))
+            if number in (100, 200):
+                home = api.get("queues", "/", "amq.delayed.spread")["node"]
+                others = [node["name"] for node in api.get("nodes") if node["name"] != home]
+                move = {"action": "move"} | ({"node": others[0]} if others else {})
+                api.post("queues", "/", "amq.delayed.spread", "actions", body=move)
+                until(lambda: not api.get("queues", "/", "amq.delayed.spread").get("moving_from"))
         found = counted(channel, names, 300)
         assert found == {str(number): 1 for number in range(300)}

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.queues import clock
+from jumpmq.queues import Queue, clock
+from jumpmq.queues.base import NoDeadLettering, QueueContext
+from jumpmq.queues.delayed import DUE, DelayedQueue
 from jumpmq.queues.delayed_messages import DelayedMessages
 from jumpmq.queues.delays import delay_of, negated
 from jumpmq.queues.memory import MemoryAccount
@@ -123,3 +125,29 @@ def test_what_delays_and_what_does_not(kind, value, delay):
 def test_a_header_of_another_name_or_a_malformed_table_delays_nothing():
     assert delay_of(Message("e", b"k", Properties(headers=[Field("x-delays", "I", 5)]).encode(), b"")) == 0
     assert delay_of(Message("e", b"k", b"\x20\x00\x00\x00\x00\x0d\x07x-delay?\x00\x00\x00\x05", b"")) == 0
+
+
+class Passed(NoDeadLettering):
+    """Remembers what left a queue, and why."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[int, str]] = []
+
+    def publish(self, queue: Queue, messages: list[Message], reason: str) -> None:
+        self.left += [(one.seq, reason) for one in messages]
+
+
+def test_what_is_due_while_a_queue_moves_is_no_dead_letter():
+    """Of two messages in one window the first is due, and the second is not."""
+    passed = Passed()
+    context = QueueContext(dead_letters=passed)
+    queue = DelayedQueue("/", "amq.delayed.e", id=1, arguments={"x-dead-letter-exchange": "e"}, context=context)
+    taken = []
+    for _ in range(50):
+        now = clock.now()
+        queue.push_ahead([message(0, now), message(0, now + 0.008)])
+        taken += queue.take_for_delivery(10)
+    while queue.message_count > queue.unacknowledged_count:
+        queue.trim(clock.now())
+    assert {reason for _, reason in passed.left} <= {DUE}
+    assert sorted([one.seq for one in taken] + [seq for seq, _ in passed.left]) == list(range(1, 101))

@@ -15,6 +15,7 @@ from jumpmq.topology import changes, equivalence, limits
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
+from jumpmq.topology.exchanges.holding import HoldingExchange
 from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling
 from jumpmq.topology.policies import policy_of
 from jumpmq.topology.queue_arguments import check_arguments, check_properties
@@ -165,7 +166,9 @@ def _check_declare_exchange(topology: Topology, change: changes.DeclareExchange)
         equivalence.check_exchange(current, definition)
     else:
         _refuse_reserved("exchange", definition.name)
-        make_exchange(definition)  # refuses arguments that its type does not take
+        exchange = make_exchange(definition)  # refuses arguments that its type does not take
+        if isinstance(exchange, HoldingExchange):
+            _refuse_beyond_limit(vhost, exchange.queue_name)
 
 
 def _check_delete_exchange(topology: Topology, change: changes.DeleteExchange) -> None:
