@@ -3,7 +3,7 @@
 from typing import Any
 
 from jumpmq.broker.opening import Record
-from jumpmq.queues import Queue, group_offsets
+from jumpmq.queues import Queue, group_offsets, resting
 from jumpmq.queues.base import ENTERED
 from jumpmq.queues.epochs import CEILING
 from jumpmq.queues.priorities import PRIORITIES
@@ -51,6 +51,11 @@ def restore_contents(
             queue_number, _, group = key.partition(" ")
             offsets.setdefault(int(queue_number), {})[group] = value
     topology.epochs.restore(max((value for kind, _, value in definitions if kind == CEILING), default=0))
+    retries: dict[int, dict[int, list[Any]]] = {}
+    for kind, key, value in definitions:
+        if kind == resting.KIND:
+            queue_id, seq = map(int, key.split())
+            retries.setdefault(queue_id, {})[seq] = value
     entered = {key: value for kind, key, value in definitions if kind == ENTERED}
     topology.fences.restore(definitions)
     for queue in queues_of(topology):
@@ -60,6 +65,8 @@ def restore_contents(
         next_seq = next_seqs.get(str(queue.id), 1)
         if str(queue.id) in with_priorities:
             queue.expect_priorities()
+        if queue.id in retries:
+            queue.restore_retries(retries[queue.id])
         queue.restore(batches.get(queue.id, []), next_seq, delivered_seq, attempts.get(queue.id, {}))
         if queue.offsets is not None:
             queue.restore_offsets(offsets.get(queue.id, {}), clean=store.clean)

@@ -175,5 +175,28 @@ def _beside_slots(arguments: Arguments) -> str | None:
 queue_locator = word_of(
     ("client-local", "balanced", "random", "least-leaders", "min-masters"), "invalid_queue_locator_arg"
 )
+RETRY_TYPES = ("disabled", "all", "failed", "returned")
+
+
+def retry_type(field: Field, arguments: Arguments) -> str | None:
+    """Which messages that come back rest."""
+    if (problem := _of_type(field, "S")) is not None:
+        return problem
+    if field.value not in RETRY_TYPES:
+        return erlang.string(f"expected {', '.join(RETRY_TYPES)}")
+    if field.value != "disabled" and arguments.get("x-delayed-retry-min") is None:
+        return erlang.string("x-delayed-retry-min is missing")
+    return None
+
+
+RETRY_CHECKS: dict[str, Check] = {
+    "x-delayed-retry-type": retry_type,
+    "x-delayed-retry-min": positive_milliseconds,
+    "x-delayed-retry-max": positive_milliseconds,
+    "x-delayed-retry-multiplier": positive,
+    "x-ordered-retries": boolean,
+}
+"""Of queues whose messages may come back."""
+
 dead_letter_strategy = word_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")
 queue_mode = one_of("queue mode", ("default", "lazy"))

@@ -26,6 +26,10 @@ class Limits:
         max_age: seconds that a stream keeps messages.
         segment_bytes: octets of a stream's segment.
         consumer_timeout: milliseconds that a delivery may wait for its acknowledgement.
+        delayed_retry_type: which messages that come back rest first: ``disabled``, ``all``, ``failed`` or ``returned``.
+        delayed_retry_min, delayed_retry_max: milliseconds that they rest, the first time and at most.
+        delayed_retry_multiplier: by which that grows each time; None where it grows by as much each time.
+        ordered_retries: whether a message's routing key rests with it, also in a queue without slots.
     """
 
     message_ttl: int | None = None
@@ -41,6 +45,11 @@ class Limits:
     max_age: int | None = None
     segment_bytes: int | None = None
     consumer_timeout: int | None = None
+    delayed_retry_type: str = "disabled"
+    delayed_retry_min: int | None = None
+    delayed_retry_max: int | None = None
+    delayed_retry_multiplier: int | None = None
+    ordered_retries: bool = False
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY) -> "Limits":
@@ -64,6 +73,19 @@ class Limits:
         return self.max_length is not None or self.max_length_bytes is not None
 
     @property
+    def delays_retries(self) -> bool:
+        """Whether messages that come back may have to rest."""
+        return self.delayed_retry_type != "disabled" and self.delayed_retry_min is not None
+
+    def retry_delay(self, count: int) -> float:
+        """Seconds that a message rests which comes back for the ``count``-th time; where it is to rest."""
+        lowest = self.delayed_retry_min or 0
+        multiplier = self.delayed_retry_multiplier
+        factor = count if multiplier is None else multiplier ** min(count - 1, MOST_DOUBLINGS)
+        highest = LONGEST_RETRY if self.delayed_retry_max is None else self.delayed_retry_max
+        return min(lowest * factor, highest, LONGEST_RETRY) / 1000
+
+    @property
     def dead_letters_at_least_once(self) -> bool:
         """Whether a dead letter is to reach all its queues, however long it takes. As in RabbitMQ, a queue that drops
         what is too much does not keep what is dead."""
@@ -77,6 +99,12 @@ class Limits:
         """The same for a queue that serves one consumer at a time."""
         return replace(self, single_active_consumer=True)
 
+
+LONGEST_RETRY = 10 * 365 * 24 * 3600 * 1000
+"""Milliseconds that a message rests at most."""
+
+MOST_DOUBLINGS = 64
+"""Times that a delay is multiplied at most: it is the longest by then."""
 
 NO_LIMITS = Limits()
 """What is in force on most queues, which share it."""
@@ -124,6 +152,11 @@ ARGUMENTS = {
     "x-max-age": "max_age",
     "x-stream-max-segment-size-bytes": "segment_bytes",
     CONSUMER_TIMEOUT: "consumer_timeout",
+    "x-delayed-retry-type": "delayed_retry_type",
+    "x-delayed-retry-min": "delayed_retry_min",
+    "x-delayed-retry-max": "delayed_retry_max",
+    "x-delayed-retry-multiplier": "delayed_retry_multiplier",
+    "x-ordered-retries": "ordered_retries",
 }
 
 NUMBERS = frozenset(
@@ -139,7 +172,9 @@ NUMBERS = frozenset(
     }
 )
 
+DECLARED_ONLY = frozenset({"x-single-active-consumer", "x-ordered-retries"})
+
 POLICY_KEYS = {
-    argument.removeprefix("x-"): name for argument, name in ARGUMENTS.items() if argument != "x-single-active-consumer"
+    argument.removeprefix("x-"): name for argument, name in ARGUMENTS.items() if argument not in DECLARED_ONLY
 }
 """The same by policy key. As in RabbitMQ, no policy for a queue says how many consumers it serves."""

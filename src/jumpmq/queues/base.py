@@ -21,6 +21,7 @@ from jumpmq.queues.fences import FencedMessages, Mark, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.group_offsets import GroupOffsets
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.resting import Resting
 from jumpmq.queues.runs import settle_stored
 from jumpmq.queues.slots import Share, SlottedMessages
 from jumpmq.store import Batch
@@ -41,6 +42,8 @@ class Outcome(Enum):
     REJECTED = "rejected"
     REQUEUED = "requeued"
     """A consumer put them back."""
+    FAILED = "failed"
+    """A consumer put them back by ``basic.reject``: it could not handle them."""
     CONSUMER_GONE = "consumer_gone"
     """The consumer, channel or reader that held them is gone."""
 
@@ -278,6 +281,11 @@ class Queue(ABC):
     def fenced_count(self) -> int:
         """How many of these wait for another queue (:mod:`jumpmq.queues.fences`)."""
         return 0
+
+    @property
+    def resting(self) -> Resting | None:
+        """Its messages that rest until they are tried again; None where none has."""
+        return None
 
     @property
     def message_count(self) -> int:
@@ -532,6 +540,14 @@ class Queue(ABC):
     def subscribe_to(self, consumer: Consumer, share: Share) -> None:
         """As :meth:`subscribe`, but feed the consumer from a share of the queue's slots, which it has."""
         raise NotImplementedError
+
+    def restore_retries(self, records: dict[int, list[Any]]) -> None:  # noqa: B027  (of kinds that let messages rest)
+        """Before :meth:`restore`: what the store kept of messages that have rested, by their numbers
+        (:mod:`jumpmq.queues.resting`)."""
+
+    def retry_now(self) -> int:
+        """Have all messages that rest go on now; returns how many there are."""
+        return 0
 
     def restore_offsets(self, records: Mapping[str, Any], *, clean: bool) -> None:
         """Take back what the store kept of :attr:`offsets`.

@@ -22,7 +22,8 @@ from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
-from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages
+from jumpmq.queues.resting import KIND, Key, Resting
 from jumpmq.queues.runs import body_octets, enter_queue, highest_seq, octets, of_body, persistent, settle_stored
 from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
@@ -46,9 +47,10 @@ class ClassicQueue(Queue):
     """Messages in the order of their arrival, each delivered to one consumer at a time."""
 
     __slots__ = (
-        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_held", "_held_bodies",
-        "_leaving", "_limited", "_marks", "_next_seq", "_next_wanted", "_paged", "_paged_octets", "_parked", "_present",
-        "_ready", "_reserved_seq", "_returns", "_transient", "_transient_octets", "_was_read",
+        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_held", "_held_back",
+        "_held_bodies", "_leaving", "_limited", "_marks", "_next_seq", "_next_wanted", "_paged", "_paged_octets",
+        "_parked", "_present", "_ready", "_reserved_seq", "_resting", "_returns", "_transient", "_transient_octets",
+        "_was_read",
     )  # fmt: skip
 
     type = "classic"
@@ -68,6 +70,7 @@ class ClassicQueue(Queue):
         "x-slots": checks.slots,
         "x-slot-key": checks.slot_key,
         "x-in-flight-per-slot": checks.in_flight_per_slot,
+        **checks.RETRY_CHECKS,
         "x-queue-type": checks.string,
         "x-queue-master-locator": checks.anything,
         "x-queue-leader-locator": checks.queue_locator,
@@ -85,6 +88,7 @@ class ClassicQueue(Queue):
         delivery = Delivery if self.slots is None else SlotDelivery
         self._delivery = delivery(self, self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
+        self._held_back = False  # whether all that was taken last rests, and more is ready
         self._was_read = False  # whether bodies were read back lately
         self._ready = self._ready_messages() if self.slots is None else self.slots  # the messages that wait
         self._dispatching = False  # whether it hands out messages now
@@ -106,6 +110,7 @@ class ClassicQueue(Queue):
         self._marks: tuple[Mark, ...] = ()  # what other queues wait for
         # What its messages say they are, where no two may say the same; None where they may.
         self._present = Seen(self._account) if self.arguments.get("x-message-deduplication") else None
+        self._resting: Resting | None = None  # those that rest until they are tried again, from the first on
         self._fences: FencedMessages | None = None  # the ready messages, while some may wait for other queues
         self._mind_lease()
 
@@ -154,7 +159,21 @@ class ClassicQueue(Queue):
             shown["priority_lengths"] = {str(priority): count for priority, count in self._ready.counts().items()}
         if self._present is not None:
             shown["message_deduplication_cache_info"] = self._present.shown()
-        return {"backing_queue_status": shown} if shown else {}
+        return ({"backing_queue_status": shown} if shown else {}) | self.retry_status()
+
+    def retry_status(self) -> dict[str, Any]:
+        """What there is to show of messages that rest, of a queue where they may."""
+        resting = self._resting
+        if resting is None:
+            return (
+                {"messages_resting": 0, "keys_resting": 0, "next_retry_at": None} if self.limits.delays_retries else {}
+            )
+        due = resting.next_due
+        return {
+            "messages_resting": len(resting.held),
+            "keys_resting": resting.keys,
+            "next_retry_at": None if due is None else round(due, 3),
+        }
 
     def figures(self) -> Figures:
         ready = self._ready
@@ -180,7 +199,14 @@ class ClassicQueue(Queue):
         return self._ready.front()
 
     def page_out(self, kept: int) -> int:
-        return self._ready.page_out(kept)
+        done = self._ready.page_out(kept)
+        return done if done or self._resting is None else self._page_resting(self._resting)
+
+    def _page_resting(self, resting: Resting) -> int:
+        some = resting.to_page(PAGED_AT_ONCE)
+        freed = self.page_held(some) if some else 0
+        resting.page_again(message for message in some if message.body is not PAGED)
+        return freed
 
     @property
     def next_seq(self) -> int:
@@ -313,29 +339,57 @@ class ClassicQueue(Queue):
                 tell()
 
     def take(self, count: int) -> list[Message]:
-        return self._take(self._ready.take, count)
+        return self._passing_by(lambda: self._take(self._ready.take, count), NO_SEQ)
 
     def take_for_delivery(self, count: int) -> list[Message]:
         """As :meth:`take`, but no more than consumers should be handed at once."""
+        if self._resting is not None:
+            return self._passing_by(lambda: self._take_octets(count), CHUNK)
         if not self._expiring or self._arriving:
             return self._count_taken(self._ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
+        return self._take_octets(count)
+
+    def _take_octets(self, count: int) -> list[Message]:
         return self._take(lambda count: self._ready.take_octets(count, CHUNK_OCTETS), min(count, CHUNK))
 
     def take_from(self, share: Share, count: int) -> list[Message]:
         """As :meth:`take_for_delivery`, messages of this share of the queue's slots."""
         slots = self.slots
         assert slots is not None
-        return self._take(lambda count: slots.take_octets(count, CHUNK_OCTETS, share), min(count, CHUNK))
+        most = min(count, CHUNK)
+        return self._passing_by(
+            lambda: self._take(lambda count: slots.take_octets(count, CHUNK_OCTETS, share), most), CHUNK
+        )
+
+    def _passing_by(self, take: Callable[[], list[Message]], most: int) -> list[Message]:
+        """Take until there is something to be delivered, past messages that rest or wait for one that does.
+
+        Args:
+            most: how many of these are looked at; what is behind them is taken soon.
+        """
+        if self._resting is None:
+            return take()
+        before = len(self._resting.held)
+        while True:
+            self._held_back = False
+            if (messages := take()) or not self._held_back:
+                return messages
+            if len(self._resting.held) - before >= most:
+                self._on_read()
+                return []
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         while messages := self._ready.take_range(first_seq, last_seq, count):
-            if alive := self._without_expired(messages, clock.now()) if self._expiring else messages:
-                return self._count_taken(alive, Held.RESERVED)
+            alive = self._without_expired(messages, clock.now()) if self._expiring else messages
+            if counted := self._count_taken(alive, Held.RESERVED):
+                return counted
         return []
 
     def _take(self, take: Callable[[int], list[Message]], count: int) -> list[Message]:
         """Take messages that have not expired; those that have are never seen, also where they lie behind others. Where
         more have expired than one step lets go of, there is nothing to take yet."""
+        if self._resting is not None and self._resting.is_full:
+            return []
         if not self._expiring or self._arriving:
             return self._count_taken(take(count))
         now = clock.now()
@@ -357,6 +411,8 @@ class ClassicQueue(Queue):
         return alive
 
     def _count_taken(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> list[Message]:
+        if self._resting is not None:
+            messages = self._without_resting(messages, self._resting)
         if messages:
             self._hold(messages, held, 1)
             self.unacknowledged_count += len(messages)
@@ -421,7 +477,7 @@ class ClassicQueue(Queue):
         elif outcome is Outcome.REJECTED:
             self._discard(messages, "rejected")
         else:
-            self._take_back(messages, outcome)
+            self._take_back(messages, outcome, held)
         if freed:
             self.dispatch()
 
@@ -457,10 +513,13 @@ class ClassicQueue(Queue):
         found = [copies.get(message.seq) if message.body is PAGED else message for message in messages]
         return [message for message in found if message is not None]
 
-    def _unpaged(self, messages: list[Message]) -> list[Message]:
+    def _unpaged(self, messages: list[Message], *, in_slots: bool = True) -> list[Message]:
         """The deliveries with their bodies again, without those whose body cannot be read.
 
         Those stay in the store: a read may fail that works after the next start.
+
+        Args:
+            in_slots: whether they count as unacknowledged of their slots.
         """
         missing = of_body(messages, PAGED)
         if not missing:
@@ -469,7 +528,7 @@ class ClassicQueue(Queue):
         lost = read_back(missing, self._spill_store)
         if lost:
             self.unacknowledged_count -= len(lost)
-            if self.slots is not None:
+            if self.slots is not None and in_slots:
                 self.slots.settled(lost)
             self._forget(lost)
         self._count_unpaged([message for message in missing if message.body is not PAGED])
@@ -480,18 +539,115 @@ class ClassicQueue(Queue):
         self.delivered_unasked += len(messages)
         self.settle(messages, Outcome.ACKNOWLEDGED)
 
-    def _take_back(self, messages: list[Message], outcome: Outcome) -> None:
-        """Return messages to their places, marked redelivered, and deliver again."""
+    def _take_back(self, messages: list[Message], outcome: Outcome, held: Held) -> None:
+        """Return messages to their places, marked redelivered, and deliver again; some rest first."""
         self.returned = True
         for message in messages:
             message.redelivered = True
             message.consumer = None
             if message.expires_at:
                 self._expiring = True
-        self._ready.put_back(messages)
+        if self.limits.delays_retries and held is Held.UNACKNOWLEDGED and not self.moved:
+            messages = self._rest(messages, outcome)
+        if messages:
+            self._ready.put_back(messages)
         if self._limited or self._expiring:
             self._trim(clock.now(), STEP + len(messages))
         self.dispatch()
+
+    # --- retries ---
+
+    @property
+    def resting(self) -> Resting | None:
+        return self._resting
+
+    def restore_retries(self, records: dict[int, list[Any]]) -> None:
+        self._resting = Resting(self._record_retry)
+        self._resting.restore(records)
+
+    def _record_retry(self, seq: int, value: list[Any] | None) -> None:
+        if self._journal is None:
+            return
+        if value is None:
+            self._journal.delete(KIND, f"{self.id} {seq}")
+        else:
+            self._journal.put(KIND, f"{self.id} {seq}", value)
+
+    def keys_of(self, messages: list[Message]) -> list[Key] | None:
+        """What rests with each message: its key; None where it rests alone."""
+        if self.slots is not None:
+            return [*self.slots.keys_of(messages)]
+        if self.limits.ordered_retries or self.consumer_group is not None:
+            return [message.routing_key for message in messages]
+        return None
+
+    def _delivery_count(self, message: Message, resting: Resting) -> int:
+        """How often a message has come back, this time too."""
+        return resting.tries(message) + 1
+
+    def _rest(self, messages: list[Message], outcome: Outcome) -> list[Message]:
+        """Have messages rest that came back. Returns those that do not."""
+        kind = self.limits.delayed_retry_type
+        if kind != "all" and (kind == "returned") != (outcome is Outcome.REQUEUED):
+            return messages
+        if self._resting is None:
+            self._resting = Resting(self._record_retry)
+        resting, now = self._resting, clock.now()
+        keys = self.keys_of(messages)
+        back: list[Message] = []
+        kept: list[Message] = []
+        for place, message in enumerate(messages):
+            count = self._delivery_count(message, resting)
+            key: Key = message.seq if keys is None else keys[place]
+            due = now + self.limits.retry_delay(count)
+            stays = self.always_durable or message.persistent
+            (kept if resting.rest(message, key, due, count, recorded=stays) else back).append(message)
+        self._keep(kept)
+        return back
+
+    def _keep(self, messages: list[Message]) -> None:
+        """Messages rest, or wait behind what does."""
+        if messages:
+            assert self._resting is not None
+            self._hold(messages, Held.UNACKNOWLEDGED, 1)
+            self.unacknowledged_count += len(messages)
+            if (due := self._resting.next_due) is not None:
+                self.wake(due)
+
+    def _without_resting(self, messages: list[Message], resting: Resting) -> list[Message]:
+        """Of messages that were taken, those that neither rest nor wait for one that does."""
+        if not (resting.in_use and messages):
+            return messages
+        alive, kept = resting.divert(messages, self.keys_of(messages), clock.now())
+        if kept:
+            if self.slots is not None:
+                self.slots.settled(kept)
+            self._keep(kept)
+            self._held_back = not alive and len(self._ready) > 0
+        return alive
+
+    def _release_due(self, now: float) -> None:
+        """Have messages go on that have rested, a step at a time."""
+        resting = self._resting
+        if resting is None:
+            return
+        if messages := resting.due(now, STEP):
+            self._hold(messages, Held.UNACKNOWLEDGED, -1)
+            messages = self._unpaged(messages, in_slots=False)
+            self.unacknowledged_count -= len(messages)
+            self._expiring = self._expiring or any(message.expires_at for message in messages)
+            if messages:
+                self._ready.put_back(messages)
+            self._was_read = True
+        if (due := resting.next_due) is not None:
+            self.wake(max(due, now))
+
+    def retry_now(self) -> int:
+        if self._resting is None:
+            return 0
+        count = self._resting.hasten()
+        self.wake(clock.now())
+        return count
 
     def begin_return(self) -> None:
         self._returns += 1
@@ -516,6 +672,8 @@ class ClassicQueue(Queue):
     def purge(self) -> int:
         count = len(self._ready)
         self._leave_marks(lambda mark: self._count_upto(mark.seq))
+        if self._resting is not None:
+            self._resting.forget_others()
         self._let_go(self._ready.leave().settle(self._count_transient_gone))
         if self._present is not None:
             self._present.clear()  # also of what was delivered, as in noxdafox's plugin
@@ -540,6 +698,11 @@ class ClassicQueue(Queue):
             self._present.clear()
         self.wakes_at = NEVER
         self._leave_marks(lambda mark: mark.left)
+        if self._resting is not None:
+            held = self._resting.leave()
+            self._hold(held, Held.UNACKNOWLEDGED, -1)
+            settle_spilled(held)
+            self._resting = None
         self._let_go(self._ready.leave().forget())
         if self._journal is not None:
             self._journal.drop_queue(self.id)
@@ -552,8 +715,9 @@ class ClassicQueue(Queue):
         return count
 
     def leave_consumers(self) -> None:
-        """Cancel all consumers: the queue is at another home now."""
+        """Cancel all consumers: the queue is at another home now. What rests goes along."""
         self._delivery.cancel_all()
+        self.retry_now()
 
     # --- fences ---
 
@@ -674,6 +838,8 @@ class ClassicQueue(Queue):
         if self.behind is not None:
             self.behind.set_limits(limits.unbounded())
         self._delivery.serve_one(limits.single_active_consumer)
+        if not limits.delays_retries:
+            self.retry_now()
         self.touch()
         self._mind_lease()
         self.trim(clock.now())
@@ -688,6 +854,7 @@ class ClassicQueue(Queue):
             steps, *others = self._leaving
             self._leaving = tuple(others)
             self._let_go(steps)
+        self._release_due(now)
         self._trim(now, self._step)
         if self._fences is not None:
             self._release_fenced()
@@ -802,6 +969,8 @@ class ClassicQueue(Queue):
 
     def _forget(self, messages: list[Message]) -> None:
         """These are no longer the queue's: no longer counted as what is not kept, or as paged."""
+        if self._resting is not None:
+            self._resting.forget(messages)
         if self._marks:
             self._pass_marks(messages)
         if self._present is not None:

@@ -23,6 +23,7 @@ from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.priorities import HIGH, LAST_NORMAL, PRIORITIES, WeightedMessages
 from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.resting import Resting
 from jumpmq.queues.runs import by_priority, carries, settle_stored
 from jumpmq.store import Batch
 
@@ -57,6 +58,7 @@ class QuorumQueue(ClassicQueue):
         "x-slots": checks.slots,
         "x-slot-key": checks.slot_key,
         "x-in-flight-per-slot": checks.in_flight_per_slot,
+        **checks.RETRY_CHECKS,
         "x-queue-type": checks.string,
         "x-quorum-initial-group-size": checks.positive,
         "x-delivery-limit": checks.any_integer,
@@ -174,7 +176,7 @@ class QuorumQueue(ClassicQueue):
             self._forget_priorities()
         return count
 
-    def _take_back(self, messages: list[Message], outcome: Outcome) -> None:
+    def _take_back(self, messages: list[Message], outcome: Outcome, held: Held) -> None:
         limit = self.limits.delivery_limit
         for message in messages:
             message.attempts += 1
@@ -183,15 +185,15 @@ class QuorumQueue(ClassicQueue):
             self._discard(over, "delivery_limit")
             gone = {message.seq for message in over}
             messages = [message for message in messages if message.seq not in gone]
-        to_end = (limit is None or limit < 0) and not self.requeues_in_place
-        if to_end and outcome is Outcome.REQUEUED and len(self._ready):
+        to_end = (limit is None or limit < 0) and not self.requeues_in_place and not self.limits.delays_retries
+        if to_end and outcome is not Outcome.CONSUMER_GONE and len(self._ready):
             self.returned = True
             self._move_to_end(messages)
             return
         if messages:
             for message in messages:
                 self._record_attempts(message.seq, message.attempts)
-            super()._take_back(messages, outcome)
+            super()._take_back(messages, outcome, held)
 
     def _over_limit(self, messages: list[Message]) -> list[Message]:
         """Those of the messages that came back once too often."""
@@ -226,8 +228,12 @@ class QuorumQueue(ClassicQueue):
             return "it has no delivery limit, so that what is requeued goes to its end"
         return None
 
+    def _delivery_count(self, message: Message, resting: Resting) -> int:
+        return message.attempts - 1
+
     def status(self) -> dict[str, Any]:
         return {
+            **self.retry_status(),
             "leader": self.node,
             "members": [self.node],
             "online": [self.node],

@@ -315,6 +315,11 @@ class SlottedMessages:
         self._prepare(messages)
         self.extend(messages, 0)
 
+    def keys_of(self, messages: list[Message]) -> list[bytes]:
+        """The keys by which messages have their slots."""
+        keys = self._key.keys(messages)
+        return [message.routing_key for message in messages] if keys is None else keys
+
     def set_slots(self, messages: list[Message]) -> None:
         """Note the slots of messages that are to come."""
         set_slots(messages, self._key.keys(messages), self.slots, SEED)

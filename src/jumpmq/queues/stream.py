@@ -362,7 +362,7 @@ class Stream(Queue):
             self.acknowledged += len(messages)
         if not self.offsets or self.deleted:
             return
-        back = outcome in (Outcome.REQUEUED, Outcome.CONSUMER_GONE)
+        back = outcome in (Outcome.REQUEUED, Outcome.FAILED, Outcome.CONSUMER_GONE)
         for number, share in by_slot(messages).items():
             if (position := self.offsets.of(number)) is not None:
                 before = position.offset

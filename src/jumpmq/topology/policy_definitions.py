@@ -9,7 +9,7 @@ from typing import Any
 
 from jumpmq.amqp import erlang
 from jumpmq.queues import DECLARABLE_TYPES, DEFAULT_QUEUE_TYPE, QUEUE_TYPES
-from jumpmq.queues.argument_checks import OVERFLOWS
+from jumpmq.queues.argument_checks import OVERFLOWS, RETRY_TYPES
 from jumpmq.queues.arguments import seconds_of
 from jumpmq.topology.shards import MAX_SHARDS
 
@@ -123,6 +123,10 @@ _VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     ),
     "initial-cluster-size": (_is_count, "{} is not a valid cluster size"),
     "stream-filter-size-bytes": (_is_filter_size, "{} is not a valid filter size. Valid range is 16-255"),
+    "delayed-retry-type": (_one_of(*RETRY_TYPES), "{} is not a valid delayed retry type"),
+    "delayed-retry-min": (_is_positive, "{} is not a valid delayed retry min"),
+    "delayed-retry-max": (_is_positive, "{} is not a valid delayed retry max"),
+    "delayed-retry-multiplier": (_is_positive, "{} is not a valid delayed retry multiplier"),
     "consumer-timeout": (_is_count, "{} is not a valid consumer timeout"),
     "target-group-size": (_is_positive, "{} is not a valid qq target count value"),
     "stream-max-segment-size-bytes": (_is_count, "{} is not a valid segment size"),

@@ -32,7 +32,7 @@ def basic_nack(channel: "Channel", method: m.BasicNack) -> None:
 
 
 def basic_reject(channel: "Channel", method: m.BasicReject) -> None:
-    _decide(channel, [method.delivery_tag], False, requeue if method.requeue else reject)
+    _decide(channel, [method.delivery_tag], False, fail if method.requeue else reject)
 
 
 def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsync) -> None:
@@ -53,6 +53,11 @@ def acknowledge(channel: "Channel", messages: list[Message]) -> None:
 def reject(channel: "Channel", messages: list[Message]) -> None:
     """They are dropped, or dead-lettered."""
     _settle(channel, messages, Outcome.REJECTED)
+
+
+def fail(channel: "Channel", messages: list[Message]) -> None:
+    """They return to their places: ``basic.reject``, which has one each, says that they could not be handled."""
+    _settle(channel, messages, Outcome.FAILED)
 
 
 def requeue(channel: "Channel", messages: list[Message]) -> None:

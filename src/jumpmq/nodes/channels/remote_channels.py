@@ -55,7 +55,7 @@ from jumpmq.topology.declared import DeclaredQueue
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
-OUTCOMES = [Outcome.ACKNOWLEDGED, Outcome.REJECTED, Outcome.REQUEUED]
+OUTCOMES = [Outcome.ACKNOWLEDGED, Outcome.REJECTED, Outcome.REQUEUED, Outcome.FAILED]
 
 _DELIVER = b"\x00\x3c\x00\x3c"
 """How the payload of ``basic.deliver`` begins."""

@@ -1,0 +1,230 @@
+"""Messages that came back to their queue and rest until they are tried again (``x-delayed-retry-type``, RabbitMQ 4.3).
+
+A message that rests is held by its queue as a delivery is by a consumer: it is no longer ready, counts as
+unacknowledged, can be paged, and does not expire. When it is due it returns to its place.
+
+**Where messages have keys, a key rests while a message of it rests.** What of the key is taken for a delivery
+meanwhile is held, too, behind it. When the key is due, its messages return to their places together, in order; where
+they are many, some at a time: then messages up to :attr:`_Key.passing` pass, and later ones are held until their turn.
+So nothing of a key is delivered before what it waits for, and to look for what may go on costs each message of a
+resting key one step.
+
+When a message rests, the journal notes until when, and how often it came back, until it is settled. After a restart it
+is ready at first, and rests again when it would be delivered, before anything of its key that is behind it.
+"""
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from jumpmq.amqp.messages import Message
+
+KIND = "retry"
+"""Kind of the record of a message that has rested; its key is the queue's number and the message's."""
+
+MAX_KEYS = 100_000
+"""Keys of a queue that rest; a message of one more returns at once."""
+
+MAX_HELD = 1_000_000
+"""Messages of a queue that rest, or wait behind one; with so many, it delivers nothing until some are due."""
+
+Key = bytes | int
+"""A key; the number of a message that has none, or is to rest alone."""
+
+
+class _Key:
+    """What rests together.
+
+    Attributes:
+        due: when it goes on, by :mod:`~jumpmq.queues.clock`.
+        first: number of the message that came back last, for which the others wait.
+        messages: those that are held, in any order.
+        passing: up to which number messages are delivered, while the others return in steps.
+    """
+
+    __slots__ = ("due", "first", "messages", "passing")
+
+    def __init__(self, due: float, first: int) -> None:
+        self.due, self.first = due, first
+        self.messages: list[Message] = []
+        self.passing = 0
+
+
+class Resting:
+    """The messages of a queue that rest.
+
+    Args:
+        record: notes of a message, by its number, until when it rests and how often it came back; None forgets it.
+
+    Attributes:
+        held: the messages, by number.
+        keys: how many keys rest; of messages that rest alone, how many.
+    """
+
+    def __init__(self, record: Callable[[int, list[Any] | None], None]) -> None:
+        self.held: dict[int, Message] = {}
+        self._record = record
+        self._keys: dict[Key, _Key] = {}
+        self._heap: list[tuple[float, int, Key]] = []  # those of keys; one whose key is due at another time is void
+        self._pushed = 0  # tells entries of the heap apart
+        self._noted: dict[int, list[Any]] = {}  # what is recorded: when a message is due, and how often it came back
+        self._to_page: list[int] = []  # numbers of messages whose bodies may be in memory
+
+    def restore(self, noted: dict[int, list[Any]]) -> None:
+        """Take back what was recorded."""
+        self._noted = noted
+
+    @property
+    def keys(self) -> int:
+        return len(self._keys)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more messages can be held."""
+        return len(self.held) >= MAX_HELD
+
+    @property
+    def in_use(self) -> bool:
+        """Whether some may rest."""
+        return bool(self._keys or self._noted)
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next goes on; None where nothing rests."""
+        while self._heap:
+            due, _, key = self._heap[0]
+            found = self._keys.get(key)
+            if found is not None and found.due == due:
+                return due
+            heappop(self._heap)
+        return None
+
+    def tries(self, message: Message) -> int:
+        """How often a message came back, and rested."""
+        noted = self._noted.get(message.seq)
+        return 0 if noted is None else int(noted[1])
+
+    def waiting_for(self, key: Key) -> tuple[int, float] | None:
+        """The number of the message that a key waits for, and until when; None where the key does not rest."""
+        found = self._keys.get(key)
+        return None if found is None else (found.first, found.due)
+
+    def rest(self, message: Message, key: Key, due: float, tries: int, *, recorded: bool) -> bool:
+        """Have a message rest, and its key. Returns whether there is room for it.
+
+        Args:
+            tries: how often it came back.
+            recorded: whether that is to be known after a restart, as the message is there then.
+        """
+        if (key not in self._keys and len(self._keys) >= MAX_KEYS) or self.is_full:
+            return False
+        self._noted[message.seq] = [due, tries]
+        if recorded:
+            self._record(message.seq, self._noted[message.seq])
+        self._put(message, key, due)
+        return True
+
+    def _put(self, message: Message, key: Key, due: float) -> None:
+        found = self._keys.get(key)
+        if found is None:
+            found = self._keys[key] = _Key(due, message.seq)
+            self._push(due, key)
+        elif due > found.due:
+            found.due, found.first = due, message.seq
+            self._push(due, key)
+        found.passing = 0
+        self._hold(found, message)
+
+    def _push(self, due: float, key: Key) -> None:
+        self._pushed += 1
+        heappush(self._heap, (due, self._pushed, key))
+
+    def _hold(self, key: _Key, message: Message) -> None:
+        key.messages.append(message)
+        self.held[message.seq] = message
+        self._to_page.append(message.seq)
+
+    def divert(
+        self, messages: list[Message], keys: list[Key] | None, now: float
+    ) -> tuple[list[Message], list[Message]]:
+        """Of messages that were taken to be delivered, those that may be, and those that are held.
+
+        Args:
+            keys: theirs; None where each rests alone.
+        """
+        alive: list[Message] = []
+        kept: list[Message] = []
+        for place, message in enumerate(messages):
+            key: Key = message.seq if keys is None else keys[place]
+            noted = self._noted.get(message.seq)
+            found = self._keys.get(key)
+            if noted is not None and noted[0] > now:  # it rested before a restart
+                self._put(message, key, noted[0])
+            elif found is not None and message.seq > found.passing:
+                self._hold(found, message)
+            else:
+                alive.append(message)
+                continue
+            kept.append(message)
+        return alive, kept
+
+    def due(self, now: float, count: int) -> list[Message]:
+        """Remove and return up to ``count`` messages that go on by now."""
+        found: list[Message] = []
+        while len(found) < count and (due := self.next_due) is not None and due <= now:
+            _, _, name = heappop(self._heap)
+            key = self._keys[name]
+            room = count - len(found)
+            if len(key.messages) <= room:
+                del self._keys[name]
+                some = key.messages
+            else:
+                key.messages.sort(key=lambda message: message.seq)
+                some, key.messages = key.messages[:room], key.messages[room:]
+                key.passing = some[-1].seq
+                self._push(key.due, name)
+            for message in some:
+                del self.held[message.seq]
+                if (noted := self._noted.get(message.seq)) is not None:
+                    noted[0] = 0  # it does not rest again for that
+            found += some
+        return found
+
+    def hasten(self) -> int:
+        """Have all go on now; returns how many messages are held."""
+        for key in self._keys.values():
+            key.due = 0.0
+        for noted in self._noted.values():
+            noted[0] = 0
+        self._heap = [(0.0, number, name) for number, name in enumerate(self._keys)]
+        heapify(self._heap)
+        self._pushed = len(self._heap)
+        return len(self.held)
+
+    def forget(self, messages: Iterable[Message]) -> None:
+        """Messages are gone from the queue."""
+        if self._noted:
+            for message in messages:
+                if self._noted.pop(message.seq, None) is not None:
+                    self._record(message.seq, None)
+
+    def forget_others(self) -> None:
+        """All messages are gone from the queue that are not held."""
+        for seq in [seq for seq in self._noted if seq not in self.held]:
+            del self._noted[seq]
+            self._record(seq, None)
+
+    def leave(self) -> list[Message]:
+        """The queue is gone: forget what is recorded, and return what is held. To be used no more."""
+        for seq in self._noted:
+            self._record(seq, None)
+        return list(self.held.values())
+
+    def to_page(self, count: int) -> list[Message]:
+        """Up to ``count`` messages whose bodies may be in memory, each once."""
+        some, self._to_page = self._to_page[:count], self._to_page[count:]
+        return [self.held[seq] for seq in some if seq in self.held]
+
+    def page_again(self, messages: Iterable[Message]) -> None:
+        """The bodies of these are in memory still."""
+        self._to_page += [message.seq for message in messages]
