@@ -29,6 +29,7 @@ GET /api/exchanges/here/h/flow            401 401 401 200 200
 GET /api/exchanges/here/none/shards       401 401 404 404 404
 GET /api/queues/here/q/slots              401 200 200 200 200
 GET /api/queues/here/q/explain            401 200 200 200 200
+POST /api/queues/here/q/retries           401 200 200 200 200 {}
 POST /api/queues/here/q/contents/move     401 400 400 400 400 {}
 GET /api/queues/here/q/browse             401 200 200 200 200
 DELETE /api/queues/here/q/messages/1      401 400 400 400 400

@@ -21,7 +21,7 @@ from jumpmq.queues.fences import FencedMessages, Mark, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.group_offsets import GroupOffsets
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.resting import Resting
+from jumpmq.queues.resting import Key, Resting
 from jumpmq.queues.runs import settle_stored
 from jumpmq.queues.slots import Share, SlottedMessages
 from jumpmq.store import Batch
@@ -544,6 +544,10 @@ class Queue(ABC):
     def restore_retries(self, records: dict[int, list[Any]]) -> None:  # noqa: B027  (of kinds that let messages rest)
         """Before :meth:`restore`: what the store kept of messages that have rested, by their numbers
         (:mod:`jumpmq.queues.resting`)."""
+
+    def keys_of(self, messages: list[Message]) -> list[Key] | None:
+        """What rests with each message: its key; None where it rests alone."""
+        return None
 
     def retry_now(self) -> int:
         """Have all messages that rest go on now; returns how many there are."""

@@ -574,7 +574,6 @@ class ClassicQueue(Queue):
             self._journal.put(KIND, f"{self.id} {seq}", value)
 
     def keys_of(self, messages: list[Message]) -> list[Key] | None:
-        """What rests with each message: its key; None where it rests alone."""
         if self.slots is not None:
             return [*self.slots.keys_of(messages)]
         if self.limits.ordered_retries or self.consumer_group is not None:

@@ -77,7 +77,8 @@ class Stream(Queue):
         {
             "delivery-limit", "max-length", "queue-mode", "queue-master-locator", "dead-letter-exchange",
             "dead-letter-routing-key", "dead-letter-strategy", "max-in-memory-length", "max-in-memory-bytes",
-            "overflow", "message-ttl", "expires", "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown",
+            "overflow", "message-ttl", "expires", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max",
+            "delayed-retry-multiplier", "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown",
             "ha-promote-on-failure",
         }
     )  # fmt: skip

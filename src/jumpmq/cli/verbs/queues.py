@@ -1,4 +1,4 @@
-"""`purge_queue`, `delete_queue`, `move_queue`, `move_messages`, `list_slots` and `explain`."""
+"""`purge_queue`, `delete_queue`, `retry_now`, `move_queue`, `move_messages`, `list_slots` and `explain`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jumpmq.cli.errors import CommandError, NoQueue
+from jumpmq.cli.errors import CommandError, NoQueue, counted
 from jumpmq.cli.session import Session
 from jumpmq.cli.terminal import echo
 from jumpmq.management import Refusal
@@ -33,6 +33,22 @@ def purge_queue(session: Session, queue: Name) -> None:
         if refusal.is_absent:
             raise NoQueue from None
         raise
+
+
+def retry_now(session: Session, queue: Name) -> None:
+    """Has messages of a queue go on now that rest until they are tried again.
+
+    These are messages that came back, where the queue has `x-delayed-retry-type`, and those that wait for one of their
+    key.
+    """
+    session.inform(f"Retrying messages of queue '{queue}' in vhost '{session.vhost}' ...")
+    try:
+        answer = session.api.post("queues", session.vhost, queue, "retries", body={})
+    except Refusal as refusal:
+        if refusal.is_absent:
+            raise NoQueue from None
+        raise
+    session.inform(f"{counted(answer['messages'], 'message')} going on")
 
 
 def delete_queue(
@@ -180,4 +196,4 @@ def _require_slots(session: Session, queue: str) -> None:
         raise CommandError(f"Queue '{queue}' in vhost '{session.vhost}' has no slots", os.EX_DATAERR)
 
 
-VERBS = (purge_queue, delete_queue, move_queue, move_messages, list_slots, explain)
+VERBS = (purge_queue, delete_queue, retry_now, move_queue, move_messages, list_slots, explain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from jumpmq.amqp.messages import Message
@@ -31,6 +32,9 @@ async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Messag
         return f"no message of the queue has number {number}: {last}"
     if queue.offsets is not None:
         return _in_stream(queue, queue.offsets, number)
+    resting = queue.resting
+    if resting is not None and (message := resting.held.get(number)) is not None:
+        return f"message {number} {rests(queue, message)}"
     if found := queue.peek(number, number, 1):
         return found[0]
     channels = [channel for one in broker.connections for channel in one.channels.values()]
@@ -44,6 +48,22 @@ async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Messag
         f"message {number} is no longer in the queue: it was acknowledged, rejected, dropped, dead-lettered or "
         "purged, or has expired"
     )
+
+
+def rests(queue: Queue, message: Message) -> str:
+    """What a message waits for that rests, or waits for another of its key that does."""
+    resting, keys = queue.resting, queue.keys_of([message])
+    found = None if resting is None else resting.waiting_for(message.seq if keys is None else keys[0])
+    if found is None:
+        return "is about to return to its place"
+    first, due = found
+    retry = "its retry" if first == message.seq else f"a retry of message {first}, which has its key,"
+    return f"waits for {retry} at {told(due)}"
+
+
+def told(due: float) -> str:
+    """A time, for operators."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(due))
 
 
 def _looked_at(held: list[tuple[str, Deliveries]]) -> Iterator[tuple[str, list[Message]]]:

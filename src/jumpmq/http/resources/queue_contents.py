@@ -181,6 +181,18 @@ async def purge(request: Request) -> Response:
     return changing.deleted()
 
 
+async def retry(request: Request) -> JSONResponse:
+    """``POST /api/queues/{vhost}/{queue}/retries``: have all messages go on now that rest until they are tried again.
+
+    The answer has ``messages``: how many rest, or wait for one of their key that does.
+    """
+    queue = requested.unlocked_queue(request)
+    changing.check_permission(request, queue.vhost, "read", queue.name)
+    with requested.broker(request).turns.turn():
+        count = queue.retry_now()
+    return JSONResponse({"messages": count})
+
+
 def _purging(queue: Queue) -> Iterator[None]:
     queue.purge()
     while queue.purging:
@@ -237,5 +249,6 @@ async def _chosen(request: Request, queue: Queue, body: dict[str, Any]) -> tuple
 ROUTES = [
     Endpoint("POST", "/api/queues/{vhost}/{queue}/get", get, shape=SHAPE, at_home=True),
     Endpoint("DELETE", "/api/queues/{vhost}/{queue}/contents", purge, at_home=True),
+    Endpoint("POST", "/api/queues/{vhost}/{queue}/retries", retry, at_home=True),
     Endpoint("POST", "/api/queues/{vhost}/{queue}/contents/move", move, shape=MOVE, at_home=True),
 ]

@@ -16,7 +16,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer, answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.resources.explained_messages import where_it_is
+from jumpmq.http.resources.explained_messages import told, where_it_is
 from jumpmq.queues import Queue
 from jumpmq.queues.fences import Fence, FencedMessages
 from jumpmq.queues.group_offsets import GroupOffsets
@@ -54,6 +54,9 @@ async def explain(request: Request) -> Response:
         found["key"] = key.decode(errors="replace")
         if queue.fences is not None and (waits := queue.fences.waits_for(key)):
             return answer(found | {"reason": _fenced(waits)})
+        if queue.resting is not None and (waits_for := queue.resting.waiting_for(key)) is not None:
+            first, due = waits_for
+            return answer(found | {"reason": f"the key waits for a retry of message {first} at {told(due)}"})
     asks_of_all = number is None if key is None else queue.slots is None
     if asks_of_all:
         return answer(found | {"reason": _why_queue(queue) or "messages are being delivered"})
@@ -90,6 +93,9 @@ def _why_queue(queue: Queue) -> str | None:
     if not queue.ready_count:
         if not queue.unacknowledged_count:
             return "the queue is empty"
+        if queue.resting is not None and (due := queue.resting.next_due) is not None:
+            count = len(queue.resting.held)
+            return f"nothing is ready: {count} messages wait for retries, the next of which is at {told(due)}"
         return f"nothing is ready, and {queue.unacknowledged_count} messages are unacknowledged"
     if queue.fences is not None and queue.fenced_count == queue.ready_count:
         return _why_fenced(queue.fences)

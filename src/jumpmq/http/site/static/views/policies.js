@@ -33,7 +33,7 @@ function distance(one, other) {
   return row[other.length];
 }
 
-const SETTINGS = ["max-length", "max-length-bytes", "message-ttl", "expires", "overflow", "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "delivery-limit", "max-age", "stream-max-segment-size-bytes", "shards-per-node", "routing-key", "alternate-exchange", "max-priority", "consumer-timeout", "queue-mode", "queue-version", "queue-leader-locator"];
+const SETTINGS = ["max-length", "max-length-bytes", "message-ttl", "expires", "overflow", "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "delivery-limit", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "delayed-retry-multiplier", "max-age", "stream-max-segment-size-bytes", "shards-per-node", "routing-key", "alternate-exchange", "max-priority", "consumer-timeout", "queue-mode", "queue-version", "queue-leader-locator"];
 
 /** The broker's refusal, in which settings that it does not know are named as Erlang writes them. */
 function readable(error) {

@@ -125,6 +125,7 @@ export function Queue({ vhost, name }) {
       ${queue.type !== "stream" && html`<${Move} vhost=${vhost} name=${name} label="Move messages" ready=${queue.messages_ready} done=${again} />`}
       ${person.may("administrator") && html`<${ToNode} queue=${queue} done=${again} />`}
       <${Messages} vhost=${vhost} name=${name} stream=${queue.type === "stream"} done=${again} />
+      ${queue.messages_resting > 0 && html`<${Confirm} quiet label="Retry now" title=${`Retry ${format.plural(queue.messages_resting, "message")} now?`} text="They are delivered without waiting for their time." submit=${() => post(path("queues", vhost, name, "retries"))} done=${() => { again(); tell("Messages go on"); }} />`}
       ${queue.type !== "stream" && html`<${Confirm} label="Purge" title=${`Purge ${name}?`} text=${`${format.plural(queue.messages_ready, "ready message")} will be gone for good.`} submit=${() => remove(path("queues", vhost, name, "contents"))} done=${() => { again(); tell("Queue purged"); }} />`}
       <${Confirm} label="Delete" title=${`Delete ${name}?`} text=${`The queue goes with its bindings and ${format.plural(queue.messages, "message")}.`} submit=${() => remove(path("queues", vhost, name))} done=${() => { location.hash = link("queues"); tell("Queue deleted"); }} />`}>
     <${Failure} error=${error} />
@@ -133,6 +134,7 @@ export function Queue({ vhost, name }) {
     <${Tiles}>
       ${tile("Ready", format.count(queue.messages_ready))}
       ${tile("Unacknowledged", format.count(queue.messages_unacknowledged))}
+      ${queue.messages_resting != null && tile("Waiting for a retry", format.count(queue.messages_resting))}
       ${tile("Published", format.rate(stats.publish_details.rate), { unit: "/s" })}
       ${tile("Delivered", format.rate(stats.deliver_get_details.rate), { unit: "/s" })}
       ${tile("Acknowledged", format.rate(stats.ack_details.rate), { unit: "/s" })}
@@ -147,7 +149,7 @@ export function Queue({ vhost, name }) {
         ["Virtual host", queue.vhost], ["Type", queue.type], ["State", queue.durable && !queue.exclusive && !queue.auto_delete && !queue.moving_from && !queue.moving_to && !queue.move_failed && !down ? "durable" : limitsOf(queue)], ["Operator policy", queue.operator_policy],
         ["Policy in force", Object.keys(queue.effective_policy_definition).length ? html`<code>${JSON.stringify(queue.effective_policy_definition)}</code>` : null],
         ...Object.entries(queue.arguments).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
-        ["Last message's number", format.count(queue.last_seq)], ["Deliveries", html`<a href=${link("why", vhost, name)}>why is a message not delivered?</a>`], ["First offset", queue.first_offset], ["Segments", queue.segments], ["Node", queue.node], ["Moves", moveOf(queue)],
+        ["Next retry", queue.next_retry_at && format.since(queue.next_retry_at)], ["Last message's number", format.count(queue.last_seq)], ["Deliveries", html`<a href=${link("why", vhost, name)}>why is a message not delivered?</a>`], ["First offset", queue.first_offset], ["Segments", queue.segments], ["Node", queue.node], ["Moves", moveOf(queue)],
       ]} /><//>
       <${Panel} title="Bindings" note="from exchanges to this queue"><${Bindings} url=${path("queues", vhost, name, "bindings")} vhost=${vhost} queue=${name} /><//>
     </div>
