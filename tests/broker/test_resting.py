@@ -47,7 +47,7 @@ def got(channel: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("kind", ["classic", pytest.param("quorum", marks=pytest.mark.slow)])
 def test_what_rests_is_kept_and_shown_and_goes_on_by_hand(tmp_path: Path, kind: str) -> None:
     arguments = {**SLOTS, "x-slot-key": "message-id", "x-queue-type": kind, "x-delivery-limit": 9}
     if kind == "classic":

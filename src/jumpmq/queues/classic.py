@@ -23,7 +23,7 @@ from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages
-from jumpmq.queues.resting import KIND, Key, Resting
+from jumpmq.queues.resting import KIND, Key, Noted, Resting
 from jumpmq.queues.runs import body_octets, enter_queue, highest_seq, octets, of_body, persistent, settle_stored
 from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
@@ -38,6 +38,9 @@ SEQUENCE_BLOCK = 1 << 20
 
 STEP = 1000
 """Messages that expire or overflow in one step; to dead-letter so many takes a few milliseconds."""
+
+RETRIED = 500
+"""Messages that have rested and go on in one step."""
 
 MEASURED = 4
 """Batches that are read in one step to find out how many octets a restored queue holds."""
@@ -565,13 +568,13 @@ class ClassicQueue(Queue):
         self._resting = Resting(self._record_retry)
         self._resting.restore(records)
 
-    def _record_retry(self, seq: int, value: list[Any] | None) -> None:
+    def _record_retry(self, seq: int, value: Noted | None) -> None:
         if self._journal is None:
             return
         if value is None:
             self._journal.delete(KIND, f"{self.id} {seq}")
         else:
-            self._journal.put(KIND, f"{self.id} {seq}", value)
+            self._journal.put_text(KIND, f"{self.id} {seq}", f"[{value[0]!r},{value[1]}]")
 
     def keys_of(self, messages: list[Message]) -> list[Key] | None:
         if self.slots is not None:
@@ -597,8 +600,8 @@ class ClassicQueue(Queue):
         kept: list[Message] = []
         for place, message in enumerate(messages):
             count = self._delivery_count(message, resting)
-            key: Key = message.seq if keys is None else keys[place]
             due = now + self.limits.retry_delay(count)
+            key = due if keys is None else keys[place]
             stays = self.always_durable or message.persistent
             (kept if resting.rest(message, key, due, count, recorded=stays) else back).append(message)
         self._keep(kept)
@@ -630,7 +633,7 @@ class ClassicQueue(Queue):
         resting = self._resting
         if resting is None:
             return
-        if messages := resting.due(now, STEP):
+        if messages := resting.due(now, RETRIED):
             self._hold(messages, Held.UNACKNOWLEDGED, -1)
             messages = self._unpaged(messages, in_slots=False)
             self.unacknowledged_count -= len(messages)

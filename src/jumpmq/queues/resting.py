@@ -28,8 +28,11 @@ MAX_KEYS = 100_000
 MAX_HELD = 1_000_000
 """Messages of a queue that rest, or wait behind one; with so many, it delivers nothing until some are due."""
 
-Key = bytes | int
-"""A key; the number of a message that has none, or is to rest alone."""
+Key = bytes | float
+"""A key; of messages that rest alone, when they are due: those that came back together need no object each."""
+
+Noted = tuple[float, int]
+"""When a message is due, 0 where it need not rest any more, and how often it came back."""
 
 
 class _Key:
@@ -58,25 +61,22 @@ class Resting:
 
     Attributes:
         held: the messages, by number.
-        keys: how many keys rest; of messages that rest alone, how many.
+        keys: how many keys rest.
     """
 
-    def __init__(self, record: Callable[[int, list[Any] | None], None]) -> None:
+    def __init__(self, record: Callable[[int, Noted | None], None]) -> None:
         self.held: dict[int, Message] = {}
+        self.keys = 0
         self._record = record
         self._keys: dict[Key, _Key] = {}
         self._heap: list[tuple[float, int, Key]] = []  # those of keys; one whose key is due at another time is void
         self._pushed = 0  # tells entries of the heap apart
-        self._noted: dict[int, list[Any]] = {}  # what is recorded: when a message is due, and how often it came back
+        self._noted: dict[int, Noted] = {}  # what is recorded
         self._to_page: list[int] = []  # numbers of messages whose bodies may be in memory
 
     def restore(self, noted: dict[int, list[Any]]) -> None:
         """Take back what was recorded."""
-        self._noted = noted
-
-    @property
-    def keys(self) -> int:
-        return len(self._keys)
+        self._noted = {seq: (float(due), int(tries)) for seq, (due, tries) in noted.items()}
 
     @property
     def is_full(self) -> bool:
@@ -102,12 +102,16 @@ class Resting:
     def tries(self, message: Message) -> int:
         """How often a message came back, and rested."""
         noted = self._noted.get(message.seq)
-        return 0 if noted is None else int(noted[1])
+        return 0 if noted is None else noted[1]
 
     def waiting_for(self, key: Key) -> tuple[int, float] | None:
         """The number of the message that a key waits for, and until when; None where the key does not rest."""
         found = self._keys.get(key)
         return None if found is None else (found.first, found.due)
+
+    def due_of(self, seq: int) -> float:
+        """When a message is due by itself."""
+        return self._noted.get(seq, (0.0, 0))[0]
 
     def rest(self, message: Message, key: Key, due: float, tries: int, *, recorded: bool) -> bool:
         """Have a message rest, and its key. Returns whether there is room for it.
@@ -118,9 +122,9 @@ class Resting:
         """
         if (key not in self._keys and len(self._keys) >= MAX_KEYS) or self.is_full:
             return False
-        self._noted[message.seq] = [due, tries]
+        self._noted[message.seq] = noted = (due, tries)
         if recorded:
-            self._record(message.seq, self._noted[message.seq])
+            self._record(message.seq, noted)
         self._put(message, key, due)
         return True
 
@@ -128,6 +132,7 @@ class Resting:
         found = self._keys.get(key)
         if found is None:
             found = self._keys[key] = _Key(due, message.seq)
+            self.keys += isinstance(key, bytes)
             self._push(due, key)
         elif due > found.due:
             found.due, found.first = due, message.seq
@@ -155,11 +160,10 @@ class Resting:
         alive: list[Message] = []
         kept: list[Message] = []
         for place, message in enumerate(messages):
-            key: Key = message.seq if keys is None else keys[place]
             noted = self._noted.get(message.seq)
-            found = self._keys.get(key)
+            found = None if keys is None else self._keys.get(keys[place])
             if noted is not None and noted[0] > now:  # it rested before a restart
-                self._put(message, key, noted[0])
+                self._put(message, noted[0] if keys is None else keys[place], noted[0])
             elif found is not None and message.seq > found.passing:
                 self._hold(found, message)
             else:
@@ -177,6 +181,7 @@ class Resting:
             room = count - len(found)
             if len(key.messages) <= room:
                 del self._keys[name]
+                self.keys -= isinstance(name, bytes)
                 some = key.messages
             else:
                 key.messages.sort(key=lambda message: message.seq)
@@ -186,7 +191,7 @@ class Resting:
             for message in some:
                 del self.held[message.seq]
                 if (noted := self._noted.get(message.seq)) is not None:
-                    noted[0] = 0  # it does not rest again for that
+                    self._noted[message.seq] = (0.0, noted[1])  # it does not rest again for that
             found += some
         return found
 
@@ -194,8 +199,8 @@ class Resting:
         """Have all go on now; returns how many messages are held."""
         for key in self._keys.values():
             key.due = 0.0
-        for noted in self._noted.values():
-            noted[0] = 0
+        for seq, (_, tries) in self._noted.items():
+            self._noted[seq] = (0.0, tries)
         self._heap = [(0.0, number, name) for number, name in enumerate(self._keys)]
         heapify(self._heap)
         self._pushed = len(self._heap)

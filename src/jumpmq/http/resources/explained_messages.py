@@ -53,8 +53,10 @@ async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Messag
 def rests(queue: Queue, message: Message) -> str:
     """What a message waits for that rests, or waits for another of its key that does."""
     resting, keys = queue.resting, queue.keys_of([message])
-    found = None if resting is None else resting.waiting_for(message.seq if keys is None else keys[0])
-    if found is None:
+    if resting is None:
+        return "is about to return to its place"
+    found = resting.waiting_for(keys[0]) if keys is not None else (message.seq, resting.due_of(message.seq))
+    if found is None or not found[1]:
         return "is about to return to its place"
     first, due = found
     retry = "its retry" if first == message.seq else f"a retry of message {first}, which has its key,"
