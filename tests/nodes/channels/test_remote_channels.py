@@ -57,6 +57,23 @@ async def test_get_ack_and_requeue(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_what_is_rejected_rests_at_its_home_and_what_is_put_back_does_not(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        retries = {"x-delayed-retry-type": "failed", "x-delayed-retry-min": 3_600_000}
+        await filled(brokers[1], "q", 2, **retries)
+
+        def work(channel: Any) -> list[bytes]:
+            for settle in (channel.basic_reject, channel.basic_nack):
+                settle(channel.basic_get("q")[0].delivery_tag, requeue=True)
+            got = [channel.basic_get("q", auto_ack=True) for _ in range(2)]
+            return [body for _, _, body in got]
+
+        assert await with_channel(brokers[0], work) == [b"1", None]
+        resting = queue_of(brokers[1], "q").resting
+        assert resting is not None and len(resting.held) == 1
+
+
+@in_loop
 async def test_consumers_of_queues_of_all_homes_on_one_channel(tmp_path: Path) -> None:
     async with homes(3, tmp_path) as brokers:
         for place, broker in enumerate(brokers):

@@ -48,7 +48,7 @@ from jumpmq.topology.users import Operation
 
 log = logging.getLogger(__name__)
 
-SETTLEMENTS = [settling.acknowledge, settling.reject, settling.requeue]
+SETTLEMENTS = [settling.acknowledge, settling.reject, settling.requeue, settling.fail]
 """What becomes of deliveries, in the order of the outcomes of :mod:`remote_channels`."""
 
 UNNUMBERED = 1 << 62
