@@ -22,7 +22,7 @@ from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
-from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages
+from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
 from jumpmq.queues.resting import KIND, Key, Noted, Resting
 from jumpmq.queues.runs import body_octets, enter_queue, highest_seq, octets, of_body, persistent, settle_stored
 from jumpmq.queues.slot_delivery import SlotDelivery
@@ -38,6 +38,9 @@ SEQUENCE_BLOCK = 1 << 20
 
 STEP = 1000
 """Messages that expire or overflow in one step; to dead-letter so many takes a few milliseconds."""
+
+LOOKED_AT = 4 * CHUNK
+"""Messages that rest, or wait for one that does, past which ``basic.get`` looks at once: some milliseconds."""
 
 RETRIED = 500
 """Messages that have rested and go on in one step."""
@@ -342,7 +345,7 @@ class ClassicQueue(Queue):
                 tell()
 
     def take(self, count: int) -> list[Message]:
-        return self._passing_by(lambda: self._take(self._ready.take, count), NO_SEQ)
+        return self._passing_by(lambda: self._take(self._ready.take, count), LOOKED_AT)
 
     def take_for_delivery(self, count: int) -> list[Message]:
         """As :meth:`take`, but no more than consumers should be handed at once."""

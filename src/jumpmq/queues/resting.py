@@ -32,7 +32,7 @@ Key = bytes | float
 """A key; of messages that rest alone, when they are due: those that came back together need no object each."""
 
 Noted = tuple[float, int]
-"""When a message is due, 0 where it need not rest any more, and how often it came back."""
+"""When a message is due, and how often it came back."""
 
 
 class _Key:
@@ -72,11 +72,13 @@ class Resting:
         self._heap: list[tuple[float, int, Key]] = []  # those of keys; one whose key is due at another time is void
         self._pushed = 0  # tells entries of the heap apart
         self._noted: dict[int, Noted] = {}  # what is recorded
+        self._has_rested = False  # whether messages are ready that are to rest as they did before a restart
         self._to_page: list[int] = []  # numbers of messages whose bodies may be in memory
 
     def restore(self, noted: dict[int, list[Any]]) -> None:
         """Take back what was recorded."""
         self._noted = {seq: (float(due), int(tries)) for seq, (due, tries) in noted.items()}
+        self._has_rested = True
 
     @property
     def is_full(self) -> bool:
@@ -162,7 +164,7 @@ class Resting:
         for place, message in enumerate(messages):
             noted = self._noted.get(message.seq)
             found = None if keys is None else self._keys.get(keys[place])
-            if noted is not None and noted[0] > now:  # it rested before a restart
+            if noted is not None and self._has_rested and noted[0] > now:
                 self._put(message, noted[0] if keys is None else keys[place], noted[0])
             elif found is not None and message.seq > found.passing:
                 self._hold(found, message)
@@ -190,8 +192,6 @@ class Resting:
                 self._push(key.due, name)
             for message in some:
                 del self.held[message.seq]
-                if (noted := self._noted.get(message.seq)) is not None:
-                    self._noted[message.seq] = (0.0, noted[1])  # it does not rest again for that
             found += some
         return found
 
@@ -199,8 +199,7 @@ class Resting:
         """Have all go on now; returns how many messages are held."""
         for key in self._keys.values():
             key.due = 0.0
-        for seq, (_, tries) in self._noted.items():
-            self._noted[seq] = (0.0, tries)
+        self._has_rested = False
         self._heap = [(0.0, number, name) for number, name in enumerate(self._keys)]
         heapify(self._heap)
         self._pushed = len(self._heap)

@@ -90,6 +90,23 @@ async def test_what_a_queue_holds_follows_it_before_what_is_published_meanwhile(
                 await stopped(broker)
 
 
+@in_loop
+async def test_what_rests_goes_along_in_order(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        retries = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000, "x-ordered-retries": True}
+        await filled(brokers[0], "q", 5, **retries)
+
+        def put_back(channel: Any) -> None:
+            channel.basic_nack(channel.basic_get("q")[0].delivery_tag)
+            assert channel.basic_get("q")[0] is None
+
+        await with_channel(brokers[0], put_back)
+        assert queue_of(brokers[0], "q").unacknowledged_count == 5
+        await move(brokers[0], "q", 2)
+        await until(lambda: is_over(*brokers))
+        assert [int(body) for body in bodies(brokers[1], "q")] == list(range(5))
+
+
 @pytest.mark.slow
 @in_loop
 async def test_consumers_are_cancelled_and_find_it_where_it_is(tmp_path: Path) -> None:
