@@ -438,3 +438,21 @@ def play(steps: Schedule) -> None:
         world.go_through(steps)
         world.heal()
         world.check()
+
+
+def test_a_home_whose_link_breaks_before_it_is_sent_definitions_is_not_waited_for() -> None:
+    """The definitions wait for the disk first; answers would else wait for that home until it has a link again."""
+    topology, on_disk, sent = Topology(NODE, home=FIRST, shared=True), list[Callable[[], None]](), list[Any]()
+    first = First(topology, Disk(), [], 0, list, on_disk.append, [2], "b")
+    topology.log = first
+
+    class Port:
+        def send_log(self, message: Any) -> None:
+            sent.append(message)
+
+    assert first.join(2, Port(), None, 0, None) is None
+    first.leave(2)
+    pending = topology.propose(AddVirtualHost("/"))
+    for then in on_disk:
+        then()
+    assert (first.joined, sent, pending.decided) == ([], [], True)

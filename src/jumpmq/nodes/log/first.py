@@ -96,7 +96,8 @@ class First(SharedLog):
         self._numbers: dict[tuple[int, str], int] = {}  # of these, by home and request
         self._let_go = let_go  # the last entry that all homes have
         self._durable = topology.applied  # the last entry that is on disk
-        self._homes: dict[int, _Home] = {}  # those whose links are up
+        self._homes: dict[int, _Home] = {}  # those whose links are up, and that have definitions
+        self._ports: dict[int, Port] = {}  # to homes that are sent definitions first
         self._last = let_go  # the number of the last entry: changes that are refused have numbers, too
         kept = list(kept)
         for entry in kept:
@@ -213,8 +214,11 @@ class First(SharedLog):
     def _send_snapshot(self, number: int, port: Port) -> None:
         """Send all definitions, as soon as they are on disk."""
         applied, records = self._topology.applied, [list(record) for record in self._records()]
+        self._ports[number] = port
 
         def send() -> None:
+            if self._ports.get(number) is not port:  # that link is down: nothing would ever come from there
+                return
             for first in range(0, len(records), SNAPSHOT_PART):
                 port.send_log({"do": "records", "records": records[first : first + SNAPSHOT_PART]})
             self._durable = max(self._durable, applied)
@@ -230,6 +234,7 @@ class First(SharedLog):
     def leave(self, number: int) -> None:
         """The link to a home is down."""
         self._homes.pop(number, None)
+        self._ports.pop(number, None)
         self.everywhere.left(number)
 
     def receive(self, number: int, message: Message) -> None:
