@@ -77,6 +77,25 @@ async def test_a_process_whose_home_has_a_later_epoch_changes_no_definition(tmp_
             await stopped(broker)
 
 
+@in_loop
+async def test_a_node_of_an_earlier_release_ends_where_a_later_one_has_raised_the_log_s_format(tmp_path: Path) -> None:
+    """It appends nothing any more: the same entry may have another outcome by then."""
+    with etcd(tmp_path) as members:
+        broker = await started(config_of(0, tmp_path, members))
+        asking = Etcd([members[0].url])
+        try:
+            failures = failures_of(broker)
+            await asking.transaction([], [put(KEYS.format, "2")])
+            asked = asyncio.create_task(declare(broker, "late"))
+            await until(lambda: len(failures) > 1)  # when it asks for a change, and when it looks
+            assert set(failures) == {"the cluster's log is of format 2, and this release knows format 1"}
+            assert "late" not in broker.topology.vhosts["/"].declared
+            asked.cancel()
+        finally:
+            await asking.close()
+            await stopped(broker)
+
+
 @pytest.mark.slow
 @in_loop
 async def test_a_process_goes_on_where_etcd_has_a_state_of_before_its_start(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What a cluster keeps in etcd, in the folder ``/jumpmq/NAME/``.
 
 =====================  ==============================================================================================
-``format``             version of the log, and of the rules that decide outcomes
+``format``             version of the log, and of the rules that decide outcomes: entries are appended under the same
 ``id``                 the cluster's identity, which each member's data directory keeps too
 ``secret``             what the ends of links prove to each other that they know
 ``recovered``          the entry that the log began with when a node's definitions took the place of what was lost

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from jumpmq.broker.bulk.starts import OlderDirectory, Starts
 from jumpmq.broker.config import LEFT, MEMBERSHIP, RETURNING
 from jumpmq.broker.errors import BrokerError, HomeLeft
-from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, delete, end_of, has, put
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, Value, absent, delete, end_of, has, put
 from jumpmq.nodes.etcd.keys import FORMAT, Keys
 from jumpmq.nodes.joining.rejoining import RECOVERY, Recovery, bring_queues, kept_recovery, strayed
 from jumpmq.nodes.log.cluster_log import PLACE_BITS, forgotten
@@ -330,10 +330,8 @@ class Joining:
         return replace(me, id=identity, home=0)
 
     async def _check_format(self) -> None:
-        found = await self._etcd.get(self._keys.format)
-        if found is None or found.value.decode() != FORMAT:
-            said = "none" if found is None else found.value.decode()[:20]
-            raise BrokerError(f"the cluster's log is of format {said}, and this release knows format {FORMAT}")
+        if (problem := other_format(await self._etcd.get(self._keys.format))) is not None:
+            raise BrokerError(problem)
 
     async def _with_home(self, me: Membership, applied: int, *, is_stray: bool) -> Membership:
         """This node with its home, whose number is given to it unless it has one.
@@ -424,6 +422,16 @@ def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
         f"entry {entry}: recover it from this node, or start this node with --rejoin-cluster true, and it takes the "
         "definitions that the cluster has; its queues stay, with what they hold"
     )
+
+
+def other_format(found: Value | None) -> str | None:
+    """Reason for which a node cannot follow the log, where that has another format than this release; None else.
+
+    Args:
+        found: the format in etcd.
+    """
+    said = "none" if found is None else found.value.decode()[:20]
+    return None if said == FORMAT else f"the cluster's log is of format {said}, and this release knows format {FORMAT}"
 
 
 async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.nodes.etcd.client import EtcdError, Value, absent, end_of, get, present, put
-from jumpmq.nodes.etcd.keys import number_of
+from jumpmq.nodes.etcd.client import EtcdError, Value, absent, end_of, get, has, present, put
+from jumpmq.nodes.etcd.keys import FORMAT, number_of
 from jumpmq.nodes.etcd.settings import EtcdSettings
-from jumpmq.nodes.joining.joining import SetBack, knows_more, set_back
+from jumpmq.nodes.joining.joining import SetBack, knows_more, other_format, set_back
 from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
 from jumpmq.nodes.log.compacting import compact_aside
 from jumpmq.nodes.log.snapshots import SnapshotHead
@@ -173,9 +173,15 @@ class Entries:
         number = self._log.entry + 1
         key, value = keys.entry(number), json.dumps(entry, separators=(",", ":")).encode()
         before = [present(keys.entry(number - 1))] if number > 1 else []
-        lost = keys.lost_of(self._etcd.me.id)
-        compare = [absent(key), *before, *self._lease.is_held, self._etcd.is_ours, absent(lost, end_of(lost))]
-        failure = [get(keys.id), get(key, end_of(keys.log), PART), *self._lease.reads, self._live.read]
+        lost, known = keys.lost_of(self._etcd.me.id), has(keys.format, FORMAT)
+        compare = [absent(key), *before, *self._lease.is_held, self._etcd.is_ours, known, absent(lost, end_of(lost))]
+        failure = [
+            get(keys.id),
+            get(keys.format),
+            get(key, end_of(keys.log), PART),
+            *self._lease.reads,
+            self._live.read,
+        ]
         other = ""
         if (down := self._log.taken_for_dead) is not None:
             other = await self._live.key_of(down)
@@ -197,17 +203,20 @@ class Entries:
 
         Args:
             other: key of the home that the entry takes for dead; "" where it takes none.
-            read: the cluster's identity, entries from this one's number on, the state of the lease, and the keys of
-                live processes.
+            read: the cluster's identity, the log's format, entries from this one's number on, the state of the lease,
+                and the keys of live processes.
 
         Raises:
             SetBack: etcd lacks entries.
         """
         me = self._etcd.me
-        identity, entries, *lease, live = read
+        identity, known, entries, *lease, live = read
         alive = {one.key: one.value for one in live.values}
         if [one.value.decode() for one in identity.values] != [me.id]:
             raise SetBack(set_back(me.cluster, 0))
+        if (problem := other_format(next(iter(known.values), None))) is not None:  # raised by a later release
+            self._etcd.on_failure(problem)
+            await asyncio.Event().wait()
         self._live.found(live)
         self._take(entries.values)
         if entries.values:

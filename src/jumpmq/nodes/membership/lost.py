@@ -12,7 +12,7 @@ from typing import Any
 
 from jumpmq.nodes.etcd.client import Found, delete, end_of, get, never, put
 from jumpmq.nodes.etcd.keys import Keys, number_of
-from jumpmq.nodes.joining.joining import Membership, knows_more, set_back
+from jumpmq.nodes.joining.joining import Membership, knows_more, other_format, set_back
 from jumpmq.nodes.log.cluster_log import Entry
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.entries import Entries
@@ -120,8 +120,8 @@ class Losses:
         """
         client, standstill = self._etcd.client, self._etcd.standstill
         look, known = Look(self._etcd.keys, self._etcd.me, *self._entries.last), self._live.revision
-        reads = [*look.reads, self._live.read]
-        _, (*found, live) = await client.transaction([never(look.key)], [put(look.key, "")], reads)
+        reads = [*look.reads, get(self._etcd.keys.format), self._live.read]
+        _, (*found, version, live) = await client.transaction([never(look.key)], [put(look.key, "")], reads)
         lacks, is_told = look.lacks(found)
         had = standstill.set_back
         standstill.lacks(lacks)
@@ -134,6 +134,9 @@ class Losses:
         elif any(one.key == look.key for one in found[-1].values):
             await client.transaction([], [delete(look.key)])
         if lacks is None:
+            if (problem := other_format(next(iter(version.values), None))) is not None:  # of a later release
+                self._etcd.on_failure(problem)
+                return
             if had is not None:
                 await self._lease.announce()
             self._live.found(live)
