@@ -10,7 +10,6 @@ from jumpmq.replication.lineage import (
     common_end,
     cut_to,
     end_of,
-    epoch_of,
     extends,
     from_segment,
     grown_to,
@@ -25,7 +24,6 @@ def test_a_position_has_the_segment_in_its_upper_half() -> None:
     assert position_at(3, 7) == 3 << 32 | 7
     assert segment_at(position_at(3, 7)) == 3
     assert (end_of((ONE, TWO)), end_of(())) == (position_at(2, 50), 0)
-    assert (epoch_of((ONE, TWO)), epoch_of(())) == (2, 0)
 
 
 def test_a_shorter_log_of_the_same_history_is_common_up_to_its_end() -> None:

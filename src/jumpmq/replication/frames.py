@@ -27,7 +27,7 @@ ANSWER     follower   promise and lineage
 FETCH      candidate  asks for octets from a position on
 FETCHED    follower   all octets up to here were sent
 WANT       joiner     asks for a manifest (an empty name), or for a piece of a file from an offset on
-MANIFEST   leader     files of a copy: lineage, then each name, length and CRC-32
+MANIFEST   leader     a copy: position behind which it has all octets, lineage, each file's name, length and CRC-32
 PIECE      leader     octets of a file: name, offset, CRC-32 of these octets; none where the file is gone
 =========  =========  ==============================================================================================
 """
@@ -158,6 +158,7 @@ class File(NamedTuple):
 
 class Manifest(NamedTuple):
     epoch: int
+    kept: int
     lineage: Lineage
     files: tuple[File, ...]
 
@@ -264,7 +265,7 @@ TABLE: dict[int, tuple[type[Any], tuple[tuple[Callable[[Any], bytes], Callable[[
     16: (Fetch, (LONG,)),
     17: (Fetched, (LONG,)),
     18: (Want, (TEXT, LONG)),
-    19: (Manifest, (LINEAGE, FILES)),
+    19: (Manifest, (LONG, LINEAGE, FILES)),
     20: (Piece, (TEXT, LONG, WORD, OCTETS)),
 }
 """Each kind's number, its value, and how each field behind the epoch is written and read."""

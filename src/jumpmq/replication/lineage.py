@@ -50,14 +50,14 @@ def segment_at(position: int) -> int:
     return position >> OFFSET_BITS
 
 
+def before(segment: int) -> int:
+    """The position behind all segments before one, whatever their ends, and before its file; 0 before the first."""
+    return position_at(segment, 0) - 1 if segment > 1 else 0
+
+
 def end_of(lineage: Sequence[Stretch]) -> int:
     """The position behind the last octet; 0 of an empty log."""
     return position_at(lineage[-1].segment, lineage[-1].end) if lineage else 0
-
-
-def epoch_of(lineage: Sequence[Stretch]) -> int:
-    """The epoch of the last segment; 0 of an empty log."""
-    return lineage[-1].epoch if lineage else 0
 
 
 def common_end(mine: Sequence[Stretch], theirs: Sequence[Stretch]) -> int:

@@ -1,0 +1,175 @@
+"""The follower's part: promises, truncation, and what it has stored (R6, R7, R11).
+
+To follow, a replica notes the epoch, syncs what it has, cuts its log to what it has in common with the leader's, and
+answers how far that goes. From then on the leader's octets are appended at that end, and each sync is answered.
+"""
+
+from jumpmq.replication.actions import Action, Alarm, Append, Cut, Drop, Fill, Note, Open, Renew, Reveal, Send, Sync
+from jumpmq.replication.configuration import Replica
+from jumpmq.replication.copies import Copy
+from jumpmq.replication.frames import Answer, Ask, Data, Fetch, Lead, Matched, Refused, Segment, Stored, Unfit
+from jumpmq.replication.lineage import Stretch, common_end, cut_to, grown_to, position_at
+
+
+class Follower:
+    """A copy that stores what a leader ships.
+
+    Attributes:
+        copy: the copy.
+        leader: replica that it follows, or is about to follow.
+        lead: the leader's question, until its log is matched.
+        matched: whether the log is a prefix of the leader's in the promised epoch.
+        cutting: position that the log is being cut to; None where it is not.
+        asks: candidates that wait for a promise, with the epoch.
+        told: what the leader said to be complete, whether stored here or not.
+    """
+
+    def __init__(self, copy: Copy) -> None:
+        self.copy = copy
+        self.leader: Replica | None = None
+        self.lead: Lead | None = None
+        self.matched = False
+        self.cutting: int | None = None
+        self.asks: tuple[tuple[Replica, int], ...] = ()
+        self.told = 0
+
+    def promise(self, epoch: int) -> list[Action]:
+        """Refuse lower epochs from now on, and note that; what was promised is answered by :meth:`proceed`."""
+        if epoch <= self.copy.promised:
+            return []
+        self.copy.promised = epoch
+        self.leader, self.lead, self.matched, self.told = None, None, False, 0
+        self.asks = tuple(ask for ask in self.asks if ask[1] >= epoch)
+        return [Note(epoch, self.copy.mark)]
+
+    def accepts(self, epoch: int) -> bool:
+        """Whether a frame of this epoch is acted on (R6)."""
+        return epoch >= self.copy.promised
+
+    # --- following ---
+
+    def on_lead(self, peer: Replica, lead: Lead) -> list[Action]:
+        if not self.accepts(lead.epoch):
+            return [Send(peer, Refused(self.copy.promised))]
+        actions = self.promise(lead.epoch)
+        self.leader, self.lead, self.matched, self.told = peer, lead, False, 0
+        return actions + self.proceed()
+
+    def on_ask(self, peer: Replica, ask: Ask) -> list[Action]:
+        if not self.accepts(ask.epoch):
+            return [Send(peer, Refused(self.copy.promised))]
+        actions = self.promise(ask.epoch)
+        self.asks = (*(one for one in self.asks if one[0] != peer), (peer, ask.epoch))
+        return actions + self.proceed()
+
+    def on_noted(self, epoch: int, mark: int) -> list[Action]:
+        self.copy.noted = max(self.copy.noted, epoch)
+        self.copy.mark = max(self.copy.mark, mark)
+        return self.proceed()
+
+    def on_synced(self, position: int) -> list[Action]:
+        self.copy.stored = max(self.copy.stored, min(position, self.copy.end))
+        if not self.matched:
+            return self.proceed()
+        assert self.leader is not None
+        return [Send(self.leader, Stored(self.copy.promised, self.copy.stored)), *self._reveal()]
+
+    def on_cut(self, position: int) -> list[Action]:
+        self.copy.lineage = cut_to(self.copy.lineage, position)
+        self.copy.stored = min(self.copy.stored, position)  # the end that is reported sinks
+        self.cutting = None
+        return self.proceed()
+
+    def proceed(self) -> list[Action]:
+        """Do the next step: worker gone, promise noted, log synced, log cut; then answer who waits."""
+        waiting = self.lead is not None or self.asks
+        if not waiting or self.copy.noted < self.copy.promised or self.cutting is not None or self.copy.closing:
+            return []
+        if self.copy.stored < self.copy.end:
+            return [Sync()]
+        actions: list[Action] = [Send(peer, Answer(epoch, self.copy.lineage)) for peer, epoch in self.asks]
+        self.asks = ()
+        return actions + self._match() if self.lead is not None else actions
+
+    def _match(self) -> list[Action]:
+        """Make the log a prefix of the leader's."""
+        assert self.lead is not None and self.leader is not None
+        lead, epoch = self.lead, self.lead.epoch
+        # What was removed here was complete, so each leader has it, or had.
+        common = max(common_end(self.copy.lineage, lead.lineage), self.copy.kept)
+        if common < lead.kept and self.copy.complete <= lead.kept:
+            # The leader has removed what would show how much is common; all of it was complete.
+            self.lead = None
+            return [Send(self.leader, Unfit(epoch, True, f"{self.copy.me} ends before the leader's log begins"))]
+        if not self.may_cut(common):
+            self.lead = None
+            reason = f"{self.copy.me} knows more to be complete than it has in common with {self.leader}"
+            return [Alarm(reason), Send(self.leader, Unfit(epoch, False, reason))]
+        if common < self.copy.end:
+            self.cutting = common
+            return [Cut(common)]
+        self.lead, self.matched = None, True
+        return [Send(self.leader, Matched(epoch, self.copy.stored))]
+
+    def may_cut(self, position: int) -> bool:
+        """Whether the log may be cut to a position: never below what is complete (R7)."""
+        return position >= min(self.copy.complete, self.copy.end)
+
+    # --- octets ---
+
+    def on_segment(self, peer: Replica, frame: Segment) -> list[Action]:
+        if not self._follows(peer, frame.epoch):
+            return []
+        return self.open(peer, frame.stretch)
+
+    def on_data(self, peer: Replica, frame: Data) -> list[Action]:
+        if not self._follows(peer, frame.epoch):
+            return []
+        return self.append(peer, frame)
+
+    def open(self, peer: Replica, stretch: Stretch) -> list[Action]:
+        """Begin a segment at the end; one that is no successor of it ends the connection."""
+        if position_at(stretch.segment, 0) <= self.copy.end or stretch.end:
+            return [Drop(peer)]
+        self.copy.lineage = (*self.copy.lineage, stretch)
+        return [Open(stretch)]
+
+    def append(self, peer: Replica, frame: Data) -> list[Action]:
+        """Write octets at the end; octets for another position end the connection."""
+        if frame.position != self.copy.end or not self.copy.lineage:
+            return [Drop(peer)]
+        self.copy.lineage = grown_to(self.copy.lineage, frame.position + len(frame.octets))
+        return [Append(frame.position, frame.octets)]
+
+    def on_complete(self, peer: Replica, epoch: int, position: int) -> list[Action]:
+        if not self._follows(peer, epoch):
+            return []
+        self.told = max(self.told, position)
+        return self._reveal()
+
+    def on_fetch(self, peer: Replica, fetch: Fetch) -> list[Action]:
+        if fetch.epoch != self.copy.noted or self.copy.stored < self.copy.end:
+            return [Send(peer, Refused(self.copy.promised))] if not self.accepts(fetch.epoch) else []
+        return [Fill(peer, fetch.position, fetch.epoch)]
+
+    def on_lost_octets(self, peer: Replica, epoch: int) -> list[Action]:
+        if peer != self.leader or epoch != self.copy.noted:
+            return []
+        return [Renew("the log has less than this disk had stored")]
+
+    def on_lost(self, peer: Replica) -> list[Action]:
+        self.asks = tuple(ask for ask in self.asks if ask[0] != peer)
+        if peer == self.leader:
+            self.leader, self.lead, self.matched, self.told = None, None, False, 0
+        return []
+
+    def _follows(self, peer: Replica, epoch: int) -> bool:
+        return self.matched and peer == self.leader and epoch == self.copy.promised
+
+    def _reveal(self) -> list[Action]:
+        """Reveal what is complete and stored here (R10)."""
+        position = min(self.told, self.copy.stored)
+        if position <= self.copy.complete:
+            return []
+        self.copy.complete = position
+        return [Reveal(position)]

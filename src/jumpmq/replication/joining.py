@@ -1,0 +1,153 @@
+"""Joining by files: a member whose log ends before the leader's log begins gets a copy as files (R11).
+
+The leader pins the segments of a copy and says in a manifest which files it has, each with its length and CRC-32. The
+member asks for pieces, file by file, and writes them beside its old copy; a piece that is damaged is asked for again,
+and a connection or process that ends costs no more than the piece on its way. When each file is whole, the new copy
+takes the old one's place; nothing of the old copy is deleted before (I13). Then the log is shipped from the manifest's
+end on.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from zlib import crc32
+
+from jumpmq.replication.actions import Alarm, Send
+from jumpmq.replication.configuration import Replica
+from jumpmq.replication.copies import Copy
+from jumpmq.replication.frames import File, Manifest, Piece, Want
+from jumpmq.replication.lineage import Lineage, end_of
+
+PIECE_OCTETS = 1 << 20
+"""Octets of a piece at most."""
+
+MOST_DAMAGED = 8
+"""Damaged pieces of a file, one after the other, until the join is given up: the file is damaged at its source."""
+
+
+class Put(NamedTuple):
+    """Write octets into a file beside the old copy."""
+
+    name: str
+    offset: int
+    octets: bytes
+
+
+class Clear(NamedTuple):
+    """Remove files beside the old copy that no manifest names, and begin others again at their first octet."""
+
+    names: tuple[str, ...]
+
+
+class Install(NamedTuple):
+    """Sync the files, let them take the old copy's place, note the mark; answered by :meth:`Joining.on_installed`."""
+
+    kept: int
+    lineage: Lineage
+
+
+Step = Send | Alarm | Put | Clear | Install
+
+
+class Joining:
+    """The member's side.
+
+    Attributes:
+        copy: the old copy, which may be empty.
+        source: replica that the files come from.
+        epoch: promised to the leader.
+        manifest: the newest one; None until it came.
+        have: per file, octets that are there and their CRC-32; kept over connections, and over manifests that name the
+            same file.
+        damaged: pieces of the current file that came damaged, one after the other.
+        installed: whether the new copy is in place.
+        failed: reason for which the join was given up.
+    """
+
+    def __init__(
+        self, copy: Copy, source: Replica, epoch: int, have: Mapping[str, tuple[int, int]] | None = None
+    ) -> None:
+        self.copy = copy
+        self.source = source
+        self.epoch = epoch
+        self.manifest: Manifest | None = None
+        self.have: dict[str, tuple[int, int]] = dict(have or {})
+        self.damaged = 0
+        self.installed = False
+        self.failed = ""
+
+    def start(self) -> list[Step]:
+        """Ask for a manifest: at the begin, and on each new connection."""
+        return [Send(self.source, Want(self.epoch, "", 0))]
+
+    def on_manifest(self, manifest: Manifest) -> list[Step]:
+        """The files of the leader's copy. Those that are there already stay as they are."""
+        if manifest.epoch != self.epoch or self.installed or self.failed:
+            return []
+        if (end_of(manifest.lineage) or manifest.kept) < self.copy.complete:
+            return self._fail(f"the files of {self.source} end before what {self.copy.me} knows to be complete")
+        names = {file.name: file for file in manifest.files}
+        if len(names) != len(manifest.files):
+            return self._fail(f"the manifest of {self.source} names a file twice")
+        before = {file.name: file for file in self.manifest.files} if self.manifest is not None else names
+        # A file that another manifest gives another length or CRC is another file, whatever its octets so far.
+        stale = tuple(
+            sorted(name for name in self.have if name not in names or names[name] != before.get(name, names[name]))
+        )
+        self.have = {name: have for name, have in self.have.items() if name not in stale}
+        self.manifest, self.damaged = manifest, 0
+        return [*([Clear(stale)] if stale else []), *self._next()]
+
+    def on_piece(self, piece: Piece) -> list[Step]:
+        """Octets of a file. A damaged piece is asked for again; a file whose CRC is another begins again."""
+        file = self._current()
+        if file is None or piece.epoch != self.epoch or self.failed:
+            return []
+        length, crc = self.have.get(file.name, (0, 0))
+        if (piece.name, piece.offset) != (file.name, length):
+            return []  # an answer from before the connection was made again
+        if not piece.octets:
+            return self.start()  # the segment was removed there: another manifest does not name it
+        if crc32(piece.octets) != piece.crc or length + len(piece.octets) > file.length:
+            return self._damaged(file)
+        crc = crc32(piece.octets, crc)
+        length += len(piece.octets)
+        self.have = {**self.have, file.name: (length, crc)}
+        steps: list[Step] = [Put(file.name, piece.offset, piece.octets)]
+        if length == file.length and crc != file.crc:
+            self.have = {name: have for name, have in self.have.items() if name != file.name}
+            return [*steps, Clear((file.name,)), *self._damaged(file)]
+        if length == file.length:
+            self.damaged = 0
+        return steps + self._next()
+
+    def on_installed(self) -> list[Step]:
+        """The new copy is in place, synced, with its mark: all of it is complete."""
+        assert self.manifest is not None
+        self.installed = True
+        self.copy.kept, self.copy.lineage = self.manifest.kept, self.manifest.lineage
+        self.copy.stored = self.copy.complete = self.copy.mark = self.copy.end
+        return []
+
+    def _current(self) -> File | None:
+        """The first file that is not whole; None where all are, or no manifest came."""
+        if self.manifest is None or self.installed:
+            return None
+        return next((file for file in self.manifest.files if self.have.get(file.name, (0, 0))[0] < file.length), None)
+
+    def _next(self) -> list[Step]:
+        """Ask for the next piece, or install what is whole."""
+        assert self.manifest is not None
+        file = self._current()
+        if file is None:
+            return [Install(self.manifest.kept, self.manifest.lineage)]
+        return [Send(self.source, Want(self.epoch, file.name, self.have.get(file.name, (0, 0))[0]))]
+
+    def _damaged(self, file: File) -> list[Step]:
+        self.damaged += 1
+        if self.damaged > MOST_DAMAGED:
+            return self._fail(f"{file.name} of {self.source} came damaged {self.damaged} times")
+        return self._next()
+
+    def _fail(self, reason: str) -> list[Step]:
+        self.failed = reason
+        return [Alarm(reason)]

@@ -1,0 +1,276 @@
+"""When: everything in the protocol that depends on time (R8, R9). Leases, claims, removals, joins, repetitions.
+
+Times are seconds of a clock that counts suspended time (``CLOCK_BOOTTIME``), one clock a machine; clocks of machines
+are never compared. What is confirmed does not depend on any of this; which replica delivers, does:
+
+- The leader delivers while each replica that may take over has answered a beat that was *sent* less than `lease` ago.
+- A replica claims when `failover` has passed since the last beat *came*, and as the new leader delivers when `failover`
+  has passed since it last *answered* one. The second is not the first: a claim may land long after it was made, when
+  beats came again, or in another life of the process.
+
+A beat is received after it is sent. So the old leader has stopped when the new one begins, as long as no clock runs at
+more than `failover / lease` times the rate of another.
+"""
+
+from dataclasses import dataclass
+
+from jumpmq.replication.actions import Action, Send
+from jumpmq.replication.configuration import Configuration, node_of
+from jumpmq.replication.configuration import Replica as Name
+from jumpmq.replication.frames import Beat, Beaten, Refused
+from jumpmq.replication.leader import Leader
+from jumpmq.replication.replica import Replica
+
+MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Times:
+    """Bounds, in seconds.
+
+    Attributes:
+        beat: between two beats of a leader.
+        lease: for which an answered beat lets the leader deliver; two thirds of `failover`.
+        failover: without a beat, until a replica claims.
+        rank: more of that for each place in the set behind the first.
+        reset: until a replica whose connection was closed is removed from the set.
+        silent: until one that answers no beats is removed.
+        unstored: until one that answers, and does not store, is removed.
+        steady: for which a replica keeps up before it joins the set.
+        most_steady: the same at most, for one that is removed again and again.
+        gather: for which a candidate waits for longer logs.
+        gather_all: the same where the last leader takes over again, as after a restart of the whole cluster.
+        retry: until a swap without an answer is sent again.
+        hung: for which a sync may take.
+        note: between two notes of the complete mark.
+    """
+
+    beat: float = 0.25
+    lease: float = 2.0
+    failover: float = 3.0
+    rank: float = 0.3
+    reset: float = 0.5
+    silent: float = 1.5
+    unstored: float = 3.0
+    steady: float = 5.0
+    most_steady: float = 300.0
+    gather: float = 1.0
+    gather_all: float = 10.0
+    retry: float = 1.0
+    hung: float = 10.0
+    note: float = 1.0
+
+
+class Arrears:
+    """How far one replica is behind, in time, as its leader sees it.
+
+    Attributes:
+        closed: when its connection ended; None while there is one.
+        answered: when the last of its answers came.
+        target: position that it is to store next, and when that was the end of the log.
+        steady: since when it has been behind by less than a second.
+        hold: for which it has to keep up before it joins.
+    """
+
+    def __init__(self, now: float, hold: float) -> None:
+        self.closed: float | None = now
+        self.answered = now
+        self.target = (0, now)
+        self.steady = now
+        self.hold = hold
+
+    def look(self, now: float, end: int, stored: int, following: bool) -> None:
+        """Note what it has stored, and the end of the leader's log."""
+        if stored >= self.target[0] and following:
+            self.target = (end, now)
+        if not following or now - self.target[1] > 1:
+            self.steady = now
+
+    def overdue(self, now: float, times: Times) -> bool:
+        """Whether it has to leave the set."""
+        if self.closed is not None and now - self.closed >= times.reset:
+            return True
+        return now - self.answered >= times.silent or now - self.target[1] >= times.unstored
+
+
+class Pace:
+    """The clock of one replica's process: :meth:`tick` says what is due.
+
+    Attributes:
+        replica: whose clock it is.
+        times: bounds.
+        heard: when a beat was last accepted; the start of the process before any.
+        yielded: when a beat was last answered; the start of the process before any, since a former life may have.
+        delivers_from: before which a new leader does not deliver.
+        answers: per replica, when the newest beat that it has answered was sent.
+        arrears: per replica, how far it is behind.
+        since: when the current part, claim or swap began, for what repeats or ends after a time.
+        syncing: since when a sync runs; None without one.
+    """
+
+    def __init__(self, replica: Replica, now: float, times: Times) -> None:
+        self.replica, self.times = replica, times
+        self.heard = self.yielded = now
+        self.delivers_from = now
+        self.answers: dict[Name, float] = {}
+        self.arrears: dict[Name, Arrears] = {}
+        self.since: tuple[object, float] = (None, now)
+        self.beaten = now - times.beat
+        self.noted = now
+        self.syncing: float | None = None
+        self._epoch = 0
+        self._last_leader = ""
+
+    # --- what comes in ---
+
+    def on_connected(self, peer: Name, now: float) -> None:
+        """A connection is there; it is not answered yet."""
+        arrears = self._arrears(peer, now)
+        arrears.closed, arrears.answered = None, now
+
+    def on_disconnected(self, peer: Name, now: float) -> None:
+        """A connection was closed."""
+        self._arrears(peer, now).closed = now
+
+    def on_beat(self, peer: Name, beat: Beat, now: float) -> list[Action]:
+        """A leader or candidate says that it lives. It is answered if its epoch is the one that is promised."""
+        copy = self.replica.copy
+        if beat.epoch < copy.promised:
+            return [Send(peer, Refused(copy.promised))]
+        self.heard = now
+        if beat.epoch > copy.noted or self.replica.stopped:
+            return []
+        self.yielded = now
+        return [Send(peer, Beaten(beat.epoch, beat.clock))]
+
+    def on_beaten(self, peer: Name, beaten: Beaten, now: float) -> None:
+        """A replica answered a beat of this leader: it counts from when the beat was sent."""
+        leader = self.replica.leader
+        if leader is not None and beaten.epoch == leader.epoch:
+            self.answers[peer] = max(self.answers.get(peer, 0.0), beaten.clock / MICROSECONDS)
+            self._arrears(peer, now).answered = now
+
+    def on_value(self, before: Configuration | None, value: Configuration, now: float) -> None:
+        """A newer configuration is known. One that makes this replica leader says from when it may deliver."""
+        if before is not None and before.epoch == value.epoch:
+            return
+        self.heard = now  # who leads now has the whole time to be heard
+        if value.leader != self.replica.copy.me:
+            return
+        former = before.leader if before is not None and before.epoch == value.epoch - 1 else ""
+        # The former leader stopped before it handed over, or resigned; and where this replica was the former leader
+        # itself, nobody else delivers. Otherwise its lease may last until an answer to its beats is too old.
+        quiet = former == value.leader or former in value.set or self.replica.resigned == value.epoch - 1
+        self.delivers_from = now if quiet else self.yielded + self.times.failover
+        self._last_leader = former
+
+    def on_sync(self, now: float | None) -> None:
+        """A sync began at this time, or ended (None)."""
+        self.syncing = now
+
+    # --- what is asked ---
+
+    def may_deliver(self, now: float) -> bool:
+        """Whether this replica may hand messages to consumers."""
+        leader = self.replica.leader
+        if leader is None or not leader.serving or leader.handing or now < self.delivers_from:
+            return False
+        return all(now < self.answers.get(one, -1e9) + self.times.lease for one in leader.electors())
+
+    def tick(self, now: float) -> list[Action]:
+        """What is due at a time; to be called at least once a `beat`."""
+        replica = self.replica
+        if replica.stopped:
+            return []
+        if self.syncing is not None and now - self.syncing >= self.times.hung:
+            return replica.stop("a sync of the log takes longer than ten seconds")
+        actions: list[Action] = []
+        if now - self.noted >= self.times.note:
+            self.noted = now
+            actions += replica.note()
+        if replica.leader is not None:
+            return actions + self._lead(replica.leader, now)
+        if replica.candidate is not None:
+            actions += self._beat(replica.candidate.epoch, now)  # or others claim while longer logs are fetched
+            again = self._last_leader == replica.copy.me
+            patience = self.times.gather_all if again else self.times.gather
+            if self._lasts((replica.candidate.epoch, replica.candidate.phase), now) >= patience:
+                self.since = (None, now)
+                actions += replica.gathered()
+            return actions
+        return actions + self._follow(now)
+
+    # --- following ---
+
+    def _follow(self, now: float) -> list[Action]:
+        replica, known = self.replica, self.replica.known
+        if known is None or not (replica.electable or known.leader == replica.copy.me):
+            return []
+        if replica.claim is not None:
+            if self._lasts(replica.claim, now) < self.times.retry:
+                return []
+            self.since = (replica.claim, now)
+            return replica.retry()
+        own = known.leader == replica.copy.me  # this process is another life: an epoch of its own
+        others = [one for one in known.electable if one != known.leader]
+        rank = others.index(replica.copy.me) if replica.copy.me in others else 0
+        due = self.heard + self.times.failover + rank * self.times.rank
+        if own or replica.resigned == known.epoch or now >= due:
+            return replica.take_over()
+        return []
+
+    # --- leading ---
+
+    def _lead(self, leader: Leader, now: float) -> list[Action]:
+        if leader.epoch != self._epoch:  # the beats of an earlier epoch answer nothing in this one
+            self._epoch, self.answers = leader.epoch, {}
+            self.arrears = {peer: self._started(peer, now) for peer in {*self.arrears, *leader.electors()}}
+        actions = self._beat(leader.epoch, now)
+        if leader.open and self._lasts(leader.open[-1], now) >= self.times.retry:
+            self.since = (leader.open[-1], now)
+            actions += leader.retry()
+        return actions + self._keep_set(leader, now)
+
+    def _beat(self, epoch: int, now: float) -> list[Action]:
+        """A beat for each connected replica, if one is due."""
+        if now - self.beaten < self.times.beat:
+            return []
+        self.beaten = now
+        return [Send(peer, Beat(epoch, round(now * MICROSECONDS))) for peer in sorted(self.replica.peers)]
+
+    def _keep_set(self, leader: Leader, now: float) -> list[Action]:
+        """Remove who is overdue, all at once, and bring in who keeps up."""
+        waited = leader.waits()
+        for peer in waited | leader.following:
+            arrears = self._arrears(peer, now)
+            arrears.look(now, leader.copy.end, leader.stored.get(peer, 0), peer in leader.following)
+        overdue = [peer for peer in sorted(waited) if self._arrears(peer, now).overdue(now, self.times)]
+        for peer in overdue:
+            arrears = self.arrears[peer]
+            if peer in leader.known.set and arrears.steady <= now - self.times.steady:
+                arrears.hold = min(2 * arrears.hold, self.times.most_steady)
+            arrears.steady = now
+        actions = self.replica.remove(overdue) if overdue else []
+        for peer in sorted(leader.following - waited):
+            arrears = self._arrears(peer, now)
+            if now - arrears.steady >= arrears.hold and node_of(peer) in leader.known.members:
+                actions += self.replica.join(peer)
+        return actions
+
+    def _started(self, peer: Name, now: float) -> Arrears:
+        """The arrears of a replica at the begin of an epoch."""
+        arrears = Arrears(now, self.times.steady)
+        if peer in self.replica.peers:
+            arrears.closed = None
+        return arrears
+
+    def _arrears(self, peer: Name, now: float) -> Arrears:
+        if peer not in self.arrears:
+            self.arrears[peer] = self._started(peer, now)
+        return self.arrears[peer]
+
+    def _lasts(self, subject: object, now: float) -> float:
+        """Seconds since something is the current subject."""
+        if self.since[0] != subject:
+            self.since = (subject, now)
+        return now - self.since[1]

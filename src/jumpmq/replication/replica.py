@@ -1,0 +1,354 @@
+"""A replica of a home: one copy, and the part that it plays now.
+
+Events go in by the methods, and each returns actions, in the order in which they are to be done. The caller owns all
+I/O and all time: it performs actions, calls back with their answers, and says by :class:`~jumpmq.replication.pace.Pace`
+when something has taken too long. Attributes of all parts are values, which are replaced and never changed in place.
+"""
+
+from collections.abc import Iterable
+
+from jumpmq.replication.actions import Action, Close, Note, Read, Send, Stop, Swap
+from jumpmq.replication.candidate import BEGINNING, Candidate
+from jumpmq.replication.configuration import Configuration, node_of
+from jumpmq.replication.configuration import Replica as Name
+from jumpmq.replication.copies import Copy
+from jumpmq.replication.follower import Follower
+from jumpmq.replication.frames import (
+    Answer,
+    Ask,
+    Complete,
+    Data,
+    Fetch,
+    Fetched,
+    Frame,
+    Hello,
+    Lead,
+    Lost,
+    Matched,
+    Refused,
+    Resign,
+    Segment,
+    Stored,
+)
+from jumpmq.replication.leader import Leader, start_of
+from jumpmq.replication.lineage import Lineage, Stretch, before, from_segment, position_at
+
+
+class Replica:
+    """The parts of one copy of a home.
+
+    Attributes:
+        copy: what the disk has.
+        follower: the part that promises and stores; idle while the replica leads.
+        candidate: the part between a won epoch and its first segment, or None.
+        leader: the part that leads, or None.
+        known: newest configuration; None before the first read.
+        peers: replicas with a connection.
+        claim: configuration that a claim without an answer would make, or None.
+        resigned: epoch whose leader said that another may claim at once; 0 without one.
+        stopped: reason for which the process ends; nothing is done any more (R9).
+    """
+
+    def __init__(self, copy: Copy) -> None:
+        self.copy = copy
+        self.follower = Follower(copy)
+        self.candidate: Candidate | None = None
+        self.leader: Leader | None = None
+        self.known: Configuration | None = None
+        self.peers: frozenset[Name] = frozenset()
+        self.claim: Configuration | None = None
+        self.resigned = 0
+        self.stopped = ""
+
+    @property
+    def electable(self) -> bool:
+        """Whether this replica may take over, in the newest configuration that it knows."""
+        return self.known is not None and self.copy.me in self.known.electable
+
+    # --- etcd ---
+
+    def on_value(self, value: Configuration) -> list[Action]:
+        """A configuration is known: by an answer to a swap, whether it landed or not, or by the watch."""
+        if self.stopped or (self.known is not None and value.v < self.known.v):
+            return []
+        if self.known is not None and value.v == self.known.v:
+            return [] if value == self.known else self.stop("etcd was set back: one version has two values")
+        before, self.known = self.known, value
+        if self.claim is not None and value.v >= self.claim.v:
+            self.claim = None
+        actions: list[Action] = []
+        if self._deposed(value):
+            actions = self.end(f"{value.leader} leads in epoch {value.epoch}")
+        elif self.leader is not None:
+            actions = self.leader.on_value(value)
+        elif self.candidate is not None:
+            self.candidate.value = value
+        if value.leader == self.copy.me and value.epoch > self.copy.promised:
+            actions += self._win(value, before)
+        return actions
+
+    def _deposed(self, value: Configuration) -> bool:
+        """Whether a value ends the epoch of this leader or candidate."""
+        part = self.leader or self.candidate
+        return part is not None and (value.leader, value.epoch) != (self.copy.me, part.epoch)
+
+    def on_read(self, value: Configuration, read: Read) -> list[Action]:
+        """A linearizable read, which began when a version and an epoch were known, has its answer."""
+        if self.stopped:
+            return []
+        if value.v < read.v or value.epoch < read.epoch:
+            return self.stop(
+                f"etcd was set back: it has version {value.v} and epoch {value.epoch} of the home's configuration,"
+                f" and {read.v} and {read.epoch} were known"
+            )
+        return self.on_value(value)
+
+    def take_over(self) -> list[Action]:
+        """Claim leadership, or claim it once more: the caller decides when (R8).
+
+        The claim of one that may lack what is complete is not made (R4). A leader's process that was started again
+        claims, too: each life is an epoch.
+        """
+        busy = self.leader is not None or self.candidate is not None or self.copy.closing
+        if self.stopped or busy or self.known is None:
+            return []
+        if not self.electable or self.known.epoch < self.copy.promised:
+            return [Read(self.known.v, self.copy.promised)]
+        self.claim = self.known.claimed(self.copy.me)
+        return [Swap(self.known, self.claim)]
+
+    def _win(self, value: Configuration, before: Configuration | None) -> list[Action]:
+        """Begin an epoch that etcd's value gives to this replica, and that no life of it has used."""
+        asked = self.peers.union(value.electable, before.electable if before is not None else ())
+        self.candidate = Candidate(self.copy, value, asked)
+        return self.candidate.begin(self.follower)
+
+    def resume(self, epoch: int, *, serving: bool) -> list[Action]:
+        """Go on leading an epoch whose worker lives, after the process of this replica was started again (R3).
+
+        Args:
+            epoch: that the worker writes in.
+            serving: whether it was told to serve.
+        """
+        if self.stopped or self.known is None or (self.known.leader, self.known.epoch) != (self.copy.me, epoch):
+            return []
+        self.leader = Leader(self.copy, self.known, start_of(self.copy, epoch), settled=False)
+        self.leader.serving = serving
+        return self.leader.begin()
+
+    # --- connections ---
+
+    def on_connected(self, peer: Name) -> list[Action]:
+        """A connection to another replica has said hello."""
+        if self.stopped:
+            return []
+        self.peers |= {peer}
+        if self.candidate is not None:
+            return self.candidate.ask(peer)
+        if self.leader is None:
+            return []
+        return self._replaced(peer) + self.leader.lead(peer)
+
+    def _replaced(self, peer: Name) -> list[Action]:
+        """A node with another disk than the set knows: the former disk is gone, with what it had stored."""
+        assert self.leader is not None
+        node, known = node_of(peer), self.leader.known
+        return self.leader.remove((), [one for one in known.electable if node_of(one) == node and one != peer])
+
+    def on_disconnected(self, peer: Name) -> list[Action]:
+        """A connection ended, as far as this side knows."""
+        if self.stopped:
+            return []
+        self.peers -= {peer}
+        actions = self.follower.on_lost(peer)
+        if self.candidate is not None:
+            actions += self.candidate.on_lost(peer)
+        if self.leader is not None:
+            actions += self.leader.on_lost(peer)
+        return actions
+
+    def on_frame(self, peer: Name, frame: Frame) -> list[Action]:
+        """A frame came. Beats and the frames of joining are not for this class."""
+        if self.stopped or peer not in self.peers:
+            return []
+        if isinstance(frame, Refused):
+            return self._on_refused(frame)
+        if isinstance(frame, (Lead, Ask)):
+            return self._on_higher(peer, frame)
+        if self.leader is not None and frame.epoch == self.leader.epoch:
+            match frame:
+                case Matched():
+                    return self.leader.on_matched(peer, frame.position)
+                case Stored():
+                    return self.leader.on_stored(peer, frame.position)
+        if self.candidate is not None:
+            return self._to_candidate(self.candidate, peer, frame)
+        return self._to_follower(peer, frame) if self.leader is None else []
+
+    def _on_higher(self, peer: Name, frame: Lead | Ask) -> list[Action]:
+        """A leader or a candidate speaks. One of a higher epoch ends what this replica does in its own."""
+        actions: list[Action] = []
+        if frame.epoch > self.copy.promised:
+            actions = self.end(f"{peer} leads in epoch {frame.epoch}")
+        if self.leader is not None or self.candidate is not None:
+            return [Send(peer, Refused(self.copy.promised))] if frame.epoch < self.copy.promised else []
+        if isinstance(frame, Lead):
+            return actions + self.follower.on_lead(peer, frame)
+        return actions + self.follower.on_ask(peer, frame)
+
+    def _to_candidate(self, candidate: Candidate, peer: Name, frame: Frame) -> list[Action]:
+        match frame:
+            case Answer() if frame.epoch == candidate.epoch:
+                return candidate.on_answer(peer, frame.lineage)
+            case Segment():
+                return candidate.on_segment(self.follower, peer, frame)
+            case Data():
+                return candidate.on_data(self.follower, peer, frame)
+            case Fetched():
+                return candidate.on_fetched(peer, frame.epoch)
+        return []
+
+    def _to_follower(self, peer: Name, frame: Frame) -> list[Action]:
+        follower = self.follower
+        match frame:
+            case Segment():
+                return follower.on_segment(peer, frame)
+            case Data():
+                return follower.on_data(peer, frame)
+            case Complete():
+                return follower.on_complete(peer, frame.epoch, frame.position)
+            case Fetch():
+                return follower.on_fetch(peer, frame)
+            case Lost():
+                return follower.on_lost_octets(peer, frame.epoch)
+            case Resign() if frame.epoch == self.copy.promised:
+                self.resigned = frame.epoch
+            case Hello():
+                pass
+        return []
+
+    def _on_refused(self, frame: Refused) -> list[Action]:
+        """Another has promised a higher epoch: etcd must know it, or was set back."""
+        if frame.epoch <= self.copy.promised or self.known is None:
+            return []
+        return [Read(self.known.v, frame.epoch)]
+
+    # --- the disk ---
+
+    def on_noted(self, epoch: int, mark: int) -> list[Action]:
+        """Promise and mark are synced in ``replica``."""
+        if self.stopped:
+            return []
+        actions = self.follower.on_noted(epoch, mark)
+        return actions + self.candidate.proceed() if self.candidate is not None else actions
+
+    def note(self) -> list[Action]:
+        """Note what is complete, so that a disk that loses it is found out (R7)."""
+        if self.stopped or self.copy.mark == self.copy.complete:
+            return []
+        return [Note(self.copy.promised, self.copy.complete)]
+
+    def on_synced(self, position: int) -> list[Action]:
+        """The log is synced up to a position."""
+        if self.stopped:
+            return []
+        if self.leader is not None:
+            return self.leader.on_synced(position)
+        actions = self.follower.on_synced(position)
+        return actions + self.candidate.on_synced() if self.candidate is not None else actions
+
+    def on_cut(self, position: int) -> list[Action]:
+        """The log is truncated, and that is synced."""
+        return [] if self.stopped else self.follower.on_cut(position)
+
+    def on_begun(self, stretch: Stretch) -> list[Action]:
+        """A segment of the own epoch is begun and synced: the epoch's first one, or the next of the worker."""
+        if self.stopped:
+            return []
+        if self.leader is not None:
+            self.copy.lineage = (*self.copy.lineage, stretch)
+            return self.leader.on_synced(self.copy.end)
+        candidate = self.candidate
+        if candidate is None or candidate.phase != BEGINNING or stretch.epoch != candidate.epoch:
+            return []
+        self.copy.lineage = (*self.copy.lineage, stretch)
+        self.copy.stored = self.copy.end
+        self.candidate = None
+        self.leader = Leader(self.copy, candidate.value, position_at(stretch.segment, 0))
+        actions = self.leader.begin()
+        for peer in sorted(self.peers):
+            actions += self._replaced(peer) + self.leader.lead(peer)
+        return actions
+
+    def on_written(self, position: int) -> list[Action]:
+        """The worker of this leader wrote up to a position."""
+        if self.stopped or self.leader is None:
+            return []
+        return self.leader.on_written(position)
+
+    def on_removed(self, segment: int) -> list[Action]:
+        """Segments before one are gone: the own index knew them to be consumed, and to be complete (R10, R11)."""
+        self.copy.kept = before(segment)
+        self.copy.lineage = from_segment(self.copy.lineage, segment)
+        return []
+
+    # --- decisions of the caller ---
+
+    def remove(self, leaving: Iterable[Name]) -> list[Action]:
+        """Take overdue replicas out of the set."""
+        return self.leader.remove(leaving) if self.leader is not None and not self.stopped else []
+
+    def join(self, peer: Name) -> list[Action]:
+        """Bring a replica that keeps up into the set."""
+        return self.leader.join(peer) if self.leader is not None and not self.stopped else []
+
+    def gathered(self) -> list[Action]:
+        """Those that were asked for a longer log had their time."""
+        return self.candidate.gathered() if self.candidate is not None and not self.stopped else []
+
+    def hand_over(self, target: Name) -> list[Action]:
+        """Offer leadership to a follower in the set."""
+        return self.leader.hand_over(target) if self.leader is not None and not self.stopped else []
+
+    def end(self, reason: str) -> list[Action]:
+        """The epoch of this leader or candidate is over: its worker ended, or another leads.
+
+        A worker of an epoch that was begun, or is about to be, may have written what is not known here. Nothing is
+        answered before it is gone and the log was looked at (:meth:`on_closed`).
+        """
+        begun = self.leader is not None or (self.candidate is not None and self.candidate.phase == BEGINNING)
+        self.leader = self.candidate = None
+        if not begun or self.stopped:
+            return []
+        self.copy.closing = True
+        return [Close(reason)]
+
+    def on_closed(self, lineage: Lineage) -> list[Action]:
+        """The worker is gone, and this is what its log has now."""
+        if self.stopped:
+            return []
+        self.copy.lineage, self.copy.closing = lineage, False
+        actions = self.follower.proceed()
+        return actions + self.candidate.proceed() if self.candidate is not None else actions
+
+    def resign(self) -> list[Action]:
+        """Give leadership up, so that another claims without waiting."""
+        if self.leader is None or self.stopped:
+            return []
+        return [*self.leader.resign(), *self.end("this node resigned")]
+
+    def retry(self) -> list[Action]:
+        """Repeat a swap whose answer did not come."""
+        if self.stopped:
+            return []
+        if self.leader is not None:
+            return self.leader.retry()
+        if self.claim is not None and self.known is not None:
+            return [Read(self.known.v, self.copy.promised), Swap(self.known, self.claim)]
+        return []
+
+    def stop(self, reason: str) -> list[Action]:
+        """End at once: a disk that failed, or an etcd that was set back (R9)."""
+        self.stopped = self.stopped or reason
+        self.leader = self.candidate = None
+        return [Close(reason), Stop(reason)]
