@@ -1,0 +1,807 @@
+"""A simulated world for replicas of one home: disks, a network, an etcd, workers; and what must hold in it (I1 to I17).
+
+The replicas are the real classes; the world performs their actions and feeds the answers back in any order that real
+machines could. Each commit is one octet, so that a log is easily read. The docstring of `jumpmq.replication` lists the
+invariants; here each is an assertion with its name. What must have happened in the past is kept in `World.done` (the
+longest log that was complete), `World.content` (octets of each segment, as its leader wrote them) and the like.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from jumpmq.replication import actions as a
+from jumpmq.replication import frames as f
+from jumpmq.replication import joining as j
+from jumpmq.replication.configuration import Configuration, node_of
+from jumpmq.replication.copies import Copy
+from jumpmq.replication.lineage import (
+    Lineage,
+    Stretch,
+    before,
+    common_end,
+    cut_to,
+    end_of,
+    extends,
+    position_at,
+    segment_at,
+)
+from jumpmq.replication.replica import Replica
+
+OFFSETS = (1 << 32) - 1
+
+
+class Parts(NamedTuple):
+    """Classes under test; a mutant replaces some."""
+
+    replica: type[Replica] = Replica
+    joining: type[j.Joining] = j.Joining
+    configuration: type[Configuration] = Configuration
+    pace: Any = None
+
+
+REAL = Parts()
+
+
+class Wrong(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(holds: object, invariant: str, text: str = "") -> None:
+    if not holds:
+        raise Wrong(f"{invariant}: {text}")
+
+
+class File(NamedTuple):
+    """A segment on a disk: octets in the page cache, and how many of them are on the medium (-1: nor is the file)."""
+
+    segment: int
+    epoch: int
+    salt: int
+    octets: bytes
+    synced: int
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        return self[:3]
+
+
+class Disk:
+    """What one medium has: files of the log, and the file `replica`.
+
+    Attributes:
+        name: identity.
+        files: segments.
+        noted: promised epoch and mark.
+        fails: how many syncs to come fail; after a failed one the octets are never written by a sync.
+        phantom: the page cache shows octets that no sync writes, since one failed.
+        begins: first segment that is kept.
+        lies: syncs succeed and write nothing.
+        lied: the last one did.
+        excused: the medium lost octets that were synced; its replica may lack what is complete (until it is renewed).
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.files: tuple[File, ...] = ()
+        self.noted = (0, 0)
+        self.fails = 0
+        self.phantom = False
+        self.lies = False
+        self.lied = False
+        self.excused = False
+        self.begins = 1
+        self.beside: dict[str, bytes] = {}
+
+    def lineage(self, synced: bool = False) -> Lineage:
+        if not synced:
+            return tuple(Stretch(*file[:3], len(file.octets)) for file in self.files)
+        whole = []
+        for file in self.files:
+            if file.synced < 0:
+                break
+            whole.append(Stretch(*file[:3], file.synced))
+            if file.synced < len(file.octets):
+                break
+        return tuple(whole)
+
+    @property
+    def false(self) -> bool:
+        """Whether it lost, or may lose, octets that it said to be synced."""
+        return self.excused or self.lied
+
+    def sync(self) -> None:
+        self.lied = self.lies
+        if not self.phantom and not self.lies:
+            self.files = tuple(
+                file if file.synced == len(file.octets) else file._replace(synced=len(file.octets))
+                for file in self.files
+            )
+
+    def append(self, position: int, octets: bytes) -> None:
+        *before, last = self.files
+        assert (last.segment, len(last.octets)) == (segment_at(position), position & OFFSETS)
+        self.files = (*before, last._replace(octets=last.octets + octets))
+
+    def cut(self, position: int) -> None:
+        files = []
+        for file in self.files:
+            if file.segment < segment_at(position):
+                files.append(file)
+            elif file.segment == segment_at(position):
+                at = position & OFFSETS
+                files.append(file._replace(octets=file.octets[:at], synced=min(file.synced, at)))
+        self.files = tuple(files)
+
+    def lose_power(self, keep: int) -> None:
+        """What was not synced is gone, but for some octets of it."""
+        files = []
+        for file in self.files:
+            if file.synced < 0 and keep <= 0:
+                break
+            kept = min(len(file.octets), max(file.synced, 0) + keep)
+            files.append(file._replace(octets=file.octets[:kept], synced=kept))
+            if kept < len(file.octets):
+                break
+            keep -= kept - max(file.synced, 0)
+        self.files = tuple(files)
+
+
+class Node:
+    """A machine.
+
+    Attributes:
+        disk: its medium.
+        life: number of its process; answers to an earlier one are lost.
+        replica: the process's state; None while it is down.
+        writing: epoch in which the worker serves; 0 without.
+        ops: what the disk was asked for and has not done, in order: Note, Cut, Sync, Begin.
+        sent: position up to which the log was shipped to each follower.
+        index: position up to which this machine's index was told that all is complete.
+        joining: the join by files of this member; None without one.
+    """
+
+    def __init__(self, name: str, disk: Disk) -> None:
+        self.name = name
+        self.disk = disk
+        self.life = 0
+        self.replica: Replica | None = None
+        self.writing = 0
+        self.ops: tuple[Any, ...] = ()
+        self.sent: dict[str, int] = {}
+        self.joining: j.Joining | None = None
+        self.index = 0
+        self.pace: Any = None
+
+
+class Asked(NamedTuple):
+    """A request to etcd on its way."""
+
+    node: str
+    life: int
+    what: Any
+
+
+class Answered(NamedTuple):
+    """An answer on its way."""
+
+    node: str
+    life: int
+    what: Any
+    value: Configuration
+
+
+class World:
+    """All machines, and what is between them.
+
+    Attributes:
+        links: frames on their way, by sender and receiver; a connection has both directions.
+        blocked: directions in which nothing arrives.
+        shut: machines that do not reach etcd, nor hear of it.
+        requests, answers: to and from etcd.
+        value: etcd's.
+        done: the longest log that was complete.
+        content: octets of each segment, as its leader wrote them.
+        epochs: life that began each epoch.
+        answered: highest epoch that each disk's identity has answered.
+        window: commits that may be written and not be complete.
+        eager: disks do at once what they are asked for, but for a leader's syncs.
+    """
+
+    def __init__(self, names: str, parts: Parts = REAL, *, copies: int | None = None, eager: bool = False) -> None:
+        self.parts, self.eager = parts, eager
+        self.nodes = {name: Node(name, Disk(f"{name}.0")) for name in names}
+        self.links: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self.blocked: frozenset[tuple[str, str]] = frozenset()
+        self.shut: frozenset[str] = frozenset()
+        self.notices: tuple[tuple[str, str], ...] = ()
+        self.requests: tuple[Asked, ...] = ()
+        self.answers: tuple[Answered, ...] = ()
+        self.done: Lineage = ()
+        self.content: dict[tuple[int, int, int], bytes] = {}
+        self.epochs: dict[int, tuple[str, int]] = {}
+        self.answered: dict[str, int] = {}
+        self.window = 8
+        self.salts = self.commits = self.disks = self.lost = 0
+        self.trouble: frozenset[str] = frozenset()
+        self.now = 0.0
+        self.seen: dict[str, int] = {}
+        self._begin(names, copies or len(names))
+
+    def _begin(self, names: str, copies: int) -> None:
+        """All have the same empty log, and are in the set; the first leads since epoch 1."""
+        least = (copies + 1) // 2
+        ids = tuple(self.nodes[name].disk.name for name in names)
+        self.value = self.parts.configuration(1, "log", names[0], copies, least, tuple(names), 1, ids[0], ids)
+        for node in self.nodes.values():
+            node.disk.files = (File(1, 1, 0, b"", 0),)
+            node.disk.noted = (1, 0)
+        self.content[1, 1, 0] = b""
+        self.epochs[1] = ("", 0)
+        for name in names:
+            self.start(name)
+
+    # --- processes ---
+
+    def start(self, name: str) -> None:
+        """A process begins: its copy is opened and synced, and etcd's value read."""
+        node = self.nodes[name]
+        node.life += 1
+        disk = node.disk
+        disk.phantom = False
+        disk.files = tuple(file._replace(synced=max(file.synced, 0)) for file in disk.files)
+        disk.sync()
+        opened = Copy(disk.name, *disk.noted, disk.lineage(), before(disk.begins))
+        if opened.lost:
+            require(disk.excused, "I11", f"{disk.name} lost what it had noted")
+            self._renew(node)
+            return self.start(name)
+        require(opened.end >= disk.noted[1], "I7", f"{disk.name} goes on without what it noted to be complete")
+        node.index = disk.noted[1]
+        node.replica = self.parts.replica(opened)
+        node.ops, node.sent, node.joining, node.writing = (), {}, None, 0
+        self._paced(node)
+        self.learn(name)
+        return None
+
+    def _paced(self, node: Node) -> None:
+        if self.parts.pace is not None:
+            node.pace = self.parts.pace(self, node)
+
+    def _renew(self, node: Node) -> None:
+        """The disk gets another identity; what it has may be of use, and counts for nothing."""
+        self.disks += 1
+        node.disk.name = f"{node.name}.{self.disks}"
+        node.disk.noted = (node.disk.noted[0], 0)
+        node.disk.excused = False
+
+    def kill(self, name: str) -> None:
+        """The process ends; the page cache stays."""
+        node = self.nodes[name]
+        if node.replica is None:
+            return
+        node.life += 1
+        node.replica, node.ops, node.writing, node.joining = None, (), 0, None
+        for peer in self.nodes:
+            self._break(name, peer)
+
+    def lose_power(self, name: str, keep: int = 0) -> None:
+        """The machine stops; what was not synced is gone."""
+        self.kill(name)
+        disk = self.nodes[name].disk
+        if any(file.synced < len(file.octets) for file in disk.files) and disk.lied:
+            disk.excused = True
+        disk.lied = False
+        disk.lose_power(keep)
+
+    def worker_dies(self, name: str) -> None:
+        """The process that writes ends, and the one that ships lives."""
+        node = self.nodes[name]
+        if node.replica is not None and node.writing:
+            self.act(node, node.replica.end("the worker ended"))
+
+    def replicator_dies(self, name: str) -> None:
+        """The process that ships ends; where it leads, the worker lives, and the next one goes on in the same epoch."""
+        node, epoch = self.nodes[name], self.nodes[name].writing
+        self.kill(name)
+        if not epoch:
+            return
+        self.start(name)
+        if node.replica is not None and node.replica.copy.noted == epoch:
+            actions = node.replica.resume(epoch, serving=True)
+            if node.replica.leader is not None:
+                node.writing = epoch
+            self.act(node, actions)
+
+    # --- what replicas ask for ---
+
+    def act(self, node: Node, actions: Iterable[Any]) -> None:
+        """Perform actions in order."""
+        life = node.life
+        for action in actions:
+            if node.life != life:
+                return
+            getattr(self, f"_do_{type(action).__name__.lower()}")(node, action)
+        self._pump(node)
+        if self.eager:
+            self._hurry(node)
+
+    def _hurry(self, node: Node) -> None:
+        while node.ops and (node.replica is None or node.replica.leader is None or type(node.ops[0]) is not a.Sync):
+            self.complete(node.name)
+
+    def _do_send(self, node: Node, send: a.Send) -> None:
+        frame = send.frame
+        disk = node.disk
+        if type(frame) in (f.Matched, f.Stored, f.Beaten, f.Answer):
+            require(frame.epoch <= disk.noted[0], "I6", f"{disk.name} answers in {frame.epoch} before it is noted")
+            require(frame.epoch >= self.answered.get(disk.name, 0), "I6", f"{disk.name} answers in {frame.epoch} again")
+            self.answered = {**self.answered, disk.name: frame.epoch}
+        if type(frame) in (f.Matched, f.Stored) and not disk.false:
+            there = max(end_of(disk.lineage(synced=True)), before(disk.begins))
+            require(frame.position <= there, "I11", f"{disk.name} said what is not on disk")
+        peer = node_of(send.to)
+        if (node.name, peer) in self.links and self.nodes[peer].disk.name == send.to:
+            self.links = {**self.links, (node.name, peer): (*self.links[node.name, peer], frame)}
+
+    def _do_swap(self, node: Node, swap: a.Swap) -> None:
+        require(swap.new.v == swap.old.v + 1, "I12", "a swap skips a version")
+        asked = Asked(node.name, node.life, swap)
+        if asked not in self.requests:
+            self.requests = (*self.requests, asked)
+
+    def _do_read(self, node: Node, read: a.Read) -> None:
+        asked = Asked(node.name, node.life, read)
+        if asked not in self.requests:
+            self.requests = (*self.requests, asked)
+
+    def _do_note(self, node: Node, note: a.Note) -> None:
+        node.ops = (*node.ops, note)
+
+    def _do_cut(self, node: Node, cut: a.Cut) -> None:
+        require(cut.position >= node.disk.noted[1], "I7", f"{node.disk.name} cuts below its mark")
+        node.ops = (*node.ops, cut)
+
+    def _do_sync(self, node: Node, sync: a.Sync) -> None:
+        if sync not in node.ops:
+            node.ops = (*node.ops, sync)
+
+    def _do_open(self, node: Node, opened: a.Open) -> None:
+        node.disk.files = (*node.disk.files, File(*opened.stretch[:3], b"", -1))
+        self._do_sync(node, a.Sync())
+
+    def _do_append(self, node: Node, append: a.Append) -> None:
+        node.disk.append(append.position, append.octets)
+        self._same(node.disk.files[-1])
+        self._do_sync(node, a.Sync())
+
+    def _do_begin(self, node: Node, begin: a.Begin) -> None:
+        require(self.epochs.get(begin.epoch) is None, "I2", f"epoch {begin.epoch} has two lives")
+        require(begin.epoch == node.disk.noted[0], "I6", f"epoch {begin.epoch} begins before it is noted")
+        require(self.value.epoch >= begin.epoch, "I2", f"epoch {begin.epoch} begins before etcd has it")
+        self.epochs = {**self.epochs, begin.epoch: (node.name, node.life)}
+        assert node.replica is not None and node.replica.candidate is not None
+        for lineage in node.replica.candidate.answers.values():
+            longer = extends(lineage, node.disk.lineage()) and end_of(lineage) > end_of(node.disk.lineage())
+            require(not longer, "I15", f"{node.name} leaves a longer log behind: {lineage}")
+        if node.disk.excused and not extends(node.disk.lineage(), self.done):
+            self.lost += 1  # a disk that lied leads: confirmed octets are gone, which no protocol can prevent
+            self.done = cut_to(self.done, common_end(self.done, node.disk.lineage()))
+        node.ops = (*node.ops, begin)
+
+    def _do_ship(self, node: Node, ship: a.Ship) -> None:
+        node.sent = {**node.sent, ship.to: ship.position}
+
+    def _do_fill(self, node: Node, fill: a.Fill) -> None:
+        end = self._ship(node, fill.to, fill.position, fill.epoch)
+        self._do_send(node, a.Send(fill.to, f.Fetched(fill.epoch, end)))
+
+    def _do_reveal(self, node: Node, reveal: a.Reveal) -> None:
+        assert node.replica is not None
+        node.index = reveal.position
+        lineage = cut_to(node.replica.copy.lineage, reveal.position)
+        leads = node.replica.leader is not None
+        if self.lost:
+            return  # a disk that lied has led, and followers know more to be complete than there is
+        if node.disk.excused and not extends(lineage, self.done) and not extends(self.done, lineage):
+            return
+        if not leads:
+            require(extends(self.done, lineage), "I4", f"{node.name} reveals what no leader did")
+            return
+        if extends(self.done, lineage):
+            return
+        require(extends(lineage, self.done), "I4", f"{node.name} reveals {lineage}, and {self.done} was complete")
+        self.done = (*(one for one in self.done if one.segment < lineage[0].segment), *lineage)
+        holders = sum(one.disk.false or self._has(one.disk) for one in self.nodes.values())
+        require(holders >= node.replica.leader.known.min, "I5", f"{holders} copies of what is complete")
+        self.check_survival()
+
+    def _do_serve(self, node: Node, serve: a.Serve) -> None:
+        assert node.replica is not None
+        if not node.disk.excused and not self.lost:
+            require(extends(node.disk.lineage(), self.done), "I1", f"{node.name} serves without what is complete")
+            require(end_of(self.done) >= node.replica.leader.start, "I10", f"{node.name} serves what is not complete")
+        node.writing = serve.epoch
+
+    def _do_close(self, node: Node, close: a.Close) -> None:
+        node.writing, node.sent = 0, {}
+        node.ops = (*node.ops, close)
+
+    def _do_drop(self, node: Node, drop: a.Drop) -> None:
+        self._break(node.name, node_of(drop.peer))
+
+    def _do_renew(self, node: Node, renew: a.Renew) -> None:
+        require(node.disk.excused, "I11", f"{node.disk.name} lost what it had stored")
+        self.kill(node.name)
+        self._renew(node)
+
+    def _do_stop(self, node: Node, stop: a.Stop) -> None:
+        self.kill(node.name)
+
+    def _do_alarm(self, node: Node, alarm: a.Alarm) -> None:
+        self.trouble |= {alarm.reason.partition(" ")[2]}
+
+    # --- files for a member ---
+
+    def _do_put(self, node: Node, put: j.Put) -> None:
+        before = node.disk.beside.get(put.name, b"")
+        assert len(before) == put.offset
+        node.disk.beside = {**node.disk.beside, put.name: before + put.octets}
+
+    def _do_clear(self, node: Node, clear: j.Clear) -> None:
+        node.disk.beside = {name: octets for name, octets in node.disk.beside.items() if name not in clear.names}
+
+    def _do_install(self, node: Node, install: j.Install) -> None:
+        files = []
+        for stretch in install.lineage:
+            octets = node.disk.beside.get(str(stretch.segment), b"")
+            true = self.content.get(stretch.identity, b"")[: stretch.end]
+            require(octets == true, "I13", f"{node.name} installs a copy that is not whole")
+            files.append(File(*stretch.identity, octets, len(octets)))
+        require(end_of(install.lineage) <= end_of(self.done), "I10", "files that are not complete are installed")
+        node.disk.files = tuple(files)
+        node.disk.beside = {}
+        node.disk.begins = segment_at(install.kept) + 1 if install.kept else 1
+        node.disk.noted = (node.disk.noted[0], end_of(install.lineage) or install.kept)
+        assert node.joining is not None
+        source = node_of(node.joining.source)
+        node.joining.on_installed()
+        node.index = node.disk.noted[1]
+        node.joining = None
+        self._break(node.name, source)  # it is asked to follow again on the next connection
+
+    def _files_of(self, node: Node) -> tuple[Lineage, tuple[f.File, ...]]:
+        """Sealed segments that are complete."""
+        assert node.replica is not None
+        copy_ = node.replica.copy
+        last = segment_at(copy_.complete)
+        files = [file for file in node.disk.files if file.segment < last]
+        lineage = tuple(Stretch(*file.identity, len(file.octets)) for file in files)
+        return lineage, tuple(f.File(str(one.segment), len(one.octets), crc32(one.octets)) for one in files)
+
+    def _on_want(self, node: Node, peer: str, want: f.Want) -> None:
+        assert node.replica is not None
+        if node.replica.leader is None or node.replica.leader.epoch != want.epoch:
+            return
+        if not want.name:
+            self._do_send(node, a.Send(peer, f.Manifest(want.epoch, node.replica.copy.kept, *self._files_of(node))))
+            return
+        octets = next((one.octets for one in node.disk.files if str(one.segment) == want.name), b"")
+        piece = octets[want.offset : want.offset + 2]
+        self._do_send(node, a.Send(peer, f.Piece(want.epoch, want.name, want.offset, crc32(piece), piece)))
+
+    def _on_unfit(self, node: Node, peer: str, unfit: f.Unfit) -> None:
+        """A leader hears that a member needs files: the member is told by its own caller, here at once."""
+        member = self.nodes[node_of(peer)]
+        replica = member.replica
+        if not unfit.needs_files or replica is None or member.disk.name != peer or member.joining is not None:
+            return
+        if replica.copy.noted == unfit.epoch and replica.leader is None and replica.candidate is None:
+            have = {name: (len(octets), crc32(octets)) for name, octets in member.disk.beside.items()}
+            member.joining = self.parts.joining(replica.copy, node.disk.name, unfit.epoch, have)
+            self.act(member, member.joining.start())
+
+    # --- shipping ---
+
+    def _pump(self, node: Node) -> None:
+        """Ship what was written, to each that follows."""
+        replica = node.replica
+        if replica is None or replica.leader is None:
+            return
+        end = replica.copy.end
+        for peer in sorted(replica.leader.following):
+            if (at := node.sent.get(peer, end)) < end:
+                node.sent = {**node.sent, peer: self._ship(node, peer, at, replica.leader.epoch)}
+
+    def _ship(self, node: Node, peer: str, at: int, epoch: int) -> int:
+        for file in node.disk.files:
+            if file.segment < segment_at(at):
+                continue
+            if position_at(file.segment, 0) > at:
+                at = position_at(file.segment, 0)
+                self._do_send(node, a.Send(peer, f.Segment(epoch, Stretch(*file.identity, 0))))
+            if octets := file.octets[at & OFFSETS :]:
+                self._do_send(node, a.Send(peer, f.Data(epoch, at, octets)))
+                at += len(octets)
+        return at
+
+    def write(self, name: str) -> bool:
+        """The worker writes a commit, whose octets are shipped before they are synced."""
+        node = self.nodes[name]
+        replica = node.replica
+        if replica is None or not node.writing:
+            return False
+        leader = replica.leader
+        if segment_at(replica.copy.complete) == segment_at(replica.copy.end) and self.window <= (
+            replica.copy.end - replica.copy.complete
+        ):
+            return False  # a worker waits when so many of its commits are not complete
+        require(leader is not None and leader.epoch == node.writing, "I17", f"{name} writes and does not lead")
+        self.commits += 1
+        end = replica.copy.end
+        node.disk.append(end, bytes([self.commits % 256]))
+        last = node.disk.files[-1]
+        self.content = {**self.content, last.identity: last.octets}
+        self._do_sync(node, a.Sync())
+        self.act(node, replica.on_written(end + 1))
+        return True
+
+    def roll(self, name: str) -> None:
+        """The worker begins the next segment."""
+        node = self.nodes[name]
+        if node.replica is None or not node.writing or node.ops or node.replica.copy.stored < node.replica.copy.end:
+            return
+        node.ops = (*node.ops, a.Begin(node.disk.files[-1].segment + 1, node.writing))
+
+    def trim(self, name: str, most: int = 1 << 30) -> None:
+        """Segments that are consumed are removed, so many at most."""
+        node = self.nodes[name]
+        if node.replica is None or node.ops or node.replica.candidate is not None or node.joining is not None:
+            return
+        first = min(node.replica.copy.removable, node.disk.begins + most)
+        require(first <= segment_at(node.index), "I8", f"{name} removes segments that its index does not know")
+        if not node.disk.files or first <= node.disk.files[0].segment:
+            return
+        node.disk.files = tuple(file for file in node.disk.files if file.segment >= first)
+        node.disk.begins = first
+        self.act(node, node.replica.on_removed(first))
+
+    # --- disks ---
+
+    def complete(self, name: str, most: int = 1) -> bool:
+        """The disk does what it was asked for next."""
+        node = self.nodes[name]
+        if not node.ops or node.replica is None:
+            return False
+        op, *rest = node.ops
+        node.ops = tuple(rest)
+        replica, disk = node.replica, node.disk
+        match op:
+            case a.Note():
+                disk.noted = (op.epoch, op.mark)
+                self.act(node, replica.on_noted(op.epoch, op.mark))
+            case a.Cut():
+                disk.cut(op.position)
+                disk.sync()
+                self.act(node, replica.on_cut(op.position))
+            case a.Sync() if disk.fails:
+                disk.fails, disk.phantom = disk.fails - 1, True
+                self.act(node, self.sync_failed(node))
+            case a.Sync():
+                disk.sync()
+                self.act(node, replica.on_synced(end_of(disk.lineage())))
+            case a.Begin():
+                self._begun(node, op)
+            case a.Close():
+                self.act(node, replica.on_closed(disk.lineage()))
+        return True
+
+    def sync_failed(self, node: Node) -> list[a.Action]:
+        """Octets that were shipped may never be on this disk: the process ends (R9)."""
+        assert node.replica is not None
+        return node.replica.stop("fdatasync failed")
+
+    def _begun(self, node: Node, begin: a.Begin) -> None:
+        assert node.replica is not None
+        self.salts += 1
+        stretch = Stretch(begin.segment, begin.epoch, self.salts, 0)
+        node.disk.files = (*node.disk.files, File(*stretch[:3], b"", 0))
+        node.disk.sync()
+        require(not self.content.get(stretch.identity), "I3", "a segment is begun twice")
+        self.content = {**self.content, stretch.identity: b""}
+        self.act(node, node.replica.on_begun(stretch))
+
+    def _same(self, file: File) -> None:
+        true = self.content.get(file.identity)
+        require(true is not None and true.startswith(file.octets), "I3", f"{file} differs from what was written")
+
+    # --- the network ---
+
+    def connect(self, one: str, other: str) -> bool:
+        """A connection is made; both ends notice the end of a former one first."""
+        if one == other or (one, other) in self.links or {(one, other), (other, one)} & self.blocked:
+            return False
+        ends = [self.nodes[one], self.nodes[other]]
+        if any(node.replica is None for node in ends):
+            return False
+        for here, there in ((one, other), (other, one)):
+            self.notice(here, there)
+        self.links = {**self.links, (one, other): (), (other, one): ()}
+        for node, peer in (ends, ends[::-1]):
+            if node.replica is not None and (node.name, peer.name) in self.links:
+                if node.pace is not None:
+                    node.pace.on_connected(peer.disk.name)
+                self.act(node, node.replica.on_connected(peer.disk.name))
+        return True
+
+    def _break(self, one: str, other: str) -> None:
+        """A connection ends; what was on its way is lost, and each end notices in its time."""
+        if (one, other) not in self.links:
+            return
+        self.links = {pair: frames for pair, frames in self.links.items() if set(pair) != {one, other}}
+        self.notices = (*self.notices, (one, other), (other, one))
+        if self.eager:
+            self.notice(one, other)
+            self.notice(other, one)
+
+    def notice(self, name: str, peer: str) -> None:
+        """One end of a connection finds that it ended."""
+        if (name, peer) not in self.notices:
+            return
+        self.notices = tuple(pair for pair in self.notices if pair != (name, peer))
+        node = self.nodes[name]
+        if node.replica is None:
+            return
+        for one in sorted(node.replica.peers):
+            if node_of(one) == peer:
+                if node.pace is not None:
+                    node.pace.on_disconnected(one)
+                self.act(node, node.replica.on_disconnected(one))
+
+    def deliver(self, pair: tuple[str, str]) -> bool:
+        """The next frame of a connection arrives."""
+        frames = self.links.get(pair)
+        if not frames or pair in self.blocked:
+            return False
+        self.links = {**self.links, pair: frames[1:]}
+        sender, node = self.nodes[pair[0]], self.nodes[pair[1]]
+        peer, frame = sender.disk.name, frames[0]
+        assert node.replica is not None
+        match frame:
+            case f.Beat() | f.Beaten():
+                node.pace.on_frame(peer, frame)
+            case f.Unfit():
+                self._on_unfit(node, peer, frame)
+            case f.Want():
+                self._on_want(node, peer, frame)
+            case f.Manifest() | f.Piece():
+                if node.joining is not None and node.joining.source == peer:
+                    on = node.joining.on_manifest if type(frame) is f.Manifest else node.joining.on_piece
+                    self.act(node, on(frame))
+            case _:
+                self.act(node, node.replica.on_frame(peer, frame))
+        return True
+
+    # --- etcd ---
+
+    def land(self, index: int, *, lose_answer: bool = False) -> bool:
+        """A request takes effect."""
+        if index >= len(self.requests):
+            return False
+        asked = self.requests[index]
+        self.requests = self.requests[:index] + self.requests[index + 1 :]
+        if type(asked.what) is a.Swap and asked.what.old == self.value:
+            self._check_swap(asked.what)
+            self.value = asked.what.new
+            self.check_survival()
+        if not lose_answer:
+            self.answers = (*self.answers, Answered(*asked, self.value))
+        return True
+
+    def _check_swap(self, swap: a.Swap) -> None:
+        old, new = swap.old, swap.new
+        require(not new.problem(), "I14", new.problem())
+        require(new.epoch in (old.epoch, old.epoch + 1) and (new.epoch > old.epoch or new.leader == old.leader), "I12")
+        require(len({*old.members} ^ {*new.members}) <= 1, "I16", "two members change at once")
+
+    def answer(self, index: int) -> bool:
+        """An answer of etcd arrives."""
+        if index >= len(self.answers):
+            return False
+        answered = self.answers[index]
+        self.answers = self.answers[:index] + self.answers[index + 1 :]
+        node = self.nodes[answered.node]
+        if node.life != answered.life or node.replica is None:
+            return True
+        before = node.replica.known
+        if type(answered.what) is a.Read:
+            actions = node.replica.on_read(answered.value, answered.what)
+        else:
+            actions = node.replica.on_value(answered.value)
+        self._learnt(node, before)
+        self.act(node, actions)
+        return True
+
+    def learn(self, name: str) -> bool:
+        """The watch, or the read at the start, says the value."""
+        node = self.nodes[name]
+        if node.replica is None or node.replica.known == self.value:
+            return False
+        before = node.replica.known
+        actions = node.replica.on_value(self.value)
+        self._learnt(node, before)
+        self.act(node, actions)
+        return True
+
+    def _learnt(self, node: Node, before: Configuration | None) -> None:
+        replica = node.replica
+        if node.pace is not None and replica is not None and replica.known != before:
+            assert replica.known is not None
+            node.pace.on_value(before, replica.known)
+
+    # --- what must hold ---
+
+    def _has(self, disk: Disk) -> bool:
+        """Whether a medium has all that is complete, whatever happens to its machine."""
+        if not self.done:
+            return True
+        last = self.done[-1]
+        return any(one.identity == last.identity and one.synced >= last.end for one in disk.files)
+
+    def check_survival(self) -> None:
+        """I1: each that may take over has all that is complete."""
+        if self.lost:
+            return
+        for one in self.value.electable:
+            node = self.nodes.get(node_of(one))
+            if node is not None and node.disk.name == one and not node.disk.false:
+                require(self._has(node.disk), "I1", f"{one} may take over, and lacks of {self.done}")
+
+    def check(self) -> None:
+        """What holds after each step."""
+        self.check_survival()
+        end = end_of(self.done)
+        for node in self.nodes.values():
+            replica = node.replica
+            if replica is None:
+                continue
+            if not node.disk.excused and not self.lost:
+                known = replica.copy.complete <= max(end, replica.copy.kept)
+                require(known, "I10", f"{node.name} takes for complete what is not")
+            require(replica.copy.mark <= replica.copy.complete, "I10", f"{node.name} noted what is not complete")
+            if node.writing:
+                require(replica.leader is not None and replica.leader.epoch == node.writing, "I17", node.name)
+
+    # --- copies and keys, for a search ---
+
+    def clone(self) -> World:
+        """A world that goes its own way."""
+        new = copy.copy(self)
+        new.nodes = {}
+        for name, node in self.nodes.items():
+            twin = new.nodes[name] = copy.copy(node)
+            twin.disk = copy.copy(node.disk)
+            if node.replica is not None:
+                twin.replica = clone_replica(node.replica)
+                if node.joining is not None:
+                    twin.joining = copy.copy(node.joining)
+                    twin.joining.copy = twin.replica.copy
+        return new
+
+
+def clone_replica(replica: Replica) -> Replica:
+    """A copy of a replica: its parts' attributes are values, so one level is enough."""
+    new = copy.copy(replica)
+    new.copy = copy.copy(replica.copy)
+    new.follower = copy.copy(replica.follower)
+    new.follower.copy = new.copy
+    if replica.candidate is not None:
+        new.candidate = copy.copy(replica.candidate)
+        new.candidate.copy = new.copy
+    if replica.leader is not None:
+        new.leader = copy.copy(replica.leader)
+        new.leader.copy = new.copy
+    return new
