@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 import jumpmq
 from jumpmq.hashing import HashRing
 
@@ -97,34 +95,34 @@ def test_queues_that_only_look_like_shards_stay_as_they_are(api: Any) -> None:
     assert queues >= {names[0], names[1], *names[3:]}
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        {"policies": [{"vhost": "/", "name": "p", "pattern": "(", "definition": {"shards-per-node": 1}}]},
-        {"policies": [{"vhost": "/", "name": "p", "pattern": "h", "definition": {"shards-per-node": -1}}]},
-        {"policies": [{"vhost": [], "name": {}, "pattern": "h", "definition": {"shards-per-node": 1}}]},
-        {
-            "policies": [
-                {"policies": [{"vhost": "/", "name": "p", "pattern": "h", "definition": [1]}]},
-                {"vhost": "/", "name": "p", "pattern": "h", "priority": {}, "definition": {"shards-per-node": 1}},
-            ]
-        },
-        {"queues": [{"vhost": "/", "name": "sharding: h - rabbit@\ud800 - 0"}]},
-        {"queues": [{"vhost": "/", "name": 7}, None]},
-        {"queues": {"name": "x"}},
-        {"bindings": [{"vhost": "/", "source": "h", "destination": None}]},
-        {"exchanges": [{"vhost": "/", "name": ["h"], "type": "fanout"}]},
-    ],
-)
-def test_a_malformed_file_is_refused_as_before_and_changes_nothing(api: Any, harm: dict[str, Any]) -> None:
-    found = definitions(["rabbit@a", "rabbit@b"], 2, {"h": "x-consistent-hash"})
-    for section, entries in harm.items():
-        found[section] = [*found[section], *entries] if isinstance(entries, list) else entries
-    answer = api.request("POST", "definitions", data=json.dumps(found), headers=JSON)
-    assert answer.status_code == 400, answer.text
-    assert "reason" in answer.json()
-    assert api.get("queues") == []
-    assert api.get("policies") == []
+HARMS: list[dict[str, Any]] = [
+    {"policies": [{"vhost": "/", "name": "p", "pattern": "(", "definition": {"shards-per-node": 1}}]},
+    {"policies": [{"vhost": "/", "name": "p", "pattern": "h", "definition": {"shards-per-node": -1}}]},
+    {"policies": [{"vhost": [], "name": {}, "pattern": "h", "definition": {"shards-per-node": 1}}]},
+    {
+        "policies": [
+            {"policies": [{"vhost": "/", "name": "p", "pattern": "h", "definition": [1]}]},
+            {"vhost": "/", "name": "p", "pattern": "h", "priority": {}, "definition": {"shards-per-node": 1}},
+        ]
+    },
+    {"queues": [{"vhost": "/", "name": "sharding: h - rabbit@\ud800 - 0"}]},
+    {"queues": [{"vhost": "/", "name": 7}, None]},
+    {"queues": {"name": "x"}},
+    {"bindings": [{"vhost": "/", "source": "h", "destination": None}]},
+    {"exchanges": [{"vhost": "/", "name": ["h"], "type": "fanout"}]},
+]
+
+
+def test_a_malformed_file_is_refused_as_before_and_changes_nothing(api: Any) -> None:
+    for harm in HARMS:
+        found = definitions(["rabbit@a", "rabbit@b"], 2, {"h": "x-consistent-hash"})
+        for section, entries in harm.items():
+            found[section] = [*found[section], *entries] if isinstance(entries, list) else entries
+        answer = api.request("POST", "definitions", data=json.dumps(found), headers=JSON)
+        assert answer.status_code == 400, (harm, answer.text)
+        assert "reason" in answer.json()
+        assert api.get("queues") == []
+        assert api.get("policies") == []
 
 
 def test_a_file_of_jumpmq_with_several_nodes_stays_as_it_is(api: Any) -> None:

@@ -32,8 +32,8 @@ is_tuple(R(element(2, E)))])."""
 """Prints the rings of all virtual hosts: ``|VHOST EXCHANGE KIND:NAME:FIRST:LAST:COUNT ...``, names in hexadecimal; of
 RabbitMQ 3.10 and later."""
 
-PATIENCE = 120.0
-"""Seconds that rabbitmqctl may take."""
+PATIENCE = 600.0
+"""Seconds that rabbitmqctl may take: a minute for a million buckets."""
 
 SAMPLE = 20_000
 """Keys that are tried where rings differ."""
