@@ -24,7 +24,7 @@ OCTETS = 170
 """Octets of memory that an entry of :class:`Seen` takes (measured)."""
 
 _CACHED = 512
-"""Octets of properties of which the identity is remembered: it is asked for several times in a row."""
+"""Octets of properties of which the identity is remembered: it is asked for several times, run by run."""
 
 
 def is_identified(message: Message) -> bool:
@@ -52,7 +52,7 @@ def _read(octets: bytes) -> bytes | None:
     return None if found is None else _digest(found)
 
 
-_remembered = lru_cache(1024)(_read)
+_remembered = lru_cache(8192)(_read)
 
 
 def _digest(field: Field) -> bytes | None:

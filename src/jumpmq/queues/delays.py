@@ -43,7 +43,7 @@ def _read(octets: bytes) -> int:
     return delay if delay is not None and 0 < delay <= LONGEST else 0
 
 
-_remembered = lru_cache(4096)(_read)
+_remembered = lru_cache(8192)(_read)
 
 
 def _milliseconds(field: Field) -> int | None:

@@ -82,10 +82,13 @@ class HoldingExchange(Exchange):
     def _split_held(
         self, items: list[T], message_of: Callable[[T], Message], split: Callable[[list[T]], Split[T]]
     ) -> Split[T]:
-        held = [] if self._passes else [item for item in items if self.holds(message_of(item))]
-        if not held or (queue := self.held_queue()) is None:
+        if self._passes or (queue := self.held_queue()) is None:
             return split(items)
-        now = [item for item in items if not self.holds(message_of(item))]
+        held, now = list[T](), list[T]()
+        for item in items:
+            (held if self.holds(message_of(item)) else now).append(item)
+        if not held:
+            return split(items)
         groups, missed = split(now) if now else ({}, now)
         return {**groups, queue: held}, missed
 
