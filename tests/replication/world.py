@@ -497,9 +497,10 @@ class World:
         """A leader hears that a member needs files: the member is told by its own caller, here at once."""
         member = self.nodes[node_of(peer)]
         replica = member.replica
-        if not unfit.needs_files or replica is None or member.disk.name != peer or member.joining is not None:
+        if not unfit.needs_files or replica is None or member.disk.name != peer:
             return
         if replica.copy.noted == unfit.epoch and replica.leader is None and replica.candidate is None:
+            # Another epoch's join goes on with what is there; so does one whose connection was made again.
             have = {name: (len(octets), crc32(octets)) for name, octets in member.disk.beside.items()}
             member.joining = self.parts.joining(replica.copy, node.disk.name, unfit.epoch, have)
             self.act(member, member.joining.start())

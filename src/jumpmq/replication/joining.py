@@ -89,10 +89,7 @@ class Joining:
         if len(names) != len(manifest.files):
             return self._fail(f"the manifest of {self.source} names a file twice")
         before = {file.name: file for file in self.manifest.files} if self.manifest is not None else names
-        # A file that another manifest gives another length or CRC is another file, whatever its octets so far.
-        stale = tuple(
-            sorted(name for name in self.have if name not in names or names[name] != before.get(name, names[name]))
-        )
+        stale = tuple(sorted(name for name in self.have if self._is_stale(name, names.get(name), before.get(name))))
         self.have = {name: have for name, have in self.have.items() if name not in stale}
         self.manifest, self.damaged = manifest, 0
         return [*([Clear(stale)] if stale else []), *self._next()]
@@ -127,6 +124,16 @@ class Joining:
         self.copy.kept, self.copy.lineage = self.manifest.kept, self.manifest.lineage
         self.copy.stored = self.copy.complete = self.copy.mark = self.copy.end
         return []
+
+    def _is_stale(self, name: str, file: File | None, before: File | None) -> bool:
+        """Whether what is there of a file is of no use: it is of another file, or cannot become the one that is named.
+
+        Octets that an earlier process left may be of another file, too: the CRC of the whole file tells.
+        """
+        length, crc = self.have[name]
+        if file is None or before not in (None, file) or length > file.length:
+            return True
+        return length == file.length and crc != file.crc
 
     def _current(self) -> File | None:
         """The first file that is not whole; None where all are, or no manifest came."""
