@@ -9,14 +9,19 @@ WALKS, TIMED_WALKS, STORIES = 300, 60, 12
 """Seeds within which a mutant is found."""
 
 LONG = {
+    "R1 complete below min",
+    "R1 waits for the known set only",
+    "R2 swaps a joiner in before it has all",
     "R3 a swap without an answer is forgotten",
     "R5 longer logs are left behind",
     "R7 a disk that lost octets keeps its identity",
+    "R8 the known set keeps the lease",
     "R8 the clock stands still while suspended",
     "R9 goes on after a sync that failed",
     "R9 a sync that hangs is waited for",
+    "R11 deletes what the leader does not list",
 }
-"""These take more than a second."""
+"""These take longer than others of their rule."""
 
 
 def _seeds(mutant: Mutant, most: int) -> int:

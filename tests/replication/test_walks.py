@@ -8,7 +8,7 @@ from tests.replication.walks import walk
 
 @pytest.mark.parametrize("timed", [False, True], ids=["at any moment", "with clocks"])
 def test_nothing_is_wrong_after_any_step(timed: bool) -> None:
-    found = walk(1, 10 if timed else 40, steps=1000, timed=timed)
+    found = walk(1, 5 if timed else 20, steps=1000, timed=timed)
     print(found)
     assert not found.wrong
     assert found.commits > 2 * found.walks and found.epochs > found.walks
