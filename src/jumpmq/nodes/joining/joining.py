@@ -425,7 +425,7 @@ def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
 
 
 def other_format(found: Value | None) -> str | None:
-    """Reason for which a node cannot follow the log, where that has another format than this release; None else.
+    """Refusal of a log whose format this release does not know; None for the known format.
 
     Args:
         found: the format in etcd.
