@@ -26,6 +26,7 @@ from jumpmq.http.plumbing.forwarding import LOCAL, Forwarder
 from jumpmq.http.resources import (
     browse,
     deaths,
+    delayed,
     fences,
     group_offsets,
     login_attempts,
@@ -47,6 +48,7 @@ PASSED = (
     queue_messages,
     browse,
     deaths,
+    delayed,
     readers,
     slots,
     fences,
