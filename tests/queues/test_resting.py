@@ -144,6 +144,18 @@ def test_many_behind_one_return_in_steps_and_in_order() -> None:
     assert [one.body for one in found] == [b"a%d" % number for number in range(3501)]
 
 
+def test_a_key_rests_on_when_its_consumer_group_is_gone() -> None:
+    class Group:
+        name = "g"
+
+    queue = queue_of(**MINUTE)
+    queue.consumer_group = Group()
+    push(queue, b"a1", b"a2", b"b1")
+    queue.settle(queue.take(1), Outcome.CONSUMER_GONE)
+    queue.consumer_group = None
+    assert [one.body for one in queue.take(5)] == [b"b1"]
+
+
 def test_by_hand_all_go_on_at_once() -> None:
     queue = queue_of(**ORDERED)
     push(queue, b"a1", b"b1")

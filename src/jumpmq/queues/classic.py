@@ -582,7 +582,8 @@ class ClassicQueue(Queue):
     def keys_of(self, messages: list[Message]) -> list[Key] | None:
         if self.slots is not None:
             return [*self.slots.keys_of(messages)]
-        if self.limits.ordered_retries or self.consumer_group is not None:
+        resting = self._resting
+        if self.limits.ordered_retries or self.consumer_group is not None or (resting is not None and resting.keys):
             return [message.routing_key for message in messages]
         return None
 
