@@ -5,7 +5,9 @@
 ``expire``: transient messages of 100 octets, each with an ``expiration`` of its own, are published to a queue whose
 dead letters go to another: messages a second, from the first publish until all are in the other queue. ``ladder``: a
 thousand messages a second go through five queues of 10 ms each, the dead letters of one are the next one's messages:
-milliseconds from being sent to being received behind the last queue, beyond the 50 that they wait.
+milliseconds from being sent to being received behind the last queue, beyond the 50 that they wait. ``delay``, of
+JumpMQ alone, as RabbitMQ needs a plugin for it: messages go through an exchange of type ``x-delayed-message`` into a
+queue, each with a delay of its own; what is delayed is on disk, whatever its delivery mode.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ import time
 import requests
 
 from benchmarks.load.client import BODY, HEADER, Address, Connection, frame, method, short
-from jumpmq.testing import HOST, BrokerProcess, installed
+from jumpmq.testing import HOST, BrokerProcess, JumpMQ, installed
 
 BLOCK = 500
-EXPIRATION = 1 << 8
-"""The property's flag."""
+EXPIRATION, HEADERS = 1 << 8, 1 << 13
+"""The flags of two properties."""
 STEPS, STEP_MS = 5, 10
 MARK = b"\xfe\xfdsent at"
 SENT = struct.Struct(">d")
@@ -56,6 +58,35 @@ def expire(broker: BrokerProcess, count: int) -> float:
     for block in blocks:
         connection.send(block)
     while connection.count("grave") < count:
+        time.sleep(0.02)
+    return count / (time.perf_counter() - began)
+
+
+def delayed(queue: str, octets: bytes, delay: int) -> bytes:
+    """The frames of a message to the exchange ``later``."""
+    table = short("x-delay") + b"I" + struct.pack(">i", delay)
+    properties = struct.pack(">HI", HEADERS, len(table)) + table
+    publish = method(1, 60, 40, b"\0\0" + short("later") + short(queue) + b"\0")
+    return publish + frame(HEADER, 1, struct.pack(">HHQ", 60, 0, len(octets)) + properties) + frame(BODY, 1, octets)
+
+
+def delay(broker: BrokerProcess, count: int) -> float:
+    """Messages a second."""
+    declare(broker, "due")
+    url, auth = f"http://{HOST}:{broker.http_port}/api", ("guest", "guest")
+    body = {"type": "x-delayed-message", "durable": True, "arguments": {"x-delayed-type": "direct"}}
+    requests.put(f"{url}/exchanges/%2F/later", json=body, auth=auth, timeout=30).raise_for_status()
+    binding = f"{url}/bindings/%2F/e/later/q/due"
+    requests.post(binding, json={"routing_key": "due"}, auth=auth, timeout=30).raise_for_status()
+    connection, octets = Connection(Address(broker.port)), bytes(100)
+    blocks = [
+        b"".join(delayed("due", octets, 100 + (start + place) // 1000) for place in range(BLOCK))
+        for start in range(0, count, BLOCK)
+    ]
+    began = time.perf_counter()
+    for block in blocks:
+        connection.send(block)
+    while connection.count("due") < count:
         time.sleep(0.02)
     return count / (time.perf_counter() - began)
 
@@ -99,13 +130,14 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=1_000_000, help="messages that expire")
     parser.add_argument("--seconds", type=float, default=10, help="how long the ladder is fed")
     options = parser.parse_args()
-    print(f"{'broker':10} {'expire/s':>10} {'ladder p50 ms':>14} {'p99 ms':>8}")
+    print(f"{'broker':10} {'expire/s':>10} {'delay/s':>10} {'ladder p50 ms':>14} {'p99 ms':>8}")
     for kind in installed():
         with kind() as broker:
             late = ladder(broker, options.seconds)
             rate = expire(broker, options.n)
             p50, p99 = late[len(late) // 2], late[int(len(late) * 0.99)]
-            print(f"{broker.name:10} {rate:10,.0f} {p50:14.1f} {p99:8.1f}", flush=True)
+            later = f"{delay(broker, options.n):,.0f}" if isinstance(broker, JumpMQ) else "-"
+            print(f"{broker.name:10} {rate:10,.0f} {later:>10} {p50:14.1f} {p99:8.1f}", flush=True)
 
 
 if __name__ == "__main__":
