@@ -138,13 +138,14 @@ def test_dead_letters_go_back_where_they_died(api, channel, queues):
     channel.basic_nack(tags[-1], multiple=True, requeue=False)
     wait_for(lambda: api.counts("dead")[0] == 20)
     channel.basic_publish("", "dead", b"no dead letter", PERSISTENT)
-    forged = pika.BasicProperties(headers={"x-death": [{"queue": 7}]}, delivery_mode=2)
+    forged = pika.BasicProperties(headers={"x-death": [{"queue": 7, "reason": "x" * 999}]}, delivery_mode=2)
     channel.basic_publish("", "dead", b"forged", forged)
     gone = {"x-death": [{"queue": "gone", "exchange": "x", "routing-keys": ["key"]}]}
     channel.basic_publish("", "dead", b"gone", pika.BasicProperties(headers=gone, delivery_mode=2))
     wait_for(lambda: api.counts("dead")[0] == 23)
     told = api.get("queues", "/", "dead", "deaths")
     of_work = {"reason": "rejected", "queue": "work", "exchange": "x", "messages": 20}
+    assert max(len(one["reason"]) for one in told["deaths"]) == 255
     assert (told["deaths"][0], told["letters"], told["searched"], told["whole"]) == (of_work, 22, 23, True)
     answer = move(api, "dead", origin=True).json()
     assert answer["moved"] == 20

@@ -163,6 +163,9 @@ def test_keys_that_wait_for_a_slow_queue(channel, looks):
     for look, site in looks():
         found = answer(site, "slow consumer", r"messages of 'tasks-new' wait for 'tasks-old'")
         site.picture(f"full-keys-wait-{look}")
+        site.press("Release", found)
+        site.see("Deliver held messages now").page.keyboard.press("Escape")
+        site.page.get_by_role("dialog").wait_for(state="detached")
         site.follow(found.get_by_role("link", name="tasks-old", exact=True))
         site.page.get_by_label("Keys that wait").get_by_role("link", name="tasks-new").wait_for()
         site.picture(f"full-keys-wait-queue-{look}")

@@ -125,7 +125,8 @@ class Sessions:
             session = self._sessions.get(key)
             if session is None:
                 continue
-            if time.time() < session.until and self._is_same(session):
+            now = time.time()  # a clock that is set back makes no session longer
+            if now < session.until <= now + LIFETIME and self._is_same(session):
                 return session.user
             del self._sessions[key]
         return None

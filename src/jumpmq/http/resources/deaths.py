@@ -21,6 +21,9 @@ from jumpmq.http.plumbing.wanted import wanted_of
 MOST = 20_000
 """Messages that a request counts."""
 
+LONGEST = 255
+"""Characters of a name or reason that are told: anybody may write such a header."""
+
 SHOWN = 100
 """Pairs of a reason and a queue that are told, those with most messages first."""
 
@@ -60,7 +63,8 @@ def _last_death(message: Message) -> tuple[str, str, str] | None:
 
 
 def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+    return text[:LONGEST]
 
 
 ROUTES = [Endpoint("GET", "/api/queues/{vhost}/{queue}/deaths", deaths, at_home=True)]

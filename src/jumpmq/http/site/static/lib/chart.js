@@ -33,7 +33,7 @@ carry("span", spanned, (text) => {
 });
 carry("part", part, (text) => {
   const [from, till] = text.split("-").map(Number);
-  if (!(from < till)) return;
+  if (!(from > 0 && from < till && till - from <= 2 * SPANS.at(-1)[0])) return; // an address may say anything
   const age = Date.now() / 1000 - from;
   keep({ zoom: [from, till], ...(shared.span < age && { span: (SPANS.find(([seconds]) => seconds >= age) ?? SPANS.at(-1))[0] }) });
 });

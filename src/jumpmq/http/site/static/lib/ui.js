@@ -160,7 +160,7 @@ const Columns = ({ columns, hidden, toggle }) => html`<details class="chooser"><
 /** A choice among what the server filters a list by: `filters` are `[value, label]`. */
 function Filters({ url, filters, current }) {
   const count = (where) => (signal) => get(url, { where, page: 1, page_size: 1, columns: "name" }, signal).then((found) => found.total_count);
-  const { data } = useLive((signal) => Promise.all(filters.map(([where]) => count(where)(signal))), 15, [url]);
+  const { data } = useLive((signal) => Promise.all(filters.map(([where]) => count(where)(signal))), 30, [url]);
   return html`<div class="spans" role="group" aria-label="Which">
     ${[["", "All"], ...filters].map(([value, label], place) => html`<button key=${value} type="button" aria-pressed=${String(value === current)} onClick=${() => setQuery({ where: value, page: "" })}>${label}${value && data ? html` <span class="of" aria-hidden="true">${format.short(data[place - 1])}</span>` : ""}</button>`)}
   </div>`;

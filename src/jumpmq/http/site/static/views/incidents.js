@@ -137,7 +137,7 @@ function Incident({ one, drawn, open, here, onMute }) {
       ${one.symptoms.filter((each) => each.name === one.name).slice(0, 10).map((each) => html`<p>${each.text}</p>`)}
       ${one.count > 1 && html`<p class="names">${one.names.map((name) => html`<a href=${link("queues", one.vhost, name)}>${name}</a> `)}${one.count > one.names.length && `and ${format.count(one.count - one.names.length)} more`}</p>`}
       <p class="advice"><b>What to do:</b> ${one.advice}</p>
-      <div class="advice actions"><${Mending} one=${one} />${actionsOf(one).map(([label, to]) => html`<a key=${label} class="button" href=${to}>${label}</a>`)}${onMute && html` <button type="button" class="quiet" onClick=${() => copied(addressOf(one))}>Copy link</button> <button type="button" class="quiet" onClick=${onMute}>Mute for an hour</button>`}</div>
+      <div class="advice actions">${[one, ...one.symptoms.filter((each, at, all) => each.kind !== one.kind && all.findIndex((other) => other.kind === each.kind) === at)].map((each) => html`<${Mending} key=${keyOf(each)} one=${each} />`)}${actionsOf(one).map(([label, to]) => html`<a key=${label} class="button" href=${to}>${label}</a>`)}${onMute && html` <button type="button" class="quiet" onClick=${() => copied(addressOf(one))}>Copy link</button> <button type="button" class="quiet" onClick=${onMute}>Mute for an hour</button>`}</div>
     </div>
   </li>`;
 }
