@@ -1,6 +1,8 @@
 """What operators do often: the same view for a colleague, many queues at once, many bindings, help, another login."""
 
 import re
+import threading
+import time
 
 import pika
 import pytest
@@ -165,6 +167,49 @@ def test_what_dead_letters_died_of_is_summed_and_messages_that_went_nowhere_coun
     site.go().see("Dropped, as no queue took it")
     for name in ("grave", "expiring", "rejecting"):
         channel.queue_delete(name)
+
+
+def test_the_slow_one_of_several_consumers_is_closed_from_the_cause(broker, channel, site):
+    def connected(name):
+        parameters = pika.URLParameters(broker.amqp_url)
+        parameters.client_properties = {"connection_name": name}
+        return pika.BlockingConnection(parameters)
+
+    channel.queue_declare("printed", durable=True)
+    publish(channel, "printed", [b"x"] * 200)
+    ended, closed = threading.Event(), []
+
+    def work(name, pause):
+        connection = connected(name)
+        taking = connection.channel()
+        taking.basic_qos(prefetch_count=10)
+        taking.basic_consume(
+            "printed", lambda _, method, *__: (time.sleep(pause), taking.basic_ack(method.delivery_tag))
+        )
+        try:
+            while not ended.is_set():
+                connection.process_data_events(0.1)
+        except pika.exceptions.ConnectionClosedByBroker:
+            closed.append(name)
+
+    def feed():
+        connection = connected("shop")
+        publishing = connection.channel()
+        while not ended.wait(0.02):
+            publishing.basic_publish("", "printed", b"x")
+
+    threads = [threading.Thread(target=work, args=one) for one in (("swift", 0.05), ("sluggish", 1.0))]
+    threads.append(threading.Thread(target=feed))
+    for thread in threads:
+        thread.start()
+    try:
+        site.press("Close the slow one").see("^Close the connection of sluggish\\?$").submit("Close the slow one")
+        until(lambda: closed == ["sluggish"])
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    channel.queue_delete("printed")
 
 
 def test_help_says_where_clients_connect_and_what_terms_mean(broker, site):

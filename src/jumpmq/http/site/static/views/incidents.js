@@ -150,7 +150,7 @@ function Mending({ one: { kind, vhost, name, queue, pattern, text, messages } })
   if (kind === "hidden-queue") return html`<${Confirm} label="Move to the exchange" title=${`Move the messages of ${name}?`} text="They are published to the sharded exchange, each with its own key, and are in its shards then." submit=${() => post(path("queues", vhost, name, "contents", "move"), { exchange: name })} done=${() => tell("Messages moved")} />`;
   if (kind === "keys-wait") return html`<${Confirm} label="Release" title="Deliver held messages now?" text=${`${name} delivers them although earlier messages of their keys are left in ${queue}: those of a key may be delivered out of order, or at two consumers at once.`} submit=${() => remove(path("fences", vhost, name, queue))} done=${() => tell("Released")} />`;
   if (kind === "losses" && name === person.node) return html`<${Confirm} label="Acknowledge" title="Acknowledge the losses?" text="The alarm ends. What is missing is only in a backup." submit=${() => remove("/api/losses")} done=${() => tell("Losses acknowledged")} />`;
-  const slow = kind === "slow-consumer" && text.match(/ '(.*)' takes [\d.,]+\/s/s)?.[1];
+  const slow = kind === "slow-consumer" && text.match(/ wait\. '(.*)' takes [\d.,]+\/s, the others/s)?.[1];
   if (slow) return html`<${Confirm} label="Close the slow one" title=${`Close the connection of ${slow}?`} text="All its channels and consumers end, and what it holds unacknowledged is delivered to the others." submit=${async () => {
     const found = compared((await get(path("queues", vhost, name), { columns: "consumer_details" })).consumer_details).find((one) => one.slow && one.channel_details);
     if (!found) throw new Error("No consumer is much slower than the others any more.");
