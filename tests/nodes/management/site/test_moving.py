@@ -57,9 +57,9 @@ def test_a_queue_whose_messages_are_on_their_way(nodes, api, site):
     move(api, "orders")
     site.go("queues", "/", "orders").see(f"from {NODES[0]}: messages are on their way")
     site.go("queues").see("moving")
-    until(lambda: marks(site, "orders") == ["durable", "moving"])
+    until(lambda: marks(site, "orders") == ["moving"])
     nodes.run(nodes.come_back(3))
-    until(lambda: marks(site, "orders") == ["durable"])
+    until(lambda: marks(site, "orders") == [])
 
 
 def test_a_stream_whose_files_are_copied_and_one_that_stays(nodes, api, site, monkeypatch):
@@ -72,4 +72,4 @@ def test_a_stream_whose_files_are_copied_and_one_that_stays(nodes, api, site, mo
         api.request("DELETE", "nodes", NODES[1])
     site.see(f"not to node '{NODES[1]}': it is not in the cluster any more")
     site.go("queues")
-    until(lambda: marks(site, "events") == ["durable", "not moved"])
+    until(lambda: marks(site, "events") == ["not moved"])
