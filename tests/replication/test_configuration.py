@@ -141,6 +141,8 @@ def test_members_change_one_at_a_time_and_keep_min_replicas_in_the_set() -> None
     for node, reason in (("a", "leads"), ("e", "not a member"), ("c", "would have 1 of at least 2")):
         with pytest.raises(ConfigurationError, match=reason):
             less.without_member(node)
+    with pytest.raises(ConfigurationError, match="would be 1 of at least 2 members"):
+        THREE.without(["b.1", "c.1"]).without_member("c").without_member("b")
     with pytest.raises(ConfigurationError, match="a member already"):
         THREE.with_member("b")
 

@@ -198,7 +198,7 @@ class Walk:
             if at % 50 == 49 and self._whole():
                 return
         electable = [one for one in world.value.electable if world.nodes[node_of(one)].disk.name == one]
-        if electable and not world.lost:
+        if electable and not world.lost and len(world.value.members) >= world.value.min:
             raise Wrong(f"liveness: {world.value} does not serve with all copies")
 
     def _whole(self) -> bool:

@@ -421,7 +421,8 @@ class World:
 
     def _do_serve(self, node: Node, serve: a.Serve) -> None:
         assert node.replica is not None
-        if not node.disk.excused and not self.lost:
+        # One that was deposed, and does not know it, may serve what was complete when it began: it delivers nothing.
+        if not node.disk.excused and not self.lost and serve.epoch == self.value.epoch:
             require(extends(node.disk.lineage(), self.done), "I1", f"{node.name} serves without what is complete")
             require(end_of(self.done) >= node.replica.leader.start, "I10", f"{node.name} serves what is not complete")
         node.writing = serve.epoch

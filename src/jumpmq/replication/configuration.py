@@ -158,10 +158,14 @@ class Configuration:
         """One node less (I16). Its replica leaves the set in the same swap, and is not eligible any more.
 
         Raises:
-            ConfigurationError: the node leads, is no member, or the set would fall below `min` without it.
+            ConfigurationError: the node leads, is no member, or members or set would fall below `min` without it.
         """
         if node not in self.members or node == node_of(self.leader):
             raise ConfigurationError(f"{node} leads" if node in self.members else f"{node} is not a member")
+        if len(self.members) <= self.min:
+            raise ConfigurationError(
+                f"without {node} there would be {len(self.members) - 1} of at least {self.min} members"
+            )
         stay = tuple(one for one in self.set if node_of(one) != node)
         if len(stay) < min(self.min, len(self.set)):
             raise ConfigurationError(f"without {node} the set would have {len(stay)} of at least {self.min} replicas")
