@@ -360,6 +360,16 @@ def test_delayed_messages_are_counted_looked_at_and_cancelled(channel, api, brok
     assert delayed(channel, "seen") == 0
 
 
+def test_what_is_delayed_lacks_no_consumer(channel, api):
+    declare(channel, "patient")
+    publish(channel, "patient", LONG)
+    queue(channel, "lonely", "amq.direct", "lonely")
+    publish(channel, "amq.direct", None, key="lonely")
+    until(lambda: [one for one in api.get("queues", where="unattended") if one["name"] == "lonely"])
+    assert not [one for one in api.get("queues", where="unattended") if one["name"].startswith("amq.delayed.")]
+    assert "amq.delayed" not in str(api.get("warnings"))
+
+
 def test_who_may_not_read_sees_no_delayed_message(channel, api, broker):
     """An outsider of another virtual host, and a publisher of this one without a right to read."""
     declare(channel, "secret")

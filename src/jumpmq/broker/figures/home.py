@@ -151,7 +151,7 @@ class HomeFigures:
         async for part in self._in_parts(queues):
             yield [
                 QueueCounts(
-                    queue.id, queue.vhost, queue.name, _of_queue(queue), len(queue.consumers), queue.append_only
+                    queue.id, queue.vhost, queue.name, _of_queue(queue), len(queue.consumers), _is_unread(queue)
                 )
                 for queue in part
             ]
@@ -262,7 +262,7 @@ class HomeFigures:
         return [
             (queue.name, queue.ready_count)
             async for queue in self._broker.slices.through([] if host is None else list(host.queues.values()))
-            if queue.ready_count and not queue.append_only and not queue.consumers and queue.name not in read
+            if queue.ready_count and not _is_unread(queue) and not queue.consumers and queue.name not in read
         ]
 
     def _read(self, definition: Identified) -> QueueFigures | None:
@@ -469,6 +469,11 @@ _TALLIED_OF_CHANNELS = attrgetter(*OF_CHANNELS)
 
 def _of_exchange(exchange: Exchange) -> Counts:
     return exchange.published_in, exchange.published_out
+
+
+def _is_unread(queue: Queue) -> bool:
+    """Whether its messages wait for no consumer: in a stream, or in a queue that belongs to an exchange."""
+    return queue.append_only or queue.is_internal
 
 
 def _of_queue(queue: Queue) -> Counts:

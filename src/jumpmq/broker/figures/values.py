@@ -56,7 +56,7 @@ class QueueCounts(NamedTuple):
     Attributes:
         id: of the queue's definition.
         counts: as :data:`OF_QUEUES`, then :data:`LEVELS_OF_QUEUES`.
-        append_only: whether consuming takes nothing out of it.
+        append_only: whether its messages wait for no consumer, as in a stream.
     """
 
     id: int

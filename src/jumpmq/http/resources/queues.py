@@ -22,6 +22,7 @@ from jumpmq.http.resources.policies import in_force
 from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, INTEGER, TEXT, Shape, one_of
 from jumpmq.http.warnings import NEAR_FULL, Watch
+from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology import DeclareQueue, MoveQueue, Topology, rules
 from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.names import stripped
@@ -221,7 +222,7 @@ async def _where(request: Request, wanted: str, queues: list[QueueDefinition]) -
     broker, found = requested.broker(request), list[QueueDefinition]()
     async for queue in broker.slices.through(queues):
         ready, unacknowledged = rates.last_counts(queue.id)[-2:]
-        if queue.type == "stream" or not ready + unacknowledged:
+        if queue.type == "stream" or QUEUE_TYPES[queue.type].is_internal or not ready + unacknowledged:
             continue
         if wanted == "unattended" and rates.latest.consumers_of.get(queue.id):
             continue
