@@ -13,7 +13,7 @@ from jumpmq.testing.installations import Installation
 
 pytestmark = pytest.mark.reference
 
-SESSIONS, ROUNDS = 100, 5
+SESSIONS, ROUNDS = 100, 3
 
 
 @pytest.fixture
