@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
+from tests.store.lagging import Lagging
 from tests.store.opened import Opened
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
-    """A new store."""
-    opened = Opened(tmp_path / "broker")
+@pytest.fixture(params=["at once", pytest.param("lagging", marks=pytest.mark.slow)])
+def opened(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
+    """A new store, whose commits are complete when they are on disk, or a while later."""
+    lags = request.param == "lagging"
+    opened = Opened(tmp_path / "broker", completion=(lambda: Lagging(Random(1))) if lags else None)
     yield opened
     opened.close()

@@ -1,5 +1,6 @@
 """A store opened as a broker opens it, and messages to put into it."""
 
+import os
 import queue
 import select
 import shutil
@@ -7,14 +8,23 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from random import Random
+
+from tests.store.lagging import Lagging
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import Batch, Store, StoreError
+from jumpmq.store.completion import Completion
 from jumpmq.store.files import Files
 from jumpmq.store.log import SEGMENT_BYTES
 from jumpmq.store.staging import COMMIT_BYTES
 
 PROPERTIES = b"\x90\x00\x10application/json\x02"
+
+
+def usual() -> Completion:
+    """That of a store without copies; one that lags where the whole suite is run so, with LAGGING=1."""
+    return Lagging(Random(1)) if os.environ.get("LAGGING") else Completion()
 
 
 class Opened:
@@ -26,10 +36,11 @@ class Opened:
         files: Files | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         commit_bytes: int = COMMIT_BYTES,
+        completion: Callable[[], Completion] | None = None,
     ) -> None:
         self.directory = directory
         self.files = files
-        self.segment_bytes, self.commit_bytes = segment_bytes, commit_bytes
+        self.segment_bytes, self.commit_bytes, self._completion = segment_bytes, commit_bytes, completion or usual
         self.tell: Callable[[int], object] = lambda number: None
         self.commits: list[int] = []
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
@@ -81,6 +92,7 @@ class Opened:
             files=self.files,
             segment_bytes=self.segment_bytes,
             commit_bytes=self.commit_bytes,
+            completion=self._completion(),
         )
 
     def _on_commit(self, number: int) -> None:

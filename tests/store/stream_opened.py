@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import Store, StoreError
+from jumpmq.store.completion import Completion
 from jumpmq.store.files import Files
 from jumpmq.store.log import SEGMENT_BYTES
 from jumpmq.store.stream_files import StreamFiles
@@ -28,7 +29,13 @@ class Opened:
         retired: segments that retention has let go of, which are still there.
     """
 
-    def __init__(self, directory: Path, files: Files | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: Files | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        completion: Completion | None = None,
+    ) -> None:
         self.directory = directory
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
         self.tell: Callable[[], object] = lambda: None
@@ -40,6 +47,7 @@ class Opened:
             on_error=self.errors.put,
             files=files,
             segment_bytes=segment_bytes,
+            completion=completion,
         )
         self.files = StreamFiles(
             directory / "streams",

@@ -18,10 +18,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.generating import examples
 from tests.store.crashes import Failing, Recorder, SimulatedDisk
+from tests.store.lagging import Lagging
 from tests.store.opened import Opened, make_messages
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import pipeline, upkeep
+from jumpmq.store.completion import Completion
 
 SEGMENT, COMMIT = 16 << 10, 4 << 10
 POINTS = 60
@@ -43,9 +45,14 @@ State = tuple[dict[str, Any], dict[int, list[tuple[int, bytes]]]]
 class Workload:
     """What a broker does to its store, and the state that each commit stands for."""
 
-    def __init__(self, directory: Path, disk: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        disk: Recorder | None = None,
+        completion: Callable[[], Completion] | None = None,
+    ) -> None:
         self.disk = Recorder() if disk is None else disk
-        self.opened = Opened(directory, self.disk, segment_bytes=SEGMENT, commit_bytes=COMMIT)
+        self.opened = Opened(directory, self.disk, SEGMENT, COMMIT, completion)
         self.opened.tell = lambda receipt: self.disk.note("committed", receipt)
         self.index = (directory / "jumpmq.db").read_bytes()
         self.queues: dict[int, list[Message]] = {1: [], 2: [], 3: []}
@@ -223,6 +230,15 @@ def test_a_crash_leaves_the_state_of_a_commit(steps: list[Any], seed: int) -> No
 
 
 @pytest.mark.slow
+@settings(UNHURRIED, max_examples=examples(15))
+@given(steps=STEPS, seed=st.integers(0, 1 << 30))
+def test_so_does_one_where_completion_lags(steps: list[Any], seed: int) -> None:
+    """More may be there then than was complete."""
+    chance = Random(seed)
+    crash_everywhere(steps, chance, Recorder(), ahead=None, completion=lambda: Lagging(chance))
+
+
+@pytest.mark.slow
 @settings(UNHURRIED, max_examples=examples(10))
 @given(steps=STEPS, seed=st.integers(0, 1 << 30), rate=st.sampled_from([0.01, 0.05, 0.2]))
 def test_so_does_one_after_errors_of_the_disk(steps: list[Any], seed: int, rate: float) -> None:
@@ -232,14 +248,20 @@ def test_so_does_one_after_errors_of_the_disk(steps: list[Any], seed: int, rate:
         crash_everywhere(steps, Random(seed), Failing(Random(seed), rate, errno.EIO), ahead=None)
 
 
-def crash_everywhere(steps: list[Any], chance: Random, recorder: Recorder, ahead: int | None) -> None:
+def crash_everywhere(
+    steps: list[Any],
+    chance: Random,
+    recorder: Recorder,
+    ahead: int | None,
+    completion: Callable[[], Completion] | None = None,
+) -> None:
     """Record a workload, and look at what crashes during it leave.
 
     Args:
         ahead: how many commits may be on disk that were not reported; None for any number.
     """
     with tempfile.TemporaryDirectory() as name:
-        workload = Workload(Path(name) / "broker", recorder)
+        workload = Workload(Path(name) / "broker", recorder, completion)
         for action, queue, number in steps:
             action(workload, queue, number)
             match chance.random():

@@ -40,9 +40,13 @@ class Prepared:
         relief: whether it only makes room on a full disk, and covers no receipt.
         final: whether it is that of a clean stop.
         write: where it goes, once that is known.
+        segment: the segment that has it; None where it is in none.
+        number: of the last commit once it is stored: its own, unless nothing of it is in the log.
     """
 
-    __slots__ = ("appends", "blocks", "changes", "final", "moved", "relief", "streams", "write", "written")
+    __slots__ = (
+        "appends", "blocks", "changes", "final", "moved", "number", "relief", "segment", "streams", "write", "written",
+    )  # fmt: skip
 
     def __init__(self, changes: Changes, *, relief: bool = False, final: bool = False) -> None:
         self.changes = changes
@@ -54,6 +58,8 @@ class Prepared:
         self.relief = relief
         self.final = final
         self.write: Write | None = None
+        self.segment: Segment | None = None
+        self.number = 0
 
     def place(self, number: int, segment: Segment, file: int, *, allocation: int) -> Write:
         """Where it goes in a segment."""

@@ -19,18 +19,23 @@ import enum
 import logging
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from jumpmq.store.background import Background
 from jumpmq.store.changes import Changes
 from jumpmq.store.commits import Prepared, preparing
+from jumpmq.store.completion import MOST_BYTES, MOST_COMMITS, Complete, Completion
 from jumpmq.store.errors import StoreError
 from jumpmq.store.log import Log
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.staging import COMMIT_MESSAGES, Staging
 from jumpmq.store.upkeep import SPARSE, Upkeep
 from jumpmq.store.writer import NO_ROOM, WRITTEN, Result, Writer
+
+PATIENCE = 5.0
+"""Seconds for which a store that is closed waits for what is stored to be complete."""
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a commit that fails."""
@@ -66,7 +71,8 @@ class Pipeline:
         writer: writes them.
         reserve: what is given up on a full disk.
         segments: the thread that makes segments.
-        on_commit: called with the receipt of a commit that is on disk.
+        completion: tells which commits are complete.
+        on_commit: called with the receipt of a commit that is complete.
         on_error: called each time a commit fails.
     """
 
@@ -79,6 +85,7 @@ class Pipeline:
         writer: Writer,
         reserve: Reserve,
         segments: Background,
+        completion: Completion,
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
@@ -87,6 +94,10 @@ class Pipeline:
         self._staging = staging
         self._log = log
         self._number = number  # of the last commit that is on disk
+        self._completion = completion
+        completion.stored(number)
+        self._stored: deque[Prepared] = deque()  # commits that are on disk, and not complete
+        self._stored_bytes = 0  # octets of those
         self._upkeep = upkeep
         self._writer = writer
         self._reserve = reserve
@@ -106,12 +117,20 @@ class Pipeline:
     @property
     def begins(self) -> bool:
         """Whether :meth:`begin` would begin a commit."""
-        return self.state is IDLE and self._staging.wanted
+        return self.state is IDLE and self._staging.wanted and self._may_store
 
     @property
-    def last_commit(self) -> int:
-        """The number of the last commit that is on disk."""
-        return self._number
+    def _may_store(self) -> bool:
+        """Whether so little is stored and not complete that more may be."""
+        return len(self._stored) < MOST_COMMITS and self._stored_bytes < MOST_BYTES
+
+    @property
+    def last_complete(self) -> Complete:
+        """The number of the last commit that is complete."""
+        number = self._stored[0].number - 1 if self._stored else self._number
+        complete = self._completion.of(number)
+        assert complete is not None
+        return complete
 
     @property
     def is_writing(self) -> bool:
@@ -124,7 +143,7 @@ class Pipeline:
         Args:
             here: whether this thread may do it, as no client waits for it: a small commit on a quick disk, that is.
         """
-        if self.state is IDLE and (changes := self._staging.take()) is not None:
+        if self.state is IDLE and self._may_store and (changes := self._staging.take()) is not None:
             self._prepare(Prepared(changes), here)
 
     def go_on(self) -> None:
@@ -132,6 +151,10 @@ class Pipeline:
         is readable, by :meth:`Store.completed`, before ``begin_again``."""
         for result in self._writer.results():
             self._conclude(result)
+        if self._stored:
+            self._complete()
+            if self.state is IDLE:
+                self._keep_up()
         if self.state is PREPARING:
             self._prepare_on()
 
@@ -197,55 +220,87 @@ class Pipeline:
             self._on_failed(prepared, result.error, result.unsafe)
 
     def _on_written(self, prepared: Prepared) -> None:
-        """Tell of a commit, and then take note of it, while those who waited for it go on."""
-        changes = prepared.changes
+        """A commit is stored. Where that completes it, it is told of first, and noted while those who waited go on."""
         if not prepared.relief:
             self.error = None
-            self._staging.succeed(changes.receipt)
-            for stream, places in prepared.streams:
-                stream.written()
-                stream.publish(places)
-            self._call(self._on_commit, changes.receipt)
-        self._note_places(prepared)
-        for batch, count in changes.staged.items():
-            batch.written(count)
-        if changes.definitions:
-            self._upkeep.note_definitions(changes.definitions)
-        if changes.settles:
-            self._note_settled(changes)
-        for queue_id in changes.dropped:
-            self._upkeep.drop(queue_id)
-        self._staging.written()
+        if prepared.write is not None:
+            self._number += 1
+        prepared.number = self._number
+        self._completion.stored(self._number)
+        complete = None if self._stored else self._completion.of(self._number)
+        if complete is not None:
+            self._tell(prepared, complete)
+            self._note_places(prepared)
+            self._take_note(prepared, complete)
+            self._staging.written()
+        else:
+            self._note_places(prepared)
+            self._staging.stored()
+            self._stored.append(prepared)
+            self._stored_bytes += prepared.changes.octets
+            self._complete()
         self._rest()
         self._keep_up()
 
-    def _note_places(self, prepared: Prepared) -> None:
-        """Note where in the log the messages of a commit are."""
-        if prepared.write is None:
-            return
-        self._number += 1
-        self._is_torn = False
-        segment = self._log.current
-        assert segment is not None
-        for stream, places in prepared.streams:
-            segment.blocks += len(places)
-            self._upkeep.note_streamed(stream)
-        segment.end += prepared.write.commit.length
-        if prepared.write.allocate is not None:
-            segment.allocated = sum(prepared.write.allocate)
-        segment.zeroed = max(segment.zeroed, segment.end + prepared.write.zeros)
-        for batch, block, _ in prepared.moved:
-            self._upkeep.note_moved(segment, batch, segment.position(block.offset), block.length)
-        for batch, block, first in prepared.written:
-            batch.add_block(segment.position(block.offset), block.length, first)
-            self._upkeep.note_written(segment, batch, block.length)
+    def _complete(self) -> None:
+        """Tell, and take note, of what is complete by now."""
+        while self._stored and (complete := self._completion.of(self._stored[0].number)) is not None:
+            prepared = self._stored.popleft()
+            self._stored_bytes -= prepared.changes.octets
+            self._staging.forget_stored()
+            self._tell(prepared, complete)
+            self._take_note(prepared, complete)
 
-    def _note_settled(self, changes: Changes) -> None:
-        """Forget batches that are settled whole, unless the last of that is not committed yet."""
+    def _tell(self, prepared: Prepared, complete: Complete) -> None:
+        """A commit is complete: streams show it, and who waits for it is told."""
+        if not prepared.relief:
+            self._staging.succeed(prepared.changes.receipt, complete)
+            for stream, places in prepared.streams:
+                stream.publish(places, complete)
+            self._call(self._on_commit, prepared.changes.receipt)
+
+    def _note_places(self, prepared: Prepared) -> None:
+        """Note where in the log a commit is, and where its messages can be read."""
+        for stream, _ in prepared.streams:
+            stream.written()
+        if prepared.write is not None:
+            self._is_torn = False
+            segment = prepared.segment = self._log.current
+            assert segment is not None
+            segment.blocks += len(prepared.written) + len(prepared.moved)
+            segment.blocks += sum(len(places) for _, places in prepared.streams)
+            segment.end += prepared.write.commit.length
+            if prepared.write.allocate is not None:
+                segment.allocated = sum(prepared.write.allocate)
+            segment.zeroed = max(segment.zeroed, segment.end + prepared.write.zeros)
+            for batch, block, first in prepared.written:
+                batch.add_block(segment.position(block.offset), block.length, first)
+        for batch, count in prepared.changes.staged.items():
+            batch.written(count)
+
+    def _take_note(self, prepared: Prepared, complete: Complete) -> None:
+        """A commit is complete: from now on the index may say so, and segments may go for it."""
+        changes, segment = prepared.changes, prepared.segment
+        if segment is not None:
+            for stream, _ in prepared.streams:
+                self._upkeep.note_streamed(stream)
+            for batch, block, _ in prepared.moved:
+                self._upkeep.note_moved(segment, batch, segment.position(block.offset), block.length, complete)
+            for batch, block, _ in prepared.written:
+                self._upkeep.note_written(segment, batch, block.length, complete)
+        if changes.definitions:
+            self._upkeep.note_definitions(changes.definitions, complete)
+        if changes.settles:
+            self._note_settled(changes, complete)
+        for queue_id in changes.dropped:
+            self._upkeep.drop(queue_id, complete)
+
+    def _note_settled(self, changes: Changes, complete: Complete) -> None:
+        """Forget batches that are settled whole, unless the last of that is not complete yet."""
         emptied = []
         for batch, ranges in changes.settlements():
             if batch.positions:
-                self._upkeep.note_settled(batch, changes.settled_before(batch, ranges).count)
+                self._upkeep.note_settled(batch, changes.settled_before(batch, ranges).count, complete)
             if not batch.remaining and batch.messages is None:
                 emptied.append(batch)
         if not emptied:
@@ -254,7 +309,7 @@ class Pipeline:
         for batch in emptied:
             if batch not in pending and batch.queue_id not in dropped:
                 self._staging.close_batch(batch)
-                self._upkeep.forget(batch)
+                self._upkeep.forget(batch, complete)
 
     def _rest(self) -> None:
         """Nothing is under way; a commit that failed still waits for its next attempt."""
@@ -272,10 +327,11 @@ class Pipeline:
         if self._log.full or crowded:
             self._roll()
         if upkeep.behind:
-            upkeep.snapshot(staging.next_receipt + 1)
-        if upkeep.has_snapshot and (upkeep.is_due(staging.committed) or not staging.settles):
-            upkeep.write_index()
-        upkeep.look()
+            upkeep.snapshot(staging.next_receipt + 1, self.last_complete)
+        if upkeep.has_snapshot and (upkeep.is_due(staging.committed) or not (staging.settles or self._stored)):
+            upkeep.write_index(self.last_complete)
+        if not any(one.moved for one in self._stored):  # what was moved is not to be moved once more
+            upkeep.look()
 
     def make_room(self) -> None:
         """The disk is short: go on in another segment where little lives in this one, so that it can go. To be called
@@ -385,10 +441,19 @@ class Pipeline:
         self._on_commit, on_commit = (lambda receipt: None), self._on_commit
         self._prepare(Prepared(changes, final=clean))
         self._finish()
-        if self.error is not None:
+        if self.error is not None or not self._wait_for_completion():
             return None
         self._call(on_commit, changes.receipt)
         return self._number if clean else None
+
+    def _wait_for_completion(self) -> bool:
+        """Wait a while for all that is stored to be complete; returns whether it is."""
+        until = time.monotonic() + PATIENCE
+        while self._stored and (left := until - time.monotonic()) > 0:
+            select.select([self._writer.fileno()], [], [], left)
+            self._writer.results()
+            self._complete()
+        return not self._stored
 
     def _finish(self) -> None:
         """Wait for the commit that is under way."""

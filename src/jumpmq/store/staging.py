@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes, Definitions, json_text
+from jumpmq.store.completion import Complete
 from jumpmq.store.layout import body_octets
 from jumpmq.store.records import GATHER
 from jumpmq.store.upkeep import Moves
@@ -48,7 +49,7 @@ class Staging:
     is taken at a time, and is written (:meth:`written`) or comes back (:meth:`put_back`) before the next is taken.
 
     Attributes:
-        committed: the last receipt that is on disk, and with it all lower ones.
+        committed: the last receipt that is complete, and with it all lower ones.
 
     Args:
         noted: what was settled and belongs to no turn yet, as (batch, first, last): batches append to it themselves.
@@ -66,6 +67,7 @@ class Staging:
         self._next = Changes(1)  # of turns that have ended
         self._sealed: deque[Changes] = deque()  # of turns before these, each as much as a commit should hold
         self._taken: Changes | None = None  # what is being written
+        self._stored: deque[Changes] = deque()  # what is on disk, and not complete
         self._growing: dict[int, Batch] = {}  # the batch that takes a queue's next messages, by the queue's number
         self._next_spill = SPILLED  # the number last made up
         self._moves: Moves = []  # what is to lie elsewhere, for the turn under way to end first
@@ -80,6 +82,8 @@ class Staging:
         """Octets of messages that are staged or being written, and not yet on disk."""
         waiting = self._turn.octets + self._next.octets
         for changes in self._sealed:
+            waiting += changes.octets
+        for changes in self._stored:
             waiting += changes.octets
         if self._taken is not None and self._taken.receipt > self.committed:
             waiting += self._taken.octets
@@ -120,8 +124,8 @@ class Staging:
         return batches, queues
 
     def _waiting(self) -> tuple[Changes, ...]:
-        """All that is staged and not being written, in order."""
-        return (*self._sealed, self._next, self._turn)
+        """All that is not complete and not being written, in order."""
+        return (*self._stored, *self._sealed, self._next, self._turn)
 
     # --- a turn ---
 
@@ -323,11 +327,21 @@ class Staging:
         return changes
 
     def written(self) -> None:
-        """What was taken is on disk, and noted."""
+        """What was taken is complete, and noted."""
         self._taken = None
 
-    def succeed(self, receipt: int) -> None:
-        """All up to a receipt is on disk."""
+    def stored(self) -> None:
+        """What was taken is on disk, and not complete."""
+        assert self._taken is not None
+        self._stored.append(self._taken)
+        self._taken = None
+
+    def forget_stored(self) -> None:
+        """The oldest of that is complete."""
+        self._stored.popleft()
+
+    def succeed(self, receipt: int, complete: Complete) -> None:
+        """All up to a receipt is complete, with this commit."""
         self.committed = receipt
         self._failed = False
 

@@ -24,6 +24,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store import definitions, losses, opening, schema, stream_bounds
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
+from jumpmq.store.completion import Complete, Completion
 from jumpmq.store.contents import Contents
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
@@ -70,6 +71,7 @@ class Store(Staging):
         segment_bytes: int,
         commit_bytes: int,
         linger_bytes: int,
+        completion: Completion,
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
@@ -93,6 +95,7 @@ class Store(Staging):
         self._log = Log(directory / DIRECTORY, files, segment_bytes)
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
         self._writer = Writer(files)
+        completion.wake = self._writer.wake
         self._reader = Reader(self._log, on_loss=self.losses.add)
         self._background = Background("jumpmq-background", self._writer.wake)  # the index, and what is to be moved
         self._reading = Background("jumpmq-reading", self._writer.wake)  # reads ahead
@@ -117,6 +120,7 @@ class Store(Staging):
             self._writer,
             self._reserve,
             self._segments,
+            completion,
             on_commit,
             on_error,
         )
@@ -133,12 +137,13 @@ class Store(Staging):
         segment_bytes: int | None = None,
         commit_bytes: int = COMMIT_BYTES,
         linger_bytes: int = LINGER_BYTES,
+        completion: Completion | None = None,
     ) -> Store:
         """Open the store in ``directory``; what is missing of it is made.
 
         Args:
             directory: the broker's data directory.
-            on_commit: called by :meth:`completed` with the receipt of a commit that is on disk; it covers all lower
+            on_commit: called by :meth:`completed` with the receipt of a commit that is complete; it covers all lower
                 ones too.
             on_error: called each time a commit fails. Nothing is lost: the store tries again every second, and the next
                 ``on_commit`` says that the trouble is over.
@@ -146,6 +151,7 @@ class Store(Staging):
             segment_bytes: octets after which the log goes on in another file; unless given, what fits the disk.
             commit_bytes: octets of bodies after which turns go into another commit.
             linger_bytes: octets of bodies up to which turns without confirms are put off.
+            completion: tells which commits are complete; unless given, those on disk are.
 
         Raises:
             StoreError: the directory cannot be used, another broker uses it, or its store is not one of this version.
@@ -162,9 +168,9 @@ class Store(Staging):
             linger_bytes = max(linger_bytes, commit_bytes)
             if segment_bytes is None:
                 segment_bytes = segment_bytes_on(directory)
-            return cls(
-                directory, lock, found, noted, files, segment_bytes, commit_bytes, linger_bytes, on_commit, on_error
-            )
+            sizes = segment_bytes, commit_bytes, linger_bytes
+            completion = completion or Completion()
+            return cls(directory, lock, found, noted, files, *sizes, completion, on_commit, on_error)
         except BaseException:
             lock.release()
             raise
@@ -265,9 +271,9 @@ class Store(Staging):
         return self._pipeline.begins
 
     @property
-    def last_commit(self) -> int:
-        """The number of the last commit on disk; they are counted over all openings."""
-        return self._pipeline.last_commit
+    def last_commit(self) -> Complete:
+        """The number of the last commit that is complete; they are counted over all openings."""
+        return self._pipeline.last_complete
 
     def begin(self, *, here: bool = False) -> None:
         """Begin the next commit, if one is wanted and nothing is in its way: see :meth:`Pipeline.begin`."""
@@ -295,7 +301,7 @@ class Store(Staging):
         self._pipeline.begin_again()
 
     def wait(self, receipt: int) -> None:
-        """Let nothing else happen until that receipt is on disk.
+        """Let nothing else happen until that receipt is complete.
 
         Raises:
             StoreError: a commit failed.

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store.background import Background
+from jumpmq.store.completion import NOT_KEPT
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.stream_bounds import Handed, Known
@@ -87,7 +88,7 @@ class StreamFiles:
         self._store = store
         self._files = Files() if files is None else files  # the file calls
         self._background = Background("jumpmq-streams", lambda: None)  # deletes files
-        self._known = dict(known)
+        self._known = dict(known)  # what is to be opened yet
         self._on_loss = on_loss
         self._on_retire = on_retire
         self._logs: dict[int, StreamLog] = {}  # the streams by number
@@ -277,7 +278,7 @@ class StreamFiles:
                 return
             del self._staged[log]
             log.written()
-            log.publish(laid.places)
+            log.publish(laid.places, NOT_KEPT)
 
     def _on_error(self, error: OSError) -> None:
         log.error("cannot write to streams in %s: %s; that is tried again", self._directory, error.strerror or error)

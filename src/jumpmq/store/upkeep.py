@@ -11,6 +11,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Definitions
+from jumpmq.store.completion import Complete
 from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index, Summary, Update, places_of, summary_of
@@ -89,7 +90,7 @@ class Upkeep:
         self._moving = False  # whether batches are being read that are to be rewritten
         self._unmovable: set[Batch] = set()  # batches that cannot be read whole
 
-    # --- what commits did ---
+    # --- what commits did that are complete ---
 
     def adopt(self, found: Recovery) -> None:
         """Take over what was found at the start; what the log said is new to the index."""
@@ -115,7 +116,7 @@ class Upkeep:
             else:
                 self._gone.append(id)
 
-    def note_definitions(self, definitions: Definitions) -> None:
+    def note_definitions(self, definitions: Definitions, complete: Complete) -> None:
         """Definitions were committed."""
         self._definitions.absorb(definitions)
         self._defined_at = time.monotonic()
@@ -127,11 +128,10 @@ class Upkeep:
             return False
         return time.monotonic() >= self._defined_at + QUIET
 
-    def note_written(self, segment: Segment, batch: Batch, octets: int) -> None:
+    def note_written(self, segment: Segment, batch: Batch, octets: int, complete: Complete) -> None:
         """Messages of a batch were committed."""
         segment.batches.add(batch)
         segment.live += octets
-        segment.blocks += 1
         self._new[batch] = None
         self._by_queue.setdefault(batch.queue_id, set()).add(batch)
 
@@ -139,7 +139,7 @@ class Upkeep:
         """Messages were appended to a stream, or written to its files once more."""
         self._streams[log] = None
 
-    def note_settled(self, batch: Batch, count: int) -> None:
+    def note_settled(self, batch: Batch, count: int, complete: Complete) -> None:
         """Messages of a batch were settled, and that is committed."""
         self._changed[batch] = None
         for number in segments_of(batch):
@@ -147,25 +147,25 @@ class Upkeep:
                 segment.live -= batch.bytes * count / batch.count
                 break
 
-    def note_moved(self, segment: Segment, batch: Batch, position: int, length: int) -> None:
+    def note_moved(self, segment: Segment, batch: Batch, position: int, length: int, complete: Complete) -> None:
         """What is left of a batch was committed in a new place."""
-        self._leave(batch)
+        self._leave(batch, complete)
         batch.move(position, length, batch.first_seq)
-        self.note_written(segment, batch, length)
+        self.note_written(segment, batch, length, complete)
         self.compact()
 
-    def _leave(self, batch: Batch) -> None:
+    def _leave(self, batch: Batch, complete: Complete) -> None:
         """Have a batch's segments forget it, and go if nothing else lives in them."""
         for number in segments_of(batch):
             if (segment := self._log.segments.get(number)) is not None:
                 segment.batches.discard(batch)
-                self._remove_if_dead(segment)
+                self._remove_if_dead(segment, complete)
 
-    def forget(self, batch: Batch) -> None:
+    def forget(self, batch: Batch, complete: Complete) -> None:
         """All of a batch was settled, and that is committed."""
         if not batch.positions:
             return
-        self._leave(batch)
+        self._leave(batch, complete)
         self._new.pop(batch, None)
         self._changed.pop(batch, None)
         self._unmovable.discard(batch)
@@ -176,11 +176,11 @@ class Upkeep:
             if not batches:
                 del self._by_queue[batch.queue_id]
 
-    def drop(self, queue_id: int) -> None:
+    def drop(self, queue_id: int, complete: Complete) -> None:
         """A queue was deleted, and that is committed."""
         for batch in list(self._by_queue.get(queue_id, ())):
-            self.note_settled(batch, batch.remaining)
-            self.forget(batch)
+            self.note_settled(batch, batch.remaining, complete)
+            self.forget(batch, complete)
             batch.gone()
 
     # --- the index ---
@@ -190,14 +190,16 @@ class Upkeep:
         """Whether the log has gone on in another segment since the last snapshot."""
         return self._update is None and self._log.current is not None and self._log.current.number > self._indexed
 
-    def snapshot(self, receipt: int) -> None:
+    def snapshot(self, receipt: int, complete: Complete) -> None:
         """Note what the index is to say when all before the current segment is in it.
 
         What is settled goes in as it is now, also where that is not committed yet: so the update may be written only
         when all that was settled by now is, with the commit of that receipt. Batches that began before the current
-        segment must be whole; those that grow in two of them are in a moment.
+        segment must be whole; those that grow in two of them are in a moment. All commits before it must be complete.
         """
         assert self._log.current is not None
+        if complete < self._log.current.first_commit - 1:
+            return
         limit = self._log.current.position(0)
         if not any(batch.messages is not None for batch in self._new if batch.id < limit):
             self._update, self._due_at = self._make_update(self._log.current.number), receipt
@@ -235,13 +237,13 @@ class Upkeep:
         """Whether all that the snapshot says is settled is committed, as far as receipts tell."""
         return self._update is not None and committed >= self._due_at and time.monotonic() >= self._retry_at
 
-    def write_index(self) -> None:
+    def write_index(self, complete: Complete) -> None:
         """Have the index written; all that was settled at the snapshot is committed by now."""
         update = self._update
         if update is None or self._writing:
             return
         self._writing = True
-        self._background.run(lambda: self._write(update), self._on_index_written)
+        self._background.run(lambda: self._write(update), lambda result: self._on_index_written(result, complete))
 
     def _write(self, update: Update) -> None:
         try:
@@ -254,7 +256,7 @@ class Upkeep:
         while update.definitions.removed:
             update.definitions.removed.pop()
 
-    def _on_index_written(self, result: Any) -> None:
+    def _on_index_written(self, result: Any, complete: Complete) -> None:
         self._writing = False
         if isinstance(result, Unsynced):
             raise result
@@ -266,7 +268,7 @@ class Upkeep:
         assert self._update is not None
         self._indexed, self._update = self._update.segment, None
         for segment in list(self._log.segments.values()):
-            self._remove_if_dead(segment)
+            self._remove_if_dead(segment, complete)
         self.compact()
 
     def close(self, commit: int | None) -> None:
@@ -288,7 +290,7 @@ class Upkeep:
 
     # --- segments ---
 
-    def _remove_if_dead(self, segment: Segment) -> None:
+    def _remove_if_dead(self, segment: Segment, complete: Complete) -> None:
         dead = not segment.batches and segment is not self._log.current and segment.number < self._indexed
         if dead and segment.number in self._log.segments:
             path = segment.path

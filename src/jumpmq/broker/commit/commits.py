@@ -75,10 +75,11 @@ class Commits:
             linger_bytes=linger_bytes,
         )
         self._loop.add_reader(self.store.fileno(), self._or_fail, self.store.completed)
+        known, self.store.streams = self.store.streams, {}
         self.streams = StreamFiles(
             directory / stream_files.DIRECTORY,
             store=self.store,
-            known=self.store.streams,
+            known=known,
             on_loss=self.store.losses.add,
             on_retire=self._retired.append,
         )

@@ -1,0 +1,57 @@
+"""Completions that lag behind the disk, as those of a store with copies do."""
+
+import threading
+from random import Random
+
+from jumpmq.store.completion import Complete, Completion
+
+
+class Lagging(Completion):
+    """Commits are complete a while after they are stored, in order, several at once or one by one.
+
+    Args:
+        chance: what the whiles are drawn from.
+        most: seconds of the longest.
+    """
+
+    def __init__(self, chance: Random, most: float = 0.004) -> None:
+        super().__init__()
+        self._chance, self._most = chance, most
+        self._opened = False  # whether the commits that were found at the opening have been told
+
+    def stored(self, number: int) -> None:
+        if not self._opened or self._chance.random() < 0.2:
+            self._opened = True
+            super().stored(number)
+            return
+        timer = threading.Timer(self._chance.uniform(0, self._most), self._reach, (number,))
+        timer.daemon = True
+        timer.start()
+
+    def _reach(self, number: int) -> None:
+        self._complete = max(self._complete, number)
+        self.wake()
+
+
+class Held(Completion):
+    """Nothing more is complete from :meth:`hold` on, until :meth:`release`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_held, self._stored = False, 0
+
+    def hold(self) -> None:
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        super().stored(self._stored)
+        self.wake()
+
+    def stored(self, number: int) -> None:
+        self._stored = number
+        if not self._is_held:
+            super().stored(number)
+
+    def of(self, number: int) -> Complete | None:
+        return super().of(number)

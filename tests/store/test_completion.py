@@ -1,0 +1,126 @@
+"""What is stored and not complete: it can be read, and nothing is told, forgotten or deleted for it."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.store.lagging import Held, Lagging
+from tests.store.opened import Opened, left, make_messages, seqs
+from tests.store.stream_opened import Opened as OpenedStreams
+from tests.store.stream_opened import bodies, message
+
+from jumpmq.store import pipeline
+from jumpmq.store.completion import MOST_COMMITS
+
+SEGMENT = 16 << 10
+
+
+def store_commits(opened: Opened | OpenedStreams, count: int, turn) -> None:  # type: ignore[no-untyped-def]
+    """Have so many commits stored, each of one turn, without waiting for completion."""
+    for number in range(count):
+        turn(number)
+        opened.store.flush()
+        opened.work_until(lambda: opened.store._pipeline.state is pipeline.IDLE)
+
+
+def test_nothing_is_told_or_removed_for_what_is_not_complete(tmp_path: Path) -> None:
+    held = Held()
+    opened = Opened(tmp_path / "broker", segment_bytes=SEGMENT, completion=lambda: held)
+    first = make_messages(1, 20, body=lambda seq: bytes(3000))
+    opened.store.append(1, first)
+    opened.commit()
+    told = list(opened.commits)
+    held.hold()
+    for one in first:
+        one.batch.settle(one.seq)
+    logs = opened.directory / "log"
+    before = {path.name for path in logs.glob("*.log")}
+
+    def turn(number: int) -> None:
+        opened.store.append(2, make_messages(3 * number + 1, 3 * number + 3, body=lambda seq: bytes(3000)))
+
+    store_commits(opened, 12, turn)
+    assert opened.commits == told and opened.store.committed == told[-1]
+    assert before < {path.name for path in logs.glob("*.log")}  # the log goes on in others, and keeps these
+    (batch, *_) = {one.batch: None for one in first}
+    assert batch.positions and opened.store.staged_bytes > 0
+    assert left(opened.crash()) == {2: list(range(1, 37))}
+    held.release()
+    opened.work_until(lambda: opened.store.committed > told[-1] and not opened.store.dirty)
+    opened.commit()
+    assert opened.commits == sorted(opened.commits)
+    opened.work_until(lambda: not before <= {path.name for path in logs.glob("*.log")})
+    opened.close()
+
+
+def test_so_much_is_stored_and_no_more(tmp_path: Path) -> None:
+    held = Held()
+    opened = Opened(tmp_path / "broker", completion=lambda: held)
+    opened.store.append(1, make_messages(1, 1))
+    opened.commit()
+    held.hold()
+
+    def turn(number: int) -> None:
+        opened.store.append(1, make_messages(number + 2, number + 2))
+
+    store_commits(opened, MOST_COMMITS + 10, turn)
+    assert left(opened.crash()) == {1: list(range(1, MOST_COMMITS + 2))}
+    held.release()
+    opened.commit()
+    assert left(opened.crash()) == {1: list(range(1, MOST_COMMITS + 12))}
+    opened.close()
+
+
+def test_a_stop_before_that_is_not_clean_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "PATIENCE", 0.05)
+    held = Held()
+    opened = Opened(tmp_path / "broker", segment_bytes=SEGMENT, completion=lambda: held)
+    opened.store.append(1, make_messages(1, 5))
+    opened.commit()
+    held.hold()
+    opened.store.append(1, make_messages(6, 9))
+    told = list(opened.commits)
+    opened.store.close()
+    assert opened.commits == told
+    with closing(sqlite3.connect(tmp_path / "broker" / "jumpmq.db")) as index:
+        assert index.execute("SELECT clean_commit FROM replay").fetchall() == [(0,)]
+    again = Opened(tmp_path / "broker")
+    assert left(again) == {1: list(range(1, 10))}
+    again.close()
+
+
+def test_streams_end_and_let_go_where_it_is_complete(tmp_path: Path) -> None:
+    held = Held()
+    opened = OpenedStreams(tmp_path, segment_bytes=SEGMENT, completion=held)
+    opened.log.segment_bytes = 2000
+    opened.append(*(message(number, 300) for number in range(10)))
+    held.hold()
+    store_commits(opened, 20, lambda number: opened.files.append(opened.log, [message(10 + number, 300)]))
+    assert (opened.log.end, bodies(opened.log)) == (10, list(range(10)))
+    held.release()
+    opened.work_until(lambda: opened.log.end == 30)
+    opened.commit()
+    assert bodies(opened.log) == list(range(30))
+    opened.close()
+    opened = OpenedStreams(tmp_path)
+    assert bodies(opened.log) == list(range(30)) and not opened.losses
+    opened.close()
+
+
+def test_receipts_come_in_order_however_late(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "broker", segment_bytes=SEGMENT, completion=lambda: Lagging(Random(3)))
+    waiting: list[int] = []
+    for number in range(1, 200):
+        (one,) = make_messages(number, number, body=lambda seq: bytes(500))
+        opened.store.append(1, [one])
+        waiting.append(opened.store.flush())
+        if number % 7 == 0:
+            opened.wait_for(waiting[-5])
+            one.batch.settle(one.seq)
+    opened.commit()
+    assert opened.commits == sorted(set(opened.commits))
+    expected = [number for number in range(1, 200) if number % 7]
+    assert seqs(opened.store, [*dict.fromkeys(opened.restart().store.batches()[1])]) == expected
+    opened.close()
