@@ -218,6 +218,7 @@ def test_what_expired_or_was_pushed_out_may_come_again(channel):
         publish(channel, "", "c", key="refusing")
 
 
+@pytest.mark.slow
 def test_publishers_that_repeat_after_each_kill_are_once(broker):
     """Each message is published until it is confirmed, and all of the last second again, in whatever state the broker
     was killed."""

@@ -29,9 +29,7 @@ def test_what_an_exchange_delays_is_listed_and_cancelled(channel, control, outpu
 def test_what_cannot_be_listed_or_cancelled(channel, control) -> None:
     for arguments, status, words in (
         (["list_delayed", "amq.direct"], 65, "is of type direct, which delays nothing"),
-        (["list_delayed", "none"], 65, "not found"),
         (["cancel_delayed", "none", "1"], 65, "not found"),
-        (["cancel_delayed", "none"], 64, "give numbers of messages, or --all"),
         (["cancel_delayed", "none", "1", "--all"], 64, "give numbers of messages, or --all"),
     ):
         result = control(*arguments)
