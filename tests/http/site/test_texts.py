@@ -74,12 +74,13 @@ def test_a_spark_query_has_a_card_and_stands_on_the_pages_of_its_queues(api, cha
     api.request("DELETE", "readers", "/", "report")
 
 
-def test_the_title_of_the_tab_shows_an_alarm(api, channel, open_page):
+def test_title_and_icon_of_the_tab_show_an_alarm(api, channel, open_page):
     channel.queue_declare("brim", durable=True, arguments={"x-max-length": 10})
     publish(channel, "brim", [b"x"] * 10)
     until(lambda: any(one["name"] == "brim" and one["severity"] == "alarm" for one in api.get("incidents")))
     site = open_page()
     until(lambda: site.page.title().startswith("! "))
+    assert site.page.evaluate("document.querySelector('link[rel=icon]').href").endswith("icon-alarm.svg")
     channel.queue_delete("brim")
     until(lambda: not site.page.title().startswith("! "))
 
