@@ -320,7 +320,7 @@ def _message_figures(figures: QueueFigures) -> dict[str, Any]:
         "messages_persistent": found.persistent,
         "messages_paged_out": found.paged_out,
         "head_message_timestamp": figures.head_timestamp,
-        "head_published_at": figures.head_published_at,
+        "head_published_at": figures.head_published_at and round(figures.head_published_at, 3),
     }
 
 
