@@ -117,7 +117,7 @@ class Pipeline:
     @property
     def begins(self) -> bool:
         """Whether :meth:`begin` would begin a commit."""
-        return self.state is IDLE and self._staging.wanted and self._may_store
+        return self.state is IDLE and self._staging.wanted and (not self._stored or self._may_store)
 
     @property
     def _may_store(self) -> bool:
@@ -143,7 +143,8 @@ class Pipeline:
         Args:
             here: whether this thread may do it, as no client waits for it: a small commit on a quick disk, that is.
         """
-        if self.state is IDLE and self._may_store and (changes := self._staging.take()) is not None:
+        may = self.state is IDLE and (not self._stored or self._may_store)
+        if may and (changes := self._staging.take()) is not None:
             self._prepare(Prepared(changes), here)
 
     def go_on(self) -> None:
@@ -268,7 +269,8 @@ class Pipeline:
             segment = prepared.segment = self._log.current
             assert segment is not None
             segment.blocks += len(prepared.written) + len(prepared.moved)
-            segment.blocks += sum(len(places) for _, places in prepared.streams)
+            for _, places in prepared.streams:
+                segment.blocks += len(places)
             segment.end += prepared.write.commit.length
             if prepared.write.allocate is not None:
                 segment.allocated = sum(prepared.write.allocate)
@@ -330,7 +332,7 @@ class Pipeline:
             upkeep.snapshot(staging.next_receipt + 1, self.last_complete)
         if upkeep.has_snapshot and (upkeep.is_due(staging.committed) or not (staging.settles or self._stored)):
             upkeep.write_index(self.last_complete)
-        if not any(one.moved for one in self._stored):  # what was moved is not to be moved once more
+        if not self._stored or not any(one.moved for one in self._stored):  # what was moved is not moved once more
             upkeep.look()
 
     def make_room(self) -> None:
