@@ -1,4 +1,4 @@
-"""The broker: its parts are started and stopped, and it is what the management API asks."""
+"""The broker: start and stop of its parts, and the interface for the management API."""
 
 import asyncio
 import contextlib
@@ -28,20 +28,20 @@ from jumpmq.topology import changes
 log = logging.getLogger(__name__)
 
 MARK_TIMEOUT = 2.0
-"""Seconds that a start waits for the disk."""
+"""Timeout for the disk at a start, in seconds."""
 
 COMMIT_LOOK = 0.5
-"""Seconds between two looks whether commits still come, while somebody waits for one."""
+"""Seconds between two checks of commit progress, while a commit is awaited."""
 
 STOP_TIMEOUT = 1.5
-"""Seconds that the disk, and then clients that are still sent something, have at the broker's stop."""
+"""Seconds for the disk, and then for clients with pending output, at the broker's stop."""
 
 CLOSE_TIMEOUT = 0.5
-"""Seconds that all other clients have to answer that their connection is closed: many are busy, or never read it."""
+"""Seconds for all remaining clients to answer the close of the connection: many are busy, or never read the close."""
 
 
 class Broker(Parts):
-    """A broker in the running event loop; :func:`start` makes one that serves.
+    """A broker in the running event loop; :func:`start` makes a serving broker.
 
     Attributes:
         figures: what the management API and metrics show, as values; where several homes are shown together, theirs.
@@ -61,7 +61,7 @@ class Broker(Parts):
 
     @property
     def cluster_name(self) -> str:
-        """The name of the cluster: the node's, unless another was set."""
+        """Name of the cluster: by default the node's name."""
         return self.topology.cluster_name
 
     @property
@@ -71,34 +71,34 @@ class Broker(Parts):
 
     @property
     def running_homes(self) -> set[int]:
-        """The numbers of the homes that answer, this one among them."""
+        """Numbers of the responding homes, including the local home."""
         return self.peers.homes
 
     @property
     def running_nodes(self) -> list[str]:
-        """The nodes of this cluster that answer, this one among them, in the order of joining."""
+        """Responding nodes of the cluster, including the local node, in the order of joining."""
         up = self.running_homes
         return [node for node, homes in self.topology.nodes.items() if not up.isdisjoint(homes)]
 
     @property
     def sender(self) -> Sender:
-        """Sends messages to queues of other homes."""
+        """Sender of messages to queues of remote homes."""
         return self.peers.sender
 
     @property
     def listeners(self) -> list[Listener]:
-        """Where it listens, the management port's listeners among them."""
+        """Listeners of the broker, including the listeners of the management port."""
         return self.listening.listeners
 
     @property
     def port(self) -> int:
-        """Where AMQP is spoken without TLS; 0 if it is nowhere."""
+        """Port of AMQP without TLS; 0 if not served."""
         return self.listening.port_of("amqp")
 
     # --- life ---
 
     async def serve(self, before_listening: "Callable[[Broker], Awaitable[None]] | None" = None) -> None:
-        """Restore what was kept, and listen: see :func:`start`."""
+        """Restore the stored state, and listen: see :func:`start`."""
         try:
             self._restore()
         except StoreError as error:
@@ -149,7 +149,9 @@ class Broker(Parts):
             self._create_defaults()
 
     def _create_defaults(self) -> None:
-        """What a new broker begins with: virtual host ``/`` and the default user, who may do everything in it."""
+        """Create the defaults of a new broker: virtual host ``/``, and the default user with all permissions in the
+        virtual host.
+        """
         user, password = self.config.default_user, self.config.default_pass
         with self.turns.turn():
             self.topology.apply(changes.AddVirtualHost("/"))
@@ -157,8 +159,8 @@ class Broker(Parts):
             self.topology.apply(changes.SetPermissions(user, "/", ".*", ".*", ".*"))
 
     async def _mark_started(self) -> None:
-        """Put a first commit on disk: from now on messages are delivered, so that the last stop, if it was clean, no
-        longer says which of them were. A disk that takes nothing does not keep consumers from what is on it."""
+        """Put a first commit on disk: from now on messages are delivered, so that the last stop, if clean, no longer
+        tells the delivered messages. A disk refusing writes does not keep consumers from stored messages."""
         if self.store is not None:
             self.store.put("run", "started_at", self.started_at)
             self.store.put(*IDENTITY, self.identity)
@@ -166,7 +168,7 @@ class Broker(Parts):
                 await asyncio.wait_for(self._commits.wait(), MARK_TIMEOUT)
 
     async def give_up(self) -> None:
-        """Undo what a start that failed has begun, but for the store, which stays open."""
+        """Undo a failed start, except for the store; the store stays open."""
         self.listening.close()
         await self.listening.stop_processes()
         await self.peers.stop()
@@ -175,7 +177,7 @@ class Broker(Parts):
 
     @property
     def is_clean(self) -> bool:
-        """Whether the store may say that it was closed in order."""
+        """True if the store may be marked as cleanly closed."""
         return self._is_restored or (self.store is not None and self.store.clean)
 
     async def stop(self) -> None:
@@ -227,7 +229,7 @@ class Broker(Parts):
                     connection.abort()
 
     def _checkpoint(self) -> None:
-        """Have the store know where queues stand, as the mark of a clean stop says that it does."""
+        """Store the positions of queues, as promised by the marker of a clean stop."""
         with self.turns.turn():
             for queue in self._queues():
                 queue.checkpoint()
@@ -236,11 +238,11 @@ class Broker(Parts):
 
     @property
     def losses(self) -> list[tuple[str, float]]:
-        """What is missing from the data directory and not acknowledged: sentences, each with when it was found."""
+        """Unacknowledged losses of the data directory: sentences, with the time of detection."""
         return self._commits.losses
 
     async def acknowledge_losses(self) -> None:
-        """Tell of what is missing no longer, in later runs neither."""
+        """Stop reporting known losses, in later runs as well."""
         if self.store is not None:
             with self.turns.turn():
                 self.store.acknowledge_losses()
@@ -262,7 +264,7 @@ class Broker(Parts):
             waiting.cancel()
 
     def refused(self, sent: Sent) -> asyncio.Future[bool]:
-        """Tells whether any of what was sent to other homes was refused, once that is known.
+        """Return a future, True if any of the messages sent to remote homes was refused.
 
         It has to be asked for before anything else is awaited: later it is forgotten.
         """
@@ -296,7 +298,7 @@ class Broker(Parts):
             await asyncio.sleep(seconds)
 
     def set_limits(self, memory: int | None = None, disk_free: int | None = None) -> None:
-        """Change the limits of memory and of free disk until the broker stops: octets, None leaves one as it is."""
+        """Change the limits of memory and of free disk until the broker stops: octets, None for no change."""
         with self.turns.turn():
             if memory is not None:
                 self.memory.limit = memory
@@ -312,7 +314,7 @@ class Broker(Parts):
         return None if group is None else group.shown_name
 
     def close_all(self, reason: str) -> int:
-        """Close all connections; returns how many there were."""
+        """Close all connections; return the number of connections."""
         return self.close_connections(reason, lambda connection: True)
 
     def close_connections(self, reason: str, chosen: Callable[[Connection], bool]) -> int:

@@ -1,4 +1,4 @@
-"""How a broker is set up."""
+"""Configuration of a broker."""
 
 import socket
 from dataclasses import dataclass
@@ -8,29 +8,31 @@ from jumpmq.amqp.protocol import CHANNEL_MAX, FRAME_MAX
 from jumpmq.broker.security.certificates import ClientCertificates, LoginName, ServerTLS
 
 HOMES = "run", "homes"
-"""Where the store keeps how many homes the broker has, once they are several."""
+"""Store key of the broker's number of homes, once more than one."""
 
 OTHER_HOMES = "homes"
 """Directory of the data directory with those of the homes but the first."""
 
 LEFT = "run", "left"
-"""Where the store keeps that its home is no part of the broker any more."""
+"""Store key marking the home as removed from the broker."""
 
 MEMBERSHIP = "run", "cluster"
-"""Where the store keeps who this node is in its cluster."""
+"""Store key of the node's membership in a cluster."""
 
 RETURNING = "run", "returning"
-"""Where the store keeps the shards that return to a node after its first start; True before that has listed them."""
+"""Store key of the shards returning to a node after the node's first start; True before the first start has listed the
+shards.
+"""
 
 
 def homes_in(data_dir: Path | None) -> int:
-    """How many homes a data directory has, those among them that are left."""
+    """Return the number of homes in a data directory, removed homes included."""
     others = [] if data_dir is None else [path.name for path in (data_dir / OTHER_HOMES).glob("*")]
     return max([1, *(int(name) for name in others if name.isdigit())])
 
 
 def default_node() -> str:
-    """``jumpmq@HOST``, with the short name of this host."""
+    """Return ``jumpmq@HOST``, with the short name of the local host."""
     return f"jumpmq@{socket.gethostname().split('.')[0]}"
 
 
@@ -152,13 +154,13 @@ class Config:
 
     @property
     def process(self) -> str:
-        """What this process is called where there are several: by its home, or in a cluster, where homes have other
-        numbers, as a worker of its node."""
+        """Name of the process among several: by home or, in a cluster with separate home numbers, as a worker of the
+        node."""
         return "home" if self.cluster is None else "worker"
 
     @property
     def tls(self) -> ServerTLS | None:
-        """What the listeners with TLS need; None where there is no certificate."""
+        """TLS settings of the listeners; None without a certificate."""
         if self.tls_cert is None:
             return None
         return ServerTLS(self.tls_cert, self.tls_key, self.tls_ca, self.tls_client)

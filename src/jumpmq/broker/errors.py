@@ -1,20 +1,22 @@
-"""Errors of the broker that are none of the protocol."""
+"""Errors of the broker outside the protocol."""
 
 
 class BrokerError(Exception):
-    """The broker cannot start; the text is one line that says why."""
+    """The broker cannot start; the text is one line with the reason."""
 
 
 class HomeLeft(BrokerError):
-    """All that was at this home is at others, and it is no part of the broker any more."""
+    """Everything at this home has moved to remote homes, and the home is no longer part of the broker."""
 
 
 class NotCommitted(Exception):
-    """What was changed is not on disk, and it is not known when it will be; the text says why. It may be later."""
+    """A change is not on disk, with unknown time of completion; the text has the reason. The change may still complete
+    later.
+    """
 
 
 class HomeUnreachable(Exception):
-    """Another home does not answer.
+    """A remote home does not answer.
 
     Attributes:
         home: its number.

@@ -1,4 +1,4 @@
-"""Listeners of a broker, and the protocol that each new client of AMQP is met with."""
+"""Listeners of a broker, and the protocol for new AMQP clients."""
 
 import asyncio
 import socket
@@ -56,7 +56,7 @@ class Listening:
             await self.listen(Listener("amqp/ssl", *where, self.accept, *tls, proxies=proxies))
 
     async def listen(self, listener: Listener) -> None:
-        """Start a listener; it is closed with the broker.
+        """Start a listener; the listener is closed with the broker.
 
         Raises:
             BrokerError: it cannot listen.
@@ -66,7 +66,7 @@ class Listening:
         self.certificates.add(listener)
 
     async def suspend(self, suspended: bool) -> None:
-        """Listen for clients of AMQP no more, or again at the same ports. Who is connected stays so.
+        """Stop listening for AMQP clients, or resume at the former ports. Connected clients stay connected.
 
         Raises:
             BrokerError: somebody else has taken a port meanwhile.
@@ -79,7 +79,7 @@ class Listening:
                     await listener.start()
 
     def port_of(self, protocol: str) -> int:
-        """The port where a protocol is spoken; 0 if it is nowhere."""
+        """Return the port of a protocol; 0 if not served."""
         return next((listener.port for listener in self.listeners if listener.protocol == protocol), 0)
 
     def accept(self, origin: Origin | None = None, handed: Handed | None = None) -> asyncio.BaseProtocol:
@@ -96,7 +96,7 @@ class Listening:
         return self._refusals.accept()
 
     def take_client(self, client: socket.socket, known: bytes) -> None:
-        """Serve a client that another process of this broker has handed over."""
+        """Serve a client handed over by a different process of the broker."""
         handed, loop = Handed.unpacked(known), asyncio.get_running_loop()
         client.setblocking(False)
         task = loop.create_task(loop.connect_accepted_socket(lambda: self.accept(handed=handed), client))
@@ -109,11 +109,11 @@ class Listening:
             listener.close()
 
     def refuse_all(self) -> None:
-        """Listen no more, and take no client that was accepted already."""
+        """Stop listening, and take no client already accepted."""
         self._is_stopping = True
         self.close()
 
     async def stop_processes(self) -> None:
-        """End the processes that do TLS, once their clients are gone."""
+        """End the TLS processes, once all clients are gone."""
         if self._tls_processes is not None:
             await self._tls_processes.stop()

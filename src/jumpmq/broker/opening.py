@@ -15,14 +15,14 @@ Record = tuple[str, str, Any]
 """Kind, key and value of a definition's record."""
 
 IDENTITY = "run", "identity"
-"""The record that tells this broker from all others."""
+"""Record identifying the broker."""
 
 LEAST_BACKLOG = 4 << 20
-"""Octets that may wait for the disk, however little memory there is."""
+"""Octets that may wait for the disk, even with little memory."""
 
 
 class Opened:
-    """An open data directory, with what the whole broker shares.
+    """An open data directory, with the parts shared by the whole broker.
 
     Args:
         commits: the broker's side of the store, which is opened here.
@@ -56,15 +56,15 @@ class Opened:
 
     @property
     def store(self) -> Store | None:
-        """Where durable things are; None where everything is in memory."""
+        """Store of durable state; None for a broker in memory."""
         return self.commits.store
 
     @property
     def _write_backlog(self) -> int:
-        """Octets that may wait for the disk: most of a small memory limit is for messages that are on it."""
+        """Octets that may wait for the disk: most of a small memory limit is for messages already on disk."""
         return min(self.config.write_backlog, max(self.memory.limit // 8, LEAST_BACKLOG))
 
 
 def kept_identity(definitions: list[Record]) -> str | None:
-    """The broker's identity, of its records."""
+    """Return the broker's identity from stored records."""
     return next((value for kind, key, value in definitions if (kind, key) == IDENTITY), None)

@@ -1,4 +1,4 @@
-"""The parts of a broker, made and wired to each other."""
+"""The parts of a broker, made and wired together."""
 
 import itertools
 import time
@@ -41,7 +41,7 @@ from jumpmq.topology import Topology, changes
 
 
 class Parts:
-    """What a broker is made of.
+    """The components of a broker.
 
     Attributes:
         config: settings, with home and node as the peers know them.
@@ -147,7 +147,7 @@ class Parts:
         )
 
     def _listen_to_changes(self) -> None:
-        """Have parts told of changes, those of the restoring, too."""
+        """Register the parts as listeners of changes, including changes during restoring."""
         self.topology.leaving.append(self._forced_closes.leave)
         self.topology.listeners += [
             self._services.run_sizes.follow,
@@ -159,7 +159,7 @@ class Parts:
 
     @property
     def store(self) -> Store | None:
-        """Where durable things are; None where everything is in memory."""
+        """Store of durable state; None for a broker in memory."""
         return self._commits.store
 
     async def committed(self) -> None:
@@ -170,7 +170,7 @@ class Parts:
         self.topology.propose(changes.DeleteQueue(queue.vhost, queue.name, queue.id))
 
     def _queue_name(self, number: int) -> str:
-        """What the log calls a queue. Any thread may ask."""
+        """Return the name of a queue for the log. Any thread may ask."""
         if number & PARTS:
             return part_of(number, self._queue_name)
         found = [one for host in list(self.topology.vhosts.values()) for one in list(host.queues.values())]

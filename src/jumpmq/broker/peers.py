@@ -1,4 +1,4 @@
-"""The other processes of a broker, as one of its processes uses them: workers of the node, and other nodes.
+"""The peers of a process: workers of the node, and remote nodes.
 
 A *home* is a number, a data directory and the process that serves it. A broker of one process is home 1, and its peers
 are :class:`Alone`. Everything else that knows of several processes is in ``jumpmq.nodes``, which nothing here imports:
@@ -35,7 +35,7 @@ from jumpmq.topology.declared import DeclaredQueue
 
 
 class Forwarding:
-    """A batch under way to other homes, which its publisher waits for.
+    """A batch on the way to remote homes, awaited by the publisher.
 
     Attributes:
         homes: numbers of the homes that it goes to.
@@ -49,7 +49,7 @@ class Forwarding:
 
     @property
     def is_done(self) -> bool:
-        """Whether all is on the disks of its homes, or the queues are gone."""
+        """True if all parts are on the disks of the homes, or the queues are gone."""
         return not self._parts
 
     def begin(self, home: int) -> None:
@@ -59,17 +59,17 @@ class Forwarding:
         self.over.clear()
 
     def end(self) -> None:
-        """One of the parts is on disk."""
+        """Record a part as stored on disk."""
         self._parts -= 1
         if not self._parts:
             self.over.set()
 
 
 class Outbox(Protocol):
-    """Keeps messages of batches until the homes of their queues have them on disk."""
+    """Keeps messages of batches until stored on disk by the homes of the queues."""
 
     def full_home(self, homes: Iterable[int]) -> int | None:
-        """The first of these homes with too many messages kept for it; None if there is none."""
+        """Return the first of the given homes with too many kept messages; None without any."""
 
     def forwarding(self) -> Forwarding:
         """A batch, to be passed to :meth:`add` and :meth:`forwarded`."""
@@ -79,35 +79,35 @@ class Outbox(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether too many messages are kept for a home."""
+        """True if too many messages are kept for a home."""
 
     def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
-        """Keep dead letters for a queue: as :meth:`add`, without anybody who waits for them."""
+        """Keep dead-lettered messages for a queue: as :meth:`add`, without a waiter."""
 
     async def forwarded(self, forwarding: Forwarding) -> bool:
-        """Wait for the homes of a batch that is on disk here, but not long; returns whether they have it."""
+        """Wait briefly for the homes of a batch already on the local disk; return True if all homes have the batch."""
 
 
 class MoveRequests(Protocol):
-    """Moves that an operator asks for."""
+    """Migrations requested by an operator."""
 
     def begin(self, queue: DeclaredQueue, home: int) -> bool:
-        """Begin to copy a stream to another machine, after which it moves; returns False for any other queue, which
-        moves by a change of definitions alone.
+        """Begin to copy a stream to a different machine, followed by the migration; return False for any other queue,
+        migrated by a change of definitions alone.
 
         Raises:
             PreconditionFailed: the stream cannot be moved.
         """
 
     def stop_copy(self, queue: DeclaredQueue) -> None:
-        """Stop copying a stream, which stays."""
+        """Stop copying a stream; the stream stays."""
 
     def rebalance(self) -> None:
-        """Begin to move queues of this home to homes that have fewer."""
+        """Begin to move queues from the local home to homes with fewer queues."""
 
 
 class MoveFigures(NamedTuple):
-    """A queue on its way from home to home, as one of the two knows it.
+    """A migration of a queue between homes, as known to either home.
 
     Attributes:
         vhost, name: the queue.
@@ -126,7 +126,7 @@ class MoveFigures(NamedTuple):
 
 
 class PeerFigures(NamedTuple):
-    """Figures of the ways to other homes.
+    """Metrics of the links to remote homes.
 
     Attributes:
         links: number of each home with a link, octets that wait to be sent there, and octets that were sent.
@@ -142,18 +142,18 @@ class PeerFigures(NamedTuple):
 
 
 class QueueUsers(Protocol):
-    """Clients of queues, as the moves need them."""
+    """Clients of queues, as required by migrations."""
 
     def reader_of(self, queue: str, vhost: str) -> str | None:
         """The reader group that has messages of a queue here reserved; None where none has."""
 
     def close_all(self, reason: str) -> int:
-        """Close all connections; returns how many there were."""
+        """Close all connections; return the number of connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A broker whose queues are restored, for its peers.
+    """A broker with restored queues, for the broker's peers.
 
     Attributes:
         channels: lists the channels that may hold deliveries.
@@ -219,19 +219,19 @@ class Peers(Protocol):
     def hand_over(self) -> HandsOver: ...
     @property
     def homes(self) -> set[int]:
-        """Numbers of the homes that answer, including this process's own."""
+        """Numbers of the responding homes, including the process's own home."""
 
     def remote_channels(self, channel: Channel) -> RemoteChannels:
-        """The remote channels of a client's channel, which act on queues of other homes."""
+        """Return the remote channels of a client's channel, for queues of remote homes."""
 
     def served_channels(self) -> list[Channel]:
-        """Channels here of clients of other homes."""
+        """Return the local channels of clients of remote homes."""
 
     def order(self, topology: Topology) -> None:
-        """Give a topology whose definitions are restored its log of changes, if this process orders that."""
+        """Give a topology with restored definitions a log of changes, if the process orders changes."""
 
     def restore(self, topology: Topology, batches: dict[int, list[Batch]], alarms: Alarms) -> None:
-        """Continue with what the store has, once definitions are restored.
+        """Restore state from the store, once definitions are restored.
 
         Args:
             batches: kept messages, by the number of their queue; those on their way to other homes are taken out.
@@ -239,14 +239,14 @@ class Peers(Protocol):
         """
 
     async def join(self, broker: Restored) -> None:
-        """Take up links, catch up with the log of changes, be part of it, and serve other homes.
+        """Establish links, catch up with the log of changes, join, and serve remote homes.
 
         Raises:
             BrokerError: this process cannot be part of the broker.
         """
 
     def figures(self) -> PeerFigures:
-        """Figures of the ways to other homes."""
+        """Return metrics of the links to remote homes."""
 
     async def stop(self) -> None:
         """Break the links."""
@@ -257,7 +257,7 @@ Enter = Callable[[Opened], Awaitable[Peers]]
 
 
 class _NoOutbox:
-    """The outbox of a broker of one process: no message is for another home."""
+    """Outbox of a single-process broker: no message is for a remote home."""
 
     is_full = False
 
@@ -278,7 +278,7 @@ class _NoOutbox:
 
 
 class _NoMoves:
-    """The moves of a broker of one process: there is no other home."""
+    """Migrations of a single-process broker: no remote home exists."""
 
     def begin(self, queue: DeclaredQueue, home: int) -> bool:
         return False
@@ -326,10 +326,10 @@ class Alone:
         return []
 
     def order(self, topology: Topology) -> None:
-        """Changes are decided in the order in which this process asks, as the topology does by itself."""
+        """Do nothing: changes are decided in the order of requests by the topology itself."""
 
     def restore(self, topology: Topology, batches: dict[int, list[Batch]], alarms: Alarms) -> None:
-        """No message is on its way to another home."""
+        """Do nothing: no message is on the way to a remote home."""
 
     async def join(self, broker: Restored) -> None:
         """Return at once: a broker alone has no peers."""
@@ -338,11 +338,11 @@ class Alone:
         return PeerFigures([], [], [])
 
     async def stop(self) -> None:
-        """There is no link to break."""
+        """Do nothing: no link exists."""
 
 
 async def alone(opened: Opened) -> Peers:
-    """Enter no peers: a broker of one process.
+    """Enter no peers: a broker with a single process.
 
     Raises:
         BrokerError: as :class:`Alone`.
@@ -351,7 +351,9 @@ async def alone(opened: Opened) -> Peers:
 
 
 def node_of(config: Config, definitions: list[Record], *homes: int) -> str:
-    """The name of a node: the setting's, else the one kept for its home, or for one of ``homes``, else the host's."""
+    """Return the name of a node: the setting, else the name kept for its home, or for any of ``homes``, else the
+    host's.
+    """
     if config.node is not None:
         return config.node
     kept = (records.kept_node(definitions, home) for home in (config.home, *homes))

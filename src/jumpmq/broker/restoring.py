@@ -14,7 +14,7 @@ from jumpmq.topology import Topology
 
 
 def queues_of(topology: Topology) -> list[Queue]:
-    """All contents of queues, those of queues that move among them."""
+    """Return all contents of queues, including queues under migration."""
     hosts = topology.vhosts.values()
     found = [queue for host in hosts for one in (host.queues, host.departed) for queue in one.values()]
     return [*found, *(queue.behind for queue in found if queue.behind is not None)]
@@ -27,7 +27,7 @@ def restore_contents(
     definitions: list[Record],
     batches: dict[int, list[Batch]],
 ) -> None:
-    """Give queues, whose definitions are restored, their contents.
+    """Restore the contents of queues with restored definitions.
 
     Args:
         batches: kept messages, by the number of their queue.

@@ -1,4 +1,4 @@
-"""What happens by the clock: heartbeats, overdue acknowledgements, and commits for acknowledgements alone."""
+"""Timed work: heartbeats, overdue acknowledgements, and commits for acknowledgements alone."""
 
 import asyncio
 import logging
@@ -20,13 +20,13 @@ TICK = 0.1
 """Seconds between looks at the clock."""
 
 PATIENCE = 0.7
-"""Seconds without a look at the clock, after which the process was stopped: others wait a little longer for it."""
+"""Seconds without a check of the clock after which the process counts as suspended: peers get a little longer."""
 
 LINGER_INTERVAL = 0.2
 """Seconds between commits for publishes without confirms: what is consumed by then is not written."""
 
 SETTLE_INTERVAL = 0.5
-"""Seconds between commits that are made for acknowledgements alone."""
+"""Seconds between commits made for acknowledgements alone."""
 
 
 class Timers:
@@ -80,7 +80,7 @@ class Timers:
                 self._commits.flush(settlements=settlements)
 
     def _take(self, subject: str, step: Callable[..., object], *arguments: object) -> None:
-        """Take a step. If it raises, the others are taken all the same, and it is tried again with the next tick."""
+        """Take a step. If the step raises, remaining steps are taken all the same, and the next tick retries."""
         try:
             step(*arguments)
         except Exception:

@@ -1,4 +1,4 @@
-"""Where a key goes: RabbitMQ's hash functions, and a hash ring that moves no key without need.
+"""Mapping of keys to destinations: RabbitMQ's hash functions, and a hash ring that moves as few keys as possible.
 
 >>> ring = HashRing()
 >>> ring.add("q1", 1)

@@ -1,4 +1,4 @@
-"""What the compiled kernel decides, in plain Python: the specification it is tested against, and its fallback.
+"""Reference implementation of the compiled kernel in plain Python: its specification in tests, and its fallback.
 
 Three parts, in the order in which a key passes through them:
 
@@ -28,7 +28,7 @@ _M64 = 0xFFFFFFFFFFFFFFFF
 
 
 class Atom(str):
-    """An Erlang atom, such as ``Atom("undefined")``."""
+    """An Erlang atom, for example ``Atom("undefined")``."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ _EMPTY_LIST = 3468870702
 
 
 def _salt(n: int) -> int:
-    """The constant that tells the n-th kind of term apart: n times the golden ratio."""
+    """Return the constant that separates the n-th kind of term: n times the golden ratio."""
     return n * _GOLDEN & _M32
 
 
@@ -151,7 +151,7 @@ def phash2(term: Term) -> int:
 
 
 def phash2_list(keys: list[bytes]) -> int:
-    """``phash2`` of a list of binaries: what the modulus exchange takes modulo its destinations."""
+    """Hash a list of binaries with ``phash2``: the modulus exchange takes the result modulo its destinations."""
     return phash2(keys)
 
 
@@ -198,7 +198,7 @@ def _exs1024(key: int) -> Iterator[int]:
 
 
 def jump(key: int, buckets: int) -> int:
-    """The bucket of an integer key among ``buckets``: 0 to buckets - 1, as RabbitMQ's exchange computes it.
+    """Return the bucket of an integer key, 0 to ``buckets`` - 1, as RabbitMQ's exchange computes it.
 
     Only the low 21 bits of the key count. From n to n + 1 buckets, one key in n + 1 moves, always to bucket n.
 
@@ -293,7 +293,8 @@ def _scaled(word: int, working: int) -> int:
 
 
 class Buckets:
-    """The numbered buckets of a hash ring, each with an owner (a number of the caller's) unless it is retired.
+    """The numbered buckets of a hash ring; a working bucket has an owner (a number chosen by the caller), a retired one
+    none.
 
     A retired bucket keeps its number, and notes how many buckets were left working when it went: its replacement.
     A key that falls into it is drawn again among those.
@@ -322,7 +323,7 @@ class Buckets:
         return len(self._owners) - len(self._replacements)
 
     def writable(self) -> Buckets:
-        """Whom to change: these buckets, or a copy while another thread routes a batch over them.
+        """Return the buckets to change: these, or a copy while a batch is routed in a second thread.
 
         Every change begins here, since what is known of the keys ends here.
         """
@@ -335,11 +336,11 @@ class Buckets:
         self._owners += [owner] * count
 
     def truncate(self, size: int) -> None:
-        """Drop the buckets from ``size`` on, none of them retired."""
+        """Drop the buckets from ``size`` on; none of them may be retired."""
         del self._owners[size:]
 
     def cut(self, first: int, count: int) -> None:
-        """Take buckets out and move those above down. No bucket may be retired."""
+        """Remove buckets and shift the following ones down. No bucket may be retired."""
         del self._owners[first : first + count]
 
     def retire(self, first: int, count: int) -> None:
@@ -348,13 +349,13 @@ class Buckets:
             self._replacements[bucket] = self.working - 1
 
     def assign(self, first: int, count: int, owner: int) -> None:
-        """Give buckets an owner. Retired ones work again; they must be the last that were retired."""
+        """Assign buckets to an owner. Retired buckets must be the last retired ones, and work again."""
         for bucket in range(first, first + count):
             self._owners[bucket] = owner
             self._replacements.pop(bucket, None)
 
     def forget(self, owner: int) -> None:
-        """Renumber the owners above one that has no working bucket left: each is one less."""
+        """Remove an owner without working buckets; owners with higher numbers are renumbered by one."""
         self._owners = [other - 1 if other > owner else other for other in self._owners]
 
     def _bucket(self, word: int) -> int:
@@ -369,7 +370,7 @@ class Buckets:
         return bucket
 
     def _drawn_again(self, word: int, bucket: int) -> int:
-        """What places a key of a retired bucket: both."""
+        """Return the hash for the next draw of a key from a retired bucket, from the key's hash and the bucket."""
         if self.function:
             return word ^ bucket * 0x9E3779B185EBCA87 & _M64
         return bucket << _SEED_BITS | word & _SEED_MASK
@@ -385,7 +386,7 @@ class Buckets:
         return hashed(b"%d" % key, self.function)
 
     def owner(self, key: bytes | int) -> int:
-        """The owner of a key, -1 if no bucket works. An integer is its own hash.
+        """Return the owner of a key, -1 if no bucket works. An integer is used as a hash.
 
         Raises:
             TypeError: the key is neither bytes nor an integer.
@@ -399,7 +400,7 @@ class Buckets:
     def owners(
         self, keys: list[bytes] | list[bytes | int], counts: KeyCounts | None = None, missing: object = None
     ) -> list[int]:
-        """The owner of each key.
+        """Return the owners of keys, in order.
 
         Args:
             counts: what counts the keys and their messages on the way.
@@ -511,7 +512,7 @@ class _Frequent:
 
 
 class KeyCounts:
-    """How many messages and different keys each owner got, and which keys are frequent, in a bounded space.
+    """Counts of messages and of distinct keys by owner, and the most frequent keys, in bounded memory.
 
     Different keys are counted by HyperLogLog (Flajolet et al., 2007), 1,024 registers an owner: a standard error of
     3.3 %. Frequent keys are found by space-saving (Metwally et al., 2005), 64 places: a key with more than a 64th of
@@ -532,7 +533,7 @@ class KeyCounts:
         self._random = 2463534242
 
     def note(self, word: int, key: bytes | int, owner: int, is_missing: bool) -> None:
-        """Note a message with a key, whose hash is given; :meth:`Buckets.owners` does.
+        """Count a message, given its key's hash; called by :meth:`Buckets.owners`.
 
         Raises:
             IndexError: there is no such owner.
@@ -551,18 +552,18 @@ class KeyCounts:
             self._next_gap()
 
     def messages(self) -> list[int]:
-        """How many messages each owner got."""
+        """Return the number of messages by owner."""
         return list(self._messages)
 
     def ranks(self, owner: int = -1) -> list[int]:
-        """How many registers of an owner, or of all together, have each rank: what an estimate is made of."""
+        """Return the number of registers at each rank, of an owner or of all together: the input of an estimate."""
         found = [0] * _RANKS
         for rank in self.registers(owner):
             found[rank] += 1
         return found
 
     def registers(self, owner: int = -1) -> bytes:
-        """The registers of an owner, or of all together: the greatest of those of several counts are those of both."""
+        """Return the registers of an owner, or of all together; of several counts, the maxima of their registers."""
         if owner >= len(self._messages):
             raise IndexError(f"no owner {owner} among {len(self._messages)}")
         parts = self._merged or (self,)
@@ -570,12 +571,12 @@ class KeyCounts:
         return bytes(max(ranks) for ranks in zip(bytes(1 << _PLACE_BITS), *filter(None, chosen), strict=True))
 
     def frequent(self) -> list[tuple[bytes, int, int, int]]:
-        """The keys found frequent: the key, up to 255 octets of it; its owner; how many messages it had at most, and
-        by how many fewer it may be."""
+        """Return the frequent keys: key (up to 255 octets), owner, maximum number of messages, and possible error of
+        that number."""
         return [(one.key, one.owner, one.count, one.error) for one in self._frequent]
 
     def merged(self, other: KeyCounts) -> KeyCounts:
-        """The counts of both together; ranks, which are many, are looked at when they are asked for.
+        """Return the sum of two counts; ranks, being many, are merged on demand.
 
         Raises:
             ValueError: they have different numbers of owners.

@@ -1,4 +1,6 @@
-"""Arrow arrays, as the kernel reads and writes them: buffers without a copy. Importing this does not import pyarrow."""
+"""Arrow arrays as the kernel reads and writes them: buffers without copies. Importing this module does not import
+pyarrow.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class KeyBuffers(NamedTuple):
-    """The buffers of an Arrow binary or string array, and the slice of them that is meant.
+    """The buffers of an Arrow binary or string array, and the slice to use.
 
     Attributes:
         wide: whether the offsets are int64 (large_binary, large_string) rather than int32.
@@ -47,7 +49,7 @@ def key_buffers(array: pa.Array) -> KeyBuffers:
 
 
 def int32_array(count: int, write: Callable[[pa.Buffer], None]) -> pa.Array:
-    """An int32 array of ``count`` values, which ``write`` puts into the buffer it is given."""
+    """Return an int32 array of ``count`` values, written by ``write`` into a new buffer."""
     import pyarrow as pa
 
     out = pa.allocate_buffer(4 * count)

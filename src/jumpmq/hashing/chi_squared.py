@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ChiSquared:
-    """The statistic, its degrees of freedom, and how likely counts that do follow the weights are to stray as far."""
+    """Result of a chi-squared test: statistic, degrees of freedom, and the probability of a larger
+    statistic by chance.
+    """
 
     statistic: float
     degrees: int
@@ -17,7 +19,7 @@ class ChiSquared:
 
 
 def chi_squared_test(counts: Sequence[int], weights: Sequence[float]) -> ChiSquared:
-    """Compares counts with what their total, shared out by weight, lets expect."""
+    """Compare counts with the expected ones: the total divided by weight."""
     total, share = sum(counts), sum(weights)
     expected = [total * weight / share for weight in weights]
     statistic = sum((count - mean) ** 2 / mean for count, mean in zip(counts, expected, strict=True))
@@ -25,7 +27,7 @@ def chi_squared_test(counts: Sequence[int], weights: Sequence[float]) -> ChiSqua
 
 
 def survival(statistic: float, degrees: int) -> float:
-    """The probability that a chi-squared variable exceeds `statistic`: Q(degrees / 2, statistic / 2).
+    """Return the probability that a chi-squared variable exceeds `statistic`: Q(degrees / 2, statistic / 2).
 
     Q is the regularised upper incomplete gamma function, which for halves of integers is a finite sum:
     Q(a + 1, x) = Q(a, x) + x**a * exp(-x) / gamma(a + 1), from Q(1, x) = exp(-x) and Q(1/2, x) = erfc(sqrt(x))
@@ -42,7 +44,7 @@ def survival(statistic: float, degrees: int) -> float:
 
 
 def critical_value(p_value: float, degrees: int) -> float:
-    """The statistic that counts which do follow their weights exceed with this probability."""
+    """Return the statistic that counts following their weights exceed with probability ``p_value``."""
     low, high = 0.0, 10.0 + 4.0 * degrees
     while survival(high, degrees) > p_value:
         high *= 2

@@ -1,4 +1,4 @@
-"""The compiled kernel or, where it is not built, its plain Python twin: the same decisions, some 150 times slower."""
+"""The compiled kernel or, where none is built, its reference implementation: same results, some 150 times slower."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""A ring without its buckets, for plans: what a change of a ring with millions of buckets would move."""
+"""A ring without its buckets, for plans: computes the moves of a change to a ring with millions of buckets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jumpmq.hashing.ring import HashRing
 
 
 class RingOutline(HashRing):
-    """A :class:`HashRing` that knows runs of buckets only, so that its memory grows with its destinations.
+    """A :class:`HashRing` with runs of buckets only, so that memory grows with the number of destinations.
 
     It changes as a ring does, and places arrays of keys as that one does, more slowly. Single keys are not placed.
     """
@@ -27,7 +27,7 @@ class RingOutline(HashRing):
 
 
 class _Counted(Buckets):
-    """How many buckets there are; nothing else is kept of them."""
+    """The number of buckets, without the buckets."""
 
     def __init__(self, function: int) -> None:
         super().__init__(function)

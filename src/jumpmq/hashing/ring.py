@@ -1,4 +1,4 @@
-"""The hash ring of a consistent hash exchange: which destination has which buckets.
+"""The hash ring of a consistent hash exchange: the buckets of each destination.
 
 Theory of operation. A destination of weight w owns w of the ring's buckets, numbered from 0. ``jump`` gives a key its
 bucket. Adding a destination appends its buckets above the last, so that only keys that now jump there move. What
@@ -44,7 +44,7 @@ MAX_WEIGHT = 10_000
 
 
 class HashRing:
-    """Destinations on a consistent hash ring, each with a weight: its number of buckets.
+    """Destinations on a consistent hash ring, with their weights: numbers of buckets.
 
     Any number of threads may route over a ring that none changes. An Arrow array on its way when the ring changes is
     routed to its end over the ring as it was.
@@ -82,7 +82,7 @@ class HashRing:
         return HashRing.restore, (self.state(),)
 
     def __len__(self) -> int:
-        """How many destinations the ring has."""
+        """Return the number of destinations."""
         return len(self._names)
 
     def __contains__(self, destination: object) -> bool:
@@ -100,12 +100,12 @@ class HashRing:
 
     @property
     def names(self) -> list[str]:
-        """The destinations in order of addition: what ``route_index`` counts. Not to be changed."""
+        """The destinations in order of addition, as ``route_index`` numbers them. Must not be changed."""
         return self._names
 
     @property
     def destinations(self) -> Mapping[str, int]:
-        """The weight of each destination, in order of addition: a view that follows the ring."""
+        """The weights by destination, in order of addition: a view that follows the ring."""
         return MappingProxyType(self._weights)
 
     @property
@@ -114,7 +114,7 @@ class HashRing:
         return self._buckets.working
 
     def add(self, destination: str, weight: int) -> None:
-        """Add a destination. Keys move to it, and nowhere else.
+        """Add a destination. Keys move only to it.
 
         Raises:
             ValueError: the weight is not an integer from 1 to 10,000, or the destination is on the ring.
@@ -143,7 +143,7 @@ class HashRing:
             self._runs[destination] = _joined(runs)
 
     def remove(self, destination: str) -> None:
-        """Remove a destination. How its keys, and those of others, move is the ring's ``removal``.
+        """Remove a destination. Its keys, and those of remaining destinations, move according to ``removal``.
 
         Raises:
             KeyError: it is not on the ring.
@@ -196,7 +196,7 @@ class HashRing:
     def route_index(
         self, keys: list[bytes] | list[bytes | int], counts: KeyCounts | None = None, missing: object = None
     ) -> list[int]:
-        """The destination of each key, as an index into ``names``; -1 if the ring is empty.
+        """Return the destinations of keys, as indexes into ``names``; -1 if the ring is empty.
 
         Args:
             counts: what counts keys by destination on the way.
@@ -229,15 +229,15 @@ class HashRing:
         return pa.DictionaryArray.from_arrays(owners, names)
 
     def _routing(self) -> Buckets | RunBuckets:
-        """What arrays are routed by."""
+        """The buckets that arrays are routed with."""
         return self._buckets
 
     def runs(self) -> dict[str, list[tuple[int, int]]]:
-        """The buckets of each destination now, as runs: (first, count)."""
+        """Return the buckets by destination, as runs: (first, count)."""
         return {name: list(runs) for name, runs in self._owned()}
 
     def _owned(self) -> Iterator[tuple[str, list[Run]]]:
-        """The runs of each destination, in order of addition."""
+        """Yield the runs of buckets by destination, in order of addition."""
         if self._removal == "minimal":
             for name in self._names:
                 yield name, self._runs[name]
@@ -253,7 +253,7 @@ class HashRing:
         return list(self._retired)
 
     def state(self) -> dict[str, Any]:
-        """The ring as plain JSON: runs of buckets, as [first, count], of each destination and of those retired."""
+        """Return the ring as plain JSON: runs of buckets, as [first, count], by destination and of retired buckets."""
         return {
             "removal": self._removal,
             "function": self._function,
@@ -269,7 +269,7 @@ class HashRing:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Self:
-        """The ring whose ``state`` this is: it decides and changes exactly as that one.
+        """Return a ring with the given ``state``: its decisions and later changes equal those of the original.
 
         Raises:
             ValueError: it is not the state of a ring.
@@ -314,7 +314,7 @@ class HashRing:
 
 
 def _joined(runs: list[Run]) -> list[Run]:
-    """The same buckets in ascending order, in as few runs as can be."""
+    """Merge runs: the buckets in ascending order, in the smallest number of runs."""
     joined: list[Run] = []
     for first, count in sorted(runs):
         if joined and sum(joined[-1]) == first:
@@ -325,7 +325,7 @@ def _joined(runs: list[Run]) -> list[Run]:
 
 
 def _join_below(runs: list[Run], first: int, count: int) -> None:
-    """Append a run that is retired downwards, to the last one if it continues it."""
+    """Append a run that is retired downwards; it is merged with the last run if adjacent."""
     if runs and runs[-1][0] == first + count:
         runs[-1] = (first, runs[-1][1] + count)
     else:
@@ -333,7 +333,7 @@ def _join_below(runs: list[Run], first: int, count: int) -> None:
 
 
 def _text_of(runs: list[Run]) -> str:
-    """Runs as JSON; nearly every destination has one."""
+    """Encode runs as JSON; most destinations have a single one."""
     if len(runs) == 1:
         return f"[[{runs[0][0]},{runs[0][1]}]]"
     return f"[{','.join([f'[{first},{count}]' for first, count in runs])}]"

@@ -1,7 +1,7 @@
-"""How keys are counted: all of the first, then a sample."""
+"""Sampling of keys: the first ones are all counted, later ones at random."""
 
 ALL_NOTED = 16384
-"""Messages up to which each is counted."""
+"""Number of messages of which all are counted."""
 
 MEAN_GAP = 16
-"""Of those that follow, one in so many is counted, on average."""
+"""Average number of later messages per counted one."""

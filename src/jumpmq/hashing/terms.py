@@ -1,4 +1,4 @@
-"""What a message is hashed on: the key that a routing key, property or header becomes, as in RabbitMQ 4.x.
+"""Hash keys of messages: from a routing key, property or header, as in RabbitMQ 4.x.
 
 A key is bytes, hashed with ``phash2`` by the ring, or an integer, its own hash. What is neither, RabbitMQ hashes as the
 Erlang term that the AMQP field was parsed into: its ``phash2`` is the key.
@@ -47,7 +47,7 @@ def timestamp_key(seconds: int) -> bytes:
 
 
 def modulus(keys: list[bytes], n: int, function: HashFunction = "phash2") -> int:
-    """The destination, 0 to n - 1, that a modulus hash exchange gives a message.
+    """Return the destination, 0 to n - 1, that a modulus hash exchange chooses.
 
     Args:
         keys: its routing key, then those of its CC and BCC headers, which count with ``phash2`` only.
@@ -81,7 +81,7 @@ def _bool_key(value: bool) -> int:
 
 
 def _first_key(terms: Sequence[Term]) -> int:
-    """An array or table is hashed by its first entry alone."""
+    """Hash an array or table by its first entry alone."""
     return phash2(terms[0] if terms else [])
 
 

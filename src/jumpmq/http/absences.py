@@ -1,4 +1,4 @@
-"""The homes that do not answer: since when, and how many messages their queues had when they last did."""
+"""Homes that do not answer, with the time of the last answer and the number of messages in their queues then."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from jumpmq.broker.figures.values import HomeState
 
 UNLINKED_FOR = 5.0
-"""Seconds for which two homes that both answer have to be without a link before that is told of: links are made one by
-one."""
+"""Seconds without a link between two answering homes before a warning: links are made one after the other."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Absence:
 
 
 class Absences:
-    """Follows which homes answer; :meth:`note` is to be called after each reading of the figures.
+    """Record of absent homes; :meth:`note` must be called after every reading of the metrics.
 
     Attributes:
         of: the homes that do not answer, by number.
@@ -51,19 +50,19 @@ class Absences:
         self.of: dict[int, Absence] = {}
 
     async def note(self) -> None:
-        """Look which homes answer."""
+        """Update the record of absent homes."""
         broker = self._broker
         down = [home for home in broker.figures.down() if not self._has_left(home)]
         self.of = {home: self.of[home] if home in self.of else await self._absence(home) for home in down}
         self._note_links(broker.figures.states())
 
     def unlinked(self) -> list[tuple[int, int]]:
-        """Pairs of homes that both answer, of which the first has no link to the second for some seconds."""
+        """Return pairs of answering homes, of which the first has had no link to the second for some seconds."""
         now = time.monotonic()
         return [pair for pair, since in self._unlinked.items() if now - since >= UNLINKED_FOR]
 
     def _has_left(self, home: int) -> bool:
-        """Whether a home has ended for good: its queues have moved, as there are to be fewer workers."""
+        """Return True if a home was removed for good: its queues have moved, as the number of workers was reduced."""
         topology = self._broker.topology
         return home in topology.left and not topology.holdings.queues_by_home[home]
 

@@ -1,4 +1,4 @@
-"""Which requests begin: a few in each turn of the event loop, so that a turn stays short however many wait.
+"""Admission of requests: a few begin per event-loop iteration, so that iterations stay short however many wait.
 
 The addresses that ask take turns. Of one address, connections that were not answered yet come first, then those that
 have waited longest. A turn with one request of each of a thousand connections would take a second, in which clients of
@@ -12,18 +12,18 @@ from collections import OrderedDict, deque
 from typing import Protocol
 
 AT_ONCE = 4
-"""Requests that begin in a turn; each takes half a millisecond or more."""
+"""Requests started per event-loop iteration; a request takes half a millisecond or more."""
 
 
 class Asking(Protocol):
     """A connection with a request."""
 
     def begin(self) -> bool:
-        """Begin the request; returns whether there was one: the client may be gone."""
+        """Begin the request; return False if the client is gone."""
 
 
 class _Line:
-    """The connections of one address that wait."""
+    """Waiting connections of one address."""
 
     def __init__(self) -> None:
         self.new: deque[Asking] = deque()  # those that were not answered yet
@@ -37,7 +37,7 @@ class _Line:
 
 
 class Admission:
-    """The requests of one event loop."""
+    """Requests of one event loop."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, _Line] = OrderedDict()  # by address, in the order of their turns

@@ -1,4 +1,4 @@
-"""The management port as one application.
+"""The management port as a single application.
 
 Three parts are mounted apart, by the first segment of the path: ``/api`` and ``/metrics`` ask who is there before
 anything else is looked at, ``/`` is for everybody.
@@ -117,13 +117,13 @@ API = (
     ),
     *(warnings, history, log, allowed, node_control, login_attempts, losses, workers),
 )
-"""The resources below ``/api``; ``ROUTES`` of each says which paths are its."""
+"""The resources below ``/api``; their paths are in ``ROUTES``."""
 
 METRICS = (metrics,)
 """The resources below ``/metrics``."""
 
 SITE = (session, cli, files)
-"""What is served to everybody: the page and its login, and where rabbitmqadmin is."""
+"""Public resources: the page and its login, and the download of rabbitmqadmin."""
 
 
 def application(
@@ -173,7 +173,7 @@ def _room(resources: Iterable[ModuleType], state: dict[str, object]) -> Starlett
 
 
 class Mounts:
-    """Gives a request to the application that its path's first segment names, or to the one for all others."""
+    """Dispatches requests to applications by the first path segment, with a default application."""
 
     def __init__(self, named: dict[str, ASGIApp], others: ASGIApp) -> None:
         self._named = named
@@ -189,7 +189,7 @@ AS_QUERY = "/api/-"
 
 
 class EncodedPaths:
-    """Routes by the path as it was sent, so that an encoded slash (``%2F``) in a name does not divide it.
+    """Routes by the undecoded path, so that an encoded slash (``%2F``) in a name does not divide it.
 
     A slash at the end of a path means nothing, as with RabbitMQ. Browsers take ``.`` and ``..`` out of paths, encoded
     ones too (URL Standard, "URL parsing"): what has such a name is asked for by :data:`AS_QUERY`. A request that has
@@ -212,7 +212,7 @@ class EncodedPaths:
 
 
 def _named_by_query(scope: Scope) -> tuple[dict[str, bytes], str]:
-    """What a request for the path that the query names has instead, with what else the query has; that path."""
+    """Return the scope's changes for a request whose path is in the query, and the path."""
     given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     path = next((value for name, value in given if name == "path" and value.startswith("/api/")), AS_QUERY)
     query = urlencode([(name, value) for name, value in given if name != "path"])

@@ -1,4 +1,4 @@
-"""A connection that waits for what is to answer it."""
+"""A connection that waits for its protocol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHARE = 4
 
 
 class Arriving(asyncio.Protocol):
-    """Has its connection wait, read once at most, until something is done, and gives it to another protocol then.
+    """Holds a connection, after at most one read, until a task is done, then passes it to the final protocol.
 
     Args:
         awaited: what is waited for; where that fails, the connection is closed.
@@ -48,7 +48,7 @@ class Arriving(asyncio.Protocol):
             self._waiting.remove(self)
 
     def _leave(self) -> None:
-        """Make room for others, and for the files that are loaded."""
+        """Close the connection, to make room for new ones and for files."""
         self._waiting.remove(self)
         if self._transport is not None:
             self._transport.abort()

@@ -1,4 +1,4 @@
-"""A history of samples: the broker as a whole, and what somebody looks at: a queue, an exchange, a connection, ...
+"""History of samples: of the whole broker, and of requested queues, exchanges, connections and channels.
 
 A track holds a sample a second of the last ten minutes and one a minute of the last day, and so has the same size
 however long the broker runs. Of the broker there are two always: what the page shows of it, and what its virtual hosts
@@ -41,26 +41,26 @@ COARSE, COARSE_COUNT = 60, 1440
 """Seconds between samples, and how many are kept."""
 
 MAX_TRACKS = 200
-"""Objects that are followed, some 200 KB each after a day."""
+"""Maximum number of followed objects, some 200 KB per object after a day."""
 
 FORGET_AFTER = 900.0
-"""Seconds without a request after which one is not followed any more."""
+"""Seconds without a request after which an object is no longer followed."""
 
 YIELD_AFTER = 60.0
-"""Seconds without a request after which one makes room for another."""
+"""Seconds without a request after which an object may be replaced by a new one."""
 
 MAX_EVENTS = 500
-"""Changes that are remembered."""
+"""Maximum number of remembered changes."""
 
 FOLLOWED_UNASKED = 8
 """Of the fullest queues."""
 
 FOLLOWED_HOSTS = 20
-"""Virtual hosts that are, where there are several."""
+"""Maximum number of followed virtual hosts, if there are several."""
 
 OVERVIEW = ("publish", "deliver_get", "ack", "ready", "unacknowledged")
 NODE = ("memory", "messages", "disk_free", "connections", "cpu")
-"""What is kept of each node."""
+"""Columns of a node."""
 
 BROKER = (*OVERVIEW, *NODE)
 HOSTS = (*OF_HOSTS, *(name for name in OF_QUEUES if name not in OF_HOSTS), *LEVELS_OF_QUEUES)
@@ -72,16 +72,16 @@ COLUMNS = {
     "vhost": HOSTS,
     "overview": OVERVIEW,
 }
-"""What is kept of an object, by its kind."""
+"""Columns of an object, by kind."""
 
 LEVELS = {
     *(*LEVELS_OF_QUEUES, "unconfirmed", "consumers", "channels", *NODE),
 }
-"""What is shown as it is; of all else the rate is."""
+"""Columns shown as values; all further ones are shown as rates."""
 
 Subject = tuple[str, ...]
-"""``queue``, ``exchange``, ``connection`` or ``channel``, then the name, with the virtual host between them where there
-is one; ``vhost``, what a virtual host counts, or ``overview``, what the page shows of it, then its name."""
+"""``queue``, ``exchange``, ``connection`` or ``channel``, then the name, after the virtual host if there is one; or
+``vhost`` (counters of a virtual host) or ``overview`` (a virtual host's values on the page), then its name."""
 
 
 class Ring:
@@ -163,7 +163,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that may show in what is followed.
+    """A change that may affect followed objects.
 
     Attributes:
         at: when, in seconds since the epoch.
@@ -179,7 +179,9 @@ class Event:
 
 
 def told(change: Change) -> tuple[str, str] | None:
-    """Where a change of definitions shows in rates and backlogs, and in what words; None where it does not."""
+    """Describe a change of definitions with an effect on rates and backlogs: virtual host and text; None without
+    effect.
+    """
     match change:
         case SetPolicy(vhost, name):
             return vhost, f"policy '{name}' set"
@@ -195,7 +197,7 @@ def told(change: Change) -> tuple[str, str] | None:
 
 
 class History:
-    """The tracks of a broker; it takes a sample after each look of :class:`~jumpmq.http.rates.Rates`.
+    """The tracks of a broker; takes a sample after every reading of :class:`~jumpmq.http.rates.Rates`.
 
     Attributes:
         overall: that of the broker.
@@ -223,7 +225,7 @@ class History:
             self._events.append(Event(time.time(), vhost, text, queue))
 
     def events(self, seconds: int, vhosts: Set[str], queue: str | None = None) -> list[dict[str, Any]]:
-        """What happened in the last ``seconds`` in some virtual hosts, and to all, the oldest first.
+        """Return the events of the last ``seconds`` in the virtual hosts, and global ones, oldest first.
 
         Args:
             queue: what happened to other queues is left out, if one is named.
@@ -235,7 +237,7 @@ class History:
         return [{"at": round(one.at, 1), "text": one.text} for one in wanted]
 
     def of(self, *subject: str, identity: Hashable = None) -> Track:
-        """That of a subject, which is followed from the first time it is asked for.
+        """Return the track of a subject, followed from the first request on.
 
         Where as many as there can be are being asked for, it is not, and its track is empty.
 
@@ -326,7 +328,7 @@ class History:
         return *self._rates.moved_in.get(name, NOTHING), *self._rates.latest.backlogs.get(name, (0, 0))
 
     async def _values(self, subject: Subject) -> Sequence[float] | None:
-        """What there is to keep of a subject; None if it is gone."""
+        """Return the current values of a subject; None if it no longer exists."""
         figures, (kind, *place) = self._broker.figures, subject
         match kind:
             case "connection":
@@ -356,8 +358,8 @@ def _of_channel(channel: ChannelFigures) -> Sequence[float]:
 
 
 def _rates(times: list[float], counts: list[float]) -> list[float | None]:
-    """A second, between neighbouring samples, None where one is unknown; a queue that is declared again counts from
-    0."""
+    """Return rates per second between neighbouring samples, None for unknown samples; a redeclared
+    queue counts from 0."""
     return [
         None if before != before or after != after else round(max(0.0, after - before) / max(till - since, 0.001), 2)
         for (since, till), (before, after) in zip(pairwise(times), pairwise(counts), strict=True)

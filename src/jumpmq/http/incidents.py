@@ -1,4 +1,4 @@
-"""Warnings by their causes: one incident a cause, with its symptoms, and one for many that are alike.
+"""Warnings grouped by cause: an incident per cause, with symptoms, and a single incident for many similar queues.
 
 A hot key makes a queue long, a long queue gets full: three warnings, one cause. Thirty queues of like names without
 a consumer are one incident, too.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jumpmq.http.warning import Warning
 
 Told = tuple["Warning", float]
-"""A warning, and since when it holds (seconds since the epoch)."""
+"""A warning, and its start in seconds since the epoch."""
 
 CAUSES = (
     "hot-key",
@@ -32,15 +32,15 @@ CAUSES = (
     "keys-wait",
     "move-stands-still",
 )
-"""Kinds of warning that show in a queue: each is the cause of those behind it, where they show in the same queue."""
+"""Kinds of warnings about queues, causes first: a kind is the cause of later ones about the same queue."""
 
 _ORDER = {kind: place for place, kind in enumerate(CAUSES)}
 
 ALIKE = 3
-"""So many queues of one kind of warning and of like names make one incident."""
+"""Number of queues, with similar names and the same kind of warning, that make a single incident."""
 
 NAMED = 20
-"""Names that are told of queues that are alike."""
+"""Maximum number of similar queues named."""
 
 
 @dataclass
@@ -61,12 +61,12 @@ class Incident:
 
     @property
     def severity(self) -> str:
-        """The worst of all that it tells of."""
+        """Severity of the worst warning in the incident."""
         return min(one.severity for one in (self.cause, *self.symptoms, *self.alike))
 
     @property
     def queues(self) -> list[Warning]:
-        """Those that tell how many messages wait."""
+        """Warnings with a number of waiting messages."""
         return self.alike or [one for one in (self.cause, *self.symptoms) if one.messages][:1]
 
     def shown(self) -> dict[str, Any]:
@@ -90,8 +90,8 @@ class Incident:
 
 
 def by_cause(told: Iterable[Told]) -> list[Incident]:
-    """The incidents that warnings come of, the most urgent first: alarms, those of nodes before others; then what is
-    full soonest; then what grows most; then the oldest."""
+    """Group warnings into incidents, most urgent first: alarms, with nodes before queues; then by time until full; then
+    by growth; then by age."""
     in_queues: dict[tuple[str, str], list[Told]] = {}
     incidents: list[Incident] = []
     for one, since in told:
@@ -131,7 +131,7 @@ def _together(incidents: Iterable[Incident]) -> Iterable[Incident]:
 
 
 def pattern_of(name: str) -> str:
-    """What names that are alike have in common: all but the last part, or the number at the end.
+    """Return the common part of similar names: without the last part, or without the number at the end.
 
     ``log.app`` and ``log.web`` are ``log.*``, ``orders-1`` is ``orders-*``, and ``part2`` is ``part*``.
     """

@@ -1,4 +1,4 @@
-"""Warnings of nodes: those that do not answer, are short of memory or disk, or commit nothing."""
+"""Warnings of nodes: down, short of memory or disk, or without commits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STARTED_TOGETHER = 10.0
 """Seconds within which the workers of a node start."""
 
 RESTARTED_FOR = 600.0
-"""Seconds for which it is told that a worker was started again."""
+"""Seconds during which a warning tells of a restarted worker."""
 
 NAMED = 3
-"""Rings that a warning names."""
+"""Maximum number of rings named in a warning."""
 
 
 def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
-    """The warnings of all nodes, as this one knows them."""
+    """Yield the warnings of all nodes, from this node's point of view."""
     for node, homes in broker.topology.nodes.items():
         if away := [absences.of[home] for home in homes if home in absences.of]:
             yield _down(node, homes, away)
@@ -42,7 +42,7 @@ def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
 
 
 def _restarted(node: str, workers: list[NodeFigures]) -> Iterator[Warning]:
-    """Workers that were started again lately, while others of the node went on."""
+    """Yield a warning for workers restarted recently while further workers of the node went on."""
     first = min(one.started_at for one in workers)
     again = [one.started_at for one in workers if one.started_at - first > STARTED_TOGETHER]
     lately = [started_at for started_at in again if time.time() - started_at < RESTARTED_FOR]
@@ -54,7 +54,7 @@ def _restarted(node: str, workers: list[NodeFigures]) -> Iterator[Warning]:
 
 
 def _standstill(states: list[HomeState]) -> Iterator[Warning]:
-    """One for each reason: all nodes may have the same."""
+    """Yield a warning per reason of a standstill, which several nodes may share."""
     found: dict[str, HomeState] = {}
     for state in states:
         if state.standstill is not None:
@@ -96,7 +96,7 @@ def _down(node: str, homes: list[int], away: list[Absence]) -> Warning:
 
 
 def _holes(away: list[Absence]) -> str:
-    """The rings with destinations that are down."""
+    """Describe the rings with destinations that are down."""
     gone: dict[tuple[str, str], int] = {}
     of_all = {}
     for one in away:

@@ -1,4 +1,4 @@
-"""What is noted of a broker all the time, for whoever asks later."""
+"""Continuous observation of a broker, for later requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jumpmq.http.warnings import Watch
 
 
 class Observed:
-    """Rates, their history, warnings, and the last lines of the log.
+    """Rates, history, warnings, and the last lines of the log.
 
     Attributes:
         rates: of the counters that are shown.

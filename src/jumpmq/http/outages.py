@@ -1,4 +1,4 @@
-"""Traffic that ended at once: publishing that fell to zero, clients that all went."""
+"""Sudden ends of traffic: publishing fell to zero, or most clients left."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from jumpmq.http.rates import Rates
 
 SILENT = 15.0
-"""Seconds without a publish after which publishing has stopped."""
+"""Seconds without a publish after which publishing counts as stopped."""
 
 BEFORE = 60.0
-"""Seconds before that in which it has to have gone on, without a pause of a sixth of them."""
+"""Seconds of publishing required before a stop, without a pause of a sixth of them."""
 
 FAST = 10.0
-"""Messages a second then, below which an end is nothing unusual."""
+"""Minimum rate before a stop, in messages per second; below it a stop is nothing unusual."""
 
 CLIENTS = 5
-"""Connections that have to have been there."""
+"""Minimum number of connections before most of them left."""
 
 LEFT = 0.2
-"""The share of them that remain at most."""
+"""Maximum share of connections that remain."""
 
 WITHIN = 10.0
-"""Seconds in which they went."""
+"""Seconds within which the connections left."""
 
 TOLD = 600.0
-"""Seconds for which it is told, unless it is over before."""
+"""Maximum duration of the warning, in seconds."""
 
 APART = 1.0
 
@@ -47,13 +47,13 @@ class _Point:
 @dataclass(frozen=True)
 class _Outage:
     at: float
-    """When it began, by the monotonic clock."""
+    """Start, by the monotonic clock."""
     wall: float
-    """The same in seconds since the epoch."""
+    """Start, in seconds since the epoch."""
     before: float
-    """What was: messages a second, or connections."""
+    """Value before the outage: messages per second, or connections."""
     published: int = 0
-    """Messages that had been published until then."""
+    """Number of messages published before the outage."""
 
 
 class Outages:
@@ -65,7 +65,7 @@ class Outages:
         self._clients: _Outage | None = None
 
     def note(self, rates: Rates, now: float | None = None) -> None:
-        """Take what was read last.
+        """Update from the last reading.
 
         Args:
             now: by the monotonic clock, unless that is to be read.
@@ -111,7 +111,7 @@ class Outages:
         return _Outage(fell.at, time.time() - (now - fell.at), most.connections)
 
     def warnings(self) -> Iterator[Warning]:
-        """What has ended at once, of late."""
+        """Yield warnings of recent outages."""
         publishing, clients = self._publishing, self._clients
         if clients is not None:
             fell = "" if publishing is None else f" Publishing fell from {publishing.before:,.0f}/s to 0."

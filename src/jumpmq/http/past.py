@@ -21,7 +21,7 @@ KEPT = 1440
 """Samples of an object."""
 
 MOST = {"queue": 1000, "exchange": 300, "connection": 300, "channel": 300}
-"""Objects of each kind, those that changed last: of a queue 35 KB after a day, of an exchange 17."""
+"""Maximum number of objects by kind, most recently changed first: 35 KB per queue after a day, 17 KB per exchange."""
 
 COUNTED = {
     "queue": (*OF_QUEUES, *LEVELS_OF_QUEUES),
@@ -37,11 +37,11 @@ COLUMNS = {
     "connection": OF_CONNECTIONS,
     "channel": ("publish", "confirm", "ack"),
 }
-"""Those that are kept."""
+"""Recorded columns by kind."""
 
 
 class Slices(Protocol):
-    """Lets others be served between."""
+    """Yields to the event loop between slices of work."""
 
     def through(self, items: Iterable[T]) -> AsyncIterator[T]: ...
 

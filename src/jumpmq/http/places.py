@@ -1,4 +1,4 @@
-"""The places of HTTP connections, by address: whom a new one gets the place of, and whether it is taken at all."""
+"""Slots of HTTP connections by address: admission, and choice of the connection to replace."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Collection
 from typing import Generic, TypeVar
 
 REPLACED = 100
-"""Connections of one address that have most places, and that are replaced by others of it, in a second. Beyond, its new
-ones are closed at once, which costs a twentieth."""
+"""Maximum replacements per second within the address with most connections. Beyond it, new connections of the address
+are closed at once, at a twentieth of the cost."""
 
 T = TypeVar("T")
 
 
 class Places(Generic[T]):
-    """Those of one event loop."""
+    """Slots of one event loop."""
 
     def __init__(self) -> None:
         self._by_address: dict[str, dict[T, None]] = {}
@@ -25,7 +25,7 @@ class Places(Generic[T]):
         return self._taken
 
     def enter(self, one: T, address: str) -> None:
-        """A connection is there."""
+        """Add a connection."""
         self._by_address.setdefault(address, {})[one] = None
         self._taken += 1
 
@@ -45,16 +45,16 @@ class Places(Generic[T]):
 
     @property
     def most(self) -> int:
-        """How many the address has that has most."""
+        """Number of connections of the address with most."""
         return max(map(len, self._by_address.values()), default=0)
 
     def of_most(self) -> list[T]:
-        """The connections of the address that has most, or of all such addresses."""
+        """Return the connections of the address, or addresses, with most connections."""
         most = self.most
         return [one for there in self._by_address.values() if len(there) == most for one in there]
 
     def admits(self, address: str, limit: int) -> bool:
-        """Whether a new connection is to be served, which may cost another its place.
+        """Return True if a new connection is admitted, possibly in the place of an older one.
 
         Args:
             limit: connections that there may be.

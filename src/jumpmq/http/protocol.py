@@ -1,4 +1,4 @@
-"""HTTP connections that do not wait for ever, and of which there are only so many."""
+"""HTTP connections with timeouts, and a limit on their number."""
 
 from __future__ import annotations
 
@@ -14,36 +14,38 @@ from jumpmq.http.admission import Admission
 from jumpmq.http.places import Places
 
 REQUEST_TIMEOUT = 20.0
-"""Seconds from the opening of a connection, and from the first octet of each further request, to its head's end."""
+"""Maximum time from the opening of a connection, or from the first octet of a later request, to the end of the head, in
+seconds.
+"""
 
 KEEP_ALIVE = 75
-"""Seconds that a connection may be silent between two requests."""
+"""Maximum idle time between two requests, in seconds."""
 
 GRACE = 15.0
-"""Seconds of a body, or of an answer, before the rate at which the client sends or reads it counts."""
+"""Seconds of a body or answer before the client's rate counts."""
 
 LEAST_RATE = 1000
 """Octets a second that a client must send of a body, on average."""
 
 STALLED = 30.0
-"""Seconds within which a client must read some of an answer that waits for it."""
+"""Seconds within which a client must read some of a waiting answer."""
 
 LOOK_INTERVAL = 1.0
 """Seconds between looks at a request under way."""
 
 MAX_CONNECTIONS = 1000
 SHARE_OF_FILES = 0.25
-"""Of the files that the process may open, what HTTP connections may take: clients of AMQP and the store need theirs."""
+"""Maximum share of open files for HTTP connections: AMQP clients and the store need the rest."""
 
 KEPT_PLACES = ("/metrics", "/api/health", "/api/healthchecks", "/api/messages/", "/api/readers/")
 """Paths whose requests are not given up for a new connection: metrics, checks, Spark."""
 
 SHARE_KEPT = 0.5
-"""Of all connections, those that such requests of one address may hold; beyond, they are given up as others are."""
+"""Maximum share of all connections for long requests of one address; beyond it, they are closed like the rest."""
 
 
 class Door:
-    """What the HTTP connections of an event loop share.
+    """State common to the HTTP connections of an event loop.
 
     Attributes:
         places: who has them.
@@ -55,7 +57,7 @@ class Door:
         self.admission = Admission()
 
     def admits(self, address: str) -> bool:
-        """Whether a new connection of an address is to be served; see :meth:`Places.admits`."""
+        """Return True if a new connection of an address is admitted; see :meth:`Places.admits`."""
         return self.places.admits(address, connection_limit())
 
 
@@ -63,18 +65,18 @@ _doors: WeakKeyDictionary[asyncio.AbstractEventLoop, Door] = WeakKeyDictionary()
 
 
 def door(loop: asyncio.AbstractEventLoop) -> Door:
-    """That of an event loop."""
+    """Return the state of an event loop."""
     return _doors.setdefault(loop, Door())
 
 
 def connection_limit() -> int:
-    """How many HTTP connections there may be at once."""
+    """Return the maximum number of HTTP connections."""
     return min(MAX_CONNECTIONS, int(resource.getrlimit(resource.RLIMIT_NOFILE)[0] * SHARE_OF_FILES))
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection that is closed where its client does not come to ask, sends a body or reads an answer too slowly, or
-    where others need its place.
+    """A connection that is closed if the client sends no request, sends a body or reads an answer too slowly, or if its
+    slot is needed.
 
     Beyond :func:`connection_limit`, a new connection takes the place of one from the address that has most: of the one
     that has been waiting for a request longest; else, of the requests of the user who has most there, of the one that
@@ -114,7 +116,7 @@ class BoundedProtocol(H11Protocol):
         self._watch()
 
     def handle_events(self) -> None:
-        """Go on with the request under way; what else was received waits for its turn."""
+        """Continue the current request; further received data waits."""
         if self.cycle is not None and not self.cycle.response_complete:
             super().handle_events()
         elif not self._asks and self.conn.trailing_data[0]:
@@ -123,7 +125,7 @@ class BoundedProtocol(H11Protocol):
             self._ask()
 
     def _ask(self) -> None:
-        """Have the request begin, unless the client is to read before; :meth:`resume_writing` comes back then."""
+        """Begin the request, unless the client has to read first; :meth:`resume_writing` calls again then."""
         if not self.flow.write_paused:
             self._door.admission.ask(self, self._address, is_new=not self._answered)
 
@@ -176,7 +178,7 @@ class BoundedProtocol(H11Protocol):
             self._deadline = None
 
     def _look(self) -> None:
-        """Whether the client sends and reads fast enough; until the request is answered and the answer is read."""
+        """Check the rates of sending and reading, until the answer has been read."""
         self._look_timer = None
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()
         if unread < self._unread:
@@ -205,7 +207,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def _user(self) -> object:
-        """Who asks, once that is known; None before."""
+        """The authenticated user; None before authentication."""
         return self.cycle.scope.get("user") if self.cycle is not None else None
 
     def _make_room(self) -> None:
@@ -222,7 +224,7 @@ class BoundedProtocol(H11Protocol):
         given_up.transport.abort()
 
     def _slow_of(self, found: list[BoundedProtocol]) -> list[BoundedProtocol]:
-        """Those of an address's connections that may be given up though they make progress."""
+        """Return an address's connections that may be closed in spite of progress."""
         is_own = bool(found) and found[0]._address == self._address
         before = self.loop.time() - (LOOK_INTERVAL if is_own else 0.0)
         slow = [one for one in found if one.progress_at <= before]

@@ -47,13 +47,13 @@ INTERVAL = 1.0
 """Seconds between readings."""
 
 LOOKS = 5
-"""How many readings are kept, and so over how many seconds rates are taken."""
+"""Number of kept readings, and so of seconds for rates."""
 
 FULLEST = 50
-"""Queues with the longest backlog that are known by id."""
+"""Queues with the longest backlogs, known by id."""
 
 PAUSE = 20
-"""A reading that took long is followed by a pause of so many times its length: it never takes more than a share."""
+"""Pause after a slow reading, as a multiple of its duration: limits the share of time."""
 
 NOTHING: Counts = (0, 0, 0)
 NO_COUNTS = (0,) * (len(OF_QUEUES) + 2)
@@ -68,7 +68,7 @@ class Sample(NamedTuple):
 
     @property
     def moved(self) -> tuple[int, int, int]:
-        """Of a queue, messages published to it, delivered and acknowledged."""
+        """Messages published to, delivered from and acknowledged in a queue."""
         published, delivered, acknowledged, _, unasked, _, got_unasked, *_ = self.counts
         return published, delivered, acknowledged + unasked + got_unasked
 
@@ -79,7 +79,7 @@ Samples = dict[Any, Sample]
 
 @dataclass
 class Look:
-    """The figures at one time.
+    """Metrics at one time.
 
     Attributes:
         at: seconds by the monotonic clock.
@@ -153,7 +153,7 @@ class Rates:
         return self._shown(OF_QUEUES, queue.counts, self._before(lambda look: look.queues, queue.id))
 
     def last_rate(self, queue: int, name: str) -> float:
-        """How fast one of a queue's counters grew, a second, at the last reading."""
+        """Return the rate of a queue's counter at the last reading, per second."""
         place = OF_QUEUES.index(name)
         now = self.latest.queues.get(queue)
         if now is None or not self._looks:
@@ -162,7 +162,7 @@ class Rates:
         return round((now.counts[place] - (was.counts[place] if was is not None else 0)) / self._seconds_read(), 2)
 
     def last_rates_of_exchange(self, vhost: str, name: str) -> tuple[float, float]:
-        """How fast messages came into an exchange, and went to queues, at the last reading."""
+        """Return the rates of messages into an exchange, and on to queues, at the last reading."""
         now = self.latest.exchanges.get((vhost, name))
         if now is None or not self._looks:
             return 0.0, 0.0
@@ -172,17 +172,17 @@ class Rates:
         return round(came, 2), round(went, 2)
 
     def last_counts(self, queue: int) -> Counts:
-        """What a queue had counted at the last reading, as ``QueueCounts.counts``; of one that is new, nothing."""
+        """Return a queue's counters at the last reading, as ``QueueCounts.counts``; zeros for a new queue."""
         sample = self.latest.queues.get(queue)
         return sample.counts if sample is not None else NO_COUNTS
 
     def last_known(self, queue: int) -> int:
-        """How many messages a queue had at the last of the kept readings that knew it; 0 where none did."""
+        """Return the number of messages of a queue at the last reading with the queue; 0 without any."""
         found = (look.queues[queue].counts for look in reversed(self._looks) if queue in look.queues)
         return sum(next(found, NO_COUNTS)[-2:])
 
     def last_growth(self, queue: int) -> float:
-        """How fast a queue's backlog grew, in messages a second, at the last reading."""
+        """Return the growth of a queue's backlog at the last reading, in messages per second."""
         now = self.latest.queues.get(queue)
         was = self._looks[0].queues.get(queue) if self._looks else None
         if now is None or was is None:
@@ -190,7 +190,7 @@ class Rates:
         return (sum(now.counts[-2:]) - sum(was.counts[-2:])) / self._seconds_read()
 
     def lengths(self, queue: QueueFigures) -> dict[str, Any]:
-        """How many messages a queue holds, and how fast that changes."""
+        """Return the number of messages in a queue, with the rate of change."""
         before = self._before(lambda look: look.queues, queue.id)
         return self._shown(LENGTHS, _lengths(queue.counts), before and _lengths(before))
 
@@ -205,7 +205,7 @@ class Rates:
         }
 
     def of_consumer(self, consumer: ConsumerFigures) -> dict[str, Any]:
-        """How many messages a consumer was sent, and how fast."""
+        """Return the number of messages sent to a consumer, with the rate."""
         identity = consumer.id
         before = consumer.counts if identity is None else self._before(lambda look: look.consumers, identity)
         return self._shown(OF_CONSUMERS, consumer.counts, before)
@@ -228,12 +228,12 @@ class Rates:
         return self._shown(OF_EXCHANGES, counts, self._before(lambda look: look.exchanges, (vhost, name)))
 
     def of_churn(self) -> dict[str, Any]:
-        """How much comes and goes, by RabbitMQ's names."""
+        """Return the churn statistics, by RabbitMQ's names."""
         now = self._figures.churn()
         return self._shown(CHURN, now, self._looks[0].churn if self._looks else now)
 
     def octets(self, connection: ConnectionFigures) -> dict[str, Any]:
-        """How many octets a connection received and sent, and how fast."""
+        """Return the octets received and sent on a connection, with the rates."""
         before = self._before(lambda look: look.connections, connection.id)
         return self._shown(OF_CONNECTIONS, connection.counts, before)
 
@@ -246,15 +246,15 @@ class Rates:
         return _written(sample.since if sample is not None and sample.counts == counted.counts else time.time())
 
     def last_cpu(self, node: str) -> float:
-        """Processor time that a node took at the last reading, 1.0 being one processor as a whole."""
+        """Return a node's processor time at the last reading, 1.0 being one whole processor."""
         return round(sum(map(self.last_cpu_of_home, self._homes_of(node))), 3)
 
     def last_cpu_of_home(self, home: int) -> float:
-        """The same of one of its processes."""
+        """Return a process's processor time at the last reading, 1.0 being one whole processor."""
         return self._grown(lambda look: look.cpu, home)
 
     def last_link_rate(self, node: str, other: str) -> float:
-        """Octets a second that a node sent to another one at the last reading."""
+        """Return the octets per second from a node to a second one at the last reading."""
         pairs = ((one, to) for one in self._homes_of(node) for to in self._homes_of(other))
         return round(sum(self._grown(lambda look: look.links, pair) for pair in pairs), 1)
 
@@ -263,12 +263,12 @@ class Rates:
         return list(topology.nodes.get(node) or [topology.home])
 
     def _grown(self, counters: Callable[[Look], Mapping[Any, float]], key: Hashable) -> float:
-        """How fast a counter grew, a second, at the last reading; 0 where it was not known before, or began anew."""
+        """Return the rate of a counter at the last reading, per second; 0 for a new or reset counter."""
         now, was = counters(self.latest).get(key), counters(self._looks[0]).get(key) if self._looks else None
         return 0.0 if now is None or was is None else round(max(0.0, now - was) / self._seconds_read(), 3)
 
     def consumer_capacity(self, queue: QueueFigures) -> float:
-        """The share of the last readings in which no message that had come waited for a consumer with room."""
+        """Return the share of recent readings without messages waiting for a consumer with capacity."""
         if not queue.consumers:
             return 0
         seen = [sample.counts for look in self._looks if (sample := look.queues.get(queue.id)) is not None]
@@ -276,7 +276,7 @@ class Rates:
         return round(1 - sum(waited) / len(waited), 4)
 
     def _before(self, samples: Callable[[Look], Mapping[Any, Sample]], key: Hashable) -> Counts | None:
-        """The counters at the reading that rates are taken from; None where they were not read then."""
+        """Return the counters at the reading that rates are based on; None if unknown."""
         sample = samples(self._looks[0]).get(key) if self._looks else None
         return sample.counts if sample is not None else None
 
@@ -291,7 +291,7 @@ class Rates:
         return found
 
     def _shown(self, names: tuple[str, ...], now: Counts, past: Counts | None) -> dict[str, Any]:
-        """Counters by RabbitMQ's names, each with its rate; what was not read before counts from 0, unless nothing was.
+        """Return counters by RabbitMQ's names, with rates; unknown ones count from 0, unless there is no reading.
 
         Args:
             now, past: counters in the order of ``names``; there may be more of them.
@@ -305,11 +305,11 @@ class Rates:
         return shown
 
     def _seconds(self) -> float:
-        """How long ago the reading was that rates are taken from."""
+        """Return the age of the reading that rates are based on, in seconds."""
         return max(time.monotonic() - self._looks[0].at, INTERVAL) if self._looks else INTERVAL
 
     def _seconds_read(self) -> float:
-        """How long before the last reading that was."""
+        """Return the time from the reading that rates are based on to the last reading, in seconds."""
         return max(self.latest.at - self._looks[0].at, INTERVAL)
 
     # --- reading ---
@@ -387,7 +387,7 @@ class _Sum:
         self.past: Counts = self.now
 
     def add(self, now: Iterable[Counts], past: Iterable[Counts | None] = ()) -> None:
-        """Count these, too; None among ``past`` stands for what was not read before."""
+        """Add counters; None in ``past`` stands for an unknown previous value."""
         self.now = tuple(map(sum, zip(self.now, *now, strict=True)))
         self.past = tuple(map(sum, zip(self.past, *filter(None, past), strict=True)))
 
@@ -401,7 +401,7 @@ def _counts(sample: Sample | None) -> Counts | None:
 
 
 def _sample(found: Iterable[tuple[Any, Counts]], samples: Samples, last: Samples) -> None:
-    """Note counters; those that have not changed keep the time since which they are so."""
+    """Sample counters; unchanged ones keep the time of their last change."""
     wall = time.time()
     for key, counts in found:
         sample = last.get(key)

@@ -11,18 +11,18 @@ KEPT = 1000
 """Records, or some more."""
 
 PACKED = 50
-"""Records that are kept as one text: by themselves they lie between what is freed later, and keep that from the system
-(measured: 50 MB after a hundred thousand queues were deleted)."""
+"""Records kept as one text: single records lie between memory freed later, and keep it from the system (measured: 50 MB
+after a hundred thousand queues were deleted)."""
 
 LONGEST = 1000
-"""Characters of a message that are kept."""
+"""Maximum length of a kept message, in characters."""
 
 LOGGER = "jumpmq"
-"""The logger whose records, and those below it, are kept."""
+"""The logger whose records, including child loggers, are kept."""
 
 
 class RecentLog(logging.Handler):
-    """Keeps records from :meth:`start` to :meth:`stop`; a level that was set between them goes with it."""
+    """Keeps records from :meth:`start` to :meth:`stop`; a level set in between is reset."""
 
     def __init__(self) -> None:
         super().__init__()

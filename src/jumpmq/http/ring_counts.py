@@ -1,4 +1,4 @@
-"""What all homes have counted on a hash ring, put together: publishers may be at any of them."""
+"""Sum of all homes' counts on a hash ring, whose publishers may be at any home."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jumpmq.topology.exchanges.traffic import Counted, FrequentKey, distinct_of
 
 @dataclass(frozen=True)
 class RingCounts:
-    """What was counted lately.
+    """Recent counts.
 
     Attributes:
         counted: messages, and the frequent keys.
@@ -26,7 +26,7 @@ class RingCounts:
 
 
 def together(parts: Iterable[RingTrafficFigures], names: list[str]) -> RingCounts | None:
-    """The counts of one ring, by home, as one.
+    """Merge the homes' counts of one ring.
 
     Args:
         names: the ring's destinations now; what was counted before the ring changed is left out.
@@ -56,7 +56,7 @@ def together(parts: Iterable[RingTrafficFigures], names: list[str]) -> RingCount
 
 
 def _frequent(parts: list[RingTrafficFigures]) -> list[FrequentKey]:
-    """The keys that are frequent at any home, by their messages at all, the most frequent first.
+    """Return the frequent keys of all homes, most messages first.
 
     A key that a home does not name may have had messages there all the same, so that its error is one downwards too:
     what is said of a key is at least so.

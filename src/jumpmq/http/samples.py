@@ -1,4 +1,4 @@
-"""Samples of what is shown over time, as RabbitMQ's queries ask for them (``msg_rates_age`` and so on)."""
+"""Samples over time, as requested by RabbitMQ's query parameters (``msg_rates_age`` and so on)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_NODE: dict[str, tuple[str, ...]] = {
 
 
 def add_samples(request: Request, shown: dict[str, Any], track: Callable[[], Track]) -> dict[str, Any]:
-    """Add the samples that the query asks for, the latest first, with what they are on average; returns what is shown.
+    """Add the samples in the query, latest first, with averages; return ``shown``.
 
     Args:
         shown: what holds the figures themselves, or ``message_stats`` and ``queue_totals`` with them.
@@ -49,7 +49,7 @@ def add_samples(request: Request, shown: dict[str, Any], track: Callable[[], Tra
 
 
 def _asked(request: Request, kind: str) -> tuple[int, int] | None:
-    """How far back, and how far apart, in seconds."""
+    """Return age and increment in the query, in seconds."""
     if f"{kind}_age" not in request.query_params or f"{kind}_incr" not in request.query_params:
         return None
     age, increment = requested.number(request, f"{kind}_age"), requested.number(request, f"{kind}_incr")
@@ -68,6 +68,6 @@ def _add(shown: dict[str, Any], name: str, samples: list[tuple[float, float]]) -
 
 
 def growth(samples: list[tuple[float, float]]) -> float:
-    """How much more there is a second, from the last sample to the first, which is the latest."""
+    """Return the growth per second from the last to the first sample, the latest."""
     (last, newest), (first, oldest) = (samples[0], samples[-1]) if samples else ((0.0, 0.0), (0.0, 0.0))
     return round((newest - oldest) / (last - first), 2) if last > first and newest == newest else 0.0

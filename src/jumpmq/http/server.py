@@ -1,4 +1,4 @@
-"""The management port, of which little is loaded before its first client comes."""
+"""The management port, most of which is loaded with the first client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SERVING = "jumpmq.http.serving"
-"""What answers: with the libraries that it needs it would take a fifth of an idle broker's memory (12 MB)."""
+"""Module that answers requests: with its libraries it would take a fifth of an idle broker's memory (12 MB)."""
 
 
 class HTTPServer:
@@ -72,7 +72,7 @@ class HTTPServer:
             await self._task
 
     def _admits(self, address: str) -> bool:
-        """Whether a new connection from an address is accepted; see :class:`jumpmq.http.places.Places`."""
+        """Return True if a new connection from an address is accepted; see :class:`jumpmq.http.places.Places`."""
         return self._server is None or self._server.admits(address)
 
     def _accept(self) -> asyncio.Protocol:
@@ -84,7 +84,7 @@ class HTTPServer:
         return Arriving(self._loading, self._accept, self._arriving)
 
     async def _load(self) -> None:
-        """Load what answers, while others go on."""
+        """Load the serving module in a thread."""
         try:
             serving = await asyncio.to_thread(importlib.import_module, SERVING)
             server: Server = serving.server(self._broker, self._observed, self._stop_broker, *self._forwarders)

@@ -32,7 +32,7 @@ def server(
     forwarder: Forwarder,
     node_forwarder: Forwarder,
 ) -> Server:
-    """What answers on a broker's management port; see :func:`jumpmq.http.application.application`."""
+    """Return the server of a broker's management port; see :func:`jumpmq.http.application.application`."""
     return Server(
         uvicorn.Config(
             _Cancelled(application(broker, observed, stop_broker, forwarder, node_forwarder)),
@@ -50,7 +50,7 @@ def server(
 
 
 class _Cancelled:
-    """Answers requests that still wait for something when the broker ends, and are cancelled for that."""
+    """Answers waiting requests that are cancelled at the broker's end."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -72,7 +72,7 @@ class _Cancelled:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn that leaves listening to the broker, and signals to the program it runs in.
+    """A uvicorn server that leaves listening to the broker, and signals to the program.
 
     It wakes once a second, and ends as soon as its connections have: uvicorn looks ten times a second for both.
     """
@@ -122,7 +122,7 @@ class Server(uvicorn.Server):
         return protocol(self.config, self.server_state, self.lifespan.state)
 
     def admits(self, address: str) -> bool:
-        """Whether a new connection from an address is served."""
+        """Return True if a new connection from an address is admitted."""
         return door(asyncio.get_running_loop()).admits(address)
 
     @contextmanager

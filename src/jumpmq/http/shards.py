@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Shard(NamedTuple):
-    """One shard, at a glance: as :class:`jumpmq.topology.Shard`, wherever its home is.
+    """Summary of a shard, as :class:`jumpmq.topology.Shard`, local or remote.
 
     Attributes:
         of: the node that it was made for, whose number it has.

@@ -1,4 +1,4 @@
-"""How evenly what went over a hash ring was spread: whether counts follow the weights."""
+"""Uniformity of traffic on a hash ring: test of counts against weights."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, Counted
 
 
 def spread_of_messages(weights: Mapping[str, int], counted: Counted) -> ChiSquared | None:
-    """Whether messages follow the weights; None where there are too few to tell."""
+    """Test messages against the weights; None for too few messages."""
     if _too_few(sum(counted.messages), weights):
         return None
     return chi_squared_test(counted.messages, list(weights.values()))
 
 
 def spread_of_keys(weights: Mapping[str, int], keys: Mapping[str, int]) -> ChiSquared | None:
-    """The same of different keys. Their numbers are estimates: each has the estimate's variance on top of its own."""
+    """Test distinct keys against the weights; None for too few. The numbers are estimates, with the estimate's variance
+    added.
+    """
     total, buckets = sum(keys.values()), sum(weights.values())
     if _too_few(total, weights):
         return None
@@ -28,5 +30,7 @@ def spread_of_keys(weights: Mapping[str, int], keys: Mapping[str, int]) -> ChiSq
 
 
 def _too_few(total: int, weights: Mapping[str, int]) -> bool:
-    """Whether a test would say nothing: five are expected everywhere, the usual bound of the approximation."""
+    """Return True for too few to test: less than five expected at a destination, the usual bound of the
+    approximation.
+    """
     return len(weights) < 2 or total * min(weights.values()) / sum(weights.values()) < 5

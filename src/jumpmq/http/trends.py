@@ -1,4 +1,4 @@
-"""How fast backlogs grow, fitted over some minutes, so that what is foretold of them does not jump."""
+"""Growth of backlogs, fitted over minutes, so that predictions are stable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SPAN = 300.0
 """Seconds over which growth is fitted."""
 
 LEAST = 30.0
-"""Seconds of observation below which nothing is fitted."""
+"""Minimum seconds of observation."""
 
 APART = 4.0
 """Seconds, at least, between two points."""
@@ -23,7 +23,7 @@ class Trends:
         self._points: dict[int, deque[tuple[float, int]]] = {}  # time and messages, by the queue's id
 
     def note(self, backlogs: Iterable[tuple[int, int]], now: float | None = None) -> None:
-        """Note ids of queues with their ready messages; others are forgotten.
+        """Note ready messages by queue id; queues not given are dropped.
 
         Args:
             now: by the monotonic clock, unless that is to be read.
@@ -38,7 +38,9 @@ class Trends:
                 points.popleft()
 
     def growth(self, queue: int) -> float | None:
-        """Messages a second by which a backlog grows, by least squares; None where it was not seen for long."""
+        """Return the growth of a backlog by least squares, in messages per second; None for too short
+        an observation.
+        """
         points = self._points.get(queue, ())
         if not points or points[-1][0] - points[0][0] < LEAST:
             return None

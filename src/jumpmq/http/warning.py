@@ -1,4 +1,4 @@
-"""A warning: one finding that an operator should know of, and what to do."""
+"""A warning: a finding for operators, with advice."""
 
 from __future__ import annotations
 

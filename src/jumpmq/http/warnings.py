@@ -1,4 +1,4 @@
-"""What an operator should know, each with what to do: the short answer to "why is one queue full?".
+"""Findings for operators, with advice: the short answer to "why is one queue full?".
 
 Only what costs little is looked at: alarms, hash rings with traffic, sharded exchanges, and the fullest queues.
 """
@@ -33,33 +33,35 @@ if TYPE_CHECKING:
     from jumpmq.broker import Broker
 
 HELD = 10.0
-"""Seconds for which a warning is told after it was found last."""
+"""Seconds during which a warning stays after the last detection."""
 
 LOOK_EVERY = 5.0
-"""Seconds, at least, between two looks that are made without being asked for, so that it is known since when."""
+"""Minimum interval of checks without a request, in seconds, so that the start of a warning is known."""
 
 RINGS = 200
 SHARDED = 200
-"""Exchanges of each kind that are looked at."""
+"""Maximum number of exchanges checked, per kind."""
 
 UNLIKELY = 0.001
-"""A p-value below which a spread is not taken for chance."""
+"""p-value below which an uneven spread does not count as chance."""
 
 UNEVEN = 1.25
-"""A destination's messages in relation to its weight, beyond which skew matters: many messages show the least skew."""
+"""Ratio of a destination's messages to its weight from which skew matters: with many messages the least skew is
+significant.
+"""
 
 HOT = 0.1
 """Of the messages that a key has to have to be called hot."""
 
 FEW = 200
-"""Messages on a ring below which nothing is said of how they spread."""
+"""Minimum number of messages on a ring for a statement on spread."""
 
 NEAR_FULL = 0.95
 CONSUMERS = 200
-"""Consumers of a queue that are compared with each other."""
+"""Maximum number of consumers compared per queue."""
 
 SLOWER = 3
-"""How many times fewer messages a consumer takes than those beside it, to be called slow."""
+"""Factor below the other consumers' rates that makes a consumer slow."""
 
 BACKLOG = 100
 """Ready messages below which a queue with consumers is not worth a warning."""
@@ -70,7 +72,7 @@ KEYS_A_DESTINATION = 20
 
 @dataclass
 class _Known:
-    """A warning that was found: how it reads now, when it was first and last found (seconds since the epoch)."""
+    """A detected warning: current text, first and last detection (seconds since the epoch)."""
 
     warning: Warning
     since: float
@@ -78,7 +80,7 @@ class _Known:
 
 
 class Watch:
-    """The warnings with when each was first found, in an order that stays: alarms first, then the oldest first.
+    """The warnings with first detection, in a stable order: alarms first, then by age.
 
     A warning is told until it was not found for :data:`HELD` seconds, so that one near a bound does not come and go.
     A warning is looked for after some of the readings of :class:`~jumpmq.http.rates.Rates`, and when it is asked for.
@@ -98,11 +100,11 @@ class Watch:
         rates.on_look.append(self._look)
 
     async def shown(self) -> list[dict[str, Any]]:
-        """All warnings, each with ``since`` (seconds since the epoch)."""
+        """Return all warnings, with ``since`` (seconds since the epoch)."""
         return [one.shown() | {"since": round(since, 3)} for one, since in await self._told()]
 
     async def incidents(self) -> list[dict[str, Any]]:
-        """The warnings by their causes."""
+        """Return the warnings grouped by cause."""
         return [one.shown() for one in by_cause(await self._told())]
 
     async def _look(self) -> None:
@@ -125,7 +127,9 @@ class Watch:
 
 
 def _held(warning: Warning) -> float:
-    """Seconds for which a warning is told after it was found last: whether a process answers is near no bound."""
+    """Return the seconds that a warning stays after the last detection: 0 for absent processes, whose state does not
+    flutter.
+    """
     return 0.0 if warning.kind in ("node-down", "worker-down") else HELD
 
 
@@ -150,7 +154,7 @@ async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends)
 
 
 async def _fullest(broker: Broker, rates: Rates) -> list[tuple[QueueDefinition, QueueFigures]]:
-    """The fullest queues at the last reading that are still there, with their figures of now."""
+    """Return the fullest queues of the last reading that still exist, with current metrics."""
     vhosts, found = broker.topology.vhosts, list[QueueDefinition]()
     for one in rates.latest.fullest:
         definition = vhosts[one.vhost].queue_definition(one.name) if one.vhost in vhosts else None
@@ -164,7 +168,7 @@ async def _fullest(broker: Broker, rates: Rates) -> list[tuple[QueueDefinition, 
 
 
 def standing_still(states: Iterable[HomeState]) -> list[MoveFigures]:
-    """The moves without a step forward for too long, each as the home that it leaves tells, if that answers."""
+    """Return the moves without progress for too long, preferably in the version of the home that the queue leaves."""
     found: dict[tuple[str, str], MoveFigures] = {}
     moves = sorted((one for state in states for one in state.moves), key=lambda one: not one.leaves)
     for one in moves:
@@ -191,7 +195,7 @@ def _move_stands_still(move: MoveFigures) -> Warning:
 
 
 async def _rings(broker: Broker) -> list[tuple[ConsistentHashExchange, list[RingTrafficFigures]]]:
-    """The rings with traffic, each with what homes have counted there."""
+    """Return the rings with traffic, with the homes' counts."""
     parts: dict[tuple[str, str], list[RingTrafficFigures]] = {}
     for one in await broker.figures.ring_traffic():
         parts.setdefault((one.vhost, one.exchange), []).append(one)
@@ -279,7 +283,7 @@ def _skew(
 
 
 def _fullest_destination(weights: Mapping[str, int], messages: list[int]) -> tuple[float, float, str]:
-    """The destination that has most messages for its weight: how many times what is expected, its share, its name."""
+    """Return the destination with most messages for its weight: ratio to the expectation, share, name."""
     total, buckets = sum(messages), sum(weights.values())
     return max(
         (count / total * buckets / weight, count / total, name)
@@ -304,7 +308,9 @@ def _sharded(broker: Broker) -> list[tuple[VirtualHost, str]]:
 
 
 async def _shards(broker: Broker, rates: Rates, host: VirtualHost, name: str) -> AsyncIterator[Warning]:
-    """A queue that is hidden behind a sharded exchange, and shards without consumers where others have some."""
+    """Yield warnings of a queue hidden behind a sharded exchange, and of shards without consumers
+    beside served ones.
+    """
     if name in host.declared:
         yield Warning(
             "hidden-queue",
@@ -345,7 +351,7 @@ def _by_node(shards: list[Shard]) -> dict[str, list[Shard]]:
 
 
 def _numbers(shards: list[Shard], several: bool) -> str:
-    """The numbers of shards, with their nodes where there are several."""
+    """Format the numbers of shards, with nodes if there are several."""
     numbers = {
         node: ", ".join(str(one.number) for one in of[:8]) + (", ..." if len(of) > 8 else "")
         for node, of in _by_node(shards).items()
@@ -354,7 +360,7 @@ def _numbers(shards: list[Shard], several: bool) -> str:
 
 
 def _consume_more(name: str, idle: list[Shard], several: bool) -> str:
-    """The advice: a consumer of the exchange's name gets a shard of the node that its client is at."""
+    """Return the advice: consuming from the exchange's name serves a shard at the client's node."""
     where = [
         ("once more" if len(of) == 1 else f"{len(of)} more times") + (f" at {node}" if several else "")
         for node, of in _by_node(idle).items()
@@ -383,7 +389,7 @@ async def _queue(broker: Broker, served: _Served, state: _State) -> AsyncIterato
 
 
 async def _slowest(broker: Broker, state: _State) -> str:
-    """Which consumer is much slower than those beside it, if one is."""
+    """Name the consumer that is much slower than the rest, if any."""
     consumers = await broker.figures.consumers_of(state.queue, CONSUMERS)
     rates = [(state.rates.of_consumer(one)["messages_delivered_details"]["rate"], one) for one in consumers if one.peer]
     if len(rates) < 2:
@@ -400,7 +406,7 @@ async def _slowest(broker: Broker, state: _State) -> str:
 
 
 class _State:
-    """What a warning of a queue tells.
+    """State of a queue in warnings.
 
     Attributes:
         coming, done: messages a second that come, and that consumers have done with, lately.
@@ -441,7 +447,7 @@ def _full(state: _State, limit: int) -> Warning:
 
 
 def _slow(state: _State) -> Iterator[Warning]:
-    """A queue whose consumers do not keep up."""
+    """Yield the warning for a queue whose consumers do not keep up."""
     queue, figures, coming, done = state.queue, state.figures, state.coming, state.done
     if figures.ready < BACKLOG or (coming <= done * 1.05 and done):
         return
@@ -463,7 +469,9 @@ def _slow(state: _State) -> Iterator[Warning]:
 
 
 def _keys_wait(state: _State, fences: list[dict[str, Any]], held: int) -> Warning:
-    """A queue of which no less than half waits for others: the cause is there."""
+    """Return the warning for a queue with half or more of its messages behind ordering barriers: the cause is at the
+    source queue.
+    """
     fence = max(fences, key=lambda one: one["messages_held"])
     name, source, others = state.queue.name, fence["source"], len({one["source"] for one in fences}) - 1
     more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
@@ -516,8 +524,7 @@ def _dead_letters_wait(state: _State) -> Warning:
 
 
 class _Served:
-    """What is true of many queues at once, looked at when it is first asked for: which queues of hash exchanges have
-    consumers, and to which exchanges queues send their dead letters."""
+    """Lazily computed facts about many queues: consumers of queues on hash exchanges, and targets of dead-lettering."""
 
     def __init__(self, broker: Broker, rates: Rates) -> None:
         self._broker = broker
@@ -526,7 +533,7 @@ class _Served:
         self._dead_letters: dict[str, set[tuple[object, object]]] = {}
 
     async def learn(self, vhost: str) -> None:
-        """Look where the queues of a virtual host send their dead letters, unless that is known."""
+        """Collect the dead-letter targets of a virtual host, unless known."""
         if vhost in self._dead_letters or vhost not in self._broker.topology.vhosts:
             return
         host, found = self._broker.topology.vhosts[vhost], set[tuple[object, object]]()
@@ -540,14 +547,14 @@ class _Served:
         self._dead_letters[vhost] = found
 
     def takes_dead_letters(self, queue: QueueDefinition) -> bool:
-        """Whether dead letters of other queues go to this one: by an exchange that it is bound to, or by its name."""
+        """Return True if dead-lettered messages go to this queue: by an exchange bound to it, or by name."""
         host, sent = self._broker.topology.vhosts[queue.vhost], self._dead_letters.get(queue.vhost, set())
         exchanges = {exchange for exchange, _ in sent if exchange}
         bound = {binding.source for binding in host.bindings_to(host.declared[queue.name].destination)}
         return ("", queue.name) in sent or not exchanges.isdisjoint(bound)
 
     def beside(self, queue: QueueDefinition) -> int:
-        """How many queues with consumers share a hash exchange with this one, which has none."""
+        """Return the number of queues with consumers on a hash exchange shared with this consumerless queue."""
         host = self._broker.topology.vhosts[queue.vhost]
         sources = {binding.source for binding in host.bindings_to(host.declared[queue.name].destination)}
         rings = [one for name in sources if isinstance(one := host.exchanges[name], ConsistentHashExchange)]
@@ -566,18 +573,18 @@ def _is_there(broker: Broker, queue: QueueDefinition) -> bool:
 
 
 def _is_read(broker: Broker, queue: QueueDefinition) -> bool:
-    """Whether a group of readers reads from the queue."""
+    """Return True if a reader group reads from the queue."""
     return any(queue.name in group.places for group in broker.reader_groups.groups(queue.vhost))
 
 
 def _is_shard(broker: Broker, queue: QueueDefinition) -> bool:
-    """Whether the queue is the shard of an exchange that is there, which is warned of as a whole."""
+    """Return True if the queue is a shard of an existing exchange, whose warning covers all shards."""
     parsed = parse_shard_name(queue.name, queue.node)
     exchange = broker.topology.vhosts[queue.vhost].exchanges.get(parsed[0]) if parsed is not None else None
     return exchange is not None and broker.topology.vhosts[queue.vhost].sharding(exchange) is not None
 
 
 def percent(share: float) -> str:
-    """A share as the page writes it, so that both say the same: 13 % for 0.125, 7.1 % for 0.071."""
+    """Format a share as the page does: 13 % for 0.125, 7.1 % for 0.071."""
     value = 100 * share
     return f"{value:.1f} %" if 0 < value < 10 else f"{math.floor(value + 0.5)} %"

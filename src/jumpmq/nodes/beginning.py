@@ -1,4 +1,4 @@
-"""The definitions that a home begins with: its own, those of its cluster, or those of the first worker."""
+"""Initial definitions of a home: from the home's store, from the cluster, or from the first worker."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ APPLIED = "applied"
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The state of a home before its topology is restored.
+    """State of a home before the topology is restored.
 
     Attributes:
         definitions: records to be restored.
@@ -31,7 +31,8 @@ class Beginning:
 async def begin_worker(
     config: Config, opened: Opened, links: Links, identity: str | None, default: str | None
 ) -> Beginning:
-    """Find the beginning of a worker. Workers behind the first one wait for it, over ``links``, which listen then.
+    """Determine the initial state of a worker. Workers behind the first wait for the first worker's answer over
+    ``links``, which start listening then.
 
     Args:
         identity: of the broker that the data directory belongs to; None where it has none.
@@ -67,7 +68,7 @@ async def begin_worker(
 
 
 async def listen(links: Links) -> None:
-    """Have links be made, in both directions.
+    """Start accepting and making links, in both directions.
 
     Raises:
         BrokerError: the sockets cannot be made.

@@ -1,4 +1,4 @@
-"""A process becomes one of several: a worker of its node, or a node of a cluster."""
+"""Entry of a process into a group of several: as a worker of its node, or as a node of a cluster."""
 
 import uuid
 from dataclasses import replace
@@ -23,7 +23,7 @@ LAST_PORT = 65535
 
 
 async def enter(opened: Opened, directory: Directory | None = None) -> Peers:
-    """Enter the peers that the settings name; a broker of one worker has none. See :data:`~jumpmq.broker.peers.Enter`.
+    """Set up the peers named by the settings; a broker of one worker has none. See :data:`~jumpmq.broker.peers.Enter`.
 
     Args:
         directory: where homes of other machines are, unless a cluster says so; None where all are on this one.
@@ -55,7 +55,7 @@ async def enter(opened: Opened, directory: Directory | None = None) -> Peers:
 
 
 def _ways_of(config: Config, directory: Directory | None) -> Ways:
-    """The sockets under this home's links.
+    """Return the sockets for the home's links.
 
     Raises:
         BrokerError: there is no place for them.

@@ -1,4 +1,4 @@
-"""The other homes of this broker, as one of its processes knows them: all parts of ``nodes``, made and wired."""
+"""Remote homes of the broker as known to a single process: all parts of ``nodes``, made and wired."""
 
 import asyncio
 import logging
@@ -44,15 +44,15 @@ class Member(Protocol):
     standstill: Standstill
 
     def after_stop(self, then: Callable[[], None]) -> None:
-        """The process was stopped for a while: call a function when it is known how the others see this node."""
+        """Call a function once the peers' view of this node is known, after a stop of the process."""
 
     async def start(
         self, topology: Topology, links: Links, sight: Callable[[], Sight], had: Callable[[str], bool]
     ) -> None:
-        """Be seen by the others, and apply the entries of the log, those that come later too."""
+        """Announce the node, and apply current and later entries of the log."""
 
     def is_dead(self, home: int) -> bool:
-        """Whether a home's process has ended, as far as is known."""
+        """Return True if a home's process has ended, as far as known."""
 
     async def resign(self) -> None:
         """Be no member any more."""
@@ -62,7 +62,7 @@ class Member(Protocol):
 
 
 class OtherHomes:
-    """The other homes: see :class:`~jumpmq.broker.peers.Peers`. :func:`~jumpmq.nodes.entering.enter` makes them.
+    """Remote homes: see :class:`~jumpmq.broker.peers.Peers`. Made by :func:`~jumpmq.nodes.entering.enter`.
 
     Args:
         config: settings, with the home and node of the member.
@@ -177,7 +177,7 @@ class OtherHomes:
         return asyncio.get_running_loop().create_task(returning.run(kept), name="returning")
 
     async def _join_log(self, topology: Topology, broker: Restored) -> None:
-        """Be one of those who share the log of definitions.
+        """Join the shared log of definitions.
 
         Raises:
             BrokerError: the sockets of links cannot be made.
@@ -219,7 +219,7 @@ class OtherHomes:
         return PeerFigures(self.links.waiting, self.outbox.figures(), self._parts.queue_moves.figures(), standstill)
 
     def _follow(self, topology: Topology, change: changes.Change) -> None:
-        """Note that a home has come, or is removed, in the commit of that."""
+        """Record the addition or removal of a home in the commit of that change."""
         if isinstance(change, changes.RemoveHome) and change.home == self._home:
             if self._store is not None:
                 self._store.put(*LEFT, True)
@@ -227,7 +227,7 @@ class OtherHomes:
             self._note_homes(topology)
 
     def _note_homes(self, topology: Topology) -> None:
-        """Note the last home that may have queues. One that was removed has none, though its directory may be there."""
+        """Record the last home that may have queues. A removed home has none, though a directory may exist."""
         if self._store is not None:
             self._store.put(*HOMES, max(self._home, *topology.homes))
 
@@ -252,4 +252,4 @@ class _Nowhere:
 
 
 _NOWHERE = _Nowhere()
-"""Where entries are recorded in memory: the log keeps them itself."""
+"""In-memory storage for entries: the log itself keeps the entries."""

@@ -1,4 +1,4 @@
-"""The parts of a process that act on records of other homes, made and wired before its links listen.
+"""Parts of a process acting on records of remote homes, made and wired before its links listen.
 
 Records come as soon as a link is up, at a start before the definitions are there: each kind needs its handler by then.
 """
@@ -64,7 +64,7 @@ class Parts:
         self.taking.is_ahead = self.ring_changes.is_ahead
 
     async def stop(self) -> None:
-        """End what is under way, and break the links."""
+        """Cancel running work, and break the links."""
         if self.hand_over is not None:
             self.hand_over.stop()
         self.usage.stop()

@@ -1,4 +1,4 @@
-"""A process that is one of several of a broker, with its part of the management."""
+"""Process of a broker with several processes, with a part of the management."""
 
 from __future__ import annotations
 

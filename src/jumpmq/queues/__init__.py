@@ -28,16 +28,16 @@ __all__ = [
 
 _ALL: tuple[type[Queue], ...] = (ClassicQueue, QuorumQueue, Stream, DelayedQueue, DeduplicatingQueue)
 QUEUE_TYPES: dict[str, type[Queue]] = {cls.type: cls for cls in _ALL}
-"""Every kind of queue by its name, the value of ``x-queue-type``."""
+"""Queue types by name, the value of ``x-queue-type``."""
 
 CONSUMER_ARGUMENTS: frozenset[str] = frozenset().union(*(kind.consumer_argument_names for kind in _ALL))
-"""Arguments of ``basic.consume`` that mean something to a kind of queue, and are refused by the others."""
+"""Arguments of ``basic.consume`` known to some queue type, and refused by the rest."""
 
 DECLARABLE_TYPES: tuple[str, ...] = tuple(cls.type for cls in _ALL if not cls.is_internal)
 """The kinds that a client may declare."""
 
 DEFAULT_QUEUE_TYPE = ClassicQueue.type
-"""What a queue is whose declaration does not say."""
+"""Queue type of declarations without ``x-queue-type``."""
 
 
 def queue_type(arguments: dict[str, Any]) -> type[Queue]:

@@ -1,4 +1,4 @@
-"""What declare arguments of queues may be, with RabbitMQ's texts; each kind of queue says which are its own."""
+"""Checks of queue declaration arguments, with RabbitMQ's texts; queue types list their own arguments."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -16,15 +16,15 @@ class Arguments(Protocol):
     """All arguments of a declaration."""
 
     def get(self, name: str) -> Field | None:
-        """The first field of this name."""
+        """Return the first field with this name."""
 
 
 Check = Callable[[Field, Arguments], str | None]
-"""What is wrong with an argument, as Erlang would print it, or None; it is given all arguments."""
+"""Checks an argument, given all arguments: returns the problem in Erlang's notation, or None."""
 
 
 def integer(field: Field, arguments: Arguments) -> str | None:
-    """An integer that is not negative."""
+    """Check for a non-negative integer."""
     if field.type not in "bBsuIilL":
         return erlang.string(f"expected integer, got {erlang.TYPE_NAMES[field.type]}")
     return f"{{value_negative,{field.value}}}" if field.value < 0 else None
@@ -78,14 +78,14 @@ def dead_letter_key(field: Field, arguments: Arguments) -> str | None:
 
 
 def overflow(field: Field, arguments: Arguments) -> str | None:
-    """What a queue does that is full."""
+    """Check the behaviour of a full queue."""
     if (problem := _of_type(field, "S")) is not None:
         return problem
     return None if field.value in OVERFLOWS else "invalid_overflow"
 
 
 def one_of(what: str, values: tuple[str, ...]) -> Check:
-    """A string that is one of these values; ``what`` names them in the error."""
+    """Return a check for one of the string ``values``; ``what`` names them in the error."""
 
     def check(field: Field, arguments: Arguments) -> str | None:
         if (problem := _of_type(field, "S")) is not None:
@@ -104,12 +104,12 @@ def positive(field: Field, arguments: Arguments) -> str | None:
 
 
 def any_integer(field: Field, arguments: Arguments) -> str | None:
-    """An integer, negative ones too."""
+    """Check for an integer, possibly negative."""
     return None if field.type in "bBsuIilL" else erlang.string(f"expected integer, got {erlang.TYPE_NAMES[field.type]}")
 
 
 def word_of(words: tuple[str, ...], problem: str) -> Check:
-    """A string that is one of these words, with the error for others."""
+    """Return a check for one of the string ``words``, with the error for further values."""
 
     def check(field: Field, arguments: Arguments) -> str | None:
         if (wrong_type := _of_type(field, "S")) is not None:
@@ -120,7 +120,7 @@ def word_of(words: tuple[str, ...], problem: str) -> Check:
 
 
 def age(field: Field, arguments: Arguments) -> str | None:
-    """How long a stream keeps messages."""
+    """Check the retention time of a stream."""
     if (problem := _of_type(field, "S")) is not None:
         return problem
     return "invalid_max_age" if seconds_of(field.value) is None else None
@@ -139,7 +139,7 @@ MAX_IN_FLIGHT = 65535
 
 
 def slots(field: Field, arguments: Arguments) -> str | None:
-    """How many slots a queue has, 1 to 1024; not beside priorities, which have an order of their own."""
+    """Check the number of slots, 1 to 1024; not allowed with priorities, whose order conflicts."""
     if (problem := positive(field, arguments)) is not None:
         return problem
     if field.value > MAX_SLOTS:
@@ -150,7 +150,7 @@ def slots(field: Field, arguments: Arguments) -> str | None:
 
 
 def slot_key(field: Field, arguments: Arguments) -> str | None:
-    """What the slot of a message is chosen by, beside a number of slots."""
+    """Check the key that selects a message's slot; requires a number of slots."""
     if (problem := _of_type(field, "S")) is not None:
         return problem
     key = str(field.value)
@@ -160,7 +160,7 @@ def slot_key(field: Field, arguments: Arguments) -> str | None:
 
 
 def in_flight_per_slot(field: Field, arguments: Arguments) -> str | None:
-    """How many messages of a slot may be unacknowledged, beside a number of slots."""
+    """Check the maximum number of unacknowledged messages per slot; requires a number of slots."""
     if (problem := positive(field, arguments)) is not None:
         return problem
     if field.value > MAX_IN_FLIGHT:

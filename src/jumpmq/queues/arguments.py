@@ -1,4 +1,4 @@
-"""What a queue acts on, as values: its ``x-`` arguments and the policies in force for it (RabbitMQ, "Queues")."""
+"""Settings of a queue as values: ``x-`` arguments and policies in force (RabbitMQ, "Queues")."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ class Limits:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], policy: Mapping[str, Any] = NO_POLICY) -> "Limits":
-        """Read them from declare arguments and the policy definition in force, which are taken as checked.
+        """Read validated declaration arguments and the policy definition in force.
 
         Of two numbers the lower one counts, but a limit before none (a delivery limit below 0); else what was declared.
         """
@@ -69,7 +69,7 @@ class Limits:
 
     @property
     def has_length(self) -> bool:
-        """Whether the queue may become too long."""
+        """True if the length is limited."""
         return self.max_length is not None or self.max_length_bytes is not None
 
     @property
@@ -87,16 +87,16 @@ class Limits:
 
     @property
     def dead_letters_at_least_once(self) -> bool:
-        """Whether a dead letter is to reach all its queues, however long it takes. As in RabbitMQ, a queue that drops
-        what is too much does not keep what is dead."""
+        """True if a dead-lettered message must reach all its queues, however long it takes. As in RabbitMQ, not with an
+        overflow behaviour that drops messages."""
         return self.dead_letter_strategy == "at-least-once" and self.overflow == "reject-publish"
 
     def unbounded(self) -> "Limits":
-        """The same for what waits to enter the queue: for any number, for ever, and for no consumer."""
+        """Return the limits for messages waiting to enter the queue: unlimited number and time, no consumers."""
         return replace(self, max_length=None, max_length_bytes=None, expires=None, single_active_consumer=False)
 
     def serving_one(self) -> "Limits":
-        """The same for a queue that serves one consumer at a time."""
+        """Return the limits with a single active consumer."""
         return replace(self, single_active_consumer=True)
 
 
@@ -107,11 +107,11 @@ MOST_DOUBLINGS = 64
 """Times that a delay is multiplied at most: it is the longest by then."""
 
 NO_LIMITS = Limits()
-"""What is in force on most queues, which share it."""
+"""Limits of most queues, shared between them."""
 
 
 def _lower(declared: int, by_policy: int) -> int:
-    """The stricter one; below 0 means unlimited."""
+    """Return the stricter limit; below 0 means unlimited."""
     return max(declared, by_policy) if min(declared, by_policy) < 0 else min(declared, by_policy)
 
 
@@ -122,12 +122,12 @@ def _read(name: str, value: Any) -> Any:
 
 
 def timeout_of(value: object) -> int | None:
-    """Milliseconds that a delivery may wait for its acknowledgement; None for what is no such number, and ignored."""
+    """Return the acknowledgement timeout of a delivery in milliseconds; None for an invalid value, which is ignored."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def seconds_of(age: str) -> int | None:
-    """The seconds of an age such as ``7D`` or ``1h`` (Y, M, D, h, m or s, not 0 of them); None where it is none."""
+    """Parse an age such as ``7D`` or ``1h`` (positive number of Y, M, D, h, m or s) to seconds; None if invalid."""
     number, unit = age[:-1], SECONDS.get(age[-1:])
     if unit is None or not number.isascii() or not number.isdigit():
         return None
@@ -177,4 +177,4 @@ DECLARED_ONLY = frozenset({"x-single-active-consumer", "x-ordered-retries"})
 POLICY_KEYS = {
     argument.removeprefix("x-"): name for argument, name in ARGUMENTS.items() if argument not in DECLARED_ONLY
 }
-"""The same by policy key. As in RabbitMQ, no policy for a queue says how many consumers it serves."""
+"""Settings by policy key. As in RabbitMQ, no queue policy sets the single active consumer."""

@@ -1,4 +1,4 @@
-"""What a queue is to everybody else, and what a kind of queue declares of itself. A kind is a file beside this one."""
+"""Interface of queues, and the declaration of a queue type. Queue types are files in this package."""
 
 import time
 from abc import ABC, abstractmethod
@@ -36,20 +36,20 @@ NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Outcome(Enum):
-    """What becomes of messages that were taken from a queue."""
+    """Outcome of messages taken from a queue."""
 
     ACKNOWLEDGED = "acknowledged"
     REJECTED = "rejected"
     REQUEUED = "requeued"
-    """A consumer put them back."""
+    """Requeued by a consumer."""
     FAILED = "failed"
     """A consumer put them back by ``basic.reject``: it could not handle them."""
     CONSUMER_GONE = "consumer_gone"
-    """The consumer, channel or reader that held them is gone."""
+    """Returned because the consumer, channel or reader is gone."""
 
 
 class Held(StrEnum):
-    """How messages are held that were taken from a queue; the account of memory has a kind of that name for each."""
+    """State of taken messages; the memory account has a kind of equal name."""
 
     __hash__ = str.__hash__  # that of an enumeration is a call
 
@@ -58,7 +58,7 @@ class Held(StrEnum):
 
 
 class Journal(BatchReader, Protocol):
-    """Where a durable queue keeps its messages; the store is one."""
+    """Storage of a durable queue's messages, for example the store."""
 
     def append(self, queue_id: int, messages: list[Message]) -> object: ...
     def put(self, kind: str, key: str, value: Any) -> None: ...
@@ -69,13 +69,13 @@ class Journal(BatchReader, Protocol):
 
 
 class DeadLettering(Protocol):
-    """What becomes of messages that leave a queue undelivered, where the queue has a dead letter exchange."""
+    """Dead-lettering of messages that leave a queue undelivered, for queues with a dead letter exchange."""
 
     def is_behind(self, queue: "Queue") -> bool:
-        """Whether there is enough to do: what need not leave the queue now is to stay in it."""
+        """Return True on backlog: messages that need not leave the queue now should stay."""
 
     def publish(self, queue: "Queue", messages: list[Message], reason: str) -> None:
-        """Publish them to the queue's dead letter exchange, then settle them.
+        """Publish messages to the queue's dead letter exchange, then settle them.
 
         Args:
             reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
@@ -86,14 +86,14 @@ class DeadLettering(Protocol):
 
 
 class ConsumerGroup(Protocol):
-    """A consumer group, as the queues that it shares know it."""
+    """A consumer group, from the point of view of its queues."""
 
     @property
     def name(self) -> str: ...
 
 
 class NoDeadLettering:
-    """Where dead letters go without an exchange: nowhere."""
+    """Discards messages, for queues without a dead letter exchange."""
 
     def is_behind(self, queue: "Queue") -> bool:
         return False
@@ -109,11 +109,11 @@ NO_DEAD_LETTERING = NoDeadLettering()
 
 
 Wake = Callable[["Queue", float], None]
-"""Has a queue looked after at a time of :mod:`~jumpmq.queues.clock`; one that is past means soon."""
+"""Schedules maintenance of a queue at a time of :mod:`~jumpmq.queues.clock`; a past time means soon."""
 
 
 def never_wake(queue: "Queue", at: float) -> None:
-    """No upkeep looks after the queue: its owner does."""
+    """Schedule nothing: the owner maintains the queue."""
 
 
 NEVER = float("inf")
@@ -121,7 +121,7 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueContext:
-    """What queues need of the broker around them; all queues of a broker share one.
+    """The broker's services for queues; all queues of a broker share one instance.
 
     Attributes:
         journal: where durable queues keep persistent messages, and others the bodies that are paged; None keeps all in
@@ -142,10 +142,12 @@ class QueueContext:
 
 
 ENTERED = "entered"
-"""Kind of the record that says up to which offset what waited behind a stream has entered it; the key is its number."""
+"""Kind of the record with the offset up to which buffered messages have entered a stream; the key is the stream's
+number.
+"""
 
 STORE, FIRST_LINK = 1, 4
-"""Bits of what keeps messages, and tells when they are safe; a kind names its own as ``source``."""
+"""Bits of storages that confirm messages; a queue type names its own as ``source``."""
 
 
 class Queue(ABC):
@@ -264,7 +266,9 @@ class Queue(ABC):
 
     @classmethod
     def problem_with(cls, arguments: Arguments) -> str | None:
-        """Why a queue cannot have arguments that passed ``argument_checks``, in RabbitMQ's words; None if it can."""
+        """Return the problem with arguments that passed ``argument_checks``, in RabbitMQ's words; None if there is
+        none.
+        """
         return None
 
     def __repr__(self) -> str:
@@ -279,7 +283,7 @@ class Queue(ABC):
 
     @property
     def fenced_count(self) -> int:
-        """How many of these wait for another queue (:mod:`jumpmq.queues.fences`)."""
+        """Number of ready messages behind ordering barriers (:mod:`jumpmq.queues.fences`)."""
         return 0
 
     @property
@@ -289,43 +293,43 @@ class Queue(ABC):
 
     @property
     def message_count(self) -> int:
-        """Ready and unacknowledged messages, those of :attr:`behind` among them."""
+        """Number of ready and unacknowledged messages, including those of :attr:`behind`."""
         count = self.ready_count + self.unacknowledged_count
         return count if self.behind is None else count + self.behind.message_count
 
     @property
     @abstractmethod
     def memory(self) -> int:
-        """Octets of memory that its messages take, ready and unacknowledged, roughly."""
+        """Approximate memory of ready and unacknowledged messages, in octets."""
 
     @property
     def memory_is_tight(self) -> bool:
-        """Whether what is on disk is to leave memory."""
+        """True if messages on disk should leave memory."""
         return self._account.tight
 
     def figures(self) -> Figures | None:
-        """Octets of its messages, and where they are; None where the kind does not tell."""
+        """Octets of messages by location; None if unknown for this queue type."""
         return None
 
     def front(self) -> Message | None:
-        """The ready message that is next, if it is in memory."""
+        """The next ready message, if in memory."""
         return None
 
     def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
-        """Drop the bodies of what was taken from memory until they are wanted, if possible; returns the octets."""
+        """Drop bodies of taken messages from memory until needed, if possible; return the octets."""
         return 0
 
     def count_parked(self, count: int, held: Held) -> None:  # noqa: B027  (not every kind pages what was taken)
         """So many more of what was taken take next to no memory; a negative number takes some again."""
 
     def readable(self, messages: list[Message]) -> list[Message]:
-        """Messages that were taken, to be looked at: where :meth:`page_held` dropped a body, a copy with that stands
-        for the message, which stays as it is. What cannot be read any more is left out.
+        """Return taken messages with bodies: a body dropped by :meth:`page_held` is read into a copy of the message.
+        Unreadable messages are left out.
         """
         return messages
 
     def page_out(self, kept: int) -> int:
-        """Drop one step's worth of what is ready, and on disk, from memory.
+        """Drop one step of ready messages on disk from memory.
 
         Args:
             kept: octets at the front that may stay.
@@ -338,13 +342,13 @@ class Queue(ABC):
     @property
     @abstractmethod
     def next_seq(self) -> int:
-        """The number that the next message will get."""
+        """Number of the next message."""
 
     @abstractmethod
     def restore(
         self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
     ) -> None:
-        """Take back what the store kept, without reading it.
+        """Restore the queue from the store, without reading messages.
 
         Args:
             batches: in order.
@@ -363,7 +367,7 @@ class Queue(ABC):
         """Record where numbering and deliveries stand, for a restart after a clean stop."""
 
     def would_refuse(self, messages: list[Message]) -> list[Message]:
-        """Which of these messages a push would refuse now, if consumers took none of them meanwhile."""
+        """Return the messages that a push would refuse now, assuming no consumer takes any."""
         return []
 
     @abstractmethod
@@ -381,19 +385,19 @@ class Queue(ABC):
         """
 
     def put_behind(self, queue: "Queue") -> None:
-        """Have what is published wait in a queue, :attr:`behind`, while messages come from another home."""
+        """Buffer published messages in a queue, :attr:`behind`, while older ones arrive from the previous home."""
         self.behind = queue
 
     def restore_entered(self, offset: int) -> None:
-        """Up to which offset what waited has entered, as the store has it; of streams only."""
+        """Restore the offset up to which buffered messages have entered; streams only."""
         raise NotImplementedError
 
     def leave_consumers(self) -> None:
-        """Cancel all consumers: the queue is at another home now."""
+        """Cancel all consumers: the queue has moved to a new home."""
         raise NotImplementedError
 
     def push_ahead(self, messages: list[Message]) -> None:
-        """Add messages that the queue had at another home, before those of :attr:`behind`."""
+        """Add messages from the queue's previous home, before those of :attr:`behind`."""
         raise NotImplementedError
 
     def note_redelivered(self) -> None:
@@ -401,22 +405,22 @@ class Queue(ABC):
         self.returned = True
 
     def follow_up(self, count: int) -> bool:
-        """Have up to ``count`` messages of :attr:`behind` enter; returns whether some did. After the last it is gone,
-        and what is published enters at once."""
+        """Move up to ``count`` messages from :attr:`behind` into the queue; return True if there were any. After the
+        last one the buffer is removed, and published messages enter directly."""
         raise NotImplementedError
 
     @property
     def knows_next(self) -> bool:
-        """Whether it can tell what :meth:`take` takes: not while messages come back, or many expire, in steps."""
+        """True if the next messages are known; False while messages return or expire in steps."""
         return True
 
     def when_next_known(self, tell: Callable[[], None]) -> None:
-        """Have ``tell`` called once: when :attr:`knows_next` is true, or the queue is deleted."""
+        """Call ``tell`` once, when :attr:`knows_next` is true or the queue is deleted."""
         tell()
 
     @abstractmethod
     def take(self, count: int) -> list[Message]:
-        """Remove up to ``count`` messages from the front; they count as unacknowledged until they are settled."""
+        """Take up to ``count`` messages from the front; they are unacknowledged until settled."""
 
     @abstractmethod
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
@@ -429,15 +433,15 @@ class Queue(ABC):
         """
 
     def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """As :meth:`browse`, by their numbers, also where some go before others."""
+        """Yield messages as :meth:`browse`, ordered by number in spite of priorities."""
         return self.browse(first_seq, last_seq)
 
     def browse_takeable(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """As :meth:`browse`, without what waits for another queue."""
+        """Yield messages as :meth:`browse`, without those behind ordering barriers."""
         return self.browse(first_seq, last_seq)
 
     def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
-        """As :meth:`browse`, at most ``limit`` of them."""
+        """Return at most ``limit`` messages of :meth:`browse`."""
         return list(islice(chain.from_iterable(self.browse(first_seq, last_seq)), limit))
 
     def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch] | None":
@@ -448,17 +452,17 @@ class Queue(ABC):
 
     @property
     def by_priority(self) -> bool:
-        """Whether messages with higher numbers may be delivered before others."""
+        """True if messages may be delivered before older ones."""
         return False
 
     def ready_range(self) -> tuple[int, int]:
-        """The lowest number of a ready message, and that of the youngest message that the queue was given."""
+        """Return the lowest number of a ready message, and the number of the youngest message."""
         last = self.next_seq - 1
         first = next(chain.from_iterable(self.in_sequence(1, last)), None)
         return (last + 1 if first is None else first.seq, last)
 
     def lowest_takeable(self, last_seq: int) -> int | None:
-        """The lowest number of a ready message up to ``last_seq`` that waits for no other queue; None if there is
+        """Return the lowest number, up to ``last_seq``, of a ready message without ordering barrier; None if there is
         none.
         """
         first = next(chain.from_iterable(self.in_sequence(1, last_seq)), None)
@@ -471,35 +475,35 @@ class Queue(ABC):
         return None
 
     def mark_of(self, seq: int) -> int | None:
-        """What tells a message from others that had its number, where a data directory was restored from a backup; None
-        where the kind cannot tell, or the message is not there.
+        """Return a fingerprint that distinguishes a message from earlier ones with its number, after a restored backup;
+        None if unsupported, or if the message is gone.
         """
         return None
 
     @abstractmethod
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
-        """Decide what becomes of messages that were taken: done with, dead-lettered, or back in their places."""
+        """Settle taken messages: acknowledged, dead-lettered, or requeued to their positions."""
 
     @abstractmethod
     def purge(self) -> int:
-        """Remove all ready messages; returns how many there were."""
+        """Remove all ready messages; return their number."""
 
     def tell_gone(self) -> None:
-        """Tell those who asked that the queue is being deleted."""
+        """Call the callbacks for the queue's deletion."""
         callbacks, self.on_gone = self.on_gone, ()
         for callback in callbacks:
             callback(self)
 
     @property
     def purging(self) -> bool:
-        """Whether some of what was purged is not settled yet; the queue goes on with that when it is looked after."""
+        """True while purged messages are unsettled; maintenance continues the work."""
         return False
 
     def begin_return(self) -> None:  # noqa: B027  (not every kind can requeue)
         """Messages are about to be requeued in steps, the last first: until :meth:`end_return` deliver nothing."""
 
     def end_return(self) -> None:  # noqa: B027
-        """All of those are back that :meth:`begin_return` announced."""
+        """All messages announced by :meth:`begin_return` are back."""
 
     @abstractmethod
     def delete(self) -> int:
@@ -510,11 +514,11 @@ class Queue(ABC):
     @property
     @abstractmethod
     def consumers(self) -> list[Consumer]:
-        """Those who are served, the highest priority first."""
+        """The served consumers, highest priority first."""
 
     @property
     def active_consumer(self) -> Consumer | None:
-        """The one that is served, where the queue serves one at a time."""
+        """The active consumer, of a queue with a single active consumer."""
         return None
 
     @abstractmethod
@@ -527,7 +531,7 @@ class Queue(ABC):
 
     @abstractmethod
     def unsubscribe(self, consumer: Consumer) -> None:
-        """Serve it no longer; what it holds unacknowledged stays its own."""
+        """Stop serving a consumer; unacknowledged messages stay with it."""
 
     def draw_epoch(self) -> int:
         """A number for who gets the queue, or a slot, now; deliveries with it wait for the commit of this turn."""
@@ -538,7 +542,7 @@ class Queue(ABC):
         self.owner_floor = self._epochs.draw()
 
     def subscribe_to(self, consumer: Consumer, share: Share) -> None:
-        """As :meth:`subscribe`, but feed the consumer from a share of the queue's slots, which it has."""
+        """Subscribe as :meth:`subscribe`, but from the consumer's share of the queue's slots."""
         raise NotImplementedError
 
     def restore_retries(self, records: dict[int, list[Any]]) -> None:  # noqa: B027  (of kinds that let messages rest)
@@ -554,7 +558,7 @@ class Queue(ABC):
         return 0
 
     def restore_offsets(self, records: Mapping[str, Any], *, clean: bool) -> None:
-        """Take back what the store kept of :attr:`offsets`.
+        """Restore :attr:`offsets` from the store.
 
         Args:
             records: by the group's name.
@@ -563,7 +567,7 @@ class Queue(ABC):
         raise NotImplementedError
 
     def start_of(self, arguments: list[Field]) -> int:
-        """The first offset that a consumer wants, who has none yet.
+        """Return the first offset for a new consumer.
 
         Args:
             arguments: of ``basic.consume``.
@@ -574,7 +578,7 @@ class Queue(ABC):
         raise NotImplementedError
 
     def require_place(self, group: str) -> None:
-        """Refuse a consumer group that has no offset, where as many groups have one as may.
+        """Refuse a consumer group without offset if the maximum number of groups is reached.
 
         Raises:
             PreconditionFailed: that is so.
@@ -582,7 +586,7 @@ class Queue(ABC):
         raise NotImplementedError
 
     def admit_group(self, group: ConsumerGroup, arguments: list[Field], *, known: bool) -> None:
-        """A consumer group has members, and goes on where it was; without an offset it begins.
+        """Add a consumer group with members: it continues at its offset, or begins.
 
         Args:
             arguments: of ``basic.consume``, which say where it begins.
@@ -594,7 +598,7 @@ class Queue(ABC):
         raise NotImplementedError
 
     def dismiss_group(self, group: ConsumerGroup) -> None:
-        """A consumer group has no members any more; its offset stays."""
+        """Remove a consumer group without members; its offset stays."""
         raise NotImplementedError
 
     def subscribe_for(self, group: ConsumerGroup, consumer: Consumer) -> None:
@@ -602,7 +606,7 @@ class Queue(ABC):
         raise NotImplementedError
 
     def set_offset(self, group: str, start: Field) -> None:
-        """Have a consumer group go on at another offset; what its members hold no longer counts.
+        """Move a consumer group to a new offset; its members' deliveries no longer count.
 
         Args:
             start: as ``x-stream-offset`` says it.
@@ -613,7 +617,7 @@ class Queue(ABC):
         raise NotImplementedError
 
     def delete_offset(self, group: str) -> bool:
-        """Forget where a consumer group is; returns whether that was known.
+        """Delete the offset of a consumer group; return False if there was none.
 
         Raises:
             PreconditionFailed: it has members.
@@ -624,11 +628,12 @@ class Queue(ABC):
 
     @property
     def fences(self) -> FencedMessages | None:
-        """Its ready messages, where some may wait for another queue; None where none do."""
+        """Ready messages, if some may be behind ordering barriers; otherwise None."""
         return None
 
     def mark(self, ended: Callable[[], None]) -> Mark | None:
-        """Keys move away from the queue: note what is in it. None where nothing is, or nothing ever leaves it.
+        """Place a marker behind the queue's messages when keys move away. None for an empty queue, or one that never
+        loses messages.
 
         Args:
             ended: called once nothing of it is in the queue any more.
@@ -636,15 +641,16 @@ class Queue(ABC):
         return None
 
     def restore_mark(self, mark: Mark) -> None:
-        """As :meth:`mark`, of one that was there before a restart: what of it is left is counted."""
+        """Place a marker from before a restart: the remaining messages before it are counted."""
         mark.end()
 
     def recount(self, mark: Mark) -> None:
-        """Notice where nothing is left of what was in the queue, should it not have been counted."""
+        """End a marker whose messages are gone, should they not have been counted."""
         mark.end()
 
     def fence(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
-        """Keys move to the queue: have messages from ``first_seq`` on wait for the queues that had them before.
+        """Add an ordering barrier when keys move to the queue: messages from ``first_seq`` on wait for the keys'
+        previous queues.
 
         Args:
             own: what the ring as it was calls this queue; keys that were here do not wait.
@@ -656,7 +662,7 @@ class Queue(ABC):
         return False
 
     def require_unshared(self) -> None:
-        """Refuse those who would take messages beside the queue's consumer group.
+        """Refuse consumers outside of the queue's consumer group.
 
         Raises:
             ResourceLocked: it has one.
@@ -680,42 +686,42 @@ class Queue(ABC):
             )
 
     def unshareable(self) -> str | None:
-        """Why no consumer group can share it; None if one can."""
+        """Return the reason against sharing by a consumer group; None if possible."""
         return None
 
     @abstractmethod
     def dispatch(self) -> None:
-        """Deliver what is there to consumers with room."""
+        """Deliver messages to consumers with capacity."""
 
     def admit(self, consumer: Consumer) -> None:  # noqa: B027  (not every kind passes consumers over)
-        """A consumer that was passed over has room again; what is there for it is delivered with the next messages."""
+        """Readmit a skipped consumer with new capacity; waiting messages are delivered with the next ones."""
 
     def serve(self, consumer: Consumer) -> None:
-        """Deliver what is there to a consumer that has room, and to others."""
+        """Deliver waiting messages to a consumer with capacity, and to further ones."""
         self.dispatch()
 
     # --- what the management API shows ---
 
     def status(self) -> dict[str, Any]:
-        """What there is to show of a queue of this kind beside what all have, by RabbitMQ's keys."""
+        """Return type-specific fields for the management API, by RabbitMQ's keys."""
         return {}
 
     # --- limits and time ---
 
     def limits_under(self, policy: Mapping[str, Any]) -> Limits:
-        """What the queue would act on under a policy definition, which is taken as checked."""
+        """Return the limits under a validated policy definition."""
         return Limits.of(self.arguments, policy)
 
     @abstractmethod
     def set_limits(self, limits: Limits) -> None:
-        """Act by other limits from now on: what is too much goes at once, messages that are here keep their expiry."""
+        """Change the limits: surplus messages go at once, present messages keep their expiry."""
 
     def expect_expiry(self) -> None:  # noqa: B027  (not every kind acts on it)
         """Messages with an ``expires_at`` are coming."""
 
     @abstractmethod
     def trim(self, now: float) -> None:
-        """Do one bounded step of what is due: let go of what has expired, and of what is beyond the limits.
+        """Do one bounded step of due work: drop expired messages, and those beyond limits.
 
         Where more is due, now or later, the queue asks for it with :meth:`wake`.
 
@@ -724,7 +730,7 @@ class Queue(ABC):
         """
 
     def look_after(self, now: float) -> bool:
-        """The time that the queue asked for has come; returns whether its lease (``x-expires``) is over."""
+        """Run due maintenance; return True if the queue's lease (``x-expires``) is over."""
         self.wakes_at = NEVER
         expires = self.limits.expires
         if expires is not None and not self.deleted:
@@ -736,7 +742,7 @@ class Queue(ABC):
         return False
 
     def wake(self, at: float) -> None:
-        """Have the queue looked after at a time, or earlier."""
+        """Schedule maintenance at a time, or earlier."""
         if at < self.wakes_at:
             self.wakes_at = at
             self._wake(self, at)
@@ -748,5 +754,5 @@ class Queue(ABC):
         return expires / 1000 - unused
 
     def touch(self) -> None:
-        """Somebody used the queue: it does not expire for another while (``x-expires``)."""
+        """Note a use of the queue: restarts the lease (``x-expires``)."""
         self.last_used = time.monotonic()

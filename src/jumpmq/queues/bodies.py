@@ -1,4 +1,4 @@
-"""Bodies that leave memory while their messages stay, and come back when they are wanted."""
+"""Bodies paged out of memory while their messages stay, and read back when needed."""
 
 from collections.abc import Callable
 from itertools import groupby
@@ -10,7 +10,7 @@ from jumpmq.queues.runs import octets, of_body
 from jumpmq.store import Batch
 
 READ_AT_ONCE = 1 << 20
-"""Octets of bodies that are read back at one stretch, give or take a message."""
+"""Octets of bodies read back at a time, give or take a message."""
 
 
 class BatchReader(Protocol):
@@ -26,7 +26,7 @@ class BatchReader(Protocol):
 
 
 def droppable(messages: list[Message], reader: BatchReader) -> list[Message]:
-    """Those of the messages whose bodies are on disk as well as in memory.
+    """Return the messages with bodies both on disk and in memory.
 
     What is not stored is handed over, and droppable when this is asked again.
     """
@@ -50,7 +50,7 @@ def drop(messages: list[Message]) -> int:
 
 
 def read_back(messages: list[Message], reader: BatchReader) -> list[Message]:
-    """Give messages their bodies again, and all else that was published; returns those that cannot be read any more."""
+    """Read back bodies and all further published parts; return the unreadable messages."""
     messages = sorted(messages, key=lambda message: message.seq)
     for batch, group in groupby(messages, key=lambda message: message.batch):
         run = list(group)
@@ -68,7 +68,7 @@ def _restore(message: Message, stored: Message) -> None:
 
 
 def at_once(messages: list[Message], *, last: bool = False) -> int:
-    """How many of the first messages, or of the last, may be read back at one stretch.
+    """Return the number of first, or last, messages that may be read back at a time.
 
     What counts is what lies on disk, headers included: the octets of the message's batch, divided evenly.
     """

@@ -1,4 +1,4 @@
-"""The classic queue: messages in the order of their arrival, each delivered to one consumer at a time.
+"""The classic queue: messages in order of arrival, delivered to one consumer at a time.
 
 What may take long (millions that expire, overflow, are purged) is done in bounded steps: one where it is asked for, the
 others when the queue is looked after. Meanwhile it tells what is so: its length, say, is still above the limit.
@@ -34,10 +34,10 @@ CHUNK_OCTETS = 1 << 20
 """The most octets of bodies handed to consumers at once, give or take one message."""
 
 SEQUENCE_BLOCK = 1 << 20
-"""Message numbers are reserved in the journal in blocks of this size, so that none is ever given twice."""
+"""Message numbers reserved in the journal at a time, so that no number is reused."""
 
 STEP = 1000
-"""Messages that expire or overflow in one step; to dead-letter so many takes a few milliseconds."""
+"""Messages that expire or overflow per step; dead-lettering that many takes a few milliseconds."""
 
 LOOKED_AT = 4 * CHUNK
 """Messages that rest, or wait for one that does, past which ``basic.get`` looks at once: some milliseconds."""
@@ -46,11 +46,11 @@ RETRIED = 500
 """Messages that have rested and go on in one step."""
 
 MEASURED = 4
-"""Batches that are read in one step to find out how many octets a restored queue holds."""
+"""Batches read per step to measure a restored queue."""
 
 
 class ClassicQueue(Queue):
-    """Messages in the order of their arrival, each delivered to one consumer at a time."""
+    """Messages in order of arrival, delivered to one consumer at a time."""
 
     __slots__ = (
         "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_held", "_held_back",
@@ -141,7 +141,7 @@ class ClassicQueue(Queue):
         return ReadyMessages(self._spill_store, self._prepare, self._account, self._on_read)
 
     def _on_read(self) -> None:
-        """Messages are there that consumers wait for."""
+        """Handle messages read for waiting consumers."""
         self._was_read = True
         self.wake(clock.now())
 
@@ -267,7 +267,7 @@ class ClassicQueue(Queue):
         self._enter_again(messages)
 
     def _enter_again(self, messages: list[Message]) -> None:
-        """Have messages enter that may have been delivered before, by another number."""
+        """Add possibly delivered messages, under new numbers."""
         again = [place for place, message in enumerate(messages, self._next_seq) if message.redelivered]
         if again:
             self.returned = True
@@ -282,7 +282,7 @@ class ClassicQueue(Queue):
             self._delivered_seq = max(self._delivered_seq, self._next_seq - 1)
 
     def departing(self, messages: list[Message]) -> list[Message]:
-        """Copies of messages that were taken, for :meth:`push_ahead` at another home."""
+        """Return copies of taken messages, for :meth:`push_ahead` at the new home."""
         return [_apart(message) for message in messages]
 
     def follow_up(self, count: int) -> bool:
@@ -338,7 +338,7 @@ class ClassicQueue(Queue):
         self._tell_next()
 
     def _tell_next(self) -> None:
-        """Tell those who wait for the next message where it is known by now."""
+        """Notify those waiting for the next message if known by now."""
         if self._next_wanted and (self.deleted or self.knows_next):
             wanted, self._next_wanted = self._next_wanted, ()
             for tell in wanted:
@@ -392,8 +392,8 @@ class ClassicQueue(Queue):
         return []
 
     def _take(self, take: Callable[[int], list[Message]], count: int) -> list[Message]:
-        """Take messages that have not expired; those that have are never seen, also where they lie behind others. Where
-        more have expired than one step lets go of, there is nothing to take yet."""
+        """Take unexpired messages; expired ones are dropped, also behind others. If more have expired than one step
+        drops, nothing is taken yet."""
         if self._resting is not None and self._resting.is_full:
             return []
         if not self._expiring or self._arriving:
@@ -488,7 +488,7 @@ class ClassicQueue(Queue):
             self.dispatch()
 
     def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
-        """Drop the bodies of deliveries that are on disk from memory, until they are wanted; returns the octets freed.
+        """Drop bodies of deliveries on disk from memory until needed; return the freed octets.
 
         What is not persistent is stored first, and dropped when this is called again.
         """
@@ -520,7 +520,7 @@ class ClassicQueue(Queue):
         return [message for message in found if message is not None]
 
     def _unpaged(self, messages: list[Message], *, in_slots: bool = True) -> list[Message]:
-        """The deliveries with their bodies again, without those whose body cannot be read.
+        """Return deliveries with bodies read back, without unreadable ones.
 
         Those stay in the store: a read may fail that works after the next start.
 
@@ -755,13 +755,13 @@ class ClassicQueue(Queue):
         return 0 if isinstance(self._ready, PrioritizedMessages) else self._ready.count_upto(last_seq)
 
     def _leave_marks(self, gone: Callable[[Mark], int]) -> None:
-        """Of what was in the queue at each mark, so many messages are gone."""
+        """Count departures of messages before markers."""
         for mark in self._marks:
             mark.leave(gone(mark))
         self._marks = tuple(mark for mark in self._marks if mark.left)
 
     def _pass_marks(self, messages: list[Message]) -> None:
-        """These messages are gone."""
+        """Count the departure of these messages at markers."""
         if self._marks:
             self._leave_marks(lambda mark: sum(1 for message in messages if message.seq <= mark.seq))
 
@@ -777,7 +777,7 @@ class ClassicQueue(Queue):
         return True
 
     def _release_fenced(self) -> None:
-        """Have what waits for nothing any more be ready as the rest is, a chunk at a time."""
+        """Move messages whose barriers are gone to the ready queue, in chunks."""
         fences = self._fences
         assert fences is not None
         if fences.release():
@@ -870,14 +870,14 @@ class ClassicQueue(Queue):
         self._tell_next()
 
     def _let_go(self, steps: Iterator[None]) -> None:
-        """Take one step of letting go, and leave the others for later."""
+        """Run one step of dropping messages, and schedule the rest."""
         for _ in steps:
             self._leaving += (steps,)
             self.wake(clock.now())
             return
 
     def _trim(self, now: float, count: int) -> None:
-        """Let go of up to ``count`` messages that have expired at the front, and as many beyond the length limits."""
+        """Drop up to ``count`` expired messages at the front, and as many beyond length limits."""
         if self._expiring:
             self._drop_expired(now, count)
         if self.limits.max_length_bytes is not None and not self._ready.measure(MEASURED):
@@ -891,7 +891,9 @@ class ClassicQueue(Queue):
 
     @property
     def _step(self) -> int:
-        """How many may leave undelivered now: none while enough dead letters wait, as here they can be paged."""
+        """Return the number of messages that may leave undelivered now: 0 on a backlog of dead-lettering, as here they
+        can be paged.
+        """
         return 0 if self.limits.dead_letter_exchange is not None and self._dead_letters.is_behind(self) else STEP
 
     def _mind_expiry(self, now: float) -> None:
@@ -917,14 +919,14 @@ class ClassicQueue(Queue):
             self.wake(now)
 
     def _is_over(self) -> bool:
-        """Whether the ready messages are beyond a length limit."""
+        """Return True if ready messages exceed a length limit."""
         limits = self.limits
         return (limits.max_length is not None and len(self._ready) > limits.max_length) or (
             limits.max_length_bytes is not None and self._ready.size > limits.max_length_bytes
         )
 
     def _push_what_fits(self, messages: list[Message]) -> list[Message]:
-        """Push one by one, as each may be delivered and so make room for the next; returns what found none."""
+        """Push messages one by one, as a delivery may make room for the next; return those without room."""
         refused = []
         for message in messages:
             if self.would_refuse([message]):
@@ -946,7 +948,7 @@ class ClassicQueue(Queue):
                 message.expires_at = expires_at
 
     def _discard(self, messages: list[Message], reason: str) -> None:
-        """Forget messages that left undelivered, and dead-letter them where there is an exchange for it."""
+        """Drop undelivered messages, dead-lettering them if configured."""
         if not messages:
             return
         self._forget(messages)
@@ -959,7 +961,7 @@ class ClassicQueue(Queue):
     # --- the store ---
 
     def _store(self, messages: list[Message]) -> None:
-        """Keep the persistent ones."""
+        """Store the persistent messages."""
         journal = self._journal
         if journal is None:
             return
@@ -974,7 +976,7 @@ class ClassicQueue(Queue):
             self._transient_octets += body_octets(messages) - body_octets(stored)
 
     def _forget(self, messages: list[Message]) -> None:
-        """These are no longer the queue's: no longer counted as what is not kept, or as paged."""
+        """Stop counting departed messages as transient or paged."""
         if self._resting is not None:
             self._resting.forget(messages)
         if self._marks:
@@ -992,7 +994,7 @@ class ClassicQueue(Queue):
             self._count_unpaged(of_body(messages, PAGED))
 
     def _count_unpaged(self, messages: list[Message]) -> None:
-        """The bodies of these are no longer dropped, or they are gone."""
+        """Stop counting messages as paged: read back or gone."""
         self._paged -= len(messages)
         self._paged_octets -= sum([message.paged for message in messages])
 
@@ -1003,14 +1005,14 @@ class ClassicQueue(Queue):
 
 
 def _apart(message: Message) -> Message:
-    """A message of another queue, to enter this one: it may have been delivered before a crash."""
+    """Copy a message from a second queue; it may have been delivered before a crash."""
     apart = message.copy()
     apart.expires_at, apart.redelivered = message.expires_at, message.redelivered
     return apart
 
 
 def _copied(message: Message) -> Message:
-    """A message that was taken, to be given its body for the occasion."""
+    """Copy a taken message, to give the copy a body temporarily."""
     copied = message.copy()
     copied.seq, copied.batch, copied.redelivered = message.seq, message.batch, message.redelivered
     return copied

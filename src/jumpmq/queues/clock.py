@@ -1,4 +1,4 @@
-"""The clock that messages and queues expire by: it tells the time of day, but never jumps.
+"""Clock for expiry of messages and queues: time of day without jumps.
 
 It is set once, when the process starts, and goes on by the clock of the machine's uptime. So a wall clock that is put
 back or forth by an hour neither expires nor keeps anything; what is on disk is compared with the wall clock of the next
@@ -29,7 +29,7 @@ JUMP = 1.0
 """Seconds by which the wall clock may differ from the steady one before it has been set: less is let gather."""
 
 JUMPS = 10_000
-"""How many settings of the wall clock are remembered; what is before them all is taken for one."""
+"""Maximum number of remembered clock settings; earlier ones are merged."""
 
 
 def now() -> float:
@@ -38,7 +38,7 @@ def now() -> float:
 
 
 class Stamps:
-    """How old things are that bear the wall clock's time, though that may have been set since.
+    """Ages of wall-clock timestamps, in spite of clock settings.
 
     Args:
         wall, steady: the wall clock, and one that is never set, in seconds.
@@ -60,7 +60,7 @@ class Stamps:
         return steady
 
     def oldest(self, age: float) -> float:
-        """The earliest time that anything can bear that is at most ``age`` seconds old.
+        """Return the earliest timestamp that something at most ``age`` seconds old can have.
 
         Where the clock was put forth or back since, that is earlier than ``age`` seconds before now, for that long.
         """
@@ -74,4 +74,4 @@ class Stamps:
 
 
 stamps = Stamps(lambda: time.time(), lambda: boot_time())
-"""By the clocks of this machine."""
+"""Timestamps by this machine's clocks."""

@@ -1,4 +1,4 @@
-"""What a queue needs to know of those who consume from it."""
+"""Interface between a queue and its consumers."""
 
 from typing import Protocol
 
@@ -7,16 +7,16 @@ from jumpmq.amqp.messages import Message
 
 
 class Rows(Protocol):
-    """Messages as they lie in a stream."""
+    """Encoded messages of a stream."""
 
     def __len__(self) -> int: ...
 
     def encode(self, channel: int, consumer_tag: bytes, first_tag: int, frame_max: int) -> list[bytes | memoryview]:
-        """``basic.deliver`` of each; see :func:`jumpmq.amqp.messages.encode_deliveries`."""
+        """Encode a ``basic.deliver`` per message; see :func:`jumpmq.amqp.messages.encode_deliveries`."""
 
 
 class Consumer(Protocol):
-    """Somebody who takes a queue's messages.
+    """A consumer of a queue's messages.
 
     Attributes:
         tag: the consumer tag.
@@ -35,17 +35,17 @@ class Consumer(Protocol):
     prefetch: int
 
     def capacity(self) -> int:
-        """How many messages it would take now."""
+        """Return the number of messages that the consumer accepts now."""
 
     def passed_over(self) -> None:
-        """There was a message for it, and it had no room: it is to call :meth:`Queue.admit` once it has."""
+        """Note that a message found no capacity: call :meth:`Queue.admit` once there is some."""
 
     @property
     def shares_capacity(self) -> bool:
-        """Whether a delivery to it may leave another consumer less capacity."""
+        """True if a delivery may reduce a second consumer's capacity."""
 
     def deliver(self, messages: list[Message]) -> None:
-        """Hand it messages, at most as many as its capacity."""
+        """Deliver messages, at most the capacity."""
 
     def deliver_rows(self, rows: Rows) -> None:
         """As :meth:`deliver`, messages of a stream."""

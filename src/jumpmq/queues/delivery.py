@@ -1,4 +1,4 @@
-"""Delivery in turn: who of a queue's consumers gets its messages, and in which order.
+"""Round-robin delivery: choice of consumers and order.
 
 Consumers of a higher priority are served first, as long as they have room; those of one priority take turns, in a
 ring: the next is at its front, and a consumer that was served goes to its end. One that is found without room when it
@@ -23,16 +23,16 @@ CHUNK = 1000
 """The most messages handed to consumers before their capacity is asked again."""
 
 STEP = 8000
-"""Messages, and kilobytes of bodies, handed over before others have their turn: a few milliseconds' work. A consumer
-without a prefetch that reads as fast as it is sent to would else have millions at one stretch."""
+"""Messages, and kilobytes of bodies, delivered per time slice: a few milliseconds of work. A fast consumer without
+prefetch would otherwise take millions at once."""
 
 
 class Source(Protocol):
-    """What a queue is to delivery."""
+    """The queue as seen by delivery."""
 
     @property
     def subject(self) -> str:
-        """What refusals call the queue."""
+        """Name of the queue in refusals."""
 
     @property
     def ready_count(self) -> int: ...
@@ -47,11 +47,11 @@ class Source(Protocol):
         """
 
     def delivered_no_ack(self, messages: list[Message]) -> None:
-        """These were delivered to a consumer that does not acknowledge, and are done with."""
+        """Account for messages delivered to a consumer without acknowledgements."""
 
 
 class _Gone:
-    """In place of a queue that is gone, so that nothing refers to it in a circle."""
+    """Replacement for a deleted queue, to avoid reference cycles."""
 
     subject, ready_count = "the queue", 0
 
@@ -71,7 +71,7 @@ NO_CONSUMERS: list[Consumer] = []
 NO_RANKS: dict[Consumer, tuple[int, int]] = {}
 NO_RINGS: dict[int, OrderedDict[Consumer, None]] = {}
 NO_LEVELS: list[int] = []
-"""Of queues that have had no consumer yet; most have none of many, and their own would take 270 octets."""
+"""Shared empty levels of queues without consumers: own lists would take 270 octets per queue."""
 
 
 class Delivery:
@@ -88,9 +88,8 @@ class Delivery:
 
     def __init__(self, source: Source, exclusive: bool = True) -> None:
         """
-        Args:
-            source: where messages come from.
-            exclusive: whether a consumer may ask to be the only one; else that is ignored.
+        Args: source: source of messages. exclusive: if False, requests for exclusive consumption are
+        ignored.
         """
         self.consumers = NO_CONSUMERS
         self.active: Consumer | None = None
@@ -130,7 +129,7 @@ class Delivery:
         self._choose_active()
 
     def remove(self, consumer: Consumer) -> bool:
-        """Serve it no longer; returns whether it was served. Another one may be active then, and is to be served."""
+        """Remove a consumer; return False if unknown. A new active consumer may have to be served then."""
         rank = self._ranks.get(consumer)
         if rank is None:
             return False
@@ -141,12 +140,12 @@ class Delivery:
         return True
 
     def admit(self, consumer: Consumer) -> None:
-        """A consumer that was passed over has room again."""
+        """Readmit a skipped consumer with new capacity."""
         if consumer in self._ranks:
             self._enter_ring(consumer)
 
     def cancel_all(self) -> None:
-        """Tell all consumers that the queue is gone."""
+        """Notify all consumers of the queue's deletion."""
         consumers, self.consumers, self._ranks, self._rings, self._levels = self.consumers, [], {}, {}, []
         self.active = None
         self._source = GONE
@@ -203,8 +202,8 @@ class Delivery:
                 del self._levels[bisect_left(self._levels, consumer.priority)]
 
     def _eligible(self, count: int) -> tuple[list[Consumer], int]:
-        """Up to ``count`` consumers of the highest priority that have room, next in turn first, and how many messages
-        they take together, each as many as the others."""
+        """Return up to ``count`` consumers of the highest priority with capacity, next in turn first, and the number of
+        messages that they take together in equal parts."""
         if self.active is not None:
             capacity = self.active.capacity()
             if capacity > 0:
@@ -218,7 +217,8 @@ class Delivery:
         return [], 0
 
     def _with_room(self, ring: "OrderedDict[Consumer, None]", count: int) -> tuple[list[Consumer], int]:
-        """The first of a ring that have room, and the least room; those on the way that have none leave it.
+        """Return the first consumers of a ring with capacity, and the smallest capacity; full ones are removed from the
+        ring.
 
         One whose deliveries may leave others less room is found alone, and takes one message if there are others.
         """
@@ -243,7 +243,7 @@ class Delivery:
         return found, least
 
     def _turn(self, eligible: list[Consumer], count: int) -> None:
-        """Turn the ring: ``count`` messages go to the consumers with room, one after the other."""
+        """Advance the ring by ``count`` messages, given to the eligible consumers in turn."""
         ring = self._rings[eligible[0].priority]
         if len(ring) == 1:
             return

@@ -1,4 +1,4 @@
-"""Fences: messages whose key has come from another queue wait there until that queue has none of before any more.
+"""Ordering barriers: messages of a moved key wait until the key's previous queue has no older ones.
 
 When a hash exchange gets or loses a queue, keys move from one queue to another. Those of their messages that lie in the
 old queue then are to be dealt with before what arrives in the new one. So a change leaves a *mark* at each queue that
@@ -30,11 +30,11 @@ from jumpmq.queues.slots import SlottedMessages, each, sums
 from jumpmq.store import Batch
 
 RELEASED_OCTETS = 4 << 20
-"""Octets that a list whose fences are gone gives back in one step, give or take a message."""
+"""Octets released per step from a list without barriers, give or take a message."""
 
 
 class Mark:
-    """What there was in a queue when keys moved away from it.
+    """Marker behind a queue's messages at the time when keys moved away.
 
     Args:
         source: the queue's name.
@@ -61,19 +61,19 @@ class Mark:
         return f"<Mark {self.source!r} {self.seq}: {self.left} left>"
 
     def leave(self, count: int) -> None:
-        """So many of its messages are no longer in the queue."""
+        """Count departed messages."""
         if self.left > 0 and count > 0:
             self.left = max(0, self.left - count)
             if not self.left:
                 self._ended()
 
     def end(self) -> None:
-        """None of them is."""
+        """Count all remaining messages as departed."""
         self.leave(self.left)
 
 
 class RingChange(Protocol):
-    """A change of a ring, as queues know it.
+    """A ring change, as seen by queues.
 
     Attributes:
         number: in the order of changes.
@@ -92,17 +92,17 @@ class RingChange(Protocol):
     def names(self) -> list[str]: ...
 
     def places(self, messages: list[Message]) -> list[int]:
-        """Where the ring as it was would have sent each message: an index into ``names``; -1 is nowhere."""
+        """Return the destinations under the previous ring, as indexes into ``names``; -1 for none."""
 
     def place(self, key: bytes) -> int:
-        """The same of a key."""
+        """Return the destination of a key under the previous ring."""
 
     def may_pass(self, message: Message) -> bool:
-        """Whether a message may have come through the exchange."""
+        """Return True if a message may have come through the exchange."""
 
 
 class Fence:
-    """What a queue waits for: a mark, or an operator who lifts it.
+    """A reason to wait: a marker that is not passed, or an operator's release.
 
     Attributes:
         change: the change that made it.
@@ -119,12 +119,12 @@ class Fence:
 
     @property
     def closed(self) -> bool:
-        """Whether messages wait for it."""
+        """True while messages wait."""
         return self.mark.left > 0 and not self.lifted
 
 
 class FenceFigures(NamedTuple):
-    """What there is to show of a fence.
+    """Statistics of an ordering barrier.
 
     Attributes:
         exchange: whose ring has changed.
@@ -153,7 +153,7 @@ class FenceFigures(NamedTuple):
 
 
 class _Past:
-    """A change, for one queue: its messages from ``first_seq`` on may wait for the fences, by the ring's places."""
+    """A ring change at one queue: messages from ``first_seq`` on may wait, according to the previous ring."""
 
     __slots__ = ("change", "fences", "first_seq")
 
@@ -168,8 +168,8 @@ Waits = tuple[Fence, ...]
 
 
 class FencedMessages:
-    """The ready messages of a queue with fences: those that wait, in lists, beside the others, which are in ``inner``.
-    See :class:`~jumpmq.queues.ready.ReadyMessages` for what is done with them; only the others are ever taken.
+    """Ready messages of a queue with ordering barriers: waiting ones in lists, the rest in ``inner``. Interface as
+    :class:`~jumpmq.queues.ready.ReadyMessages`; only the rest is ever taken.
 
     Args:
         inner: the ready messages of the queue without fences.
@@ -197,7 +197,7 @@ class FencedMessages:
 
     @property
     def held(self) -> int:
-        """How many messages wait for fences."""
+        """Number of waiting messages."""
         return sum([len(one) for one in self._lists.values()])
 
     @property
@@ -215,7 +215,7 @@ class FencedMessages:
     # --- fences ---
 
     def add(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> None:
-        """Hold messages from ``first_seq`` on that the ring before a change would have sent to another queue.
+        """Hold messages from ``first_seq`` on that the previous ring would have sent to a different queue.
 
         Args:
             own: what the ring as it was calls the queue; keys that were here do not wait.
@@ -231,7 +231,7 @@ class FencedMessages:
         self._pasts.sort(key=lambda past: past.change.number)
 
     def lift(self, source: str) -> list[RingChange]:
-        """Have messages wait for this source no more; returns the changes that had them wait."""
+        """Stop waiting for this source; return the affected ring changes."""
         found = []
         for fence in self._fences():
             if fence.closed and fence.mark.source == source:
@@ -245,11 +245,11 @@ class FencedMessages:
 
     @property
     def over(self) -> bool:
-        """Whether there is no fence any more, and all that has waited is back."""
+        """True if all barriers are gone and all messages released."""
         return not self._pasts
 
     def release(self) -> bool:
-        """Give back a chunk of each list that waits for nothing any more; returns whether there is more, in memory."""
+        """Release a chunk of every list without barriers; return True if more is left in memory."""
         more = False
         for waits, ready in list(self._lists.items()):
             if any(fence.closed for fence in waits):
@@ -278,12 +278,12 @@ class FencedMessages:
         self._pasts = [past for past in self._pasts if any(past.fences)]
 
     def waits_for(self, key: bytes) -> list[Fence]:
-        """The fences that a message of this key would wait for, if it came now."""
+        """Return the barriers that a new message of this key would wait for."""
         found = [past.fences[past.change.place(key)] for past in self._pasts if past.change.names]
         return [fence for fence in found if fence is not None and fence.closed]
 
     def figures(self) -> list[FenceFigures]:
-        """Of each fence that is closed."""
+        """Return statistics of the closed barriers."""
         found = []
         for fence in self._fences():
             if fence.closed:
@@ -293,7 +293,7 @@ class FencedMessages:
         return found
 
     def _sorted(self, messages: list[Message]) -> tuple[list[Message], dict[Waits, list[Message]]]:
-        """Messages that wait for nothing, and the others by what they wait for."""
+        """Split messages into free ones, and waiting ones by their barriers."""
         found: list[Waits] = [()] * len(messages)
         for past in self._pasts:
             change, first = past.change, past.first_seq
@@ -315,7 +315,7 @@ class FencedMessages:
     # --- coming ---
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
-        """Add a stored batch behind all others; it is read where messages of it may wait."""
+        """Add a stored batch at the end; read if some of its messages may wait."""
         if all(batch.last_seq < past.first_seq for past in self._pasts):
             self.inner.restore(batch, delivered_seq)
             return
@@ -348,11 +348,11 @@ class FencedMessages:
         return self.inner.take_octets(count, most)
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """As :meth:`ReadyMessages.take_range`, of what does not wait."""
+        """Take a range as :meth:`ReadyMessages.take_range`, from messages that do not wait."""
         return self.inner.take_range(first_seq, last_seq, count) if len(self.inner) else []
 
     def take_oldest(self, count: int) -> list[Message]:
-        """Remove and return the oldest messages of the queue, those that wait among them."""
+        """Take the oldest messages of the queue, including waiting ones."""
         taken: list[Message] = []
         while len(taken) < count and (parts := [part for part in self._parts if len(part)]):
             parts.sort(key=lambda part: part.first_seq())
@@ -410,7 +410,7 @@ class FencedMessages:
         self._prepare, self._arrived = for_nobody, nobody_waits
 
     def page_out(self, kept: int) -> int:
-        """As :meth:`ReadyMessages.page_out`; of what waits nothing is kept."""
+        """Page out as :meth:`ReadyMessages.page_out`; of waiting messages none stay in memory."""
         done = 0
         for ready in self._lists.values():
             done += ready.page_out(0)

@@ -1,11 +1,11 @@
-"""What there is to say of a queue's messages beside their number."""
+"""Statistics of a queue's messages in addition to their number."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Octets of bodies in a queue, and where its messages are.
+    """Octets of bodies in a queue, and location of messages.
 
     Attributes:
         ready_octets, unacknowledged_octets: of bodies.

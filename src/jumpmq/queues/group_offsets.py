@@ -1,4 +1,4 @@
-"""How far consumer groups are in a stream: what each has settled, what its members hold, and what comes next.
+"""Offsets of consumer groups in a stream: settled, held and next messages.
 
 A group's *offset* is the lowest that is not settled. What is settled beyond it is known while the process runs; the
 store has the offset alone, and how far messages were delivered::
@@ -20,17 +20,17 @@ KIND = "group-offset"
 """The kind of the records that hold offsets; the key is the stream's number and the group's name."""
 
 HIGHEST_NUMBER = 65535
-"""A message has 16 bits for it."""
+"""Largest group number, stored in 16 bits of a message."""
 
 WRITE_INTERVAL = 1.0
 """Seconds at most until a group's offset is staged for the store, those of all streams at once."""
 
 MAX_GROUPS = 1000
-"""Groups that have an offset in one stream: each is kept until it is deleted."""
+"""Maximum number of groups with an offset per stream; offsets stay until deleted."""
 
 
 class GroupOffset:
-    """How far one group is in a stream.
+    """Offset of one group in a stream.
 
     Attributes:
         group: its name.
@@ -56,16 +56,16 @@ class GroupOffset:
 
     @property
     def offset(self) -> int:
-        """The lowest that is not settled."""
+        """The lowest unsettled offset."""
         return next(iter(self._open), self.next)
 
     @property
     def unacknowledged(self) -> int:
-        """How many messages members have not settled."""
+        """Number of unsettled messages held by members."""
         return len(self._open) - len(self._back)
 
     def ready(self, end: int) -> int:
-        """How many messages no member has.
+        """Return the number of messages not held by members.
 
         Args:
             end: of the stream.
@@ -73,7 +73,7 @@ class GroupOffset:
         return len(self._back) + max(0, end - self.next)
 
     def wanted(self, most: int) -> tuple[int, int]:
-        """The first offset to deliver, and how many from it on, ``most`` at most; what is to come again comes first."""
+        """Return the first offset to deliver, and the count from there, at most ``most``; redeliveries come first."""
         back = self._back
         if not back:
             return self.next, most
@@ -83,8 +83,7 @@ class GroupOffset:
         return back[0], length
 
     def take(self, first: int, length: int) -> int:
-        """A member has these, which are wanted; returns how many of them, the first ones, may have been delivered
-        before."""
+        """Assign wanted messages to a member; return the number of first ones that may have been delivered before."""
         again = min(max(self.delivered - first, 0), length)
         end = first + length
         if self._back:
@@ -96,7 +95,7 @@ class GroupOffset:
         return again
 
     def settle(self, offsets: Iterable[int], *, back: bool) -> None:
-        """What members had is settled, or (``back``) is to come again."""
+        """Settle messages of members, or (``back``) schedule them for redelivery."""
         opened = self._open
         for offset in offsets:
             if opened.get(offset, True):
@@ -108,7 +107,7 @@ class GroupOffset:
                 del opened[offset]
 
     def skip_to(self, first: int) -> bool:
-        """What is below ``first``, and no member has, is gone; returns whether there was something."""
+        """Drop unassigned messages below ``first``; return True if there were any."""
         gone = bisect_left(self._back, first)
         for offset in self._back[:gone]:
             del self._open[offset]
@@ -120,19 +119,19 @@ class GroupOffset:
         return gone > 0
 
     def state_of(self, offset: int) -> str:
-        """What became of a message below :attr:`next`, as a predicate of the group."""
+        """Describe the state of a message below :attr:`next`, as a predicate of the group."""
         back = self._open.get(offset)
         if back is None:
             return "has settled it, or was set to go on behind it"
         return "gets it again next" if back else "has it at a member, which has not settled it"
 
     def record(self) -> dict[str, int]:
-        """What the store keeps."""
+        """Return the record for the store."""
         return {"offset": self.offset, "delivered": self.delivered, "skipped": self.skipped}
 
 
 class GroupOffsets:
-    """The groups that have an offset in one stream.
+    """Groups with an offset in one stream.
 
     Attributes:
         members: the groups that have members now, by name.
@@ -153,15 +152,15 @@ class GroupOffsets:
         return len(self._by_group)
 
     def get(self, group: str) -> GroupOffset | None:
-        """That of a group, if it has one."""
+        """Return a group's offset; None without one."""
         return self._by_group.get(group)
 
     def of(self, number: int) -> GroupOffset | None:
-        """That of this number, if it still counts."""
+        """Return the offset with this number; None if no longer valid."""
         return self._by_number.get(number)
 
     def set(self, group: str, offset: int, delivered: int = 0, skipped: int = 0) -> GroupOffset:
-        """A group goes on at an offset, whatever it has and holds."""
+        """Set a group's offset, replacing previous state."""
         before = self.delete(group)
         if before is not None:
             delivered, skipped = max(delivered, before.delivered), max(skipped, before.skipped)
@@ -172,7 +171,7 @@ class GroupOffsets:
         return found
 
     def delete(self, group: str) -> GroupOffset | None:
-        """A group has no offset any more; returns the one that it had."""
+        """Delete a group's offset and return it."""
         found = self._by_group.pop(group, None)
         if found is not None:
             del self._by_number[found.number]
@@ -181,5 +180,5 @@ class GroupOffsets:
 
 
 def _numbers_after(last: int) -> Iterator[int]:
-    """Numbers in the order in which they are given, all but 0."""
+    """Yield numbers in order of assignment, without 0."""
     return (number % HIGHEST_NUMBER + 1 for number in count(last))

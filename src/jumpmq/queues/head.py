@@ -19,8 +19,7 @@ NONE: deque[Message] = deque()
 
 
 class Head:
-    """Messages by rising ``seq``. No run is empty, but for the only one where there are no messages; that comes with
-    the first of them, as an empty one takes 760 octets.
+    """Messages by rising ``seq``, in non-empty runs. An empty head has no run, as an empty one takes 760 octets.
 
     Attributes:
         count: how many messages; read directly, which costs no call.
@@ -34,12 +33,12 @@ class Head:
 
     @property
     def first(self) -> Message:
-        """The message at the front; there must be one."""
+        """Return the first message; there must be one."""
         return self._runs[0][0]
 
     @property
     def last(self) -> Message:
-        """The message at the end; there must be one."""
+        """Return the last message; there must be one."""
         return self._runs[-1][-1]
 
     def extend(self, messages: list[Message]) -> None:
@@ -54,7 +53,7 @@ class Head:
         self.count += len(messages)
 
     def put_first(self, messages: list[Message]) -> None:
-        """Add messages before all others."""
+        """Insert messages at the front."""
         first = self._runs[0] if self._runs else self._begin()
         if len(first) + len(messages) <= RUN:
             first.extendleft(reversed(messages))
@@ -124,11 +123,13 @@ class Head:
         return taken[::-1]
 
     def fitting(self, last_seq: int) -> int:
-        """How many messages up to ``last_seq`` can be had from the front at once; 0 only if there are none."""
+        """Return the number of messages up to ``last_seq`` available at once from the front; 0 only if
+        there are none.
+        """
         return bisect_right(self._runs[0], last_seq, key=_seq) if self._runs else 0
 
     def since(self, first_seq: int) -> list[Message]:
-        """Messages from the first numbered ``first_seq`` or higher, to the end of its run; there must be one."""
+        """Return messages from ``first_seq`` or higher to the end of their run; there must be one."""
         run = self._runs[bisect_left(self._runs, first_seq, key=_last_seq)]
         return list(islice(run, bisect_left(run, first_seq, key=_seq), None))
 
@@ -145,7 +146,7 @@ class Head:
 
 
 def bounds(messages: Sequence[Message], first_seq: int, last_seq: int) -> tuple[int, int]:
-    """Where messages in order are numbered ``first_seq`` to ``last_seq``: the first place, and the one behind them."""
+    """Return start and end index of messages numbered ``first_seq`` to ``last_seq``."""
     return bisect_left(messages, first_seq, key=_seq), bisect_right(messages, last_seq, key=_seq)
 
 

@@ -1,4 +1,4 @@
-"""What a queue held when it was purged or deleted: let go of in steps, as a million messages take a while."""
+"""Messages of a purged or deleted queue: dropped in steps, as a million takes a while."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,16 +15,16 @@ STEP = 4096
 """Messages let go of at once: about a millisecond."""
 
 SEGMENT = 8
-"""Messages that letting go of a segment takes as long as."""
+"""Cost of dropping a segment, in messages."""
 
 
 def settle_spilled(messages: list[Message]) -> None:
-    """Let go of those messages that are in the store for want of memory alone."""
+    """Settle messages stored only for lack of memory."""
     settle_stored([message for message in messages if not message.persistent])
 
 
 class Leftovers:
-    """Messages that left the ready ones all at once.
+    """Messages removed from the ready ones at once.
 
     Args:
         messages, returned: those in memory.
@@ -74,7 +74,7 @@ class Leftovers:
                 yield
 
     def forget(self) -> Iterator[None]:
-        """Drop them: their queue is gone from the store, and its messages with it, but for those that were spilled."""
+        """Drop the messages: the store has dropped their queue, except for spilled ones."""
         for messages in self._steps():
             settle_spilled(messages)
             if len(messages) == STEP:
@@ -101,7 +101,7 @@ class Leftovers:
 
 
 class AllLeftovers:
-    """What was left of several lists of a queue."""
+    """Leftovers of several lists of a queue."""
 
     def __init__(self, parts: "list[Leftovers | AllLeftovers]") -> None:
         self._parts = parts

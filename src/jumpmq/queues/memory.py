@@ -1,4 +1,4 @@
-"""The account of memory: every octet that the broker holds for messages, by what it is held for.
+"""The memory account: octets held for messages, by purpose.
 
 The holder of a message charges it, and gives back the same when it lets go; so what it costs to know the total is an
 addition now and then, and no walk over queues. The account only counts. Queues read from it when bodies are to be
@@ -9,23 +9,23 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues.runs import octets
 
 OVERHEAD = 240
-"""Octets that a message in memory takes beside those of its body, routing key and properties (measured: an object for
-it and one for each of the three). What messages share, as the routing key of a run, counts for each."""
+"""Memory of a message in addition to body, routing key and properties, in octets (measured: an object for the message
+and one per part). Shared parts, such as a run's routing key, count for every message."""
 
 PARKED = 24
-"""Octets that a message takes which was taken, and is on disk alone (measured)."""
+"""Memory of a taken message that is only on disk, in octets (measured)."""
 
 PAGING_SHARE = 0.5
 """Of the limit: beyond it bodies are paged, as RabbitMQ's ``vm_memory_high_watermark_paging_ratio``."""
 
 PAGED = bytes(bytearray(b"(on disk)"))
-"""The body of a delivery while it is in the store alone. No other body is this very object."""
+"""Body of a paged-out delivery. No further body is this object."""
 
 UNLIMITED = 1 << 62
-"""A limit that nothing reaches."""
+"""A limit that is never reached."""
 
 KINDS = ("ready", "unacknowledged", "reserved", "staged", "unsent", "unfinished", "transactions", "channels", "answers")
-"""What memory is held for.
+"""Purposes of memory.
 
 Messages that wait in a queue; that were delivered; that a group of readers holds; that left a queue and are still
 being dealt with, or are on their way to a stream's file; octets that a client has not read yet; bodies of which frames
@@ -35,12 +35,12 @@ made and sent.
 
 
 def held_octets(messages: list[Message]) -> int:
-    """Octets that messages in memory take."""
+    """Return the memory of messages, in octets."""
     return octets(messages)[1] + OVERHEAD * len(messages)
 
 
 class MemoryAccount:
-    """What one broker holds for messages. For the broker's thread.
+    """Memory held by one broker for messages. For the broker's thread.
 
     Attributes:
         by_kind: octets by what they are held for, one of :data:`KINDS`.
@@ -69,16 +69,16 @@ class MemoryAccount:
         self.total += octets
 
     def move(self, source: str, target: str, octets: int) -> None:
-        """What was held for one kind is now held for another."""
+        """Move octets from one kind to a second."""
         self.by_kind[source] -= octets
         self.by_kind[target] += octets
 
     @property
     def tight(self) -> bool:
-        """Whether bodies are to be paged."""
+        """True if bodies should be paged out."""
         return self.total > self.limit * PAGING_SHARE
 
     @property
     def exhausted(self) -> bool:
-        """Whether publishers are to be blocked. A limit of 0 always blocks, as with RabbitMQ."""
+        """True if publishers should be blocked. A limit of 0 always blocks, as in RabbitMQ."""
         return self.total >= self.limit

@@ -1,4 +1,4 @@
-"""Messages that were taken, and of which nothing is in memory but what it takes to settle them or to read them back.
+"""Taken messages reduced to the data for settling and reading back.
 
 A million unacknowledged deliveries are on disk soon where memory is tight, but an object for each would stay.
 """
@@ -44,12 +44,12 @@ class Parked:
         return len(self._seqs)
 
     def taken_back(self) -> list[Message]:
-        """The messages, their bodies still on disk; this is not to be used any more."""
+        """Return the messages without bodies, and end the use of this object."""
         self._count(-1)
         return self.messages()
 
     def cut(self, first: int, end: int) -> "Parked":
-        """Some of them, to be looked at only."""
+        """Return a part for reading only."""
         part = Parked.__new__(Parked)
         part._seqs, part._sizes, part._common = self._seqs[first:end], self._sizes[first:end], self._common[first:end]
         part._commons, part._held, part.published_at = self._commons, self._held, self.published_at

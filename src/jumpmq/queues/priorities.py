@@ -1,4 +1,4 @@
-"""Ready messages by priority: those of one priority in order.
+"""Ready messages by priority, ordered within a priority.
 
 Each priority in use has :class:`ReadyMessages` of its own, where all is as in a queue without priorities: paging,
 returning to a place, expiry at the front. As in RabbitMQ a length limit drops what would be delivered next.
@@ -22,18 +22,18 @@ from jumpmq.queues.runs import body_octets, by_priority, octets
 from jumpmq.store import Batch
 
 PRIORITIES = "priorities"
-"""The kind of the record that says that a quorum queue has messages of two priorities."""
+"""Kind of the record that marks a quorum queue with messages of two priorities."""
 
 LAST_NORMAL = 4
-"""The highest priority that is the lower one of a quorum queue's two."""
+"""Highest priority in the lower of a quorum queue's two classes."""
 
 _NORMAL, HIGH, _BACK = range(3)
 _OF_HIGH = 2
-"""How many messages of the higher priority are taken for each turn of the older ones."""
+"""Messages of the higher priority taken per older one."""
 
 
 class PrioritizedMessages:
-    """Ready messages, the highest priority first. See :class:`ReadyMessages` for what is done with them.
+    """Ready messages, highest priority first. Interface as :class:`ReadyMessages`.
 
     Args:
         highest: the highest priority; a message with a higher one counts as this, one without any as 0.
@@ -66,7 +66,7 @@ class PrioritizedMessages:
         return sum(level.memory for level in self._levels.values())
 
     def counts(self) -> dict[int, int]:
-        """How many messages there are of each priority in use."""
+        """Return the number of messages by priority."""
         return {priority: len(level) for priority, level in sorted(self._levels.items())}
 
     def _split(self, messages: list[Message]) -> Iterator[tuple[ReadyMessages, list[Message]]]:
@@ -81,7 +81,7 @@ class PrioritizedMessages:
         return level
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
-        """Add a stored batch behind all others. It is read: its priorities are in its messages."""
+        """Add a stored batch at the end. The batch is read, as priorities are in messages."""
         assert self._reader is not None
         messages = self._reader.read(batch)
         for message in messages:
@@ -140,7 +140,7 @@ class PrioritizedMessages:
             yield from level.between(first_seq, last_seq)
 
     def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """As :meth:`between`, by their numbers, whatever the priority."""
+        """Yield messages as :meth:`between`, ordered by number in spite of priorities."""
         levels = (chain.from_iterable(level.between(first_seq, last_seq)) for level in list(self._levels.values()))
         merged = merge(*levels, key=attrgetter("seq"))
         return iter(lambda: list(islice(merged, RUN)), [])
@@ -177,7 +177,7 @@ class PrioritizedMessages:
 
 
 class WeightedMessages(PrioritizedMessages):
-    """Ready messages of two priorities, as RabbitMQ 4.0's quorum queues have them: those above 4, and all others.
+    """Ready messages of two priorities, as in RabbitMQ 4.0's quorum queues: above 4, and the rest.
 
     Of three messages that are taken two are of the higher priority, if there are any; the third is the older one of
     those in front. What came back goes before all, in order.
@@ -251,7 +251,7 @@ class WeightedMessages(PrioritizedMessages):
         yield from iter(lambda: list(islice(woven, RUN)), [])
 
     def _woven(self, high: Iterator[Message], normal: Iterator[Message]) -> Iterator[Message]:
-        """Messages of both priorities in the order in which :meth:`take` takes them."""
+        """Yield messages of both priorities in the order of :meth:`take`."""
         turn, higher, lower = self._turn, next(high, None), next(normal, None)
         while higher is not None and lower is not None:
             if turn < _OF_HIGH or higher.seq < lower.seq:
@@ -268,7 +268,7 @@ class WeightedMessages(PrioritizedMessages):
         yield from chain(high, normal)
 
     def _next(self, count: int) -> tuple[ReadyMessages, int] | None:
-        """Where the next message is taken from, and up to how many follow it there; None if there are none."""
+        """Return the list of the next message, and the maximum number taken from it; None if empty."""
         normal, high = self.normal, self.high
         if not (len(normal) and len(high)):
             level = high if len(high) else normal

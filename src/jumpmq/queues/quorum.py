@@ -1,4 +1,4 @@
-"""The quorum queue, on one node a quorum of one: durable always, and it counts how often a message came back.
+"""The quorum queue, with a quorum of one on a single node: always durable, with delivery counts.
 
 What distinguishes it from a classic queue is as RabbitMQ 4 has it: every message is stored, whatever its delivery
 mode; each delivery says in the header ``x-delivery-count`` how many failed before it; a message that came back more
@@ -31,11 +31,11 @@ DELIVERY_COUNT = "x-delivery-count"
 _DELIVERY_COUNT = DELIVERY_COUNT.encode()
 
 DEFAULT_DELIVERY_LIMIT = 20
-"""How often a message may come back because its consumer was gone, where no limit is set (RabbitMQ 4.0)."""
+"""Default maximum number of returns because of a lost consumer (RabbitMQ 4.0)."""
 
 
 class QuorumQueue(ClassicQueue):
-    """A classic queue that persists everything and counts deliveries.
+    """A classic queue that persists all messages and counts deliveries.
 
     A message's count is in its ``attempts``; those that came back are also in the journal, a record each, until they
     are settled.
@@ -121,7 +121,7 @@ class QuorumQueue(ClassicQueue):
         super().push_ahead(messages)
 
     def _counted(self, message: Message, seq: int) -> Message:
-        """A message that comes from another home, and will have this number, with the count that it has brought."""
+        """Return a message from the previous home, for this number, with the delivery count it carries."""
         if _DELIVERY_COUNT not in message.properties:
             return message
         headers = Properties.parse(message.properties).headers or []
@@ -196,7 +196,7 @@ class QuorumQueue(ClassicQueue):
             super()._take_back(messages, outcome, held)
 
     def _over_limit(self, messages: list[Message]) -> list[Message]:
-        """Those of the messages that came back once too often."""
+        """Return the messages beyond the delivery limit."""
         limit = self.limits.delivery_limit
         if limit is not None:
             return [message for message in messages if message.attempts - 1 > limit >= 0]
@@ -205,7 +205,7 @@ class QuorumQueue(ClassicQueue):
         return [message for message in messages if self._failures.get(message.seq, 0) > DEFAULT_DELIVERY_LIMIT]
 
     def _move_to_end(self, messages: list[Message]) -> None:
-        """Enter messages again, and let go of them where they were; one commit holds both."""
+        """Requeue messages at the end, and settle the old ones, in one commit."""
         moved = []
         for message in sorted(messages, key=lambda one: one.seq):
             again = message.copy()
@@ -265,7 +265,7 @@ class QuorumQueue(ClassicQueue):
 
 
 def _uncounted(message: Message) -> Message:
-    """The message without a count that its publisher sent along, from another queue maybe."""
+    """Return the message without a delivery count set by the publisher, perhaps from an earlier queue."""
     if _DELIVERY_COUNT not in message.properties:
         return message
     properties = Properties.parse(message.properties)

@@ -1,4 +1,4 @@
-"""Reading ahead: what a queue delivers next is read back from the store by a thread, before consumers have got there.
+"""Reading ahead: the next messages are read back from the store by a thread, before consumers need them.
 
 One request is on its way at a time. What became of the queue meanwhile does not matter: the caller takes of the
 answer what is still next, and forgets the rest.
@@ -15,7 +15,7 @@ AHEAD_COUNT, AHEAD_OCTETS = 4096, 2 << 20
 
 
 class ReadAhead:
-    """What is being read for one queue.
+    """Reads in progress for one queue.
 
     Args:
         arrived: called with segments and what was read of each.
@@ -33,7 +33,7 @@ class ReadAhead:
         self.low = 0
 
     def ask(self, reader: BatchReader | None, tail: Iterable[Segment]) -> bool:
-        """Have the first of the segments read; returns whether they are on their way."""
+        """Start reading the first segments; return True if they are on their way."""
         if self._asked:
             return True
         if self._failed:
@@ -53,7 +53,7 @@ class ReadAhead:
         return True
 
     def _on_read(self, found: list[list[Message]] | None) -> None:
-        """Take what was read; nothing, where it cannot be: the caller then reads it, and says why not."""
+        """Handle messages read; None on failure: the caller then reads again, and reports the error."""
         asked, self._asked = self._asked, []
         self._failed = found is None
         self.low = sum(map(len, found or ())) // 2

@@ -39,16 +39,15 @@ _seq = attrgetter("seq")
 _last_seq = attrgetter("last_seq")
 
 PAGED_AT_ONCE = 4096
-"""Messages that go to the tail, or are dropped from memory, in one step; some milliseconds."""
+"""Messages paged out per step, some milliseconds of work."""
 
 CUT_AT_ONCE = 1 << 18
-"""Messages that go to the tail before these are dropped, while memory is tight; else all do. Segments stay: were they
-made between what is being freed, some hundred octets would keep a megabyte of it from the system (measured: 280 MB of a
-million messages)."""
+"""Messages moved to the tail before dropping begins, while memory is tight; otherwise all. Segments created between
+freed memory would keep it from the system (measured: 280 MB with a million messages)."""
 
 SPILLED_COUNT, SPILLED_OCTETS = 1024, 1 << 20
-"""Most messages, and most octets give or take a message, that are stored together where they are not persistent; they
-make one batch, as do those of a segment."""
+"""Maximum number and octets, give or take a message, of transient messages stored together; they make one batch, as do
+those of a segment."""
 
 
 NO_SEQ = 1 << 63
@@ -58,7 +57,7 @@ NONE: deque[Segment] = deque()
 """No segments. Most queues never have any that wait, and an empty deque takes 600 octets."""
 
 NONE_RETURNED = Returned()
-"""No messages that came back; nothing is added to it."""
+"""Shared empty instance; nothing is added to it."""
 
 
 class ReadyMessages:
@@ -110,11 +109,11 @@ class ReadyMessages:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all messages are in memory, and in order."""
+        """True if all messages are in memory and in order."""
         return not self._tail and not self._returned.messages
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
-        """Add a stored batch behind all others, without reading it; up to ``delivered_seq`` it was delivered before."""
+        """Add a stored batch at the end, without reading it; messages up to ``delivered_seq`` were delivered before."""
         segment = Segment.stored(batch, delivered_seq)
         self._append(segment)
         self.size += segment.size
@@ -140,8 +139,8 @@ class ReadyMessages:
                 self._extend_tail(batch, list(group))
 
     def _extend_unstored(self, messages: list[Message]) -> None:
-        """Add messages that are not stored to the tail, in segments that can become a batch each: the last takes what
-        follows until it is full, or messages that come one by one would have a segment and a batch each."""
+        """Add unstored messages to the tail, in segments of a batch's size: the last segment is filled first, or single
+        messages would have a segment and a batch each."""
         last = self._tail[-1] if self._tail else None
         if last is None or last.messages is None or last.batch is not None:
             last = None
@@ -222,7 +221,7 @@ class ReadyMessages:
         return taken
 
     def _read_ahead(self) -> bool:
-        """Have what is next in the tail read; returns whether it will arrive."""
+        """Start reading the next part of the tail; return True if it will arrive."""
         if self._tail[0].messages is not None:
             return False
         if self._ahead is None:
@@ -230,7 +229,7 @@ class ReadyMessages:
         return self._ahead.ask(self._reader, self._tail)
 
     def _on_read(self, found: Iterable[tuple[Segment, list[Message]]]) -> None:
-        """Segments were read: those that are still next become the end of the head."""
+        """Append segments read to the head, if still next."""
         for segment, messages in found:
             if self._tail and self._tail[0] is segment:
                 self._load(messages)
@@ -252,7 +251,7 @@ class ReadyMessages:
         return taken[:count]
 
     def _take_from_tail(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        """As :meth:`take_range`; segments are cut where that begins and ends, and what lies before is not read."""
+        """Take a range as :meth:`take_range`; segments are cut at its ends, and earlier ones are not read."""
         taken: list[Message] = []
         place = bisect_left(self._tail, first_seq, key=_last_seq)
         while len(taken) < count and place < len(self._tail) and self._tail[place].first_seq <= last_seq:
@@ -273,7 +272,7 @@ class ReadyMessages:
         return taken
 
     def _insert(self, place: int, batch: Batch | None, messages: list[Message], stored: bool) -> None:
-        """Put what is left of a segment into its place."""
+        """Insert the rest of a segment at its position."""
         segment = Segment(batch, messages, body_octets(messages))
         self._tail.insert(place, segment)
         self._tail_count += segment.count
@@ -325,7 +324,7 @@ class ReadyMessages:
         return taken
 
     def _with_bodies(self, messages: list[Message]) -> list[Message]:
-        """Messages with the bodies that were dropped while they were among the returned; the damaged are gone."""
+        """Return messages with bodies dropped among the returned ones; damaged messages are gone."""
         if not (paged := of_body(messages, PAGED)):
             return messages
         assert self._reader is not None
@@ -345,7 +344,7 @@ class ReadyMessages:
         self._account.charge("ready", octets)
 
     def put_back(self, messages: list[Message]) -> None:
-        """Return messages to their places."""
+        """Return messages to their positions."""
         messages = sorted(messages, key=_seq)
         self._charge(held_octets(messages))
         self.size += body_octets(messages)
@@ -357,7 +356,7 @@ class ReadyMessages:
             self._returned.add(messages)
 
     def _first_seq_in_order(self) -> int:
-        """The lowest number that is not among the returned."""
+        """Return the lowest number among messages that were not returned."""
         if self._head.count:
             return self._head.first.seq
         return self._tail[0].first_seq if self._tail else NO_SEQ
@@ -365,12 +364,12 @@ class ReadyMessages:
     # --- looking ---
 
     def first_seq(self) -> int:
-        """The number of the message at the front; there must be one."""
+        """Return the number of the first message; there must be one."""
         in_order = self._first_seq_in_order()
         return min(in_order, self._returned.first_seq) if self._returned.messages else in_order
 
     def count_upto(self, last_seq: int) -> int:
-        """How many messages are numbered up to ``last_seq``; at most one segment is read for it."""
+        """Return the number of messages up to ``last_seq``; reads at most one segment."""
         count = sum(1 for seq in self._returned.messages if seq <= last_seq)
         head, seq = self._head, 0
         while head.count and seq <= last_seq and head.last.seq >= seq:
@@ -395,7 +394,7 @@ class ReadyMessages:
         return self._head.first if self._head.count else None
 
     def first_expiry(self) -> float:
-        """When the message at the front expires, 0 is never. What is in the store stays there, but may be looked at."""
+        """Return the expiry of the first message, 0 for never. A stored message may be read, but stays in the store."""
         if self._head.count or self._returned.messages or not self._tail:
             first = self.first()
             return first.expires_at if first is not None else 0.0
@@ -427,7 +426,9 @@ class ReadyMessages:
                 yield from self._readable(messages if whole else messages[start : min(start + RUN, end)])
 
     def _in_order(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """As :meth:`between`, without what was returned; what has moved between head and tail meanwhile is found."""
+        """Yield messages as :meth:`between`, without returned ones; messages moved between head and tail meanwhile are
+        found.
+        """
         while first_seq <= last_seq:
             if self._head.count and self._head.last.seq >= first_seq:
                 messages = self._head.since(first_seq)
@@ -444,7 +445,7 @@ class ReadyMessages:
             yield messages
 
     def _readable(self, messages: list[Message]) -> Iterator[list[Message]]:
-        """The messages, and of those whose bodies were dropped what is on disk, one by one."""
+        """Yield the messages, reading dropped bodies from disk one by one."""
         if not of_body(messages, PAGED):
             yield messages
             return
@@ -453,22 +454,22 @@ class ReadyMessages:
             yield self._messages(Segment(message.batch, [message], 0).forgotten()) if paged else [message]
 
     def front(self) -> Message | None:
-        """The message at the front, if it is in memory."""
+        """Return the first message, if in memory."""
         return self.first() if self._head.count or (self._returned and not self._tail) else None
 
     def in_memory(self) -> tuple[int, int]:
-        """How many messages are in memory, and the octets of their bodies."""
+        """Return number and octets of bodies of messages in memory."""
         stored = [segment for segment in self._tail if segment.messages is None]
         count = len(self) - sum([segment.count for segment in stored])
         return count, self.size - sum([segment.size for segment in stored]) - self._dropped
 
     def spilled(self) -> tuple[int, int]:
-        """How many messages are on disk for want of memory alone, and the octets of their bodies."""
+        """Return number and octets of bodies of messages stored only for lack of memory."""
         spilled = [one for one in self._tail if one.messages is None and not one.persistent]
         return sum(one.count for one in spilled), sum(one.size for one in spilled)
 
     def measure(self, segments: int) -> bool:
-        """Find out the size of so many segments of which it is a guess, at most; returns whether all are right."""
+        """Measure up to ``segments`` segments with estimated sizes; return True if all sizes are exact."""
         if self._inexact:
             for segment in islice((one for one in self._tail if not one.exact), segments):
                 self._measured(segment, body_octets(self._messages(segment)))
@@ -497,7 +498,7 @@ class ReadyMessages:
     # --- memory ---
 
     def page_out(self, kept: int) -> int:
-        """Take one step: move some of the head's back to the tail, or drop what is on disk by now.
+        """Run one step: move messages from the head to the tail, or drop those on disk by now.
 
         Args:
             kept: octets of memory at the front that may stay, as they are next.
@@ -538,7 +539,7 @@ class ReadyMessages:
         return count
 
     def _drop_bodies(self, messages: list[Message]) -> None:
-        """Drop the bodies of what was returned, as it lies between others and cannot become segments."""
+        """Drop bodies of returned messages, which lie between further ones and cannot become segments."""
         if self._reader is None:
             return
         dropped = droppable(messages, self._reader)
@@ -546,7 +547,7 @@ class ReadyMessages:
         self._charge(-drop(dropped))
 
     def _spill_tail(self) -> int:
-        """Store one step's worth of the tail that is not stored; returns how many messages."""
+        """Store one step of the tail's unstored messages; return their number."""
         count = 0
         while self._reader is not None and self._unstored and count < PAGED_AT_ONCE:
             segment = self._unstored.popleft()
@@ -558,13 +559,13 @@ class ReadyMessages:
         return count
 
     def _wait_for(self, segment: Segment) -> None:
-        """Drop it from memory once it is on disk."""
+        """Drop a segment from memory once on disk."""
         if self._unwritten is NONE:
             self._unwritten = deque()
         self._unwritten.append(segment)
 
     def _shed(self) -> int:
-        """Drop from memory one step's worth of what is safely in the store by now; returns how many messages."""
+        """Drop one step of safely stored messages from memory; return their number."""
         waiting, count = self._unwritten, 0
         while waiting and count < PAGED_AT_ONCE:
             segment = waiting[0]
@@ -581,7 +582,7 @@ class ReadyMessages:
         segment.forget_messages()
 
     def _load(self, read: list[Message] | None = None) -> None:
-        """Make the first segment of the tail, of which this was read, the end of the head."""
+        """Move the first segment of the tail, possibly already read, to the end of the head."""
         segment = self._tail.popleft()
         stored = segment.messages is None
         messages = self._taken_apart(segment, read)
@@ -590,7 +591,7 @@ class ReadyMessages:
         self._head.extend(messages)
 
     def _taken_apart(self, segment: Segment, read: list[Message] | None = None) -> list[Message]:
-        """The messages of a segment that has left the tail; those that were stored are not charged yet."""
+        """Return the messages of a segment removed from the tail; stored ones are not charged yet."""
         self._tail_count -= segment.count
         stored = segment.messages is None
         messages = self._messages(segment, read)
@@ -616,7 +617,7 @@ class ReadyMessages:
 
 
 def _end_of_batch(messages: list[Message]) -> int:
-    """How many of the first messages end a batch that begins before them, where others follow; 0 where none do."""
+    """Return the number of first messages that end a batch begun earlier, if further ones follow; otherwise 0."""
     batch = messages[0].batch
     if batch is None or batch is messages[-1].batch or batch.first_seq == messages[0].seq:
         return 0
@@ -624,8 +625,8 @@ def _end_of_batch(messages: list[Message]) -> int:
 
 
 def for_nobody(messages: list[Message]) -> None:
-    """Messages that were read back only to be let go of."""
+    """Discard messages read back only to be dropped."""
 
 
 def nobody_waits() -> None:
-    """What was read arrives, and the queue is gone."""
+    """Ignore messages read for a deleted queue."""

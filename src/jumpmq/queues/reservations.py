@@ -32,8 +32,8 @@ STEP = 8192
 """Messages handled at once: some milliseconds of work."""
 
 MAX_RUNS = 1 << 16
-"""Runs at which a reservation ends: its record is written at once, some 300 KB then. A queue has many runs where other
-consumers have taken messages here and there."""
+"""Maximum number of runs in a reservation, which keeps its record below some 300 KB. Runs multiply where consumers have
+taken single messages."""
 
 
 Piece: TypeAlias = list[Message] | Parked
@@ -41,7 +41,7 @@ Piece: TypeAlias = list[Message] | Parked
 
 
 class ReservationGone(Exception):
-    """A reservation cannot be read (again): it was acknowledged, or it lapsed and others took its messages."""
+    """A reservation cannot be read: acknowledged, or lapsed with its messages taken."""
 
 
 class Run(NamedTuple):
@@ -89,7 +89,7 @@ class Reservation:
             self.page(queue, len(self.pieces) - 1)
 
     def page(self, queue: Queue, place: int) -> None:
-        """Drop from memory what is on disk of a piece."""
+        """Drop a piece's messages on disk from memory."""
         if self.pieces is not None and place < len(self.pieces) and isinstance(piece := self.pieces[place], list):
             queue.page_held(piece, Held.RESERVED)
             self.pieces[place] = Parked.of(piece, Held.RESERVED) or piece
@@ -110,8 +110,8 @@ def _runs(messages: list[Message]) -> Iterator[Run]:
 
 
 def packed(runs: list[Run]) -> list[int]:
-    """Runs as a record has them, two numbers each: how many messages of the queue lie between the run before (the
-    queue's number 0, of the first) and this one, and how many it has, negative where they are redelivered.
+    """Encode runs for a record as two numbers each: gap to the previous run in messages (from number 0 for the first),
+    and length, negative if redelivered.
     """
     found: list[int] = []
     end = 0
@@ -122,7 +122,7 @@ def packed(runs: list[Run]) -> list[int]:
 
 
 def unpacked(record: list[Any]) -> list[Run]:
-    """The runs of a record; one of an earlier version has ``[first, last, redelivered]`` of each."""
+    """Decode the runs of a record; earlier versions have ``[first, last, redelivered]`` per run."""
     if record and isinstance(record[0], list):
         return [Run(*run) for run in record]
     found: list[Run] = []
@@ -139,7 +139,7 @@ OWNED = "\x1f"
 
 
 class Reservations:
-    """What one group has reserved in one queue: its place there.
+    """Reservations of one group in one queue.
 
     Attributes:
         acknowledged: every reservation up to this number is settled for good.
@@ -156,26 +156,26 @@ class Reservations:
 
     @property
     def key(self) -> str:
-        """Under which name the record is stored."""
+        """Key of the record."""
         return f"{self.queue.id} {self.group}"
 
     # -- what there is
 
     @property
     def outstanding(self) -> int:
-        """Messages reserved and not acknowledged, lapsed ones included."""
+        """Number of reserved, unacknowledged messages, including lapsed ones."""
         return sum(
             reservation.count for number, reservation in self._reservations.items() if number > self.acknowledged
         )
 
     @property
     def holds(self) -> bool:
-        """Whether messages are held."""
+        """True if messages are held."""
         return any(reservation.pieces for reservation in self._reservations.values())
 
     @property
     def lapsed(self) -> bool:
-        """Whether a reservation has gone back to the queue."""
+        """True if a reservation has lapsed."""
         return any(reservation.pieces is None for reservation in self._reservations.values())
 
     @property
@@ -186,11 +186,11 @@ class Reservations:
         return None if first is None else first.published_at
 
     def sizes(self) -> dict[int, int]:
-        """How many messages each reservation has that is not acknowledged."""
+        """Return the numbers of messages by unacknowledged reservation."""
         return {number: one.count for number, one in self._reservations.items() if number > self.acknowledged}
 
     def page(self) -> Iterator[None]:
-        """Drop from memory what is on disk of all that is held, a piece at a time, with others between."""
+        """Drop held messages on disk from memory, piece by piece, yielding in between."""
         for reservation in list(self._reservations.values()):
             for place in range(len(reservation.pieces or ())):
                 reservation.page(self.queue, place)
@@ -227,7 +227,7 @@ class Reservations:
         return found
 
     def fitting(self, count: int, octets: int, last_seq: int | None = None) -> Generator[None, None, tuple[int, int]]:
-        """How many of the next ``count`` messages hold at most ``octets`` of bodies, and how many octets these hold."""
+        """Count the next messages, up to ``count``, within ``octets`` of bodies; return number and octets."""
         fit = size = 0
         last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
         for messages in self.queue.browse_takeable(1, last_seq):
@@ -269,7 +269,7 @@ class Reservations:
             yield
 
     def acknowledge(self, upto: int) -> Iterator[None]:
-        """Settle every reservation up to ``upto`` for good; of a lapsed one, what is still in the queue.
+        """Settle all reservations up to ``upto``; of a lapsed one, the messages still in the queue.
 
         A number above ``latest`` comes from a group that remembers more than the queue (it was deleted and declared
         again, perhaps): numbering goes on from there.
@@ -291,13 +291,13 @@ class Reservations:
             del self._reservations[number]
 
     def free(self) -> Iterator[None]:
-        """Let go of what was acknowledged, in the background, as it takes four times as long as settling it."""
+        """Free acknowledged messages in the background, as this takes four times as long as settling."""
         while self._settled:
             self._settled.pop()
             yield
 
     def lapse(self) -> Iterator[None]:
-        """Give everything back to the queue, in its place; the numbers and what they stood for stay known.
+        """Return all messages to the queue, at their positions; the reservations' numbers and ranges stay known.
 
         The last messages go back first, and none is delivered before all are back.
         """
@@ -313,15 +313,14 @@ class Reservations:
             self.queue.end_return()
 
     def drop(self) -> Iterator[None]:
-        """The queue is gone, and with it all that is held."""
+        """Drop all held messages with their deleted queue."""
         for reservation in self._reservations.values():
             pieces, reservation.pieces = reservation.pieces or [], None
             yield from self._let_go(pieces)
         yield from self.free()
 
     def reinstate(self, *, partly: bool = False) -> Iterator[None]:
-        """Hold lapsed reservations again, as long as all messages of one are still ready; the first that lacks some
-        stays lapsed, and with it all later ones.
+        """Hold lapsed reservations again if complete; the first incomplete one stays lapsed, with all later ones.
 
         Args:
             partly: hold also those of which only some are left, as reservations of these.
@@ -333,14 +332,14 @@ class Reservations:
                     return
 
     def give_up_lapsed(self) -> None:
-        """Forget the reservations that stay lapsed: what is left of their messages belongs to the queue again."""
+        """Delete lapsed reservations: their remaining messages belong to the queue."""
         for number in [number for number, reservation in self._reservations.items() if reservation.pieces is None]:
             del self._reservations[number]
 
     # -- what survives a restart
 
     def record(self) -> dict[str, Any]:
-        """The group's place as JSON: what it was promised and what it has promised."""
+        """Return the group's state as JSON: acknowledged and outstanding reservations."""
         return {
             "queue": self.queue.id,
             "group": self.group,
@@ -379,7 +378,9 @@ class Reservations:
                 yield
 
     def _take(self, runs: list[Run]) -> Iterator[list[Message]]:
-        """Take what is ready of these runs, marked as when it was reserved: who reads again must see the same rows."""
+        """Take the ready messages of runs, with their original redelivered flags: repeated reads must
+        see equal rows.
+        """
         for run in runs:
             for first in range(run.first, run.last + 1, STEP):
                 messages, last = list[Message](), min(run.last, first + STEP - 1)
@@ -393,7 +394,7 @@ class Reservations:
                     yield messages
 
     def _let_go(self, pieces: list[Piece]) -> Iterator[None]:
-        """Settle for good what is held, a piece at a time; what of it is in memory is left to :meth:`free`."""
+        """Settle held pieces one by one; those in memory are left to :meth:`free`."""
         while pieces:
             piece = pieces.pop(0)
             self.queue.settle(_loaded(piece), Outcome.ACKNOWLEDGED, Held.RESERVED)
@@ -426,7 +427,7 @@ def _loaded(piece: Piece) -> list[Message]:
 
 
 def _backwards(pieces: list[Piece]) -> Iterator[list[Message]]:
-    """The messages, the last first, as many at once as may have their bodies read back at one stretch."""
+    """Yield messages from last to first, in parts whose bodies may be read back at a time."""
     while pieces:
         messages = _loaded(pieces.pop())
         while messages:

@@ -1,4 +1,4 @@
-"""Messages that came back to a queue out of order, one by one or in runs, and belong between others."""
+"""Messages returned to a queue out of order, singly or in runs, with positions between present ones."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +9,7 @@ from jumpmq.queues.runs import untracked
 
 
 class Returned:
-    """Messages by their numbers, the lowest first: to add one, or to take the first, is a step in a heap.
+    """Messages by number: adding one, and taking the first, are heap operations.
 
     Attributes:
         messages: by number; whether there are any is read directly, which costs no call.
@@ -38,12 +38,12 @@ class Returned:
 
     @property
     def first_seq(self) -> int:
-        """The lowest number; there must be one."""
+        """Return the lowest number; there must be one."""
         return self._seqs[0]
 
     @property
     def first(self) -> Message:
-        """The message of the lowest number; there must be one."""
+        """Return the message with the lowest number; there must be one."""
         return self.messages[self._seqs[0]]
 
     def pop(self) -> Message:
@@ -63,14 +63,14 @@ class Returned:
         return taken
 
     def page_out(self, count: int, drop_bodies: Callable[[list[Message]], None]) -> int:
-        """Have the bodies of up to ``count`` messages dropped; returns how many were looked at, 0 once all were."""
+        """Drop bodies of up to ``count`` messages; return the number examined, 0 at the end."""
         some = self._seqs[self._looked_at : self._looked_at + count]
         self._looked_at = self._looked_at + count if some else 0
         drop_bodies([self.messages[seq] for seq in some])
         return len(some)
 
     def take_any(self, count: int) -> list[Message]:
-        """Remove and return up to ``count`` messages, whichever: to be called again until there are none."""
+        """Take up to ``count`` messages in any order: to be repeated until empty."""
         self._seqs.clear()
         pop = self.messages.popitem
         return [pop()[1] for _ in range(min(count, len(self.messages)))]

@@ -13,11 +13,11 @@ ABSORBED_OCTETS, ABSORBED_STORED = 64 << 10, 1 << 20
 
 
 NEVER = 0.0
-"""When the messages of most segments expire: one object for all."""
+"""Expiry of most segments: one shared object."""
 
 
 class Segment(SegmentNumbers):
-    """Neighbouring messages of one batch.
+    """Consecutive messages of one batch.
 
     Attributes:
         batch: where they are stored, None where they are not.
@@ -53,7 +53,7 @@ class Segment(SegmentNumbers):
 
     @classmethod
     def stored(cls, batch: Batch, delivered_seq: int) -> "Segment":
-        """What is left of a batch in the store."""
+        """Return the remaining part of a stored batch."""
         segment = cls(batch, [], batch.bytes * batch.remaining // batch.count)
         segment.messages = None
         segment.count = batch.remaining
@@ -64,17 +64,17 @@ class Segment(SegmentNumbers):
 
     @property
     def stored_octets(self) -> int:
-        """Octets on disk, headers included: its share of its batch's."""
+        """Octets on disk with headers: the segment's share of its batch."""
         batch = self.batch
         return batch.stored * self.count // batch.count if batch is not None and batch.count else 0
 
     @property
     def whole(self) -> bool:
-        """Whether it is everything that is left of its batch."""
+        """True if the segment is the whole remaining batch."""
         return self.messages is None and self.batch is not None and self.count == self.batch.remaining
 
     def add(self, messages: list[Message], size: int) -> None:
-        """Add messages that follow, while all are in memory."""
+        """Append messages, while all are in memory."""
         assert self.messages is not None
         self.messages += messages
         self.count += len(messages)
@@ -83,7 +83,7 @@ class Segment(SegmentNumbers):
         self.last_seq = messages[-1].seq
 
     def absorb(self, following: "Segment") -> bool:
-        """Become one with the segment behind, where both are in the store alone and side by side in one batch.
+        """Merge with the next segment, if both are only in the store and adjacent in one batch.
 
         Were a queue's messages committed one by one, each would else keep a segment of its own.
         """
@@ -107,12 +107,12 @@ class Segment(SegmentNumbers):
         return True
 
     def forgotten(self) -> "Segment":
-        """The same, of what is in the store alone."""
+        """Return the segment reduced to messages in the store."""
         self.forget_messages()
         return self
 
     def forget_messages(self) -> None:
-        """They are in the store: what is needed to read them back is enough from now on."""
+        """Drop messages in the store, keeping the data to read them back."""
         assert self.messages is not None
         if self.last_seq - self.first_seq + 1 != self.count:
             self.seqs = array("q", [message.seq for message in self.messages])
@@ -122,7 +122,7 @@ class Segment(SegmentNumbers):
         self.held = 0
 
     def of(self, messages: list[Message]) -> list[Message]:
-        """Those of a batch's messages that are the segment's."""
+        """Return the segment's messages among those of a batch."""
         if self.seqs is not None:
             own = set(self.seqs)
             return [message for message in messages if message.seq in own]
@@ -133,7 +133,7 @@ class Segment(SegmentNumbers):
 
 
 def segments_of(messages: list[Message]) -> list[Segment]:
-    """Messages in order, as segments of one batch and one ``redelivered`` each."""
+    """Group ordered messages into segments by batch and ``redelivered``."""
     found: list[Segment] = []
     start = 0
     for place in range(1, len(messages) + 1):

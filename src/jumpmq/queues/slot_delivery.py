@@ -10,14 +10,14 @@ from jumpmq.queues.slots import Share
 
 
 class SlotSource(Source, Protocol):
-    """What a queue with slots is to delivery."""
+    """A queue with slots as seen by delivery."""
 
     def take_from(self, share: Share, count: int) -> list[Message]:
         """As ``take_for_delivery``, messages of a share's slots."""
 
 
 class SlotDelivery(Delivery):
-    """The consumers of a queue with slots: either all are fed from all slots, or each from its share."""
+    """Consumers of a queue with slots: all fed from all slots, or by their shares."""
 
     __slots__ = ("_shares", "_slots")
 

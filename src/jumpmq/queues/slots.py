@@ -1,4 +1,4 @@
-"""Ready messages by slot (``x-slots``): order per key in one queue, and a blocked key costs the others nothing.
+"""Ready messages by slot (``x-slots``): order per key in one queue, without blocked keys delaying the rest.
 
 A message's key falls into one of the queue's slots by its hash. As long as a slot's messages are all in memory and in
 order, they are in its lane of the kernel (:mod:`jumpmq.queues._lanes`). Else the slot is *apart*: it has
@@ -43,7 +43,7 @@ MAX_SLOTS = 1024
 DEFAULT_KEY = "routing-key"
 
 SEED = 0x4A756D704D515331
-"""Of the slots' hash, so that it is independent of that of other systems: the octets ``JumpMQS1``."""
+"""Seed of the slots' hash, for independence from further systems' hashes: the octets ``JumpMQS1``."""
 
 _seq = attrgetter("seq")
 
@@ -54,7 +54,7 @@ def slot_of(key: bytes, slots: int) -> int:
 
 
 class SlotKey:
-    """What of a message is the key of its slot (``x-slot-key``).
+    """The part of a message used as slot key (``x-slot-key``).
 
     Args:
         text: ``routing-key``, ``message-id``, ``correlation-id`` or ``header:NAME``.
@@ -71,7 +71,7 @@ class SlotKey:
         }[kind]
 
     def keys(self, messages: list[Message]) -> list[bytes] | None:
-        """The keys of messages; None where these are the routing keys.
+        """Return the slot keys of messages; None for routing keys.
 
         A header's key is its octets where it is a string, its decimal digits where it is an integer, else as exchanges
         with ``hash-header`` read it. A message without the header or property has the empty key.
@@ -83,7 +83,7 @@ class SlotKey:
 
 
 class SlotState(Enum):
-    """What a slot is doing."""
+    """State of a slot."""
 
     IDLE = "idle"
     BLOCKED = "blocked"
@@ -93,7 +93,7 @@ class SlotState(Enum):
 
 
 class SlotFigures(NamedTuple):
-    """What there is to show of a slot.
+    """Statistics of a slot.
 
     Attributes:
         slot: its number.
@@ -111,7 +111,7 @@ class SlotFigures(NamedTuple):
 
 
 class _Account:
-    """The account of memory, and what of it is a queue's ready messages."""
+    """The memory account, and the part of it for a queue's ready messages."""
 
     __slots__ = ("_account", "memory")
 
@@ -134,7 +134,7 @@ class _Account:
 
 
 class _Fronts:
-    """Which slot's front is the lowest by something, without asking all: those that have changed since are asked."""
+    """Minimum over the slots' fronts, updated lazily for changed slots."""
 
     __slots__ = ("_by_slot", "_heap", "_lists", "_value", "changed")
 
@@ -146,7 +146,7 @@ class _Fronts:
         self.changed = set(lists)
 
     def first(self) -> tuple[float, int] | None:
-        """The lowest value, and its slot; None where there is nothing."""
+        """Return the lowest value with its slot; None if empty."""
         heap, by_slot = self._heap, self._by_slot
         for slot in self.changed:
             ready = self._lists[slot]
@@ -166,7 +166,7 @@ class _Fronts:
 
 
 class SlottedMessages:
-    """Ready messages, in slots. See :class:`ReadyMessages` for what is done with them.
+    """Ready messages in slots. Interface as :class:`ReadyMessages`.
 
     Messages that are taken count as unacknowledged of their slot until :meth:`settled` is told of them; those that
     leave undelivered (:meth:`take_expired`, :meth:`take_oldest`) do not.
@@ -224,27 +224,27 @@ class SlottedMessages:
     # --- whose turn it is ---
 
     def slot_of(self, key: bytes) -> int:
-        """The slot that messages of this key are in."""
+        """Return the slot of a key."""
         return slot_of(key, self.slots)
 
     def give(self, slot: int, share: Share | None) -> None:
-        """Have the slot's messages taken with this share's from now on; None is no share's."""
+        """Assign the slot to a share; None for no share."""
         self._lanes.give(slot, share)
         self._queue_up(slot)
 
     def held(self, slot: int) -> int:
-        """How many messages of the slot are unacknowledged."""
+        """Return the number of unacknowledged messages of the slot."""
         return self._lanes.held_of(slot)
 
     def settled(self, messages: list[Message]) -> bool:
-        """Messages that were taken are so no longer; returns whether slots that have ready ones may go on now."""
+        """Handle settled messages; return True if slots with ready messages may proceed."""
         freed, apart = self._lanes.settle(messages)
         for slot in apart:
             freed |= self._queue_up(slot)
         return freed
 
     def _queue_up(self, slot: int) -> bool:
-        """Have a slot wait for its turn, if it has something to give; returns whether it did not wait before."""
+        """Enqueue a slot with available messages in its ring; return False if already waiting."""
         return self._has_something(slot) and self._lanes.queue_up(slot)
 
     def _has_something(self, slot: int) -> bool:
@@ -274,7 +274,7 @@ class SlottedMessages:
         return ready
 
     def _note(self, slot: int, ready: ReadyMessages, count: int, size: int) -> None:
-        """A slot that is apart had ``count`` messages with ``size`` octets before what was just done."""
+        """Update the totals after a change to a separated slot that had ``count`` messages with ``size`` octets."""
         self._count += len(ready) - count
         self._size += ready.size - size
         if self._by_seq is None and self._by_expiry is None:
@@ -307,7 +307,7 @@ class SlottedMessages:
     # --- coming ---
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
-        """Add a stored batch behind all others. It is read: its keys are in its messages."""
+        """Add a stored batch at the end. The batch is read, as keys are in messages."""
         assert self._reader is not None
         messages = self._reader.read(batch)
         for message in messages:
@@ -321,7 +321,7 @@ class SlottedMessages:
         return [message.routing_key for message in messages] if keys is None else keys
 
     def set_slots(self, messages: list[Message]) -> None:
-        """Note the slots of messages that are to come."""
+        """Set the slots of new messages."""
         set_slots(messages, self._key.keys(messages), self.slots, SEED)
 
     def extend(self, messages: list[Message], size: int) -> None:
@@ -350,8 +350,7 @@ class SlottedMessages:
     # --- taking ---
 
     def take(self, count: int, share: Share | None = None) -> list[Message]:
-        """Remove and return up to ``count`` messages of a share's slots, of all that were given to no other unless it
-        is named, in turn."""
+        """Take up to ``count`` messages of a share's slots in turn; without share, of unassigned slots."""
         for slot in list(self._reading):  # who asks so does not wait for what is being read
             self._reading.discard(slot)
             self._queue_up(slot)
@@ -447,13 +446,13 @@ class SlottedMessages:
         return self._by_seq
 
     def first_seq(self) -> int:
-        """The number of the oldest message; there must be one."""
+        """Return the number of the oldest message; there must be one."""
         first = self._fronts().first()
         assert first is not None
         return int(first[0])
 
     def count_upto(self, last_seq: int) -> int:
-        """How many messages are numbered up to ``last_seq``."""
+        """Return the number of messages up to ``last_seq``."""
         self._all_apart()
         return sum(ready.count_upto(last_seq) for ready in self._lists.values())
 
@@ -479,7 +478,7 @@ class SlottedMessages:
         return merge(*(each(ready, first_seq, last_seq) for ready in self._lists.values() if len(ready)), key=_seq)
 
     def front(self) -> Message | None:
-        """The first message of the slot that is next, if it is in memory."""
+        """Return the first message of the next slot, if in memory."""
         ring = self._lanes.ring(self.share)
         return self._front(ring[0]) if ring else None
 
@@ -487,11 +486,11 @@ class SlottedMessages:
         return self._lists[slot].front() if self._lanes.is_apart(slot) else self._lanes.front(slot)
 
     def _ready(self, slot: int) -> int:
-        """How many messages of a slot are ready."""
+        """Return the number of ready messages of a slot."""
         return len(self._lists[slot]) if self._lanes.is_apart(slot) else self._lanes.length(slot)
 
     def figures(self) -> Iterator[SlotFigures]:
-        """Of each slot that has messages, by number."""
+        """Yield statistics of non-empty slots, by number."""
         for slot in range(self.slots):
             if self.held(slot) or self._ready(slot):
                 yield self.figures_of(slot)
@@ -511,7 +510,7 @@ class SlottedMessages:
         return SlotState.READING if slot in self._reading else SlotState.WAITING
 
     def before(self, slot: int) -> int:
-        """How many slots have their turn before this one, which waits for its."""
+        """Number of slots ahead of this one in its consumer's queue."""
         share = self._lanes.given_to(slot)
         return 0 if share is None else sum(1 for _ in takewhile(slot.__ne__, self._lanes.ring(share)))
 
@@ -548,7 +547,7 @@ class SlottedMessages:
         self._prepare, self._arrived = for_nobody, nobody_waits
 
     def page_out(self, kept: int) -> int:
-        """As :meth:`ReadyMessages.page_out`, one slot after the other, each with a part of ``kept``."""
+        """Page out as :meth:`ReadyMessages.page_out`, slot by slot, with a part of ``kept`` per slot."""
         filled = [slot for slot in range(self.slots) if self._ready(slot)]
         done, each = 0, kept // max(len(filled), 1)
         for place in range(len(filled)):
@@ -560,7 +559,7 @@ class SlottedMessages:
 
 
 def each(ready: "ReadyMessages | SlottedMessages", first_seq: int, last_seq: int) -> Iterator[Message]:
-    """The messages of a list numbered ``first_seq`` to ``last_seq``, one by one."""
+    """Yield the messages of a list numbered ``first_seq`` to ``last_seq``."""
     for messages in ready.between(first_seq, last_seq):
         yield from messages
 

@@ -1,4 +1,4 @@
-"""Streams: append-only, read by any number of consumers, each from where it wants.
+"""Streams: append-only, read by any number of consumers from chosen offsets.
 
 Messages are numbered by their *offset*, from 0. They lie in segment files (:mod:`jumpmq.store.stream_log`), are seen
 once they are complete, and go when retention lets whole segments go. A consumer's deliveries are cut from the columns
@@ -49,10 +49,10 @@ ROWS_OCTETS = 1 << 20
 """Most octets of bodies handed to a consumer at once, give or take one message."""
 
 SEARCHING = 0.002
-"""Seconds for which consumers with filters are searched for in one step, give or take a chunk."""
+"""Seconds of filtered search per step, give or take a chunk."""
 
 READ_AGAIN = 1.0
-"""Seconds until what the disk has not given is read again for a consumer; nothing is passed over for that."""
+"""Seconds before a failed read is repeated for a consumer; no message is skipped."""
 
 _SENT = ("exchange", "routing_key", "properties", "body")
 
@@ -132,7 +132,7 @@ class Stream(Queue):
 
     @property
     def awaits(self) -> bool:
-        """Whether its files have yet to come from another home."""
+        """True while files are expected from the previous home."""
         return self._awaits
 
     def leave_consumers(self) -> None:
@@ -145,7 +145,7 @@ class Stream(Queue):
         self._files.sync(self._log)
 
     def hand_over(self) -> Path:
-        """Leave the files to another home: all of it is on disk, and nothing more is published here.
+        """Hand the files over to the new home: all messages are on disk, and publishing here has ended.
 
         Returns:
             their directory; what the store is told here has to be on its disk before another home has it.
@@ -157,16 +157,16 @@ class Stream(Queue):
 
     @property
     def handed(self) -> Handed | None:
-        """What :meth:`hand_over` has left with the files, or another home."""
+        """Data left with the files by :meth:`hand_over`, or by the previous home."""
         return self._log.handed
 
     @property
     def extents(self) -> list[Extent]:
-        """What of its segments is on disk."""
+        """Segments on disk, with their extents."""
         return self._log.extents
 
     def path_of(self, first: int) -> Path:
-        """The file of the segment that begins with an offset."""
+        """Return the file of the segment that begins at an offset."""
         return self._log.path_of(first)
 
     def brought(self, directory: Path) -> Path:
@@ -174,7 +174,8 @@ class Stream(Queue):
         return self._files.brought(self.id, directory)
 
     def take_over(self, directory: Path) -> None:
-        """The files have come from another home, and :meth:`brought` has found them; what is :attr:`behind` may follow.
+        """Take over the files from the previous home, found by :meth:`brought`; buffered messages (:attr:`behind`) may
+        follow.
 
         Raises:
             OSError, StoreError: they cannot be had.
@@ -192,7 +193,7 @@ class Stream(Queue):
         self.dispatch()
 
     def _take_offsets(self) -> None:
-        """Groups go on where they were at the other home."""
+        """Restore the groups' offsets from the previous home."""
         if self._log.handed is None:
             return
         for group, record in self._log.handed.offsets.items():
@@ -224,8 +225,8 @@ class Stream(Queue):
         return bool(messages)
 
     def forget_move(self) -> None:
-        """What came with the files from another home is known. To be called once it is on disk that nothing is
-        :attr:`behind` any more: after a crash before that it tells what of it has entered."""
+        """Delete the data that came with the files. To be called once the end of :attr:`behind` is on disk: after an
+        earlier crash the data shows how much has entered."""
         if self._log.handed is not None:
             if self._journal is not None:
                 self._journal.delete(ENTERED, str(self.id))
@@ -233,8 +234,7 @@ class Stream(Queue):
 
     def _require_files(self) -> None:
         """
-        Raises:
-            ResourceError: they are on their way.
+        Raises: ResourceError: the files have not arrived.
         """
         if self._awaits or self.moved:
             raise ResourceError(f"stream '{self.name}' in vhost '{self.vhost}' is on its way from home to home")
@@ -243,7 +243,7 @@ class Stream(Queue):
 
     @property
     def first(self) -> int:
-        """The lowest offset that is still there."""
+        """The lowest available offset."""
         return self._log.first
 
     @property
@@ -281,7 +281,7 @@ class Stream(Queue):
         self._write_offsets(self.offsets)
 
     def _write_soon(self, position: GroupOffset) -> None:
-        """Have the store told of a group's offset within a while, with what else changes until then."""
+        """Store a group's offset soon, with all changes until then."""
         self.offsets.changed.add(position)
         if self._write_at == NEVER:
             self._write_at = (clock.now() // WRITE_INTERVAL + 1) * WRITE_INTERVAL  # with those of other streams
@@ -428,7 +428,7 @@ class Stream(Queue):
         self.touch()
 
     def _require_credit(self, consumer: Consumer) -> None:
-        """Refuse a consumer that does not say how much it takes."""
+        """Refuse a consumer without prefetch."""
         if not consumer.prefetch:
             raise PreconditionFailed(
                 f"consumer prefetch count is not set for stream queue '{self.name}' in vhost '{self.vhost}'"
@@ -452,7 +452,7 @@ class Stream(Queue):
             self._serve(reader, time.perf_counter() + SEARCHING)
 
     def _serve(self, reader: "_Reader", until: float, *, searches: bool = False) -> None:
-        """Hand a consumer what it can take.
+        """Deliver messages to a consumer within its capacity.
 
         Args:
             until: when no more is searched with its filter, by the performance counter; that goes on later.
@@ -493,7 +493,7 @@ class Stream(Queue):
             reader.consumer.passed_over()
 
     def _serve_member(self, reader: "_Reader", position: GroupOffset, until: float) -> None:
-        """As :meth:`_serve`, for a member of a consumer group, which is at this position."""
+        """Deliver as :meth:`_serve`, to a member of a consumer group at ``position``."""
         if self._returning:
             return
         while (capacity := reader.consumer.capacity()) > 0 and position.ready(self._log.end):
@@ -528,12 +528,12 @@ class Stream(Queue):
             reader.consumer.passed_over()
 
     def _skip_to(self, position: GroupOffset, offset: int) -> None:
-        """What is before an offset is gone, for a group."""
+        """Advance a group past messages that no longer exist."""
         if position.skip_to(offset):
             self._write_soon(position)
 
     def _chunk_for(self, reader: "_Reader", offset: int) -> Chunk | None:
-        """The chunk that holds a message, or where that is lost the next one; None where there is none.
+        """Return the chunk with a message, or the next one if it is lost; None if there is none.
 
         Raises:
             Unreadable: the disk does not give it; the consumer waits until it is read again.
@@ -609,7 +609,7 @@ class Stream(Queue):
         self.dispatch()
 
     def _begin(self, group: str, offset: int) -> GroupOffset:
-        """Have a group go on at an offset; the store is told at once."""
+        """Begin a group at an offset, stored at once."""
         self.require_place(group)
         position = self.offsets.set(group, min(max(offset, self.first), self.end))
         self._write_offsets([*self.offsets.changed])
@@ -668,7 +668,7 @@ class Stream(Queue):
 
 
 class Rows:
-    """Neighbouring messages of a stream, as they lie in its file."""
+    """Consecutive encoded messages of a stream."""
 
     def __init__(self, first: int, count: int, batch: "pa.RecordBatch") -> None:
         self._first, self._start, self._stop = first, 0, count
@@ -682,7 +682,7 @@ class Rows:
         return self._stop - self._start
 
     def has(self, offset: int) -> bool:
-        """Whether a message is among them."""
+        """Return True if the rows include an offset."""
         return self._first + self._start <= offset < self._first + self._stop
 
     def run(self, wanted: list[int], offset: int, count: int) -> tuple[int, int]:
@@ -712,7 +712,7 @@ class Rows:
         return part
 
     def encode(self, channel: int, consumer_tag: bytes, first_tag: int, frame_max: int) -> list[bytes | memoryview]:
-        """``basic.deliver`` of each; see :func:`jumpmq.amqp.messages.encode_deliveries`."""
+        """Encode a ``basic.deliver`` per message; see :func:`jumpmq.amqp.messages.encode_deliveries`."""
         start = self._start
         if len(self) == 1 and self._body_size(start) >= APART:
             return self._encode_apart(channel, consumer_tag, first_tag, frame_max)
@@ -723,7 +723,7 @@ class Rows:
         return int(self._ends[row + 1] - self._ends[row])
 
     def _encode_apart(self, channel: int, consumer_tag: bytes, tag: int, frame_max: int) -> list[bytes | memoryview]:
-        """One with a large body, which is not copied."""
+        """Encode a message with a large body, without copying the body."""
         values = []
         for offsets, octets in zip(self._buffers[::2], self._buffers[1::2], strict=True):
             ends = offsets.cast("i")
@@ -735,7 +735,7 @@ class Rows:
 
 
 class _Content(NamedTuple):
-    """What of a message is sent behind its method."""
+    """Parts of a message sent after its method."""
 
     properties: bytes
     body: memoryview
@@ -743,7 +743,7 @@ class _Content(NamedTuple):
 
 
 class _Reader:
-    """How far a consumer has read.
+    """Read position of a consumer.
 
     Attributes:
         offset: of the next message for it.
@@ -769,7 +769,7 @@ class _Reader:
 
 
 def _without_offset(message: Message) -> Message:
-    """The message without an offset that its publisher sent along, from another stream maybe."""
+    """Return the message without an offset set by the publisher, perhaps from an earlier stream."""
     if _OFFSET not in message.properties:
         return message
     properties = Properties.parse(message.properties)

@@ -1,4 +1,4 @@
-"""Which messages of a stream a consumer wants, by a value that publishers give them (RabbitMQ, "Stream Filtering").
+"""Filtering of stream messages by a publisher-defined value (RabbitMQ, "Stream Filtering").
 
 RabbitMQ keeps a Bloom filter for each chunk, and a consumer has to filter again. Here the filter is exact.
 """
@@ -20,17 +20,17 @@ UNFILTERED = "x-stream-match-unfiltered"
 VALUE = "x-stream-filter-value"
 
 FEW = 8
-"""Values that each are looked for in all rows at once; of more, the value of each row is looked up."""
+"""Number of values searched individually in all rows; with more, every row's value is looked up."""
 
 CACHED_OCTETS = 1024
-"""Octets of properties at most whose value is remembered."""
+"""Maximum size of properties with cached value, in octets."""
 
 _NAMED = bytes([len(VALUE)]) + VALUE.encode()
-"""A header of this name, as it begins in encoded properties."""
+"""First octets of the filter header in encoded properties."""
 
 
 class StreamFilter:
-    """What a consumer filters by.
+    """A consumer's filter.
 
     Args:
         values: the values of the header ``x-stream-filter-value`` to be delivered; the empty one stands for none. Those
@@ -44,7 +44,7 @@ class StreamFilter:
 
     @classmethod
     def of(cls, arguments: Iterable[Field]) -> StreamFilter | None:
-        """From the arguments of a consumer; None where it wants everything.
+        """Return the filter in a consumer's arguments; None without one.
 
         As in RabbitMQ 4.0, a filter that is neither a text nor a list is ignored, and so is what is no text in a list.
         """
@@ -60,7 +60,7 @@ class StreamFilter:
         return cls(values)
 
     def rows(self, batch: pa.RecordBatch) -> list[int]:
-        """The rows of a batch that the consumer wants, in order. Only those that may be wanted are looked at singly."""
+        """Return the matching rows of a batch, in order. Only candidate rows are parsed."""
         import pyarrow.compute as pc
 
         column = batch.column("properties")
@@ -80,15 +80,15 @@ class StreamFilter:
         return sorted(found)
 
     def _wants(self, properties: bytes) -> bool:
-        """Whether the properties of a message, which may have a value, have one that is wanted."""
+        """Return True if properties that may have a value match."""
         if "" not in self._values and self._has_another(properties):
             return False
         read = _cached_value if len(properties) <= CACHED_OCTETS else _value
         return read(properties) in self._values
 
     def _has_another(self, properties: bytes) -> bool:
-        """Whether it can be told without reading all headers that the value is not wanted: what looks like the header
-        is there once, with another value, or with none that is a text."""
+        """Return True if the value cannot match, as found without parsing all headers: a single candidate for the
+        header, with a different value or without text."""
         at = properties.find(_NAMED) + len(_NAMED)
         if properties.find(_NAMED, at) >= 0:
             return False
@@ -97,7 +97,7 @@ class StreamFilter:
 
 
 def _value(properties: bytes) -> str | bytes:
-    """The value that a message is filtered by; empty where it has none, or none that is a text."""
+    """Return a message's filter value; empty without one, or if not text."""
     headers = Properties.parse(properties).headers or ()
     return next((field.value for field in headers if field.name == VALUE and field.type == "S"), "")
 

@@ -1,4 +1,4 @@
-"""What must survive: definitions and persistent messages, in a log with group commit."""
+"""Durable storage: definitions and persistent messages, in a log with group commit."""
 
 from jumpmq.store.batch import Batch
 from jumpmq.store.errors import DirectoryInUse, StoreError

@@ -1,4 +1,4 @@
-"""Work of the store in the background: a thread of its own, which hands its results back to the store's."""
+"""Background work of the store: a separate thread, with results handed back to the store's thread."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ Work = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 class Background:
-    """Runs one piece of work after the other.
+    """Runs tasks in sequence.
 
     Args:
         name: of the thread.
@@ -30,7 +30,7 @@ class Background:
         self._is_closed = False  # whether nothing more is to be done
 
     def run(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Have ``work()`` done; ``then`` gets its result, or the exception it raised, in the store's thread.
+        """Schedule ``work()``; ``then`` gets the result, or the raised exception, in the store's thread.
 
         Where the system gives no thread, ``then`` gets the RuntimeError that says so. A dead thread is replaced. Once
         closed, nothing is done any more.
@@ -51,7 +51,7 @@ class Background:
 
     @property
     def is_working(self) -> bool:
-        """Whether some of the work is not done."""
+        """Return True if some work is unfinished."""
         return self._given > self._done and self._thread is not None and self._thread.is_alive()
 
     def deliver(self) -> None:
@@ -61,7 +61,7 @@ class Background:
             then(result)
 
     def close(self, *, deliver: bool = True) -> None:
-        """Wait for all that was asked for, and hand it over unless it is not wanted any more."""
+        """Wait for all scheduled work, and deliver the results unless no longer wanted."""
         self._is_closed = True
         if self._thread is not None:
             self._work.put(None)

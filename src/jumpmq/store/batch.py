@@ -1,4 +1,4 @@
-"""Batches: neighbouring messages of one queue, the unit in which the store keeps account of them."""
+"""Batches: neighbouring messages of a queue, the accounting unit of the store."""
 
 from array import array
 from bisect import bisect_right
@@ -11,15 +11,15 @@ from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import MAX_COUNT
 
 MAX_BYTES = 4 << 20
-"""A batch takes no further message once its bodies, properties and routing keys, or all of it on disk, have this many
-octets, so that reading one back stays cheap."""
+"""Size limit of a batch, in octets: with so many octets of bodies, properties and routing keys, or in total on disk, a
+batch takes no further message, so that reading a batch back stays cheap."""
 
 NOTHING = Ranges()
-"""What is settled of a batch of which nothing is."""
+"""Settled numbers of a batch without settlements."""
 
 
 class Batch(BatchNumbers):
-    """Persistent messages of one queue that follow one another, of one commit or of many.
+    """Consecutive persistent messages of a queue, from one or many commits.
 
     A message that is committed alone costs 20 octets here, not an object: the batch goes on growing, commit after
     commit, until it is full. Only the thread that owns the store (the broker's event loop) appends and settles.
@@ -54,11 +54,11 @@ class Batch(BatchNumbers):
 
     @property
     def settled(self) -> Ranges:
-        """The numbers that are gone for good."""
+        """Numbers of permanently removed messages."""
         return self._settled
 
     def is_written(self, seq: int) -> bool:
-        """Whether message ``seq`` and all before it are on disk; others may have followed them since."""
+        """Return True if message ``seq`` and all earlier messages are on disk; later messages may have followed."""
         messages = self.messages
         return not messages or messages[0].seq > seq
 
@@ -67,14 +67,14 @@ class Batch(BatchNumbers):
         self.settle_range(seq, seq)
 
     def settle_range(self, first: int, last: int) -> None:
-        """Messages ``first`` to ``last`` are gone for good; each of these numbers is a message of this batch."""
+        """Settle messages ``first`` to ``last`` permanently; all these numbers are messages of the batch."""
         if self._settled is NOTHING:
             self._settled = Ranges()
         self.remaining -= self._settled.add(first, last)
         self._note((self, first, last))
 
     def settle_all(self) -> None:
-        """All messages are gone for good, without a look at which they are."""
+        """Settle all messages permanently, without checking the individual numbers."""
         if self.remaining:
             self.remaining, self.closed = 0, True
             self._settled = Ranges()
@@ -82,7 +82,7 @@ class Batch(BatchNumbers):
             self._note((self, self.first_seq, self.last_seq))
 
     def take(self, messages: list[Message]) -> tuple[int, int]:
-        """Add messages that follow those within, as many as there is room for.
+        """Add following messages, as many as fit.
 
         Returns:
             how many, and their octets: bodies, properties and routing keys; none where the first one needs another
@@ -117,7 +117,7 @@ class Batch(BatchNumbers):
             del self.messages[:count]
 
     def leave_out(self, last: int, settled: Ranges) -> tuple[int, int]:
-        """Of the ``last`` messages that are not on disk forget those that are settled, as they need not get there.
+        """Forget settled messages among the ``last`` unwritten messages: no need to write these.
 
         Returns:
             how many, and their octets: bodies, properties and routing keys.
@@ -144,12 +144,12 @@ class Batch(BatchNumbers):
         self.firsts.append(first)
 
     def move(self, position: int, length: int, first: int) -> None:
-        """All that is left of it lies elsewhere now. A reader keeps the places that it has."""
+        """Record the new location of the remaining messages. A reader keeps the old positions."""
         self.positions, self.lengths, self.firsts = array("Q", (position,)), array("I", (length,)), array("q", (first,))
         self.stored = length
 
     def gone(self) -> None:
-        """It lies nowhere any more: its queue was deleted."""
+        """Record the loss of the location: the queue was deleted."""
         self.positions, self.lengths, self.firsts = array("Q"), array("I"), array("q")
         self.stored = 0
 
@@ -161,12 +161,12 @@ class Batch(BatchNumbers):
         return zip(positions[begin:end], lengths[begin:end], strict=True)
 
     def restore_settled(self, ranges: Ranges) -> None:
-        """What an index says is settled."""
+        """Set the settled numbers from an index."""
         self._settled = ranges
         self.remaining = self.count - ranges.count
 
     def replay_settled(self, first: int, last: int) -> None:
-        """What the log says is settled: of the numbers ``first`` to ``last`` those that are here."""
+        """Settle numbers from the log: those of ``first`` to ``last`` within the batch."""
         if first <= self.first_seq and last >= self.last_seq:
             self.remaining, self._settled = 0, Ranges()
             self._settled.add(self.first_seq, self.last_seq)

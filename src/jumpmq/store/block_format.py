@@ -9,10 +9,10 @@ ROW = struct.Struct("<qqBBHI")
 """A row: published and expires in microseconds, lengths of exchange, routing key, properties and body; then these."""
 
 SHORT_ROW = struct.Struct("<qBBHI")
-"""A row of messages that do not expire."""
+"""A row of messages without expiry."""
 
 MESSAGES = 1
 """The kind of a block of messages."""
 
 EXPIRES = 8
-"""Its flag where some expire."""
+"""Flag of a row with expiring messages."""

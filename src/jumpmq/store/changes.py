@@ -1,4 +1,4 @@
-"""What one commit changes."""
+"""Changes of a commit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Definitions:
         self.removed.add(key)
 
     def absorb(self, later: Definitions) -> None:
-        """Become one with the changes that followed."""
+        """Merge the following changes."""
         for key in self.put.keys() & later.removed:
             del self.put[key]
         self.removed |= later.removed
@@ -50,7 +50,7 @@ class Definitions:
 
 
 class Changes:
-    """The work of a commit while it gathers, and until it is on disk; turn after turn. False where there is nothing.
+    """Work of a commit, from gathering until written to disk, across event-loop iterations. False when empty.
 
     A turn belongs together: what it settles may depend on what it appends, as a dead letter's original does on the
     letter. So settlements are held in two sets.
@@ -91,17 +91,17 @@ class Changes:
 
     @property
     def untouched(self) -> bool:
-        """Whether there is nothing, and was nothing that has been left out since."""
+        """True if empty, without earlier content left out since."""
         return not (self.begins or self.discarded or self)
 
     @property
     def pressing(self) -> bool:
-        """Whether somebody may wait for it: all but settlements."""
+        """True if somebody may wait for the commit: for everything but settlements."""
         return bool(self.staged or self.definitions or self.streamed or self.dropped)
 
     @property
     def settles(self) -> bool:
-        """Whether messages are gone for good."""
+        """True if the commit settles messages permanently."""
         return bool(self.settled or self.bound)
 
     def stage(self, batch: Batch, first: int, count: int, octets: int) -> None:
@@ -126,7 +126,7 @@ class Changes:
         self.dropped.append(queue_id)
 
     def discard(self, queue_id: int) -> None:
-        """Leave out what there is of a queue or stream, which is dropped by this commit or a later one."""
+        """Leave out all changes of a queue or stream dropped by this commit or a later commit."""
         for log in [log for log in self.streamed if log.number == queue_id]:
             del self.streamed[log]
         self.discarded.update(batch for batch in self.staged if batch.queue_id == queue_id)
@@ -136,7 +136,7 @@ class Changes:
                 del batches[batch]
 
     def absorb(self, later: Changes) -> None:
-        """Become one commit with the changes that followed."""
+        """Merge the following changes into a single commit."""
         for queue_id in later.dropped:
             self.drop(queue_id)
         if later.definitions:
@@ -161,7 +161,7 @@ class Changes:
         self.receipt = later.receipt
 
     def settle(self, noted: list[tuple[Batch, int, int]], *, bound: bool = False) -> None:
-        """These ranges are gone for good; of one turn, to be called after what it staged.
+        """Settle ranges permanently; called for a unit of work after its staged messages.
 
         Args:
             bound: whether that may depend on what other turns append.
@@ -173,7 +173,7 @@ class Changes:
             ranges.add(first, last)
 
     def leave_out(self, settled: Changes) -> None:
-        """Forget messages staged here last that a turn, absorbed by now, has settled: they are not wanted any more."""
+        """Forget the last staged messages settled by an absorbed unit of work: no longer wanted."""
         for batch, ranges in settled.settlements():
             if staged := self.staged.get(batch):
                 count, octets = batch.leave_out(staged, ranges)
@@ -184,11 +184,13 @@ class Changes:
                 self.octets -= octets
 
     def is_settled(self, batch: Batch, seq: int) -> bool:
-        """Whether this commit says that message ``seq`` is gone."""
+        """Return True if the commit settles message ``seq``."""
         return any(batch in settled and seq in settled[batch] for settled in (self.settled, self.bound))
 
     def settled_before(self, batch: Batch, ranges: Ranges) -> Ranges:
-        """Of what is settled of a batch, what was staged before this commit; the rest is left out of it."""
+        """Return the settled ranges staged before this commit; the rest of a batch's settlements is left out of the
+        commit.
+        """
         return ranges.below(self.begins[batch]) if batch in self.begins else ranges
 
     def settlements(self) -> Iterator[tuple[Batch, Ranges]]:
@@ -197,7 +199,7 @@ class Changes:
         yield from self.bound.items()
 
     def without_staged(self) -> Changes:
-        """Split off what can be committed before the messages: it makes room, and nothing of it depends on them."""
+        """Split off the changes to commit before the messages: they free room, and none depends on the messages."""
         split = Changes(self.receipt)
         split.definitions, self.definitions = self.definitions, split.definitions
         for key in self.kept_with & split.definitions.put.keys():

@@ -1,4 +1,4 @@
-"""Messages as Arrow columns: how Spark reads them.
+"""Messages as Arrow columns, the format read by Spark.
 
 pyarrow is imported when the first batch is made: an idle broker need not pay its 0.2 s and 40 MB.
 """
@@ -41,7 +41,7 @@ def from_messages(messages: list[Message]) -> pa.RecordBatch:
 
 
 def column(messages: list[Message], name: str) -> pa.Array:
-    """One column of messages, by its name in the :func:`schema`."""
+    """Return a column of messages, by name in the :func:`schema`."""
     import pyarrow as pa
 
     if name in _INTEGERS:

@@ -1,4 +1,4 @@
-"""Commits: from what is staged to octets in the log, one at a time."""
+"""Commits: from staged changes to octets in the log, one commit at a time."""
 
 from collections.abc import Iterator
 
@@ -14,21 +14,21 @@ from jumpmq.store.stream_segment import ChunkPlace
 from jumpmq.store.writer import Append, Write
 
 ZEROS = 1 << 20
-"""Octets behind a commit that are filled with zeros, for the next ones to be written over."""
+"""Octets behind a commit filled with zeros, overwritten by later commits."""
 
 ZEROED_COMMITS = 4
-"""For fewer than so many that is not worth while."""
+"""Minimum number of commits of the current size for which zero filling pays off."""
 
 STEP = 8192
 """Messages that are laid out at once, give or take a block: about a millisecond."""
 
 
 Part = tuple[Batch, Block, int]
-"""A block of messages: those of which batch, and the first one's number."""
+"""A block of messages: the batch, and the number of the first message."""
 
 
 class Prepared:
-    """A commit that is ready to be written, or being written.
+    """A commit ready to be written, or being written.
 
     Attributes:
         changes: what it holds.
@@ -62,7 +62,7 @@ class Prepared:
         self.number = 0
 
     def place(self, number: int, segment: Segment, file: int, *, allocation: int) -> Write:
-        """Where it goes in a segment."""
+        """Return the write of the commit, placed in a segment."""
         begin = offset = segment.end + FRAME.size
         for block in self.blocks:
             block.offset = offset
@@ -79,7 +79,7 @@ class Prepared:
 
 
 def preparing(prepared: Prepared) -> Iterator[None]:
-    """Turn its changes into blocks, in steps. Messages that the same changes settle are left out.
+    """Turn the changes into blocks, in steps. Messages settled by the same changes are left out.
 
     Raises:
         OSError: a stream's file cannot be opened.
@@ -130,14 +130,14 @@ def preparing(prepared: Prepared) -> Iterator[None]:
 
 
 def _unsettled(changes: Changes, batch: Batch, messages: list[Message]) -> list[Message]:
-    """Of messages of a batch those that the same changes do not settle."""
+    """Return the messages of a batch not settled by the same changes."""
     if batch in changes.settled or batch in changes.bound:
         return [message for message in messages if not changes.is_settled(batch, message.seq)]
     return messages
 
 
 def _settled(prepared: Prepared) -> list[tuple[Batch, Ranges]]:
-    """Settlements of messages that are in the log."""
+    """Return the settlements of messages in the log."""
     found = []
     for batch, ranges in prepared.changes.settlements():
         if batch.positions:

@@ -1,4 +1,4 @@
-"""What batches hold, on disk or still on its way there."""
+"""Contents of batches, on disk or on the way to disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Contents:
         self._directory = directory
 
     def read(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
-        """The messages of a batch that are not settled, in order.
+        """Return the unsettled messages of a batch, in order.
 
         Of those that are not yet written these are the very objects that were appended; others are new ones, without
         queue, consumer and ``redelivered``. What is damaged is left out, and named in the log of the broker.
@@ -65,11 +65,11 @@ class Contents:
         self._background.run(lambda: [self._read(*one) for one in ranges], deliver)
 
     def is_unread(self, batch: Batch) -> bool:
-        """Whether something of a batch was left out as the disk did not give it: it may later."""
+        """Return True if part of a batch was left out because of a read error: a later read may succeed."""
         return self._reader.is_unread(batch)
 
     def arrow(self, batch: Batch) -> pa.RecordBatch:
-        """All messages of a batch, also settled ones, as Arrow columns.
+        """Return all messages of a batch, settled messages included, as Arrow columns.
 
         Returns:
             ``seq`` int64, ``exchange`` string, ``routing_key``, ``properties``, ``body`` binary, ``published_at``
@@ -82,7 +82,7 @@ class Contents:
         return columns.from_messages(found + (batch.messages or []))
 
     def _read(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
-        """As :meth:`read`, with those that are settled."""
+        """As :meth:`read`, including settled messages."""
         staged = batch.messages
         unwritten = list(staged) if staged is not None else []
         found: list[Message] = []

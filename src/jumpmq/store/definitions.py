@@ -21,19 +21,19 @@ from typing import Any
 FILE_NAME = "definitions"
 
 ON_WAY = 1 << 61
-"""A bit in the number of a queue: under that number messages are kept that are on their way to it, at another home."""
+"""Bit in a queue number for messages on the way to the queue, at a remote home."""
 
 AHEAD = 1 << 60
-"""The same, of messages that the queue had where its home was before: they go before what is published now."""
+"""Bit in a queue number for messages from the queue's previous home: ordered before messages published now."""
 
 BEHIND = 1 << 59
-"""The same, of messages that were published to a queue while others were on their way to go before them."""
+"""Bit in a queue number for messages published while earlier messages were still on the way."""
 
 PARTS = ON_WAY | AHEAD | BEHIND
-"""All of these bits."""
+"""All bits of partial queue numbers."""
 
 PARSED_AT_ONCE = 1000
-"""JSON texts of definitions that are parsed together."""
+"""JSON texts of definitions parsed together."""
 
 _NAMED = {"id", "name", "vhost"}
 _TITLE = b"JumpMQ definitions"
@@ -41,7 +41,7 @@ _TITLE = b"JumpMQ definitions"
 
 @dataclass(frozen=True)
 class Copy:
-    """The file, which was looked through.
+    """The scanned definitions file.
 
     Attributes:
         path: of the file.
@@ -54,7 +54,7 @@ class Copy:
     whole: bool
 
     def definitions(self) -> dict[tuple[str, str], str]:
-        """What is whole of it: JSON text by (kind, key), in order.
+        """Return the undamaged definitions: JSON text by (kind, key), in order.
 
         Raises:
             OSError: it cannot be read.
@@ -68,7 +68,7 @@ class Copy:
 
 
 class QueueNaming:
-    """What operators call the queue of a number, as a function.
+    """Names of queues by number for operators, as a function.
 
     Args:
         definitions: JSON text by (kind, key).
@@ -93,7 +93,7 @@ class QueueNaming:
 
 
 def part_of(number: int, name: Callable[[int], str]) -> str:
-    """What messages of a queue are called that are kept under a number of their own (:data:`PARTS`).
+    """Return a name for a queue's messages kept under a separate number (:data:`PARTS`).
 
     Args:
         name: what operators call the queue of a number.
@@ -103,17 +103,18 @@ def part_of(number: int, name: Callable[[int], str]) -> str:
 
 
 def named(name: str, vhost: str) -> str:
-    """What operators call a queue."""
+    """Return the name of a queue for operators."""
     return f"queue '{name}' in vhost '{vhost}'"
 
 
 def numbered(number: int) -> str:
-    """What a queue is called whose definition is not known."""
+    """Return the name of a queue without a known definition."""
     return f"queue number {number}"
 
 
 def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]]) -> None:
-    """Write all definitions, as (kind, key, JSON text); the file is the old or the new one, whatever happens.
+    """Write all definitions, as (kind, key, JSON text); the file is always the complete old or the complete new
+    version.
 
     Raises:
         OSError: it cannot be written.
@@ -139,7 +140,7 @@ def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]])
 
 
 def _title(segment: int, count: int) -> bytes:
-    """The first line, which is as long for each count: how many there are is known when all are written."""
+    """Return the first line, of equal length for every count: the count is known after writing all definitions."""
     return _line(b"%s, %d, %010d" % (_TITLE, segment, count))
 
 
@@ -148,7 +149,7 @@ def _line(octets: bytes) -> bytes:
 
 
 def look(path: Path) -> Copy | None:
-    """Look through the file; None where there is none.
+    """Scan the file; None if missing.
 
     Raises:
         OSError: it cannot be read.
@@ -168,7 +169,7 @@ def look(path: Path) -> Copy | None:
 
 
 def _lines(path: Path) -> Iterator[bytes | None]:
-    """What each line says, None where it is damaged."""
+    """Yield the content of every line, None if damaged."""
     with path.open("rb") as file:
         for line in file:
             octets = line[9:-1]
@@ -176,7 +177,7 @@ def _lines(path: Path) -> Iterator[bytes | None]:
 
 
 def parsed(texts: Sequence[str]) -> list[Any]:
-    """The values of JSON texts. What is parsed together shares the keys of its objects, and takes half as long."""
+    """Return the values of JSON texts. Parsing together shares the keys of objects, and takes half as long."""
     found: list[Any] = []
     for start in range(0, len(texts), PARSED_AT_ONCE):
         found += json.loads(f"[{','.join(texts[start : start + PARSED_AT_ONCE])}]")

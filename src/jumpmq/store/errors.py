@@ -1,20 +1,20 @@
-"""The errors that the store raises."""
+"""Errors raised by the store."""
 
 
 class StoreError(Exception):
-    """What keeps the store from working, as one line that says what is wrong and what to do."""
+    """An error preventing the store from working, as one line with the problem and the remedy."""
 
 
 class DirectoryInUse(StoreError):
-    """Another process has the data directory."""
+    """A different process uses the data directory."""
 
 
 class Unsynced(StoreError):
-    """Files of streams that were written may not be on disk, nor get there: only a start can write them again."""
+    """Written stream files may not be on disk, and may never be: only a start can write the files again."""
 
 
 class Unreadable(StoreError):
-    """The disk does not give what it has: it may later, so nothing is given up for that.
+    """The disk cannot return stored data: a later read may succeed, so nothing is given up.
 
     Attributes:
         reason: what the system says, without the name of the file.
@@ -26,4 +26,4 @@ class Unreadable(StoreError):
 
 
 class Damaged(StoreError):
-    """A file that cannot be trusted."""
+    """An untrustworthy file."""

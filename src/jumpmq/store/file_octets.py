@@ -1,4 +1,4 @@
-"""The octets of a file that is read here and there, as calls, so that an error of the disk is an exception."""
+"""Octets of a file read at random positions, by calls, so that a disk error is an exception."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WINDOW = 4096
 """Octets that are read along with a header, as the next may be near."""
 
 SEARCHED_AT_ONCE = 1 << 20
-"""Octets that are read at once to find something."""
+"""Octets read at once in a search."""
 
 
 class FileOctets:
@@ -43,14 +43,14 @@ class FileOctets:
         return octets
 
     def head(self, position: int, length: int) -> bytes:
-        """As :meth:`read`, for few octets that others are read behind."""
+        """As :meth:`read`, for a few octets with further reads directly behind."""
         start = position - self._window_at
         if not 0 <= start <= len(self._window) - length:
             self._window, self._window_at, start = self.read(position, max(WINDOW, length)), position, 0
         return self._window[start : start + length]
 
     def find(self, what: bytes, start: int) -> int:
-        """Where something is next, from a position on; -1 where it is not."""
+        """Return the next position of a pattern; -1 if not found."""
         while start < self._size:
             octets = self.read(start, SEARCHED_AT_ONCE)
             if (at := octets.find(what)) >= 0:

@@ -1,4 +1,4 @@
-"""The file calls of the log, all in one place, so that a test can put a disk of its own in between."""
+"""The file calls of the log, in a single module, so that a test can substitute a disk."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_BUFFERS = 1024
-"""Most buffers that one write may take (IOV_MAX of Linux)."""
+"""Maximum number of buffers per write (IOV_MAX of Linux)."""
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _FALLOCATE = getattr(os, "posix_fallocate", None)
@@ -16,7 +16,7 @@ class Files:
     """The operating system's files. Every method raises OSError."""
 
     def create(self, path: Path) -> int:
-        """A new, empty file that only this user may read; one of that name is emptied. Returns its descriptor."""
+        """Create an empty file readable only by this user; an existing file is emptied. Return the descriptor."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def open(self, path: Path) -> int:
@@ -27,7 +27,7 @@ class Files:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def write(self, file: int, offset: int, buffers: Sequence[Any]) -> None:
-        """Write all of the buffers, one behind the other, from ``offset`` on."""
+        """Write all buffers, in sequence, starting at ``offset``."""
         for start in range(0, len(buffers), MAX_BUFFERS):
             some = buffers[start : start + MAX_BUFFERS]
             length = sum(map(len, some))
@@ -40,11 +40,11 @@ class Files:
             offset += length
 
     def sync(self, file: int) -> None:
-        """Have everything written so far on disk, or the names in a directory."""
+        """Sync everything written so far, or the names in a directory, to disk."""
         _SYNC(file)
 
     def allocate(self, file: int, offset: int, length: int) -> None:
-        """Have room on disk for what will be written there. It reads as zeros."""
+        """Allocate disk space for later writes, read as zeros."""
         if _FALLOCATE is not None:
             _FALLOCATE(file, offset, length)
 
@@ -57,7 +57,7 @@ class Files:
         path.unlink(missing_ok=True)
 
     def sync_directory(self, path: Path) -> None:
-        """Have the names in a directory on disk."""
+        """Sync the names in a directory to disk."""
         directory = os.open(path, os.O_RDONLY)
         try:
             os.fsync(directory)

@@ -28,7 +28,7 @@ Summary = tuple[int, int, int, int, int, int]
 
 @dataclass
 class Update:
-    """What is to be written to the index.
+    """Changes to be written to the index.
 
     Attributes:
         segment: the first segment of the log that is not covered.
@@ -51,7 +51,7 @@ class Update:
 
 @dataclass
 class Contents:
-    """What an index holds.
+    """Contents of an index.
 
     Attributes:
         definitions: JSON text by (kind, key), in the order of their first insertion.
@@ -125,7 +125,7 @@ class Index:
         )
 
     def close(self) -> None:
-        """Close it. SQLite then moves its own log into the file."""
+        """Close the index. SQLite then moves the write-ahead log into the file."""
         self._connection.close()
 
 
@@ -149,12 +149,12 @@ def _batch_row(entry: tuple[Summary, bytes]) -> tuple[Any, ...]:
 
 
 def places_of(batch: Batch) -> bytes:
-    """Where a batch's blocks are, as one run of octets."""
+    """Return the locations of a batch's blocks, as one run of octets."""
     return batch.positions.tobytes() + batch.firsts.tobytes() + batch.lengths.tobytes()
 
 
 UNREADABLE = (sqlite3.Error, ArithmeticError, LookupError, TypeError, ValueError, zlib.error)
-"""What reading a damaged file may end in."""
+"""Possible exceptions when reading a damaged file."""
 
 
 def read(path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> Contents:
@@ -202,7 +202,7 @@ def _definitions(connection: sqlite3.Connection, path: Path, lost: list[str]) ->
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[tuple[str, str, str, bool]]:
-    """All definitions, and whether each is whole."""
+    """Yield all definitions, with True for every undamaged definition."""
     for kind, key, value, crc in connection.execute("SELECT kind, key, value, crc FROM definition ORDER BY id"):
         yield kind, key, value, crc_of_definition(kind, key, value) == crc
 
@@ -243,7 +243,7 @@ def _settle(connection: sqlite3.Connection, path: Path, batches: dict[int, Batch
 
 
 def summary_of(batch: Batch) -> Summary:
-    """The columns of a batch that are not its places."""
+    """Return the columns of a batch, without locations."""
     return (batch.id, batch.queue_id, batch.first_seq, batch.last_seq, batch.count, batch.bytes)
 
 

@@ -1,4 +1,4 @@
-"""Looking at a data directory, and taking what can be read of one that is damaged. No broker may use it meanwhile."""
+"""Inspection of a data directory, and salvage of a damaged directory. No broker may use the directory meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jumpmq.store.store import Store
 
 STEP_BYTES = 16 << 20
-"""Octets of bodies that are salvaged in one commit."""
+"""Octets of bodies salvaged per commit."""
 
 _CONTENT = {
     SETTLED: "what was acknowledged; it would be delivered again",
@@ -38,7 +38,7 @@ _CONTENT = {
 
 
 def check(directory: Path) -> Iterator[str]:
-    """What is wrong with a data directory, a line a finding; nothing where all is well. Nothing is changed.
+    """Yield the problems of a data directory, one per line; nothing for a good directory. Nothing is changed.
 
     Raises:
         StoreError: it is no data directory, it is of another version, or a broker uses it.
@@ -58,7 +58,7 @@ def check(directory: Path) -> Iterator[str]:
 
 
 def _losses(found: Recovery) -> Iterator[str]:
-    """What is missing now, and what a broker found missing and no operator has acknowledged."""
+    """Yield current losses, and losses found by a broker but not acknowledged by an operator."""
     recorded = {key: json.loads(text) for (kind, key), text in found.definitions.items() if kind == losses.KIND}
     yield from dict.fromkeys([*found.losses, *(loss for loss, found_at in recorded.items() if found_at > 0)])
 
@@ -70,7 +70,7 @@ def _streams(directory: Path) -> list[tuple[int, Path]]:
 
 
 def _check_streams(directory: Path, found: Recovery, queue_name: Callable[[int], str]) -> Iterator[str]:
-    """What is wrong with the files of streams, by themselves and by what the store says of them."""
+    """Yield the problems of stream files, by themselves and compared with the store."""
     known, paths = found.streams(), dict(_streams(directory))
     for number in sorted(paths.keys() | known.keys()):
         path = paths.get(number, directory / stream_files.DIRECTORY / str(number))
@@ -103,7 +103,7 @@ def _damaged(path: Path, file: OpenSegment, blocks: list[Place], queue_name: Cal
 
 
 def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> Iterator[str]:
-    """Take everything that can be read into a new store; yields what is wrong, and at last what was taken.
+    """Copy everything readable into a new store; yield the problems, and finally the copied amounts.
 
     Args:
         to: a directory that does not exist yet, or is empty.
@@ -163,7 +163,7 @@ def _copy(batches: list[Batch], reader: Reader, store: Store) -> int:
 
 
 class _Locked:
-    """A data directory that exists and that no broker uses."""
+    """An existing data directory unused by any broker."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / schema.FILE_NAME

@@ -1,4 +1,4 @@
-"""One broker a data directory: an advisory lock that the kernel gives back when its holder dies, however it dies."""
+"""One broker per data directory: an advisory lock, released by the kernel however the holder dies."""
 
 import fcntl
 import os
@@ -44,7 +44,7 @@ class DirectoryLock:
             raise StoreError(f"cannot lock the data directory {directory}: {_reason(error)}") from error
 
     def release(self) -> None:
-        """Give the directory back; the file stays, so that a name that is about to vanish cannot be locked."""
+        """Release the directory; the file stays, so that a name about to vanish cannot be locked."""
         os.close(self._file)
 
 

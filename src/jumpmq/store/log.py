@@ -19,29 +19,29 @@ from jumpmq.store.records import OPENING_SIZE, Opening
 DIRECTORY = "log"
 
 SEGMENT_BYTES = 64 << 20
-"""Octets after which the log goes on in another file, unless told otherwise or the disk is small."""
+"""Octets after which the log continues in a new file, by default and unless the disk is small."""
 
 LEAST_SEGMENT_BYTES = 4 << 20
-"""The same on the smallest disk."""
+"""Octets after which the log continues in a new file, on the smallest disk."""
 
 SEGMENTS = 16
-"""So many of them fit on a disk: what is consumed gives room when all of its segment is."""
+"""Number of segments fitting on a disk: consumed messages free room once the whole segment is consumed."""
 
 SEGMENT_BLOCKS = 1 << 16
-"""Blocks after which it does: of so many the index is made in a moment."""
+"""Blocks after which the log continues in a new file: the index of so many is made in a moment."""
 
 ALLOCATION = 4 << 20
-"""Octets by which a file grows. Within them a write changes nothing but the content, which makes its sync cheaper."""
+"""Octets by which a file grows. Writes within the allocation change nothing but the content, so syncs are cheaper."""
 
 OFFSET_BITS = 32
 _OFFSETS = (1 << OFFSET_BITS) - 1
 
 OPEN_FILES = 64
-"""Segments whose files are kept open to be read."""
+"""Number of segments with files kept open for reading."""
 
 
 class File:
-    """An open file that is closed after its last reader."""
+    """An open file, closed after the last reader."""
 
     __slots__ = ("_files", "descriptor")
 
@@ -80,7 +80,7 @@ class Segment:
         self.live = 0.0
 
     def position(self, offset: int) -> int:
-        """The position of an offset in its file."""
+        """Return the position of an offset in the segment's file."""
         return self.number << OFFSET_BITS | offset
 
 
@@ -112,13 +112,13 @@ class Log:
         self._spare: int | None = None  # a descriptor that is given up when clients have taken all others
 
     def adopt(self, segments: list[Segment], after: int) -> None:
-        """Take over what was found at the start, in order; new segments get numbers ``after`` that one."""
+        """Take over segments found at the start, in order; new segments get numbers above ``after``."""
         self.segments = {segment.number: segment for segment in segments}
         self._next_number = after + 1
         self._take_spare()
 
     def begin(self, first_commit: int) -> Segment:
-        """Go on in a new segment, whose first commit has that number.
+        """Continue in a new segment, with the given number of the first commit.
 
         Raises:
             OSError: the file cannot be made; the log goes on where it was.
@@ -126,11 +126,11 @@ class Log:
         return self.enter(*self.make(self.next_opening(first_commit)))
 
     def next_opening(self, first_commit: int) -> Opening:
-        """How the next segment begins, whose first commit has that number."""
+        """Return the opening of the next segment, with the given number of the first commit."""
         return Opening(self._next_number, first_commit, secrets.randbits(32))
 
     def make(self, opening: Opening) -> tuple[Segment, File]:
-        """Make a segment's file, which has to wait for the disk. Any thread may call it.
+        """Create a segment's file, waiting for the disk. Callable from any thread.
 
         Raises:
             OSError: that fails, and there is none.
@@ -150,7 +150,7 @@ class Log:
         return segment, file
 
     def enter(self, segment: Segment, file: File) -> Segment:
-        """Go on in a segment that was made."""
+        """Continue in a segment already created."""
         self._next_number = segment.number + 1
         self.segments[segment.number] = self.current = segment
         self.current_file = file
@@ -160,7 +160,7 @@ class Log:
 
     @property
     def full(self) -> bool:
-        """Whether the log should go on in another segment."""
+        """True if the log should continue in a new segment."""
         segment = self.current
         return segment is not None and (segment.end >= self._segment_bytes or segment.blocks >= SEGMENT_BLOCKS)
 
@@ -171,11 +171,11 @@ class Log:
             self.cut(segment)
 
     def abandon(self) -> None:
-        """Write no more to the current segment, of which it is unknown what it holds behind its end."""
+        """Stop writing to the current segment: content behind the end is unknown."""
         self.current = self.current_file = None
 
     def cut(self, segment: Segment) -> None:
-        """Cut a file behind its last commit, in any thread. That this can fail does not matter: it is never read."""
+        """Truncate a file behind the last commit, in any thread. A failure does not matter: the rest is never read."""
         try:
             self.files.truncate(self.file(segment.number).descriptor, segment.end)
         except OSError:
@@ -183,7 +183,9 @@ class Log:
         segment.allocated = segment.end
 
     def forget(self, segment: Segment) -> Callable[[], None]:
-        """Forget a segment in which nothing lives; returns what removes its file, in any thread, or raises OSError."""
+        """Forget a segment without live content; return a function to remove the file, in any thread,
+        or raise OSError.
+        """
         del self.segments[segment.number]
         with self._lock:
             file = self._opened.pop(segment.number, None)
@@ -196,7 +198,7 @@ class Log:
         return remove
 
     def path(self, number: int) -> Path:
-        """Where a segment is: under its name, unless somebody has renamed the file."""
+        """Return the path of a segment: by name, unless the file was renamed."""
         segment = self.segments.get(number)
         return self.directory / file_name(number) if segment is None else segment.path
 
@@ -217,7 +219,7 @@ class Log:
             return file
 
     def _open(self, path: Path) -> int:
-        """A segment's file, also where the process may open no more: another that is kept open is closed for it."""
+        """Open a segment's file, also at the process's limit of open files: a different cached file is then closed."""
         while True:
             try:
                 descriptor = self.files.open(path)
@@ -234,7 +236,7 @@ class Log:
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _close_one(self) -> bool:
-        """Close the file that was read longest ago, or the spare descriptor; returns whether there was one."""
+        """Close the least recently read file, or the spare descriptor; return True if any was closed."""
         current = None if self.current is None else self.current.number
         for number in self._opened:
             if number != current:
@@ -262,14 +264,14 @@ class Log:
             raise
 
     def salt(self, position: int) -> int:
-        """With which the checksums of the segment begin."""
+        """Return the initial value of the segment's checksums."""
         segment = self.segments.get(position >> OFFSET_BITS)
         if segment is None:
             raise FileNotFoundError
         return segment.salt
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Release all files."""
         with self._lock:
             self._opened.clear()
             if self._spare is not None:
@@ -277,7 +279,7 @@ class Log:
                 self._spare = None
 
     def unreadable(self, position: int, what: str) -> StoreError:
-        """The error for octets that the system does not give, whatever they are."""
+        """Return the error for octets not returned by the system."""
         path = self.path(position >> OFFSET_BITS)
         return StoreError(
             f"{path} cannot be read at octet {position & _OFFSETS} ({what}); they are left out until the broker is "
@@ -285,7 +287,7 @@ class Log:
         )
 
     def damaged(self, position: int, what: str) -> StoreError:
-        """The error for octets that are not what was written."""
+        """Return the error for octets different from the written octets."""
         path = self.path(position >> OFFSET_BITS)
         return StoreError(
             f"{path} is damaged at octet {position & _OFFSETS} ({what}); they are left out, all else is served: "
@@ -294,7 +296,7 @@ class Log:
 
 
 def segment_bytes_on(directory: Path) -> int:
-    """Octets after which a log in this directory goes on in another file.
+    """Return the octets after which a log in the given directory continues in a new file.
 
     Raises:
         OSError: there is no such directory.
@@ -309,7 +311,7 @@ def file_name(number: int) -> str:
 
 
 def read_whole(file: int, length: int, offset: int) -> bytes:
-    """As pread, but as much as there is, also where a signal or a large length makes it give less."""
+    """As pread, but read all available octets, also where a signal or a large length cuts the result short."""
     octets = os.pread(file, length, offset)
     if len(octets) < length:
         parts = [octets]

@@ -1,4 +1,4 @@
-"""What is missing from a data directory: found at the start or when it is read, kept until it is acknowledged."""
+"""Losses of a data directory: found at the start or during reads, kept until acknowledged."""
 
 import logging
 import threading
@@ -8,20 +8,20 @@ from collections.abc import Iterable
 log = logging.getLogger(__name__)
 
 KIND = "loss"
-"""The kind of the records in which losses are kept: the key is the sentence, the value when it was found, in seconds
-since the epoch. It is negative once the loss is acknowledged: the same damage may be found again."""
+"""Kind of loss records: the key is the sentence, the value the time of detection, in seconds since the epoch. Negative
+once the loss is acknowledged: the same damage may be found again."""
 
 REMIND_INTERVAL = 3600.0
-"""Seconds after which the log says again that something is missing."""
+"""Seconds between reminders of losses in the log."""
 
 LIMIT = 1000
-"""Losses that are told one by one; of more only that there are more."""
+"""Number of losses listed individually; beyond the limit, only the existence of more losses is reported."""
 
 MORE = f"more than {LIMIT} losses were found; `jumpmq check` names all, while the broker is stopped"
 
 
 class Losses:
-    """Losses, each a sentence that names what is missing, and where from."""
+    """Losses, as sentences with the lost content and the location."""
 
     def __init__(self) -> None:
         self._found: dict[str, float] = {}  # when each was found, in seconds since the epoch
@@ -34,7 +34,7 @@ class Losses:
         return len(self._found)
 
     def restore(self, recorded: Iterable[tuple[str, float]]) -> None:
-        """Take over what was found in earlier runs, and say it once more."""
+        """Take over losses from earlier runs, and report them once more."""
         for loss, found_at in recorded:
             if found_at < 0:
                 self._acknowledged[loss] = -found_at
@@ -43,7 +43,7 @@ class Losses:
             log.warning("not acknowledged yet: %s", loss)
 
     def add(self, loss: str) -> None:
-        """Something is missing; what is known already is not told again. Any thread may call it."""
+        """Add a loss; known losses are not reported again. Callable from any thread."""
         with self._lock:
             if loss in self._found or loss in self._acknowledged:
                 return
@@ -56,12 +56,12 @@ class Losses:
         log.error("%s", loss)
 
     def listed(self) -> list[tuple[str, float]]:
-        """All that are not acknowledged, each with when it was found, in the order of finding."""
+        """Return all unacknowledged losses, with the time of detection, in the order of detection."""
         with self._lock:
             return list(self._found.items())
 
     def take_unkept(self) -> list[tuple[str, float]]:
-        """Those that are still to be recorded."""
+        """Return the losses still to be recorded."""
         if not self._unkept:
             return []
         with self._lock:
@@ -69,7 +69,7 @@ class Losses:
             return [(loss, self._found[loss]) for loss in taken if loss in self._found]
 
     def remind(self) -> None:
-        """Say in the log that there are losses, where it was not said for a while."""
+        """Report losses in the log, unless reported recently."""
         if self._found and time.monotonic() - self._told_at >= REMIND_INTERVAL:
             self._told_at = time.monotonic()
             log.warning("%d losses are not acknowledged: `jumpmqctl list_losses` names them", len(self._found))

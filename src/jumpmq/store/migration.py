@@ -1,4 +1,4 @@
-"""Stores of version 0.1, which kept batches of messages as rows of SQLite, become logs when they are opened.
+"""Migration of stores of version 0.1, with message batches as rows of SQLite, to logs when opened.
 
 The new store is made beside the old one and takes its place in one step, the renaming of the index: a crash before it
 leaves the old store, and the next start begins again.
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 OLD_VERSION = 1
 
 WORK = "migrating"
-"""The directory in which the new store is made."""
+"""Directory for making the new store."""
 
 STEP_BYTES = 16 << 20
-"""Octets of bodies that are committed at once."""
+"""Octets of bodies committed at once."""
 
 PROGRESS_INTERVAL = 1.0
-"""Seconds between words about how far it is."""
+"""Seconds between progress reports."""
 
 _BATCHES = """SELECT id, queue_id, first_seq, last_seq, count, bytes, crc, messages FROM batch
 ORDER BY queue_id, first_seq"""
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 def is_old(directory: Path) -> bool:
-    """Whether a directory holds a store of version 0.1."""
+    """Return True if a directory holds a store of version 0.1."""
     path = directory / schema.FILE_NAME
     try:
         return path.exists() and schema.check_header(path) == OLD_VERSION
@@ -53,7 +53,7 @@ def is_old(directory: Path) -> bool:
 
 
 def migrate(directory: Path, open_store: Callable[[Path], "Store"]) -> None:
-    """Turn the store in ``directory`` into one of this version.
+    """Convert the store in ``directory`` to the current version.
 
     Args:
         open_store: opens a store of this version.

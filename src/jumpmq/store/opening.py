@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]], object]) -> Recovery:
-    """What there is; an index that cannot be used is set aside, and made again from the log."""
+    """Recover the state; an unusable index is set aside, and rebuilt from the log."""
     try:
         return Recovery(directory, files, note)
     except Damaged as damage:
@@ -36,7 +36,7 @@ def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]],
 
 
 def migrate(directory: Path, open_store: "Callable[[Path], Store]") -> None:
-    """Move the store of an older version into a log, where that is what is there.
+    """Convert a store of an older version, if present, to a log.
 
     Raises:
         StoreError: that fails; the store is as it was.
@@ -50,7 +50,7 @@ def migrate(directory: Path, open_store: "Callable[[Path], Store]") -> None:
 
 
 def create(directory: Path) -> None:
-    """Make what is missing of a store.
+    """Create missing parts of a store.
 
     Raises:
         StoreError: it cannot be made.

@@ -1,4 +1,4 @@
-"""The way of a commit: from what is staged to what is on disk, one at a time.
+"""The pipeline of a commit: from staged changes to disk, one commit at a time.
 
 ::
 
@@ -38,13 +38,13 @@ PATIENCE = 5.0
 """Seconds for which a store that is closed waits for what is stored to be complete."""
 
 RETRY_INTERVAL = 1.0
-"""Seconds between attempts of a commit that fails."""
+"""Seconds between attempts of a failing commit."""
 
 log = logging.getLogger(__name__)
 
 
 class State(enum.Enum):
-    """What is under way: see the module."""
+    """Step under way: see the module."""
 
     IDLE = "idle"
     PREPARING = "preparing"
@@ -57,7 +57,7 @@ IDLE, PREPARING, WRITING, RETRYING, ROLLING = State  # a global is found sooner 
 
 
 class Pipeline:
-    """Writes one commit after the other, and keeps the log small behind them.
+    """Writes commits in sequence, and keeps the log small.
 
     Attributes:
         state: what is under way.
@@ -116,7 +116,7 @@ class Pipeline:
 
     @property
     def begins(self) -> bool:
-        """Whether :meth:`begin` would begin a commit."""
+        """True if :meth:`begin` would begin a commit."""
         return self.state is IDLE and self._staging.wanted and (not self._stored or self._may_store)
 
     @property
@@ -134,11 +134,11 @@ class Pipeline:
 
     @property
     def is_writing(self) -> bool:
-        """Whether the disk has not answered yet to something that commits wait for."""
+        """True while a disk operation awaited by commits is outstanding."""
         return self._writer.is_working or (self.state is ROLLING and self._segments.is_working)
 
     def begin(self, *, here: bool = False) -> None:
-        """Begin the next commit, if one is wanted and nothing is in its way.
+        """Begin the next commit, if wanted and unobstructed.
 
         Args:
             here: whether this thread may do it, as no client waits for it: a small commit on a quick disk, that is.
@@ -148,8 +148,8 @@ class Pipeline:
             self._prepare(Prepared(changes), here)
 
     def go_on(self) -> None:
-        """Take note of what was written since, and begin what waits for that. To be called when the writer's descriptor
-        is readable, by :meth:`Store.completed`, before ``begin_again``."""
+        """Process finished writes, and begin waiting work. To be called when the writer's descriptor is readable, by
+        :meth:`Store.completed`, before ``begin_again``."""
         for result in self._writer.results():
             self._conclude(result)
         if self._stored:
@@ -160,7 +160,7 @@ class Pipeline:
             self._prepare_on()
 
     def begin_again(self) -> None:
-        """Begin a commit, or try one again that failed."""
+        """Begin a commit, or retry a failed commit."""
         if self.state is RETRYING and self._retry_at is not None and time.monotonic() >= self._retry_at:
             self._retry()
         else:
@@ -169,7 +169,7 @@ class Pipeline:
     # --- preparing ---
 
     def _prepare(self, prepared: Prepared, here: bool = False) -> None:
-        """Have a commit laid out and written: at once, unless it became far more than others while it was held."""
+        """Lay out and write a commit: at once, unless far larger than usual after a hold."""
         self.state, self._prepared, self._steps = PREPARING, prepared, preparing(prepared)
         self._prepare_on(here, at_once=prepared.changes.count <= 2 * COMMIT_MESSAGES)
 
@@ -212,7 +212,7 @@ class Pipeline:
             self._writer.submit(prepared.write)
 
     def _conclude(self, result: Result) -> None:
-        """The commit that was being written is on disk, or not."""
+        """Process the result of the current write."""
         prepared, self._prepared = self._prepared, None
         assert prepared is not None
         if result.error is None:
@@ -314,13 +314,13 @@ class Pipeline:
                 self._upkeep.forget(batch, complete)
 
     def _rest(self) -> None:
-        """Nothing is under way; a commit that failed still waits for its next attempt."""
+        """Become idle; a failed commit still waits for the next attempt."""
         self.state = IDLE if self._retry_at is None else RETRYING
 
     # --- rolling a segment ---
 
     def _keep_up(self) -> None:
-        """Go on in another segment where this one is full, and write the index where it is due."""
+        """Continue in a new segment when the current segment is full, and write the index when due."""
         if self._is_full and self.error is None and time.monotonic() >= self._make_room_at:
             self._make_room_at = time.monotonic() + RETRY_INTERVAL
             self._is_full = not self._reserve.make()
@@ -336,8 +336,8 @@ class Pipeline:
             upkeep.look()
 
     def make_room(self) -> None:
-        """The disk is short: go on in another segment where little lives in this one, so that it can go. To be called
-        now and then, as there may be nothing to commit."""
+        """Free room on a short disk: continue in a new segment if little lives in the current segment, so that the
+        latter can be removed. To be called now and then, as there may be nothing to commit."""
         now = time.monotonic()
         if now < self._make_room_at or self.state is not IDLE or self._is_full:
             return
@@ -356,7 +356,7 @@ class Pipeline:
             self._roll()
 
     def _roll(self) -> None:
-        """Have a segment made to go on in; only the next commit waits for it."""
+        """Create a new segment in the background; only the next commit waits."""
         if self.state is not ROLLING:
             self.state = ROLLING
             opening = self._log.next_opening(self._number + 1)
@@ -423,7 +423,7 @@ class Pipeline:
     # --- the end ---
 
     def close(self, *, clean: bool) -> int | None:
-        """Write all that is staged, in as many commits as it takes.
+        """Write all staged changes, in as many commits as needed.
 
         Args:
             clean: whether the last one marks the stop as clean.
@@ -458,7 +458,7 @@ class Pipeline:
         return not self._stored
 
     def _finish(self) -> None:
-        """Wait for the commit that is under way."""
+        """Wait for the current commit."""
         while self.state is PREPARING:
             self._prepare_on()
         while self.state is WRITING:

@@ -28,22 +28,22 @@ class Ranges:
         return zip(self._firsts, self._lasts, strict=True)
 
     def __len__(self) -> int:
-        """How many ranges there are."""
+        """Return the number of ranges."""
         return len(self._firsts)
 
     @property
     def last(self) -> int:
-        """The highest number; there must be one."""
+        """Highest number; the set must not be empty."""
         return self._lasts[-1]
 
     def copy(self) -> "Ranges":
-        """A set of its own."""
+        """Return an independent copy."""
         ranges = Ranges()
         ranges._firsts, ranges._lasts, ranges.count = self._firsts[:], self._lasts[:], self.count
         return ranges
 
     def below(self, limit: int) -> "Ranges":
-        """Those that are less than ``limit``."""
+        """Return the numbers below ``limit``."""
         if not self._lasts or self._lasts[-1] < limit:
             return self
         ranges = Ranges()
@@ -53,7 +53,7 @@ class Ranges:
         return ranges
 
     def add(self, first: int, last: int) -> int:
-        """Add ``first`` to ``last``; returns how many of them are new."""
+        """Add ``first`` to ``last``; return the count of new numbers."""
         lasts = self._lasts
         if not lasts or first > lasts[-1] + 1:
             self._firsts.append(first)
@@ -84,7 +84,7 @@ class Ranges:
 
     @classmethod
     def decode(cls, octets: bytes) -> "Ranges":
-        """What :meth:`encode` gave."""
+        """Decode the result of :meth:`encode`."""
         numbers = array("q", octets)
         ranges = cls()
         half = len(numbers) // 2

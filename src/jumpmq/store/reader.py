@@ -11,18 +11,18 @@ from jumpmq.store.log import OFFSET_BITS, Log
 from jumpmq.store.records import Content, block_is_whole
 
 GAP = 64 << 10
-"""Octets of others between two blocks that are read along rather than in two calls."""
+"""Octets of foreign data between two blocks read along in a single call, rather than in two calls."""
 
 SPAN = 4 << 20
-"""Most octets that are read in one call, but for a block that is longer."""
+"""Maximum octets read per call, except for a longer block."""
 
 
 RETRIES = 2
-"""So often a read that fails is tried again at once."""
+"""Number of immediate retries of a failed read."""
 
 
 class Reader:
-    """Reads blocks; what is damaged or cannot be read is left out, and named once. Nothing of it is settled by that.
+    """Reads blocks; damaged or unreadable blocks are left out, and reported once. Nothing is settled thereby.
 
     Args:
         log: the segments.
@@ -66,7 +66,7 @@ class Reader:
                     self._name(batch, [(position, size)], "a checksum fails", self._log.damaged)
 
     def messages(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
-        """The messages of a batch that are on disk, settled ones included, numbered ``first`` to ``last``.
+        """Return the messages of a batch on disk, settled messages included, numbered ``first`` to ``last``.
 
         Raises:
             StoreError: they are gone.
@@ -92,11 +92,11 @@ class Reader:
         return found
 
     def is_damaged(self, batch: Batch) -> bool:
-        """Whether something of the batch was found damaged, or could not be read."""
+        """Return True if part of the batch was found damaged, or could not be read."""
         return bool(self._named) and not self._named.isdisjoint(batch.positions)
 
     def is_unread(self, batch: Batch) -> bool:
-        """Whether the last read of something of the batch has failed: it may succeed later."""
+        """Return True if the last read of a part of the batch has failed: a later read may succeed."""
         return bool(self._unread) and not self._unread.isdisjoint(batch.positions)
 
     def _read(self, position: int, length: int) -> bytes:
@@ -119,7 +119,7 @@ class Reader:
 
 
 def _numbers(batch: Batch, position: int, last_position: int) -> tuple[int, int]:
-    """The lowest number of a block of a batch, and the highest that another may have."""
+    """Return the lowest number of a batch's block, and the highest possible number of the last block."""
     positions, firsts = list(batch.positions), list(batch.firsts)
     if position not in positions or last_position not in positions:
         return batch.first_seq, batch.last_seq  # it was moved in this moment
@@ -128,7 +128,7 @@ def _numbers(batch: Batch, position: int, last_position: int) -> tuple[int, int]
 
 
 def _spans(blocks: Iterator[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Blocks in runs that one call reads."""
+    """Yield runs of blocks, to be read in a single call."""
     span: list[tuple[int, int]] = []
     for position, length in blocks:
         if span:

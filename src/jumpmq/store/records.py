@@ -1,4 +1,4 @@
-"""What the log's octets mean: commits and the blocks that they consist of.
+"""Format of the log: commits and blocks.
 
 A segment file begins with a :class:`Opening`. Behind it lie commits, each a frame and its blocks, numbered without a
 gap::
@@ -50,23 +50,23 @@ MOVED, SETTLED, DEFINITIONS, DROPPED, CLEAN, STREAM = 2, 3, 4, 5, 6, 7
 KINDS = range(MESSAGES, STREAM + 1)
 
 NEW = 1
-"""Flag of messages: they begin a batch."""
+"""Flag of messages at the beginning of a batch."""
 COLUMNS = 2
-"""Flag: they lie as columns."""
+"""Flag of messages stored as columns."""
 GAPS = 4
-"""Flag: their numbers are not consecutive."""
+"""Flag of messages with non-consecutive numbers."""
 ONE_TIME, ONE_EXCHANGE, ONE_PROPERTIES = 16, 32, 64
-"""Flags of columns in which all messages are alike; the value is there once."""
+"""Flags of columns with a common value for all messages, stored once."""
 
 MAX_COUNT = 4096
 """Most messages in a block, and in a batch."""
 
 MAX_ROWS = 8
-"""Up to so many messages are written as rows, in a sixth of the time (measured). Where their exchange and properties
-are alike, which columns hold once, that costs the room of these for each."""
+"""Maximum number of messages written as rows, in a sixth of the time (measured). With a common exchange and common
+properties, stored once in columns, rows repeat both values per message."""
 
 GATHER = 4096
-"""From this size on, on average, bodies are written from where they are instead of being copied side by side."""
+"""Average body size from which bodies are written in place instead of being copied side by side."""
 
 ALIGNMENT = 8
 MAGIC = b"JMQC"
@@ -74,7 +74,7 @@ FRAME = struct.Struct("<4sIQII")
 
 _INTEGER = struct.Struct("<q")
 CHUNK_AT = struct.Struct("<qq")
-"""What precedes a chunk of a stream: the first offset of its segment, and the position in that file."""
+"""Prefix of a stream chunk: the first offset of the segment, and the position in the segment file."""
 _OPENING = struct.Struct("<8sQQI")
 _OPENING_MAGIC = b"JumpMQ\0\2"
 OPENING_SIZE = 2 * (_OPENING.size + 4)
@@ -83,7 +83,7 @@ _PADDING = [bytes(-length % ALIGNMENT) for length in range(ALIGNMENT)]
 
 
 class Block:
-    """A block on its way to disk.
+    """A block on the way to disk.
 
     Attributes:
         head: its head, still without the checksum, and what of the content lies behind it in one piece.
@@ -112,7 +112,7 @@ class Block:
         queue: int = 0,
         first: int = 0,
     ) -> "Block":
-        """A block with this content, which is not filled up yet."""
+        """Return a block with the given content, not yet padded."""
         length = sum(map(len, buffers))
         head = bytearray(BLOCK.pack(0, kind, flags, count, length, octets, queue, first))
         if length % ALIGNMENT:
@@ -121,7 +121,7 @@ class Block:
 
 
 class Commit:
-    """A commit on its way to disk.
+    """A commit on the way to disk.
 
     Args:
         length: octets of the blocks.
@@ -156,7 +156,7 @@ class Commit:
 
 
 class Head(NamedTuple):
-    """The head of a block that was read."""
+    """Head of a block read from disk."""
 
     crc: int
     kind: int
@@ -174,17 +174,17 @@ class Head(NamedTuple):
 
 
 def head_at(octets: Any, offset: int = 0) -> Head:
-    """The head of the block that begins at ``offset``."""
+    """Return the head of the block at ``offset``."""
     return Head._make(BLOCK.unpack_from(octets, offset))
 
 
 def block_is_whole(octets: Any, salt: int) -> bool:
-    """Whether ``octets``, a block from its head to the end of its padding, are as they were written."""
+    """Return True if ``octets``, a block from head to end of padding, are as written."""
     return checksum(memoryview(octets)[4:], salt) == int.from_bytes(octets[:4], "little")
 
 
 class Opening(NamedTuple):
-    """How a segment file begins.
+    """Beginning of a segment file.
 
     Attributes:
         segment: the file's number.
@@ -197,7 +197,7 @@ class Opening(NamedTuple):
     salt: int
 
     def encode(self) -> bytes:
-        """The octets at the beginning of the file: the same twice, so that one changed octet costs nothing."""
+        """Return the first octets of the file: two copies, so that a changed octet is harmless."""
         octets = _OPENING.pack(_OPENING_MAGIC, *self)
         return 2 * (octets + zlib.crc32(octets).to_bytes(4, "little"))
 
@@ -228,7 +228,7 @@ def messages_block(queue: int, messages: list[Message], *, new: bool) -> Block:
 
 
 def moved_block(queue: int, batch_id: int, messages: list[Message]) -> Block:
-    """What is left of a batch, in a new place."""
+    """Return a block with the rest of a batch, for a new location."""
     flags, buffers, octets = _columns(messages)
     buffers.insert(0, _INTEGER.pack(batch_id))
     return Block.of(MOVED, buffers, flags=flags, count=len(messages), octets=octets, queue=queue, first=messages[0].seq)
@@ -267,7 +267,7 @@ def _columns(messages: list[Message]) -> tuple[int, list[Any], int]:
 
 
 def _bodies(messages: list[Message], total: int) -> tuple[bytes, list[bytes]]:
-    """The bodies' offsets, and their octets in one buffer, or as they are."""
+    """Return the bodies' offsets, and the octets in one buffer, or uncopied."""
     if total < GATHER * len(messages):
         offsets, octets = binary_column(messages, "body")
         return offsets, [octets]
@@ -276,7 +276,7 @@ def _bodies(messages: list[Message], total: int) -> tuple[bytes, list[bytes]]:
 
 
 class Content:
-    """The messages of a block that was read, each column found but not yet turned into objects.
+    """Messages of a block read from disk, with columns located but not yet turned into objects.
 
     Args:
         octets: the whole block.
@@ -295,7 +295,7 @@ class Content:
             (self.last,) = _INTEGER.unpack_from(octets, self._at)
 
     def messages(self) -> list[Message]:
-        """New objects with all that was stored, persistent."""
+        """Return new objects with all stored values, persistent."""
         return self._from_columns() if self.head.flags & COLUMNS else self._from_rows()
 
     def _from_rows(self) -> list[Message]:
@@ -332,7 +332,7 @@ class Content:
         )
 
     def columns(self) -> "Columns":
-        """Where the columns lie; of a block that has them."""
+        """Return the locations of the columns, for a block with columns."""
         octets, at, (_, _, flags, count, _, _, _, first) = self.octets, self._at, self.head
         seq: Sequence[int] = range(first, first + count)
         if flags & GAPS:
@@ -363,13 +363,13 @@ class Content:
 
 
 class Column(NamedTuple):
-    """Octets side by side: offsets, n + 1 of them, and where in the block the first of them is."""
+    """Octets side by side: n + 1 offsets, and the start of the first value in the block."""
 
     offsets: Sequence[int]
     start: int
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Where each value begins and ends."""
+        """Yield begin and end of every value."""
         start = self.start
         places = [start + offset for offset in self.offsets]
         return pairwise(places)
@@ -396,7 +396,7 @@ def _integers(octets: bytes, code: str, at: int, count: int) -> tuple["memoryvie
 
 
 def settled_block(settled: Iterable[tuple[int, Iterable[tuple[int, int]]]]) -> Block:
-    """What is gone for good: ranges of numbers by queue."""
+    """Return a block of permanent settlements: ranges of numbers by queue."""
     numbers = array("q")
     for queue, ranges in settled:
         flat = [number for pair in ranges for number in pair]
@@ -422,7 +422,7 @@ def definitions_block(removed: Iterable[tuple[str, str]], put: Iterable[tuple[st
 
 
 def dropped_block(queues: Sequence[int]) -> Block:
-    """Queues that are gone."""
+    """Return a block of dropped queues."""
     return Block.of(DROPPED, [array("q", queues).tobytes()])
 
 

@@ -1,4 +1,4 @@
-"""What a data directory holds when it is opened: the index, and the log from where the index ends.
+"""Recovery of a data directory's state at opening: the index, and the log behind the index.
 
 Nothing is changed by looking. Bodies are not read, but those of the last commit: only that one can be unfinished, as
 none is begun before the one before it is on disk.
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 _FIRST_SEQ = attrgetter("first_seq")
 
 NAMED = 20
-"""Queues that are named with what is missing of the log."""
+"""Maximum number of queues named with a loss of the log."""
 
 
 class Recovery:
-    """The state that the files of a directory describe.
+    """The state described by the files of a directory.
 
     Args:
         directory: the data directory.
@@ -115,7 +115,7 @@ class Recovery:
             )
 
     def _read_index(self, path: Path) -> list[str]:
-        """Take what the index says; returns which definitions it has lost."""
+        """Take over the index; return the lost definitions."""
         try:
             found = index.read(path, self._note)
         except StoreError as error:
@@ -131,7 +131,7 @@ class Recovery:
         return found.lost
 
     def _read_copy(self, path: Path, lost: list[str] | None) -> None:
-        """Take the definitions from their copy where the index is damaged, behind it, or not there."""
+        """Take the definitions from the copy if the index is damaged, outdated or missing."""
         try:
             copy = definitions.look(path)
             self._has_copy = copy is not None and copy.whole
@@ -187,7 +187,7 @@ class Recovery:
             self.highest_segment = start
 
     def _miss_before(self, segment: Segment) -> None:
-        """Note which commits are missing between what was replayed and a segment."""
+        """Record the commits missing between the replayed log and a segment."""
         start = self._gapless_from
         if start is None or segment.number < start:
             return
@@ -201,7 +201,7 @@ class Recovery:
             self._miss(f"{path} is missing, and all that was committed there up to commit {segment.first_commit - 1}")
 
     def _miss(self, what: str) -> None:
-        """Something of the log is missing; which messages that are is told by what follows."""
+        """Record a missing part of the log; later records tell the missing messages."""
         self.whole = False
         self._begun = set()
         self._gaps.append(Gap(what, {queue: batches[-1].last_seq for queue, batches in self.queues.items()}))
@@ -287,7 +287,7 @@ class Recovery:
         self._pieces.setdefault(head.queue, []).append(piece)
 
     def streams(self) -> dict[int, Known]:
-        """What is known of streams, by the stream's number."""
+        """Return the known state of streams, by stream number."""
         found = {int(key): Bounds.decode(text) for (kind, key), text in self.definitions.items() if kind == KIND}
         for number, bounds in found.items():
             was_given = self.clean and not bounds.end and number not in self._pieces  # files, while no broker ran
@@ -342,7 +342,9 @@ class Recovery:
             self._by_id[id] = batch
 
     def _supersede(self, batches: list[Batch], first: int, last: int) -> None:
-        """Forget parts of a batch whose beginning went with its segment: all that was left of it lies elsewhere now."""
+        """Forget parts of a batch with a lost beginning, removed with its segment: all remaining
+        messages were moved.
+        """
         parts = [batch for batch in batches if batch.first_seq <= last and batch.last_seq >= first]
         for part in self._parts.intersection(parts):
             batches.remove(part)
@@ -398,7 +400,9 @@ class Recovery:
     # --- what is left ---
 
     def _hold_against_files(self, directory: Path) -> None:
-        """Name what the index says is in the log and the files do not have; the rest of such batches stays."""
+        """Report content of the log known to the index but missing in the files; the rest of the affected batches
+        stays.
+        """
         segments = {segment.number: segment for segment in self.segments}
         queue_name = definitions.QueueNaming(self.definitions)
         self.losses += [gap.told(queue_name) for gap in self._gaps]
@@ -423,7 +427,7 @@ class Recovery:
                             noted.add(left)
 
     def _without(self, batch: Batch, missing: list[int], segments: dict[int, Segment]) -> Batch:
-        """What is left of a batch of which some blocks are missing, under the same id."""
+        """Return the rest of a batch with missing blocks, under the same id."""
         left = Batch(batch.queue_id, self._note)
         bounds = []  # the lowest number of each block that is left, and the highest
         for row, position in enumerate(batch.positions):
@@ -451,7 +455,7 @@ class Recovery:
         return left
 
     def _settle_accounts(self) -> None:
-        """Forget what is settled whole, and have every segment know what lives in it."""
+        """Forget fully settled batches, and register live batches with the segments."""
         segments = {segment.number: segment for segment in self.segments}
         for queue_id, batches in list(self.queues.items()):
             self.gone += [batch.id for batch in batches if batch.remaining <= 0 and batch.id not in self.lost]
@@ -465,7 +469,7 @@ class Recovery:
 
 
 class Gap:
-    """A stretch of the log that is missing.
+    """A missing stretch of the log.
 
     Args:
         what: in a sentence.
@@ -479,7 +483,7 @@ class Gap:
         self._messages: list[tuple[int, int | None, int]] = []
 
     def follow(self, queue: int, first: int) -> None:
-        """The first message of a queue behind it."""
+        """Record the first message of a queue behind the gap."""
         if queue not in self._followed:
             self._followed.add(queue)
             last = self._known.get(queue)
@@ -487,7 +491,7 @@ class Gap:
                 self._messages.append((queue, None if last is None else last + 1, first - 1))
 
     def told(self, queue_name: Callable[[int], str]) -> str:
-        """What is missing, and which messages may be."""
+        """Return a sentence with the missing part, and the messages possibly missing."""
         parts = [
             f"messages {'' if first is None else f'{first} '}to {last} of {queue_name(queue)}"
             for queue, first, last in self._messages[:NAMED]
@@ -498,7 +502,7 @@ class Gap:
 
 
 class OpenSegment(SegmentFile):
-    """A segment's file with a descriptor of its own."""
+    """A segment's file with a separate descriptor."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files
@@ -507,7 +511,7 @@ class OpenSegment(SegmentFile):
 
     @functools.cached_property
     def has_commits(self) -> bool:
-        """Whether something was written to it, damaged or not."""
+        """True if anything was written to the file, damaged or not."""
         return next(self.commits(), None) is not None
 
     def close(self) -> None:
@@ -515,8 +519,8 @@ class OpenSegment(SegmentFile):
 
 
 def _given_up(following: list["OpenSegment"]) -> int | None:
-    """From which number on commits of a segment were written again in those that follow; None where none were. A
-    segment that was made, and then not used, says nothing."""
+    """Return the number from which commits of a segment were written again in following segments; None if none were. A
+    segment created but unused tells nothing."""
     for file in following:
         if file.has_commits:
             assert file.opening is not None
@@ -530,26 +534,26 @@ def _number(opened: tuple[Path, OpenSegment]) -> int:
 
 
 def _has(segments: dict[int, Segment], position: int, length: int) -> bool:
-    """Whether a file has the octets of a block."""
+    """Return True if a file has the octets of a block."""
     segment = segments.get(position >> OFFSET_BITS)
     return segment is not None and position + length <= segment.position(segment.end)
 
 
 def _is_covered(batch: Batch, segments: dict[int, Segment]) -> bool:
-    """Whether the files have all blocks of a batch, as far as the last one of a single file tells."""
+    """Return True if the files have all blocks of a batch, judged for a single file by the last block."""
     positions = batch.positions
     one_file = positions[0] >> OFFSET_BITS == positions[-1] >> OFFSET_BITS
     return one_file and _has(segments, positions[-1], batch.lengths[-1])
 
 
 def _rows(batch: Batch) -> list[tuple[int, int]]:
-    """The lowest number of each block of a batch, and the highest that it may have."""
+    """Return the lowest number of every block of a batch, and the highest possible number."""
     ends = [first - 1 for first in batch.firsts[1:]] + [batch.last_seq]
     return list(zip(batch.firsts, ends, strict=False))
 
 
 def _unsettled(batch: Batch, rows: list[int]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """What of some blocks of a batch was not settled, as ranges of numbers, by segment."""
+    """Yield the unsettled numbers of some blocks of a batch, as ranges, by segment."""
     bounds, found = _rows(batch), dict[int, list[tuple[int, int]]]()
     for row in rows:
         first, last = bounds[row]
@@ -573,19 +577,19 @@ def _join(ranges: list[tuple[int, int]], first: int, last: int) -> None:
 
 
 def _state(directory: Path, segment: Segment | None, number: int) -> str:
-    """What is wrong with a segment whose messages are missing."""
+    """Return the problem of a segment with missing messages."""
     if segment is None:
         return f"{directory / file_name(number)} is not there, or not readable"
     return f"{segment.path} ends at octet {segment.end}, before them"
 
 
 def segments_of(batch: Batch) -> range:
-    """Numbers of the segments in which a batch lies: mostly one."""
+    """Return the numbers of the segments of a batch: mostly a single segment."""
     return range(batch.positions[0] >> OFFSET_BITS, (batch.positions[-1] >> OFFSET_BITS) + 1)
 
 
 def register(batch: Batch, segments: dict[int, Segment]) -> None:
-    """Have the segments know that something of the batch lives in them."""
+    """Register a batch as live content of the segments."""
     numbers = segments_of(batch)
     for number in numbers:
         if number in segments:
@@ -606,7 +610,7 @@ _LOST = {
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether a directory holds a segment that this version wrote."""
+    """Return True if a directory holds a segment written by this version."""
     for path in directory.glob("*.log"):
         with path.open("rb") as file:
             if records.Opening.decode(file.read(records.OPENING_SIZE)) is not None:

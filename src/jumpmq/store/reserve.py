@@ -1,4 +1,4 @@
-"""Room that is kept for the day on which the disk is full: enough to note what was consumed, and to give it back."""
+"""Reserved room for a full disk: enough to record consumed messages, and to free disk room."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ RESERVE_BYTES = 4 << 20
 
 
 class Reserve:
-    """A file of a few megabytes that can be removed."""
+    """A removable file of a few megabytes."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self._path = directory / "reserve"
@@ -16,7 +16,7 @@ class Reserve:
         self._there = False
 
     def make(self) -> bool:
-        """Have it; returns whether there was room for it."""
+        """Create the file; return True if room sufficed."""
         if self._there:
             return True
         try:

@@ -1,4 +1,4 @@
-"""Reading a segment from its beginning to its end: which commits there are, and what of them is damaged."""
+"""Reading a segment from beginning to end: the commits, and damaged parts."""
 
 import os
 import zlib
@@ -21,13 +21,13 @@ from jumpmq.store.records import (
 )
 
 WINDOW = 1 << 20
-"""Octets that are read at once."""
+"""Octets read at once."""
 
 MAX_LENGTH = 1 << 30
 
 
 class Place(NamedTuple):
-    """A block in a file: where, and its head."""
+    """A block in a file: location and head."""
 
     offset: int
     head: Head
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """A commit, or a stretch of the file that should have been one or more.
+    """A commit, or a stretch of the file in place of one or more commits.
 
     Attributes:
         offset, end: where in the file.
@@ -67,7 +67,7 @@ class SegmentFile:
         self.opening = Opening.decode(self.octets(0, OPENING_SIZE))
 
     def octets(self, offset: int, length: int) -> bytes:
-        """Octets of the file; fewer at its end."""
+        """Return octets of the file; fewer at the end."""
         at = offset - self._start
         if at < 0 or at + length > len(self._window):
             self._window = read_whole(self._file, max(length, WINDOW), offset)
@@ -76,22 +76,24 @@ class SegmentFile:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing behind the opening."""
+        """True if the file is empty behind the opening."""
         return not any(self.octets(offset, WINDOW).strip(b"\0") for offset in range(OPENING_SIZE, self.size, WINDOW))
 
     def block(self, place: Place) -> bytes | None:
-        """A whole block, None where it is damaged."""
+        """Return a whole block, None if damaged."""
         assert self.opening is not None
         octets = self.octets(place.offset, place.head.extent)
         whole = len(octets) == place.head.extent and block_is_whole(octets, self.opening.salt)
         return octets if whole else None
 
     def is_whole(self, found: Found) -> bool:
-        """Whether all of a commit is as it was written."""
+        """Return True if all of a commit is as written."""
         return all(self.block(place) is not None for place in found.blocks)
 
     def commits(self) -> Iterator[Found]:
-        """All commits in order, and between them what is damaged. What is behind the last good one is not told."""
+        """Yield all commits in order, and damaged stretches in between. Content behind the last good commit is not
+        reported.
+        """
         assert self.opening is not None
         offset, number = OPENING_SIZE, self.opening.first_commit
         while True:
@@ -107,7 +109,7 @@ class SegmentFile:
             offset, number = found.end, found.number + 1
 
     def _commit(self, offset: int) -> Found | None:
-        """The commit at ``offset`` if its frame and the heads of its blocks are as they were written."""
+        """Return the commit at ``offset`` if the frame and the heads of the blocks are as written."""
         assert self.opening is not None
         frame = self.octets(offset, FRAME.size)
         if len(frame) < FRAME.size:
@@ -131,7 +133,9 @@ class SegmentFile:
         return Found(offset, end, number, blocks) if heads == crc and at == end else None
 
     def _next_commit(self, offset: int, number: int) -> Found | None:
-        """The first good commit behind ``offset`` of a later number: it tells that those before it were finished."""
+        """Return the first good commit of a later number behind ``offset``: evidence that earlier commits were
+        finished.
+        """
         while offset < self.size:
             octets = self.octets(offset, WINDOW)
             if not octets:
@@ -147,7 +151,7 @@ class SegmentFile:
         return None
 
     def _blocks_between(self, offset: int, end: int) -> Iterator[Place]:
-        """Blocks that are whole, in a stretch that is not."""
+        """Yield whole blocks in a damaged stretch."""
         while offset + BLOCK.size <= end:
             head = head_at(self.octets(offset, BLOCK.size))
             place = Place(offset, head)

@@ -1,4 +1,4 @@
-"""The file ``jumpmq.db``: its tables, how it is made, and how it is opened.
+"""The file ``jumpmq.db``: tables, creation, and opening.
 
 A SQLite database in WAL mode: what the log said up to some segment, so that a start need not read all of it.
 ``application_id`` names the format and ``user_version`` its version; both stand in the file's first 100 bytes, where
@@ -24,7 +24,7 @@ APPLICATION_ID = 0x4A4D5051  # "JMPQ"
 VERSION = 3
 
 LOG_BYTES = 4 << 20
-"""How large SQLite's own write-ahead log stays."""
+"""Size limit of SQLite's own write-ahead log, in octets."""
 
 TABLES = (
     """CREATE TABLE definition (
@@ -42,14 +42,18 @@ _DAMAGED = "what the log says is used instead"
 
 
 def raise_version(connection: sqlite3.Connection) -> None:
-    """Have a file of an older version refused by that one from now on: its log goes on with what that does not know."""
+    """Make an older version refuse the file from now on: the log continues with content unknown to the
+    older version.
+    """
     if connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # it is read from the file itself
 
 
 def create(path: Path) -> None:
-    """Make an empty index. It appears under its name only when it is whole, so a crash leaves none or a good one."""
+    """Create an empty index. The file appears under the final name only when whole, so a crash leaves no index or a
+    good index.
+    """
     unfinished = path.with_name(path.name + ".new")
     create_as(unfinished)
     unfinished.replace(path)
@@ -57,7 +61,7 @@ def create(path: Path) -> None:
 
 
 def create_as(path: Path) -> None:
-    """Make an empty index under this name, which only this user may read."""
+    """Create an empty index under the given name, readable only by the current user."""
     path.unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, isolation_level=None)
@@ -76,7 +80,7 @@ def create_as(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Have the names in a directory on disk."""
+    """Sync the names in a directory to disk."""
     directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -85,7 +89,7 @@ def sync_directory(path: Path) -> None:
 
 
 def check_header(path: Path) -> int:
-    """Judge a store by its first 100 bytes, without SQLite, which would write beside a file it opens.
+    """Validate a store by the first 100 bytes, without SQLite, as SQLite would write beside an opened file.
 
     Returns:
         the version of its format.
@@ -109,7 +113,7 @@ def check_header(path: Path) -> int:
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Compare the tables of an opened file with those above, and see whether their pages hang together.
+    """Compare the tables of an opened file with those above, and check the pages' integrity.
 
     Raises:
         Damaged: they differ, or do not.
@@ -123,7 +127,7 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def connect_to_judge(path: Path) -> sqlite3.Connection:
-    """A connection to a file that is not written to meanwhile: where the log is empty, it leaves no trace beside it."""
+    """Return a connection to a file without concurrent writers: with an empty log, no trace is left beside the file."""
     log = path.with_name(path.name + "-wal")
     logged = log.exists() and log.stat().st_size > 0
     location = f"{path.absolute().as_uri()}?{'mode=ro' if logged else 'immutable=1'}"
@@ -131,7 +135,7 @@ def connect_to_judge(path: Path) -> sqlite3.Connection:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that writes: every commit is on disk when it returns."""
+    """Return a connection for writing: every commit is on disk on return."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
@@ -141,7 +145,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def set_aside(path: Path) -> Path:
-    """Give a damaged index, and SQLite's log beside it, another name; returns that."""
+    """Rename a damaged index, with SQLite's log; return the new name."""
     aside = path.with_name(path.name + ".damaged")
     number = 1
     while aside.exists():
@@ -156,5 +160,5 @@ def set_aside(path: Path) -> Path:
 
 
 def damaged(path: Path, detail: str) -> Damaged:
-    """The error for an index that cannot be trusted."""
+    """Return the error for an untrustworthy index."""
     return Damaged(f"{path} is damaged ({detail}); {_DAMAGED}")

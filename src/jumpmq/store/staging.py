@@ -1,4 +1,4 @@
-"""What is staged: it gathers turn after turn, until a commit takes it."""
+"""Staged changes: gathered across event-loop iterations, until taken by a commit."""
 
 from __future__ import annotations
 
@@ -17,32 +17,36 @@ if TYPE_CHECKING:
     from jumpmq.store.stream_log import StreamLog
 
 COMMIT_BYTES = 8 << 20
-"""Octets of bodies after which turns go into another commit: more would hold up the broker's thread."""
+"""Octets of bodies after which changes go into a further commit: more would hold up the broker's thread."""
 
 LARGE_BODY = 64 << 10
 """Octets of a body, on average, from which on the broker's thread has next to nothing to do for a commit."""
 
 LARGE_COMMIT_FACTOR = 4
-"""How many times as much such a commit may hold: the disk takes 32 MB at once 1.5 times as fast as four times 8."""
+"""Factor by which a large commit may exceed the limit: the disk takes 32 MB at once 1.5 times as fast
+as four times 8.
+"""
 
 COMMIT_MESSAGES = 1 << 15
-"""Messages after which they do."""
+"""Number of messages after which changes go into a new commit."""
 
 COMMIT_DEFINITIONS = 1 << 12
-"""Changes of definitions after which they do."""
+"""Changes of definitions after which changes go into a further commit."""
 
 LINGER_BYTES = 32 << 20
 """Octets of bodies up to which turns without confirms are put off, unless told otherwise."""
 
 COPIED_BYTES = 16 << 20
-"""Octets of small bodies after which they do: the broker's thread copies them side by side."""
+"""Octets of small bodies after which changes go into a further commit: the broker's thread copies small bodies side by
+side.
+"""
 
 SPILLED = 1 << 62
 """From here on the numbers of queues are made up, for messages that are here only for want of memory."""
 
 
 class Staging:
-    """What the broker's thread has staged and settled, and no commit has on disk yet.
+    """Changes staged and settled by the broker's thread, not yet on disk by a commit.
 
     A turn's changes belong together. When it ends they join those of the turns before it, which the next commit takes
     (:meth:`take`); where these are many, they are sealed, and the turns that follow go into another commit. One commit
@@ -91,31 +95,31 @@ class Staging:
 
     @property
     def staging(self) -> bool:
-        """Whether anything was staged or settled since the last flush."""
+        """True if anything was staged or settled since the last flush."""
         return bool(self._noted or self._turn)
 
     @property
     def dirty(self) -> bool:
-        """Whether a flush would write anything, if only which messages were settled."""
+        """True if a flush would write anything, even only settlements."""
         return bool(self._turn or self._next or self._sealed or self._noted)
 
     @property
     def is_held(self) -> bool:
-        """Whether commits wait for :meth:`release`."""
+        """True while commits wait for :meth:`release`."""
         return self._held > 0
 
     @property
     def next_receipt(self) -> int:
-        """The receipt of what is staged now."""
+        """Receipt of the currently staged changes."""
         return self._next.receipt
 
     @property
     def settles(self) -> bool:
-        """Whether anything that was settled or dropped is not committed yet."""
+        """True if any settlement or drop is not committed yet."""
         return bool(self._noted) or any(one.settles or one.dropped for one in self._waiting())
 
     def pending(self) -> tuple[set[Batch], set[int]]:
-        """What is not committed yet of settlements and drops: the batches, and the numbers of the queues."""
+        """Return the uncommitted settlements and drops: the batches, and the numbers of the queues."""
         batches = {batch for batch, _, _ in self._noted}
         queues: set[int] = set()
         for changes in self._waiting():
@@ -139,15 +143,15 @@ class Staging:
         self._turn.definitions.put[kind, key] = json_text(value)
 
     def put_text(self, kind: str, key: str, value: str) -> None:
-        """As :meth:`put`, with a value that is JSON text already."""
+        """As :meth:`put`, with a value already in JSON text."""
         self._turn.definitions.put[kind, key] = value
 
     def delete(self, kind: str, key: str) -> None:
-        """Stage the removal of a definition; one that is not there is no error."""
+        """Stage the removal of a definition; a missing definition is no error."""
         self._turn.definitions.delete((kind, key))
 
     def change(self, definitions: Definitions) -> None:
-        """Stage many changes of definitions, which are laid out already; they belong to the store from then on."""
+        """Stage many prepared changes of definitions; the store owns the object from then on."""
         self._turn.definitions.absorb(definitions)
 
     def append(self, queue_id: int, messages: list[Message]) -> None:
@@ -173,7 +177,7 @@ class Staging:
         self._turn.stream(log, messages, body_octets(messages))
 
     def spill(self, messages: list[Message]) -> None:
-        """As :meth:`append`, for messages that are not persistent: this process may read them back, a start drops them.
+        """As :meth:`append`, for transient messages: readable by the current process, dropped at a start.
 
         They need not follow what was spilled before.
         """
@@ -181,42 +185,44 @@ class Staging:
         self.append(self._next_spill, messages)
 
     def drop_queue(self, queue_id: int) -> None:
-        """Stage the removal of all that a queue or stream has. Its id is not used again, its batches may still be
+        """Stage the removal of a queue's or stream's content. The id is not used again, the batches may still be
         settled."""
         self._growing.pop(queue_id, None)
         self._turn.drop(queue_id)
 
     def drop_spilled(self, queue_ids: list[int]) -> None:
-        """Stage the removal of what an earlier process had spilled."""
+        """Stage the removal of messages spilled by an earlier process."""
         for queue_id in queue_ids:
             self._next_spill = max(self._next_spill, queue_id)
             self.drop_queue(queue_id)
 
     def part(self) -> None:
-        """What is staged from now on belongs to another turn than what was settled until now, and the other way round,
-        though both end with the next flush."""
+        """Separate changes staged from now on from earlier settlements, and later settlements from earlier staged
+        changes, as of different units of work, though both end with the next flush."""
         self._settle_noted()
         self._turn.parted = self._turn.count
 
     def hold(self) -> None:
-        """What is staged and settled from now on goes into one commit, which begins after :meth:`release`: it belongs
-        together, over several turns."""
+        """Collect all changes from now on in a single commit, across event-loop iterations, begun after
+        :meth:`release`."""
         self._held += 1
 
     def release(self) -> None:
-        """All is staged and settled that belongs together."""
+        """End the collection of changes begun by :meth:`hold`."""
         self.end_turn()
         self._held -= 1
 
     def move(self, moves: Moves) -> None:
-        """Have what is left of batches rewritten, together with all that was settled before it was read: where a
-        turn is under way, when that ends."""
+        """Stage the rewriting of remaining parts of batches, together with all settlements made before the read: during
+        a unit of work, at its end."""
         self._moves = moves
         if not (self._turn or self._noted):
             self._stage_moves()
 
     def end_turn(self) -> None:
-        """What was staged and settled up to now goes into one commit, that of the turns before it if there is room."""
+        """Put the changes staged and settled up to now into a single commit, the commit of earlier units of work if
+        room remains.
+        """
         self._settle_noted()
         turn = self._turn
         if turn:
@@ -263,14 +269,14 @@ class Staging:
             self._noted.clear()
 
     def _most_octets(self) -> int:
-        """Octets of bodies after which turns go into another commit."""
+        """Return the octets of bodies after which changes go into a new commit."""
         if not self._requested:
             return self._linger_bytes
         return self._commit_bytes * (LARGE_COMMIT_FACTOR if self._next.octets >= LARGE_BODY * self._next.count else 1)
 
     def _discard(self, turn: Changes) -> None:
-        """Forget what was to be written of the queues that the turn dropped, but for what goes into earlier commits: a
-        crash between these and the drop must find it."""
+        """Forget unwritten content of dropped queues, except content of earlier commits: needed after a crash between
+        such a commit and the drop."""
         for queue_id in turn.dropped:
             self._next.discard(queue_id)
         earlier = [changes.staged for changes in self._sealed]
@@ -291,7 +297,7 @@ class Staging:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is something to :meth:`take`: a commit was asked for, and is not held."""
+        """True if :meth:`take` has work: a commit was requested, and is not held."""
         return bool(self._sealed) or (self._requested and not self._held)
 
     def take(self) -> Changes | None:
@@ -309,13 +315,13 @@ class Staging:
         return self.take() if self._sealed else None
 
     def take_last(self) -> Changes:
-        """Hand over all that is staged for the last commit."""
+        """Hand over all staged changes for the last commit."""
         self._taken = self._take_next()
         return self._taken
 
     def take_relief(self) -> Changes | None:
-        """Hand over what makes room on a full disk and depends on nothing that is staged with it; None where nothing
-        does. It has no receipt of its own."""
+        """Hand over changes that free room on a full disk, independent of all other staged changes; None without any.
+        The changes have no separate receipt."""
         if relief := self._next.without_staged():
             self._taken = relief
             return relief
@@ -346,7 +352,7 @@ class Staging:
         self._failed = False
 
     def put_back(self, changes: Changes) -> None:
-        """What was taken could not be written: it goes into the next commit, with all that was staged since."""
+        """Return changes after a failed write: part of the next commit, with all changes staged since."""
         for later in (*self._sealed, self._next):
             changes.absorb(later)
         self._next = changes
@@ -356,22 +362,24 @@ class Staging:
             batch.messages = None
 
     def request_again(self) -> None:
-        """Ask for a commit of what was put back; where all of it went ahead to make room, it holds nothing, and tells
-        those who wait."""
+        """Request a commit of the returned changes; if all changes went ahead to free room, the commit is empty, and
+        notifies waiters."""
         self._requested = True
 
     def close_batch(self, batch: Batch) -> None:
-        """The queue's next messages go into another batch."""
+        """Put the queue's next messages into a new batch."""
         if self._growing.get(batch.queue_id) is batch:
             del self._growing[batch.queue_id]
 
     def close_batches(self) -> None:
-        """All queues' next messages go into other batches: they lie in another segment."""
+        """Put the next messages of all queues into new batches: in a new segment."""
         self._growing.clear()
 
 
 def _is_much(changes: Changes, octets: int) -> bool:
-    """Whether a commit should hold no more: ``octets`` of bodies, or fewer where they have to be copied together."""
+    """Return True if a commit should take no more: ``octets`` of bodies, or fewer if bodies have to be
+    copied together.
+    """
     count = changes.count
     if octets > COPIED_BYTES and changes.octets < GATHER * count:
         octets = COPIED_BYTES

@@ -1,4 +1,4 @@
-"""The store: what the broker must not lose, in a log of which everything else can be made again.
+"""The store: the broker's durable state, in a log from which everything else can be rebuilt.
 
 How it works. The broker's thread stages work: definitions, messages, what was settled (:mod:`jumpmq.store.staging`).
 ``flush`` ends a turn; what the turn staged and settled belongs together, and one commit will hold all of it. A commit
@@ -139,7 +139,7 @@ class Store(Staging):
         linger_bytes: int = LINGER_BYTES,
         completion: Completion | None = None,
     ) -> Store:
-        """Open the store in ``directory``; what is missing of it is made.
+        """Open the store in ``directory``; missing parts are created.
 
         Args:
             directory: the broker's data directory.
@@ -193,7 +193,7 @@ class Store(Staging):
         return batches
 
     def drop_queue(self, queue_id: int) -> None:
-        """Stage the removal of all that a queue has, found at the opening or not. Its id is not used again, its batches
+        """Stage the removal of a queue's content, found at the opening or not. The id is not used again, the batches
         may still be settled."""
         self._batches.pop(queue_id, None)
         super().drop_queue(queue_id)
@@ -201,14 +201,13 @@ class Store(Staging):
     # --- what is missing, and what is on disk of streams ---
 
     def keep_losses(self) -> None:
-        """Stage a record of what was found missing since the last call, so that later runs know of it too. To be called
-        now and then."""
+        """Stage a record of losses found since the last call, for later runs. To be called now and then."""
         self.losses.remind()
         for loss, found_at in self.losses.take_unkept():
             self.put(losses.KIND, loss, found_at)
 
     def acknowledge_losses(self) -> None:
-        """Stage that what is missing is no longer told of."""
+        """Stage the acknowledgement of losses, no longer reported afterwards."""
         acknowledged, forgotten = self.losses.acknowledge()
         for loss, found_at in acknowledged.items():
             self.put(losses.KIND, loss, -found_at)
@@ -218,8 +217,8 @@ class Store(Staging):
         self._lost = {}
 
     def bound_stream(self, log: StreamLog) -> None:
-        """Stage a record of what a stream has: of a new one, or one whose files come from elsewhere. What is appended
-        is in the log, and goes into the index by itself."""
+        """Stage a record of a stream's content: for a new stream, or for files from a remote home. Appended messages
+        are in the log, and enter the index automatically."""
         self.put_text(stream_bounds.KIND, str(log.number), log.bounds.encode())
 
     def retain_stream(self, log: StreamLog) -> None:
@@ -227,11 +226,11 @@ class Store(Staging):
         self.put_text(stream_bounds.FLOOR, str(log.number), str(log.first))
 
     def sync_stream(self, log: StreamLog) -> None:
-        """The disk may not have all of a stream's files: it will before the index passes what the log has of them."""
+        """Record possibly unsynced files of a stream: to be synced before the index passes the log's copy."""
         self._upkeep.note_streamed(log)
 
     def drop_stream(self, number: int) -> None:
-        """Stage that a stream is gone."""
+        """Stage the removal of a stream."""
         self.delete(stream_bounds.KIND, str(number))
         self.delete(stream_bounds.FLOOR, str(number))
         self.drop_queue(number)
@@ -257,17 +256,17 @@ class Store(Staging):
 
     @property
     def error(self) -> StoreError | None:
-        """Why the last attempt of a commit failed; None while all is well."""
+        """Error of the last commit attempt; None without an error."""
         return self._pipeline.error
 
     @property
     def is_writing(self) -> bool:
-        """Whether the disk has not answered yet to something that commits wait for."""
+        """True while a disk operation awaited by commits is outstanding."""
         return self._pipeline.is_writing
 
     @property
     def begins(self) -> bool:
-        """Whether :meth:`begin` would begin a commit."""
+        """True if :meth:`begin` would begin a commit."""
         return self._pipeline.begins
 
     @property
@@ -276,7 +275,7 @@ class Store(Staging):
         return self._pipeline.last_complete
 
     def begin(self, *, here: bool = False) -> None:
-        """Begin the next commit, if one is wanted and nothing is in its way: see :meth:`Pipeline.begin`."""
+        """Begin the next commit, if wanted and unobstructed: see :meth:`Pipeline.begin`."""
         self._pipeline.begin(here=here)
 
     def make_room(self) -> None:
@@ -284,8 +283,8 @@ class Store(Staging):
         self._pipeline.make_room()
 
     def index_definitions(self) -> None:
-        """Have the index take many definitions once no more come: see :meth:`Pipeline.index_definitions`. To
-        be called now and then."""
+        """Move many definitions into the index once no more arrive: see :meth:`Pipeline.index_definitions`. To be
+        called now and then."""
         self._pipeline.index_definitions()
 
     def fileno(self) -> int:
@@ -293,7 +292,7 @@ class Store(Staging):
         return self._writer.fileno()
 
     def completed(self) -> None:
-        """Take note of what was finished since, tell of it, and begin what waits for that."""
+        """Process finished work, report completions, and begin waiting work."""
         self._pipeline.go_on()
         self._background.deliver()
         self._reading.deliver()
@@ -315,11 +314,11 @@ class Store(Staging):
     # --- reading ---
 
     def name_queues(self, queue_name: Callable[[int], str]) -> None:
-        """From now on what is damaged is told with what operators call the queue of a number."""
+        """Set the names of queues for reports of damage."""
         self._reader.queue_name = queue_name
 
     def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]:
-        """The messages of a batch that are not settled, in order: see :meth:`Contents.read`. Any thread may call it."""
+        """Return the unsettled messages of a batch, in order: see :meth:`Contents.read`. Callable from any thread."""
         return self._contents.read(batch, first, last)
 
     def read_soon(
@@ -329,7 +328,7 @@ class Store(Staging):
         self._contents.read_soon(ranges, then)
 
     def is_unread(self, batch: Batch) -> bool:
-        """Whether something of a batch was left out as the disk did not give it: see :meth:`Contents.is_unread`."""
+        """Return True if part of a batch was left out because of a read error: see :meth:`Contents.is_unread`."""
         return self._contents.is_unread(batch)
 
     def arrow(self, batch: Batch) -> pa.RecordBatch:

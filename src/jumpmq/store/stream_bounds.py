@@ -1,5 +1,5 @@
-"""What the store knows of a stream: what its files hold, so that a start misses what is no longer there, and cuts what
-was never committed.
+"""The store's record of a stream: the content of the stream's files, so that a start notices missing messages, and cuts
+uncommitted messages.
 """
 
 import json
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 KIND = "stream"
-"""The kind of the records that hold it; the key is the stream's number."""
+"""Kind of the stream records; the key is the stream's number."""
 
 FLOOR = "stream floor"
 """The kind of the records of the lowest offset that retention has left; the key is the stream's number."""
 
 HANDED = "handed-over"
-"""File in a stream's directory that comes from another home: what that one knew of it."""
+"""File in the directory of a stream from a remote home, with the remote home's knowledge of the stream."""
 
 
 class Bounds(NamedTuple):
-    """What a stream has had, at least.
+    """Minimum content of a stream.
 
     Attributes:
         first: the lowest offset that retention has left.
@@ -49,7 +49,7 @@ class Bounds(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A chunk of a stream that the log has.
+    """A chunk of a stream in the log.
 
     Attributes:
         log: the log's file; ``offset`` and ``length`` tell where in it the block lies, and ``salt`` is the file's.
@@ -68,7 +68,7 @@ class Piece(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a start finds of a stream in the store.
+    """State of a stream in the store at a start.
 
     Attributes:
         bounds: the last record of it; with ``is_exact``, where the log is whole, nothing behind :attr:`end` counts.
@@ -82,7 +82,7 @@ class Known(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The lowest offset that retention has left."""
+        """Lowest offset left by retention."""
         return max(self.bounds.first, self.floor)
 
     @property
@@ -92,7 +92,7 @@ class Known(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """What a home leaves with the files of a stream that move to another one.
+    """Information left with the files of a stream migrating to a different home.
 
     Attributes:
         bounds: what was on disk of it.
@@ -103,11 +103,11 @@ class Handed(NamedTuple):
     offsets: dict[str, dict[str, int]]
 
     def encode(self) -> str:
-        """As JSON text, as all versions read it."""
+        """Return JSON text readable by all versions."""
         return json.dumps([self.bounds[:5], self.offsets], separators=(",", ":"))
 
     def write(self, directory: Path) -> None:
-        """Have it on disk, in the stream's directory.
+        """Write the file to disk, in the stream's directory.
 
         Raises:
             OSError: the disk does not take it.

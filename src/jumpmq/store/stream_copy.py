@@ -1,4 +1,4 @@
-"""A segment of a stream that is copied here from another home's disk, piece by piece, and held against its checksums.
+"""A stream segment copied from a remote home's disk, in pieces, and verified by checksums.
 
 What is whole of it at the beginning stays when the copy is interrupted, and the next one goes on behind that.
 """
@@ -17,11 +17,11 @@ from jumpmq.store.stream_end import segment_path
 from jumpmq.store.stream_segment import is_whole, place_of
 
 SYNCED = 8 << 20
-"""Octets after which what was written is synced: more at once would hold up what others sync meanwhile."""
+"""Octets after which written data is synced: larger syncs would hold up concurrent syncs."""
 
 
 class Extent(NamedTuple):
-    """What is on disk of a segment, and complete.
+    """The complete part of a segment on disk.
 
     Attributes:
         first, end: its offsets.
@@ -34,7 +34,7 @@ class Extent(NamedTuple):
 
 
 class SegmentCopy:
-    """A segment as far as it has come.
+    """A partly copied segment.
 
     Args:
         directory: where it is.
@@ -57,7 +57,7 @@ class SegmentCopy:
         self._synced = 0  # up to where that is on disk
 
     def look(self, seconds: float) -> bool:
-        """Look at chunks behind :attr:`position`, for so long; returns whether there may be more that are whole.
+        """Examine chunks behind :attr:`position`, for the given time; return True if more whole chunks may follow.
 
         Raises:
             OSError: the disk does not give them.
@@ -77,12 +77,12 @@ class SegmentCopy:
         return False
 
     def begin_again(self) -> None:
-        """What is there is not wanted."""
+        """Discard the existing content."""
         self.position = self.size = self._salt = 0
         self.end = self._first
 
     def cut(self) -> None:
-        """Have nothing behind :attr:`position`.
+        """Truncate the file at :attr:`position`.
 
         Raises:
             OSError: as :meth:`write`.
@@ -92,7 +92,7 @@ class SegmentCopy:
             self._files.truncate(file, self.position)
 
     def write(self, octets: bytes, *, last: bool) -> None:
-        """Write what follows; with the last of it all is on disk.
+        """Write the following octets; with the last octets everything is on disk.
 
         Raises:
             OSError: the disk does not take it.
@@ -106,7 +106,7 @@ class SegmentCopy:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[int]:
-        """The file, open for one call: a thread that is left alone writes to no other."""
+        """Open the file for a single call: an abandoned thread writes to no other file."""
         file = self._files.open(self.path) if self.path.exists() else self._files.create(self.path)
         try:
             yield file

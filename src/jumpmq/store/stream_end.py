@@ -20,11 +20,11 @@ from jumpmq.store.stream_segment import MAX_BYTES, MAX_COUNT, SUFFIX, ChunkPlace
 from jumpmq.store.writer import Append
 
 ALLOCATED_AHEAD = 16 << 20
-"""Octets by which a file grows: fewer changes of its size make a sync faster."""
+"""Octets by which a file grows: fewer size changes make syncs faster."""
 
 
 class Laid(NamedTuple):
-    """What appends messages to a stream.
+    """The writes for appending messages to a stream.
 
     Attributes:
         appends: for the stream's files.
@@ -38,7 +38,7 @@ class Laid(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Where the next chunk goes.
+    """Position of the next chunk.
 
     Attributes:
         file: descriptor of the last file, -1 where it is not open.
@@ -60,7 +60,7 @@ class _State(NamedTuple):
 
 
 class StreamEnd:
-    """Lays out what is appended to a stream.
+    """Lays out messages appended to a stream.
 
     Args:
         directory: of the stream.
@@ -80,7 +80,7 @@ class StreamEnd:
         self._unsynced: dict[Path, None] = {}  # files and directories of which the disk may not have all
 
     def lay_out(self, messages: list[Message], segment_bytes: int) -> Laid:
-        """What is to be written to append messages in one commit: :meth:`written` or :meth:`put_back` follows.
+        """Return the writes for appending messages in one commit; :meth:`written` or :meth:`put_back` follows.
 
         Raises:
             OSError: a file cannot be opened; nothing has changed.
@@ -92,14 +92,14 @@ class StreamEnd:
             raise
 
     def written(self) -> None:
-        """What was laid out is in the log and in the files: let go of files that are full."""
+        """Record the laid-out messages as written to the log and the files, and release full files."""
         for file, size in self._full:
             self._let_go(file, size)
         self._full.clear()
         self._written = self._state
 
     def put_back(self) -> None:
-        """What was laid out was not written: the next one begins where it began."""
+        """Undo an unwritten layout: the next layout begins at the former position."""
         for file in {self._state.file, *(file for file, _ in self._full)} - {self._written.file, -1}:
             self._files.close(file)
         self._full.clear()
@@ -110,19 +110,19 @@ class StreamEnd:
         self._unsynced[path] = None
 
     def take_unsynced(self) -> list[Path]:
-        """The files and directories that have to be synced before the log's copy of what they hold may go."""
+        """Return the files and directories to sync before removal of the log's copy."""
         unsynced, self._unsynced = list(self._unsynced), {}
         return unsynced
 
     def close(self) -> None:
-        """Let go of all files; nothing is being written."""
+        """Release all files; nothing is being written."""
         self.written()
         if self._state.file >= 0:
             self._let_go(self._state.file, self._state.position)
             self._state = self._written = self._state._replace(file=-1)
 
     def _let_go(self, file: int, size: int) -> None:
-        """Close a file, which is cut first where the disk lets it be: what is behind its messages is zeros."""
+        """Close a file, truncated first if the disk permits: zeros follow the messages."""
         with contextlib.suppress(OSError):
             self._files.truncate(file, size)
         self._files.close(file)
@@ -176,7 +176,7 @@ class StreamEnd:
 
 
 def segment_path(directory: Path, first: int) -> Path:
-    """The file of the segment that begins with an offset."""
+    """Return the path of the segment beginning with an offset."""
     return directory / f"{first:020d}{SUFFIX}"
 
 

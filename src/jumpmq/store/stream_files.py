@@ -33,23 +33,23 @@ DIRECTORY = "streams"
 """The streams' directory in the data directory."""
 
 UNCLAIMED = "unclaimed-streams"
-"""The directory beside it for streams that no definition names."""
+"""Sibling directory for streams without a definition."""
 
 COMING = ".coming"
-"""Behind the number of a stream: directory of its files while they are copied from another home's disk."""
+"""Suffix to a stream's number: directory of files being copied from a remote home's disk."""
 
 RETRY_INTERVAL = 1.0
-"""Seconds between attempts of what fails without a store."""
+"""Seconds between attempts of failing writes without a store."""
 
 
 class Keeper(Protocol):
-    """What the files need of the store."""
+    """Interface of the store required by the files."""
 
     def append_to_stream(self, log: StreamLog, messages: list[Message]) -> None:
         """Stage messages at the end of a stream."""
 
     def bound_stream(self, log: StreamLog) -> None:
-        """Stage a record of what a stream has."""
+        """Stage a record of a stream's content."""
 
     def retain_stream(self, log: StreamLog) -> None:
         """Stage a record of how much retention has left of a stream."""
@@ -58,11 +58,11 @@ class Keeper(Protocol):
         """The disk may not have all of a stream's files."""
 
     def drop_stream(self, number: int) -> None:
-        """Stage that a stream is gone."""
+        """Stage the removal of a stream."""
 
 
 class StreamFiles:
-    """Streams under one directory, each in a directory of its number.
+    """Streams below a single directory, in subdirectories by number.
 
     Args:
         directory: None is a temporary one, which goes at the close.
@@ -97,7 +97,7 @@ class StreamFiles:
         self._retry_at = 0.0  # when that is tried again, by the monotonic clock
 
     def open(self, number: int, name: str = "") -> StreamLog:
-        """The log of a stream, with what it has on disk.
+        """Return the log of a stream, with the content on disk.
 
         Args:
             name: what operators call it.
@@ -129,8 +129,7 @@ class StreamFiles:
         return log
 
     def hand_over(self, log: StreamLog, offsets: dict[str, dict[str, int]]) -> Path:
-        """Leave the files of a stream, to which nothing is written any more, to another process; returns their
-        directory.
+        """Leave the files of a stream without further writes to a different process; return the files' directory.
 
         Args:
             offsets: the records of consumer groups' offsets.
@@ -144,8 +143,7 @@ class StreamFiles:
         return log.hand_over(offsets)
 
     def sync(self, log: StreamLog) -> None:
-        """Have the files of a stream, to which nothing is written any more, on disk. It may take long, and any thread
-        may call it.
+        """Sync the files of a stream without further writes. May take long, callable from any thread.
 
         Raises:
             OSError: the disk does not take them.
@@ -153,8 +151,8 @@ class StreamFiles:
         sync(log.take_unsynced(), self._files)
 
     def brought(self, number: int, directory: Path) -> Path:
-        """The files that another process leaves, on the disk of this one's: a copy where they are elsewhere. It may
-        take long, and any thread may call it.
+        """Return the files left by a different process, on this process's disk: a copy if on a different disk. May take
+        long, callable from any thread.
 
         Raises:
             OSError: they cannot be had.
@@ -175,7 +173,8 @@ class StreamFiles:
         return copy
 
     def coming(self, number: int) -> Path:
-        """The directory for files that are copied here from a stream of another home, which has this number there.
+        """Return the directory for files copied from a remote home's stream, named by the stream's number at the remote
+        home.
 
         Raises:
             OSError: it cannot be made.
@@ -187,24 +186,24 @@ class StreamFiles:
         return directory
 
     def all_coming(self) -> list[int]:
-        """The numbers of the streams of which there are such directories."""
+        """Return the numbers of the streams with a directory of copied files."""
         if self._directory is None or not self._directory.is_dir():
             return []
         found = [path.name.removesuffix(COMING) for path in self._directory.glob(f"*{COMING}")]
         return sorted(int(name) for name in found if name.isdigit())
 
     def forget_coming(self, number: int) -> None:
-        """Delete what has been copied; any thread may call it."""
+        """Delete the copied files; callable from any thread."""
         if self._directory is not None:
             shutil.rmtree(self._directory / f"{number}{COMING}", ignore_errors=True)
 
     def segment_copy(self, number: int, first: int) -> SegmentCopy:
-        """A segment among such files."""
+        """Return a segment of a stream being copied."""
         return SegmentCopy(self._files, self.coming(number), first)
 
     def finish_coming(self, number: int, handed: Handed | None) -> Path:
-        """Have the names of what was copied on disk, and what the other home knew of it, if that is told; returns the
-        directory. Any thread may call it.
+        """Sync the names of the copied files, and write the remote home's information, if given; return the directory.
+        Callable from any thread.
 
         Raises:
             OSError: the disk does not take it.
@@ -216,7 +215,7 @@ class StreamFiles:
         return directory
 
     def take_over(self, number: int, directory: Path, name: str = "") -> StreamLog:
-        """The log of a stream, which has been empty, with files that :meth:`brought` has found.
+        """Return the log of a formerly empty stream, with files found by :meth:`brought`.
 
         Args:
             name: what operators call it.
@@ -262,7 +261,7 @@ class StreamFiles:
             self._staged.setdefault(log, []).extend(messages)
 
     def flush(self) -> None:
-        """End a turn: where there is no store, what was appended is written now."""
+        """End a unit of work: without a store, appended messages are written now."""
         if not self._staged or time.monotonic() < self._retry_at:
             return
         for log in list(self._staged):
@@ -285,7 +284,9 @@ class StreamFiles:
         self._retry_at = time.monotonic() + RETRY_INTERVAL
 
     def remove(self, number: int) -> None:
-        """A stream is deleted: what was appended in this turn is dropped, its files stay until :meth:`delete`."""
+        """Remove a deleted stream: messages appended in the current unit of work are dropped, the files stay until
+        :meth:`delete`.
+        """
         log = self._logs.pop(number)
         log.is_gone = True
         self._staged.pop(log, None)
@@ -294,7 +295,7 @@ class StreamFiles:
         self._removed.append(log)
 
     def take_removed(self) -> list[StreamLog]:
-        """The streams that were removed since the last call."""
+        """Return the streams removed since the last call."""
         removed, self._removed = self._removed, []
         return removed
 
@@ -305,12 +306,12 @@ class StreamFiles:
             self._background.run(log.remove, lambda result: None)
 
     def fall_silent(self) -> None:
-        """Nobody is told any more of what streams have."""
+        """Stop notifications of streams' growth."""
         for log in self._logs.values():
             log.on_growth = _nobody
 
     def close(self) -> None:
-        """Let go of all files; the store is closed."""
+        """Release all files; the store is closed."""
         self.fall_silent()
         self.flush()
         for log in self._logs.values():

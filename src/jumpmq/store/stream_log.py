@@ -1,4 +1,4 @@
-"""The log of one stream: its messages by offset, in segment files of a directory of its own.
+"""The log of a stream: messages by offset, in segment files of a separate directory.
 
 What is appended is laid out here, written with a commit of the store, to its log and to the stream's file, and seen by
 readers once that is complete. A chunk that is damaged is told of and set aside; reading goes on behind it.
@@ -35,11 +35,11 @@ SEGMENT_BYTES = 500_000_000
 """Octets of a segment unless the stream says otherwise, as in RabbitMQ."""
 
 CACHED = 32
-"""Chunks that are kept ready to be read again: readers at the same place share one."""
+"""Number of chunks cached for further reads: readers at an equal position share a chunk."""
 
 
 class StreamLog:
-    """The messages of one stream.
+    """The messages of a stream.
 
     Attributes:
         first: the lowest offset that is still there.
@@ -104,7 +104,7 @@ class StreamLog:
 
     @property
     def bounds(self) -> Bounds:
-        """What the store is to note of it."""
+        """Bounds of the stream for the store's record."""
         segments = self._segments
         if not segments:
             return Bounds(self._floor, self._floor, 0, 0, 0, is_exact=True)
@@ -115,13 +115,13 @@ class StreamLog:
         self._tell(loss + self._name)
 
     def _on_unreadable(self, error: Unreadable) -> None:
-        """Tell of it, once."""
+        """Report an unreadable part, once."""
         if str(error) not in self._unreadable:
             self._unreadable.add(str(error))
             self._on_loss(str(error))
 
     def _hold_against(self, known: Known) -> None:
-        """Tell of what the store says is there and is not. Offsets go on behind it."""
+        """Report messages known to the store but missing. Offsets continue behind the missing messages."""
         bounds = known.bounds
         for lost_first, lost_end in lost_at_ends(self._segments, known):
             if not self._segments or lost_end <= self._segments[0].first:
@@ -137,11 +137,11 @@ class StreamLog:
 
     @property
     def extents(self) -> list[Extent]:
-        """What is complete, segment by segment."""
+        """Complete extents, segment by segment."""
         return [Extent(segment.first, segment.end, segment.size) for segment in self._segments]
 
     def path_of(self, first: int) -> Path:
-        """The file of the segment that begins with an offset."""
+        """Return the file of the segment beginning with an offset."""
         return segment_path(self._directory, first)
 
     @property
@@ -158,7 +158,7 @@ class StreamLog:
         return self._segments[-1].last_chunk if self._segments else 0
 
     def publish(self, places: list[ChunkPlace], complete: Complete) -> None:
-        """Make known what is complete."""
+        """Publish completed chunks."""
         before = len(self._segments)
         for place in places:
             if not place.position:
@@ -167,7 +167,7 @@ class StreamLog:
         self.on_growth(len(self._segments) > before)
 
     def chunk_from(self, offset: int) -> Chunk | None:
-        """The chunk that holds a message, or where that is lost the next one; None where there is none.
+        """Return the chunk with a message, or the next chunk if lost; None without any.
 
         Raises:
             Unreadable: the disk does not give it.
@@ -182,7 +182,7 @@ class StreamLog:
 
     @contextlib.contextmanager
     def _tells(self) -> Iterator[None]:
-        """Tell of what cannot be read, and raise it."""
+        """Report unreadable content, and raise the error."""
         try:
             yield
         except Unreadable as error:
@@ -190,7 +190,7 @@ class StreamLog:
             raise
 
     def _chunk(self, segment: Segment, row: int) -> Chunk | None:
-        """A chunk; None where it is damaged."""
+        """Return a chunk; None if damaged."""
         first, end = segment.bounds(row)
         found = self._cache.get(first)
         if found is None and first not in self._damaged:
@@ -206,7 +206,7 @@ class StreamLog:
         return found
 
     def read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """The messages with offsets ``first`` to ``last`` as far as they are there, in batches as they were written.
+        """Yield the available messages with offsets ``first`` to ``last``, in batches as written.
 
         What is there when the first is asked for is read to its end, whatever retention lets go of meanwhile. Nothing
         is copied: the columns lie in mapped files. See :func:`jumpmq.store.columns.schema`; ``seq`` is the offset. What
@@ -241,7 +241,7 @@ class StreamLog:
         return self.end
 
     def written_at(self, offset: int) -> int | None:
-        """When the chunk with this message was published, in microseconds since the epoch; None where it is not there.
+        """Return the publishing time of the chunk with this message, in microseconds since the epoch; None if missing.
 
         Raises:
             Unreadable: the disk does not give what tells.
@@ -254,7 +254,7 @@ class StreamLog:
         return None
 
     def retain(self, max_bytes: int | None, oldest: float | None) -> None:
-        """Drop the oldest segments, whole ones, never the last.
+        """Drop the oldest segments, as a whole, never the last segment.
 
         Args:
             max_bytes: as long as the others hold so many octets.
@@ -278,8 +278,8 @@ class StreamLog:
     # --- its end ---
 
     def lay_out(self, messages: list[Message]) -> Laid:
-        """What is to be written to append messages in one commit, and where they will lie: see :meth:`publish`.
-        :meth:`written` or :meth:`put_back` follows.
+        """Return the writes for appending messages in one commit, with locations: see :meth:`publish`. :meth:`written`
+        or :meth:`put_back` follows.
 
         Raises:
             OSError: a file cannot be opened; nothing has changed.
@@ -287,19 +287,19 @@ class StreamLog:
         return self._end.lay_out(messages, self.segment_bytes)
 
     def written(self) -> None:
-        """What was laid out is in the log and in the files."""
+        """Record the laid-out messages as written to the log and the files."""
         self._end.written()
 
     def put_back(self) -> None:
-        """What was laid out was not written."""
+        """Undo an unwritten layout."""
         self._end.put_back()
 
     def take_unsynced(self) -> list[Path]:
-        """The files and directories that have to be synced before the log's copy of what they hold may go."""
+        """Return the files and directories to sync before removal of the log's copy."""
         return self._end.take_unsynced()
 
     def hand_over(self, offsets: dict[str, dict[str, int]]) -> Path:
-        """Leave the files, and what is known of them, to another process; returns their directory.
+        """Leave the files, with the known state, to a different process; return the files' directory.
 
         Raises:
             OSError: the disk does not take it.
@@ -313,13 +313,13 @@ class StreamLog:
         return self._directory
 
     def forget_handed(self) -> None:
-        """What came with the files is known by now."""
+        """Forget the information received with the files: known by now."""
         if self.handed is not None:
             self.handed = None
             (self._directory / HANDED).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of all files; nothing is being written."""
+        """Release all files; nothing is being written."""
         self._end.close()
 
     def remove(self) -> None:
@@ -332,7 +332,7 @@ def _nobody(loss: str) -> None:
 
 
 def _make(directory: Path) -> bool:
-    """Make the directory of a new stream; where the disk does not let that be, it is made with the first file.
+    """Create the directory of a new stream; if the disk refuses, the directory is created with the first file.
 
     Returns:
         Whether it was not there.
@@ -359,7 +359,7 @@ def _handed(directory: Path) -> Handed | None:
 
 
 def is_foreign(directory: Path, known: Known) -> bool:
-    """Whether all the files that there should be are there, and are those of another stream."""
+    """Return True if all expected files exist, but belong to a different stream."""
     bounds = known.bounds
     paths = [path for path in _paths(directory) if _first(path) < bounds.end]
     if not bounds.salt or len(paths) < bounds.segments:
@@ -377,7 +377,7 @@ def lost_at_ends(segments: list[Segment], known: Known) -> list[tuple[int, int]]
 
 
 def check(directory: Path, known: Known | None = None) -> Iterator[str]:
-    """What is wrong with the files of a stream, a line a finding. Nothing is changed.
+    """Yield the problems of a stream's files, one per line. Nothing is changed.
 
     Args:
         known: what the store says of it; None where it says nothing.
@@ -410,7 +410,7 @@ def check(directory: Path, known: Known | None = None) -> Iterator[str]:
 
 
 def _limit(known: Known | None) -> int | None:
-    """The offset from which on what the files have was never committed; None where only they tell."""
+    """Return the offset of the first uncommitted message in the files; None if only the files tell."""
     return known.end if known is not None and known.bounds.is_exact else None
 
 
@@ -419,9 +419,9 @@ def _paths(directory: Path) -> list[Path]:
 
 
 def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], object]) -> list[Segment]:
-    """The segments in a directory. Files at the end that were begun, and got no whole chunk, are deleted; of those that
-    had one, which the store knows, the name is changed, as it is of those that a commit began which was never finished.
-    What retention let go of before a crash is deleted, too."""
+    """Return the segments in a directory. Trailing files without a whole chunk are deleted; trailing files known to the
+    store to have had a chunk are renamed, as are files of an unfinished commit. Files dropped by retention before a
+    crash are deleted, too."""
     paths, limit = _paths(directory), _limit(known)
     while known is not None and len(paths) > 1 and _first(paths[1]) <= known.first:
         paths.pop(0).unlink()
@@ -442,5 +442,5 @@ def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], obj
 
 
 def _first(path: Path) -> int:
-    """The first offset of a segment file, as its name says."""
+    """Return the first offset of a segment file, by name."""
     return int(path.name.removesuffix(SUFFIX))

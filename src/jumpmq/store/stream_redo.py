@@ -1,4 +1,6 @@
-"""Chunks of a stream that the log has, and the stream's files may lack: a start writes them again."""
+"""Redo of stream chunks present in the log, but possibly missing in the stream's files: a start writes the chunks
+again.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from jumpmq.store.stream_end import segment_path
 
 
 def redo(directory: Path, known: Known, files: Files) -> list[Path]:
-    """Have the files of a stream hold all that the log has of it. What is damaged in the log stays as the file has it.
+    """Write all of a stream's chunks in the log to the stream's files. Chunks damaged in the log stay as in the file.
 
     Args:
         directory: of the stream.
@@ -45,7 +47,7 @@ def redo(directory: Path, known: Known, files: Files) -> list[Path]:
 
 
 def contents(pieces: Iterable[Piece], files: Files) -> Iterator[tuple[Piece, bytes | None]]:
-    """Pieces with the octets of their chunks; None where these are damaged.
+    """Yield pieces with the octets of chunks; None for damaged chunks.
 
     Raises:
         OSError: the log cannot be read.
@@ -66,7 +68,7 @@ def _chunk(octets: bytes) -> bytes:
 
 
 def without(lost: tuple[int, int], pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
-    """What of a stretch of offsets, as (first, end), is in none of these pieces."""
+    """Yield the parts of an offset range, as (first, end), outside of the given pieces."""
     first, end = lost
     for piece in pieces:
         if piece.end > first and piece.first < end:
@@ -78,7 +80,7 @@ def without(lost: tuple[int, int], pieces: Iterable[Piece]) -> Iterator[tuple[in
 
 
 def sync(paths: Iterable[Path], files: Files) -> None:
-    """Have files and directories on disk; those that are gone need not be.
+    """Sync files and directories; missing files are skipped.
 
     Raises:
         OSError: the disk does not take them.

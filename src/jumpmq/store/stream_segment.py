@@ -1,4 +1,4 @@
-"""Segment files of streams: chunks one after the other, each a header and the messages as an Arrow record batch.
+"""Segment files of streams: consecutive chunks, consisting of a header and the messages as an Arrow record batch.
 
 A chunk is what one commit gave to one stream, in parts where that was much. Its header (64 octets, little-endian)::
 
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 HEADER = struct.Struct("<4I4q2I8x")
 CHECKED = slice(8, 52)
-"""What the second checksum of a header covers."""
+"""Range of the second checksum of a header."""
 
 MAGIC = 0x314D5453
 ALIGNMENT = 64
@@ -53,13 +53,15 @@ MAX_COUNT = 4096
 """Most messages in a chunk."""
 
 MAX_BYTES = 4 << 20
-"""A chunk takes no further message once its bodies, properties and routing keys hold this many octets."""
+"""Size limit of a chunk, in octets of bodies, properties and routing keys: a chunk of this size takes no further
+message.
+"""
 
 SUFFIX = ".segment"
 
 
 class ChunkPlace(NamedTuple):
-    """Where a chunk lies.
+    """Location of a chunk.
 
     Attributes:
         first, rows: the offset of its first message, and how many it has.
@@ -91,7 +93,7 @@ class Chunk(NamedTuple):
 def encode(
     messages: list[Message], first: int, position: int, commit: int, salt: int
 ) -> tuple[ChunkPlace, list[bytes]]:
-    """A chunk of messages with offsets from ``first`` on: where it will lie, and its octets in pieces."""
+    """Return a chunk of messages with offsets from ``first`` on: the location, and the octets in pieces."""
     octets = _columns(messages, first).serialize().to_pybytes()
     times = int(messages[0].published_at * 1e6), int(messages[-1].published_at * 1e6)
     head = HEADER.pack(MAGIC, 0, len(octets), len(messages), first, *times, commit, salt, 0)
@@ -104,7 +106,7 @@ def encode(
 
 
 def _columns(messages: list[Message], first: int) -> pa.RecordBatch:
-    """Messages as :func:`~jumpmq.store.columns.schema` has them, their offsets in the place of their numbers."""
+    """Return messages in the schema of :func:`~jumpmq.store.columns.schema`, with offsets in place of numbers."""
     import pyarrow as pa
 
     schema = columns.schema()
@@ -115,7 +117,7 @@ def _columns(messages: list[Message], first: int) -> pa.RecordBatch:
 
 
 class Segment:
-    """A segment file as it is read. What was appended is made known by :meth:`add`.
+    """A segment file for reading. :meth:`add` publishes appended chunks.
 
     The chunks of a file that is there are looked for when they are first asked about, as there may be many: whatever
     tells of them raises :class:`Unreadable` where the disk does not give them.
@@ -168,7 +170,7 @@ class Segment:
         on_loss: Callable[[str], object] = log.error,
         limit: int | None = None,
     ) -> Segment:
-        """A file that is there.
+        """Open an existing file.
 
         Raises:
             Unreadable: it is the last one, and the disk does not give it. Nothing is cut for that.
@@ -181,14 +183,14 @@ class Segment:
 
     @classmethod
     def begun(cls, path: Path, first: int) -> Segment:
-        """A file that was just begun: its chunks are still to be added."""
+        """Return a newly begun file: chunks are still to be added."""
         segment = cls(path, first)
         segment._known = True
         return segment
 
     @property
     def is_last(self) -> bool:
-        """Whether more may be appended to it."""
+        """True if more may be appended."""
         return self._is_last
 
     @property
@@ -198,7 +200,7 @@ class Segment:
 
     @property
     def last_time(self) -> int:
-        """When its last message was published, in microseconds since the epoch."""
+        """Publishing time of the last message, in microseconds since the epoch."""
         self._learn()
         return self._last_time
 
@@ -210,16 +212,16 @@ class Segment:
 
     @property
     def rows(self) -> int:
-        """How many chunks it has."""
+        """Number of chunks."""
         self._learn()
         return len(self._firsts)
 
     def learn(self) -> None:
-        """Look for its chunks, and tell of those that are missing."""
+        """Find the chunks of the file, and report missing chunks."""
         self._learn()
 
     def end_at(self, end: int) -> None:
-        """It has had offsets up to this one, which are lost at its end; nothing more is appended."""
+        """End the segment at an offset, and report offsets lost at the end; nothing more is appended."""
         if self.end < end:
             self._report_lost(end)
             self._tell_losses()
@@ -242,7 +244,7 @@ class Segment:
         return bisect_right(self._firsts, offset) - 1
 
     def bounds(self, row: int) -> tuple[int, int]:
-        """The first offset of a chunk, and that behind its last."""
+        """Return the first offset of a chunk, and the offset behind the last."""
         return self._firsts[row], self._ends[row]
 
     def time_of(self, row: int) -> int:
@@ -255,7 +257,7 @@ class Segment:
         return next((row for row, last in enumerate(self._times) if last >= time), None)
 
     def is_whole(self, row: int) -> bool:
-        """Whether a chunk is as it was written."""
+        """Return True if a chunk is as written."""
         with self._reads() as octets:
             return is_whole(octets, self._positions[row])
 
@@ -281,15 +283,15 @@ class Segment:
         return Chunk(first, count, pa.ipc.read_record_batch(pa.py_buffer(body), columns.schema()))
 
     def remove(self) -> None:
-        """Delete the file; its readers read on."""
+        """Delete the file; readers continue."""
         with contextlib.suppress(OSError, ValueError):
             self._file = FileOctets(self.path)
             self._mapped()
         self.path.unlink(missing_ok=True)
 
     def _learn(self) -> None:
-        """Find out which chunks the file has, of the last commit those before the first that is not whole. What is
-        missing is named in the log."""
+        """Find the chunks of the file; of the last commit, the chunks before the first damaged chunk. Missing chunks
+        are reported in the log."""
         if self._known:
             return
         end, size = self.end, self._size
@@ -333,7 +335,7 @@ class Segment:
             raise Unreadable(f"{self.path} cannot be read: {reason}; it stays as it is", reason) from None
 
     def _next_place(self, octets: FileOctets, size: int) -> ChunkPlace | None:
-        """Where the next chunk lies, whether or not it is whole; None behind the last one."""
+        """Return the location of the next chunk, whole or not; None behind the last chunk."""
         position = self._size
         place = place_of(octets, position)
         if place is not None and place.first == self.end and place.position + place.length <= size:
@@ -348,7 +350,7 @@ class Segment:
         return found
 
     def _places_behind(self, octets: FileOctets, position: int) -> Iterator[ChunkPlace]:
-        """Whole chunks behind a position at which there is none."""
+        """Yield whole chunks behind a position without a chunk."""
         end, salt = self.end, self.salt
         while (position := octets.find(_MAGIC_OCTETS, position + 1)) >= 0:
             if position % ALIGNMENT or (place := place_of(octets, position)) is None:
@@ -391,7 +393,7 @@ class Segment:
 
 
 def salt_of(path: Path) -> int:
-    """The salt of a segment file, as its first chunk says; 0 where that is damaged."""
+    """Return the salt of a segment file, from the first chunk; 0 if damaged."""
     with path.open("rb") as file:
         octets = file.read(HEADER.size)
     if len(octets) < HEADER.size:
@@ -404,7 +406,7 @@ _MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
 
 
 def place_of(octets: FileOctets, position: int) -> ChunkPlace | None:
-    """Where the chunk lies whose header is there, if one is that can be relied on; the chunk need not be whole."""
+    """Return the location of the chunk with a reliable header at the position, if any; the chunk need not be whole."""
     head = octets.head(position, HEADER.size)
     if len(head) < HEADER.size:
         return None
@@ -419,7 +421,7 @@ def place_of(octets: FileOctets, position: int) -> ChunkPlace | None:
 
 
 def is_whole(octets: FileOctets, position: int) -> bool:
-    """Whether a chunk is as it was written."""
+    """Return True if a chunk is as written."""
     head = octets.head(position, HEADER.size)
     if len(head) < HEADER.size:
         return False
@@ -431,7 +433,7 @@ def is_whole(octets: FileOctets, position: int) -> bool:
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
-    """The messages of a batch, with their offsets as numbers."""
+    """Yield the messages of a batch, with offsets as numbers."""
     import pyarrow as pa
 
     times = batch.column("published_at").cast(pa.int64()).to_pylist()

@@ -1,4 +1,4 @@
-"""What keeps the log small: an index now and then, segments that go, and those that are mostly dead rewritten."""
+"""Log maintenance: periodic indexing, removal of segments, and rewriting of mostly dead segments."""
 
 import logging
 import sqlite3
@@ -26,16 +26,18 @@ from jumpmq.store.stream_redo import sync
 log = logging.getLogger(__name__)
 
 MOVE_BYTES = 4 << 20
-"""Octets of bodies that one commit moves at most, give or take a batch."""
+"""Maximum octets of bodies moved per commit, give or take a batch."""
 
 SPARSE = 0.5
-"""Share of a segment below which what lives in it is moved."""
+"""Live share of a segment below which the live content is moved."""
 
 MANY_DEFINITIONS = 5_000
-"""Definitions that go into the index also where the log's segment is not full, once no more come: they take memory."""
+"""Number of definitions moved to the index even before the log's segment is full, once no more arrive: definitions take
+memory.
+"""
 
 QUIET = 2.0
-"""Seconds without a new one, until then."""
+"""Seconds without a new definition until then."""
 
 LOOK_INTERVAL = 1.0
 """Seconds between looks at the segments."""
@@ -44,7 +46,7 @@ Moves = list[tuple[Batch, list[Message]]]
 
 
 class Upkeep:
-    """Knows what of the log lives, and what the index does not know yet.
+    """Tracks the live content of the log, and the changes not yet in the index.
 
     Args:
         log: the segments.
@@ -93,7 +95,7 @@ class Upkeep:
     # --- what commits did that are complete ---
 
     def adopt(self, found: Recovery) -> None:
-        """Take over what was found at the start; what the log said is new to the index."""
+        """Take over the state found at the start; changes from the log are new to the index."""
         self._definitions.put = dict(found.new_definitions.put)
         self._definitions.removed = set(found.new_definitions.removed)
         for batches in found.queues.values():
@@ -104,7 +106,7 @@ class Upkeep:
         self._gone = list(found.gone)
 
     def forget_lost(self, lost: dict[int, Batch]) -> None:
-        """Have the index forget what is missing of batches.
+        """Remove the missing parts of batches from the index.
 
         Args:
             lost: what is left of each, by its id.
@@ -123,7 +125,7 @@ class Upkeep:
 
     @property
     def holds_definitions(self) -> bool:
-        """Whether many definitions have waited for a while for the log to go on in another segment."""
+        """True if many definitions have waited a while for the log to continue in a new segment."""
         if self._update is not None or len(self._definitions) < MANY_DEFINITIONS:
             return False
         return time.monotonic() >= self._defined_at + QUIET
@@ -140,7 +142,7 @@ class Upkeep:
         self._streams[log] = None
 
     def note_settled(self, batch: Batch, count: int, complete: Complete) -> None:
-        """Messages of a batch were settled, and that is committed."""
+        """Record committed settlements of a batch's messages."""
         self._changed[batch] = None
         for number in segments_of(batch):
             if (segment := self._log.segments.get(number)) is not None:
@@ -148,21 +150,21 @@ class Upkeep:
                 break
 
     def note_moved(self, segment: Segment, batch: Batch, position: int, length: int, complete: Complete) -> None:
-        """What is left of a batch was committed in a new place."""
+        """Record the committed new location of the rest of a batch."""
         self._leave(batch, complete)
         batch.move(position, length, batch.first_seq)
         self.note_written(segment, batch, length, complete)
         self.compact()
 
     def _leave(self, batch: Batch, complete: Complete) -> None:
-        """Have a batch's segments forget it, and go if nothing else lives in them."""
+        """Remove a batch from its segments; segments without further content are removed."""
         for number in segments_of(batch):
             if (segment := self._log.segments.get(number)) is not None:
                 segment.batches.discard(batch)
                 self._remove_if_dead(segment, complete)
 
     def forget(self, batch: Batch, complete: Complete) -> None:
-        """All of a batch was settled, and that is committed."""
+        """Forget a batch after the commit of the last settlement."""
         if not batch.positions:
             return
         self._leave(batch, complete)
@@ -177,7 +179,7 @@ class Upkeep:
                 del self._by_queue[batch.queue_id]
 
     def drop(self, queue_id: int, complete: Complete) -> None:
-        """A queue was deleted, and that is committed."""
+        """Forget a queue after the commit of the deletion."""
         for batch in list(self._by_queue.get(queue_id, ())):
             self.note_settled(batch, batch.remaining, complete)
             self.forget(batch, complete)
@@ -187,11 +189,11 @@ class Upkeep:
 
     @property
     def behind(self) -> bool:
-        """Whether the log has gone on in another segment since the last snapshot."""
+        """True if the log has continued in a new segment since the last snapshot."""
         return self._update is None and self._log.current is not None and self._log.current.number > self._indexed
 
     def snapshot(self, receipt: int, complete: Complete) -> None:
-        """Note what the index is to say when all before the current segment is in it.
+        """Record the next state of the index, covering everything before the current segment.
 
         What is settled goes in as it is now, also where that is not committed yet: so the update may be written only
         when all that was settled by now is, with the commit of that receipt. Batches that began before the current
@@ -230,15 +232,15 @@ class Upkeep:
 
     @property
     def has_snapshot(self) -> bool:
-        """Whether the index is to be written."""
+        """True if an index write is pending."""
         return self._update is not None
 
     def is_due(self, committed: int) -> bool:
-        """Whether all that the snapshot says is settled is committed, as far as receipts tell."""
+        """Return True if all settlements of the snapshot are committed, judged by receipts."""
         return self._update is not None and committed >= self._due_at and time.monotonic() >= self._retry_at
 
     def write_index(self, complete: Complete) -> None:
-        """Have the index written; all that was settled at the snapshot is committed by now."""
+        """Start writing the index; all settlements of the snapshot are committed by now."""
         update = self._update
         if update is None or self._writing:
             return
@@ -297,12 +299,12 @@ class Upkeep:
             self._background.run(self._log.forget(segment), lambda result: _on_removed(path, result))
 
     def look(self) -> None:
-        """Look for such a segment, if that was not done for a while."""
+        """Search for a mostly dead segment, unless done recently."""
         if time.monotonic() >= self._look_at:
             self.compact()
 
     def compact(self) -> None:
-        """Have what is left of a segment that is mostly dead read, to be rewritten."""
+        """Read the rest of a mostly dead segment, to be rewritten."""
         self._look_at = time.monotonic() + LOOK_INTERVAL
         if self._moving:
             return
@@ -314,7 +316,7 @@ class Upkeep:
                 return
 
     def _movable(self, segment: Segment) -> list[tuple[Batch, Any, Ranges]]:
-        """Some of what lives in a segment, with where it lies and what is settled of it."""
+        """Return some live content of a segment, with locations and settled ranges."""
         batches, octets = [], 0.0
         for batch in segment.batches:
             if batch.messages is None and batch.remaining and batch not in self._unmovable:

@@ -1,4 +1,6 @@
-"""The thread that writes and syncs: the plain twin of the compiled one, for any disk that a test puts below it."""
+"""The writing and syncing thread: reference implementation of the compiled thread, for any disk
+substituted by a test.
+"""
 
 import os
 import threading
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Writes one commit after the other.
+    """Writes commits in sequence.
 
     Args:
         wake: a descriptor to which an octet is written when a commit is finished.
@@ -31,28 +33,28 @@ class Worker:
         self._thread.start()
 
     def submit(self, write: "Write") -> None:
-        """Have a commit written. The last one must have been finished."""
+        """Write a commit in the thread. The last commit must have been finished."""
         self._working = True
         self._jobs.put(write)
 
     @property
     def is_working(self) -> bool:
-        """Whether the thread has a write that it has not finished."""
+        """True if the thread has an unfinished write."""
         return self._working and self._thread.is_alive()
 
     def take(self) -> tuple[int, bool, float] | None:
-        """How the commit ended that was finished since: the number of the error, 0 for none, whether the file may hold
-        anything now, and the seconds that it took. None where none was finished."""
+        """Return the result of the finished commit: the error number, 0 for none, True if the file's content is
+        uncertain, and the duration in seconds. None without a finished commit."""
         return self._finished.popleft() if self._finished else None
 
     def perform(self, write: "Write") -> tuple[int, bool, float]:
-        """Write a commit in the caller's thread, while this one is idle; returns what :meth:`take` would."""
+        """Write a commit in the caller's thread, with the worker idle; return the result as :meth:`take`."""
         began = time.perf_counter()
         number, unsafe = self._commit(write)
         return number, unsafe, time.perf_counter() - began
 
     def close(self) -> None:
-        """End the thread, which must be idle."""
+        """End the thread; the thread must be idle."""
         self._jobs.put(None)
         self._thread.join()
 

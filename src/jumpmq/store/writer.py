@@ -1,4 +1,4 @@
-"""What the store asks of the thread that writes: one commit at a time, so that clients do not wait for the disk.
+"""Interface to the writing thread: one commit at a time, without clients waiting for the disk.
 
 The thread knows no more than a file and octets. What it has finished is announced by a descriptor that becomes
 readable, which an event loop can watch.
@@ -17,20 +17,20 @@ from jumpmq.store.files import Files
 from jumpmq.store.records import Commit
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors that end when somebody makes room."""
+"""Errors resolved by freeing disk room."""
 
 SMALL_BYTES = 64 << 10
-"""Octets of a commit that the caller's thread may write itself: a disk that is quick takes them in a moment."""
+"""Maximum octets of a commit written by the caller's thread: a fast disk takes so many in a moment."""
 
 QUICK = 0.0005
-"""Seconds within which a disk that is quick has taken such a commit."""
+"""Seconds needed by a fast disk to write a small commit."""
 
 FORGETTING = 0.9
-"""Share of its slowness that the disk keeps with each commit that it takes faster."""
+"""Share of the measured slowness kept with every faster commit."""
 
 
 class Append(NamedTuple):
-    """Octets of a stream's file. They need not be on disk: the log has them.
+    """Octets of a stream's file. No sync is needed: the log has the octets.
 
     Attributes:
         file, offset: where.
@@ -67,7 +67,7 @@ class Write(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How a write ended.
+    """Result of a write.
 
     Attributes:
         error: why it failed; None where the commit is on disk.
@@ -79,7 +79,7 @@ class Result(NamedTuple):
 
 
 WRITTEN = Result(None)
-"""It is on disk."""
+"""Result of a successful write."""
 
 
 class Worker(Protocol):
@@ -94,7 +94,7 @@ class Worker(Protocol):
 
 
 class Writer:
-    """Writes and syncs in a thread of its own.
+    """Writes and syncs in a separate thread.
 
     Args:
         files: the file calls to use; the compiled thread knows only those of the operating system.
@@ -116,21 +116,21 @@ class Writer:
         return self._readable
 
     def submit(self, write: Write) -> None:
-        """Have a commit written; the last one must have been finished."""
+        """Write a commit; the last commit must have been finished."""
         self._worker.submit(write)
 
     def is_quick(self, octets: int) -> bool:
-        """Whether so much is written in a moment, as far as the last commits tell: then it takes longer to hand it to
-        the thread and to be woken by it."""
+        """Return True if so many octets are written in a moment, judged by recent commits: the handover to the thread
+        and back would take longer."""
         return octets <= SMALL_BYTES and self._seconds < QUICK
 
     def write(self, write: Write) -> Result:
-        """Have a commit written while the caller waits; the last one must have been finished."""
+        """Write a commit while the caller waits; the last commit must have been finished."""
         return self._result(*self._worker.perform(write))
 
     @property
     def is_working(self) -> bool:
-        """Whether the disk has not answered yet."""
+        """True while the disk has not answered."""
         return self._worker.is_working
 
     def finish(self, result: Result) -> None:
@@ -139,7 +139,7 @@ class Writer:
         self.wake()
 
     def results(self) -> list[Result]:
-        """How the commits that were finished since the last call ended."""
+        """Return the results of commits finished since the last call."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._readable, 4096)
         found = list(self._results)
@@ -161,12 +161,12 @@ class Writer:
         self._timer.start()
 
     def wake(self) -> None:
-        """Become readable now. Any thread may call it."""
+        """Become readable now. Callable from any thread."""
         with contextlib.suppress(BlockingIOError):  # it is readable, then
             os.write(self._writable, b"\0")
 
     def close(self) -> None:
-        """End the thread, which must be idle."""
+        """End the thread; the thread must be idle."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()

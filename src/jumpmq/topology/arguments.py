@@ -1,4 +1,4 @@
-"""Arguments of declarations and bindings: a field table that keeps its types, can be compared, and stored as JSON."""
+"""Arguments of declarations and bindings: a typed, comparable field table that can be stored as JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -10,11 +10,11 @@ _INTEGER_TYPES = frozenset("bBsuIilLD")  # RabbitMQ counts decimals among them
 _FLOAT_TYPES = frozenset("fd")
 
 SHARED = 200
-"""Octets of arguments that may be shared: they stay for a while when nobody has them any more."""
+"""Maximum size of shared arguments, in octets; they stay in memory for a while after their last use."""
 
 
 class Arguments:
-    """An immutable field table, equal to another if both have the same octets on the wire.
+    """An immutable field table; tables with equal octets on the wire are equal.
 
     Attributes:
         fields: in the order given.
@@ -39,14 +39,14 @@ class Arguments:
 
     @classmethod
     def shared(cls, fields: Iterable[Field]) -> "Arguments":
-        """Arguments that may be those of others: a hundred thousand queues are declared alike."""
+        """Return a possibly shared instance: a hundred thousand queues are declared with equal arguments."""
         if not (found := tuple(fields)):
             return NO_ARGUMENTS
         made = cls(found)
         return _first_equal(made) if len(made._octets) <= SHARED else made
 
     def get(self, name: str) -> Field | None:
-        """The first field of this name."""
+        """Return the first field with this name."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -58,7 +58,7 @@ class Arguments:
         return field.value if field is not None and isinstance(field.value, str) else None
 
     def sorted(self) -> "Arguments":
-        """The same fields by name: bindings are compared so."""
+        """Return the fields sorted by name, as bindings are compared."""
         return Arguments(sorted(self.fields, key=lambda field: field.name.encode()))
 
     def plain(self) -> dict[str, Any]:
@@ -99,7 +99,9 @@ def _first_equal(arguments: Arguments) -> Arguments:
 
 
 def comparable(field: Field) -> tuple[str, Any]:
-    """What two field values are compared by: RabbitMQ takes all integers as one type, and both floats."""
+    """Return the value that fields are compared by: as in RabbitMQ, all integer types are equal, and
+    both float types.
+    """
     if field.type in _INTEGER_TYPES:
         return "int", field.value
     if field.type in _FLOAT_TYPES:

@@ -1,4 +1,4 @@
-"""Bindings: which destination an exchange feeds, and on what condition."""
+"""Bindings: destinations of an exchange, with conditions."""
 
 import sys
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Kind = Literal["queue", "exchange"]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One binding. Two are the same if all their parts are.
+    """A binding. Bindings with equal parts are equal.
 
     Attributes:
         source: name of the exchange that routes.

@@ -1,4 +1,4 @@
-"""The changes of definitions: one small value each. :meth:`Topology.propose` is the only way they take effect.
+"""Changes of definitions as small values. :meth:`Topology.propose` is the only way to apply them.
 
 They hold plain data only, and all that their effect depends on, so that a log of them can be replayed in another
 process, in the same order, to the same state: a queue brings its home, a user the hash of the password. What only a
@@ -24,7 +24,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AddHome(Change):
-    """A home starts, on a node, where it moves if it was on another; the shards that its node lacks are made.
+    """A home starts on a node, possibly after a different one; missing shards of the node are made.
 
     Its queues that do not outlive its process, transient and exclusive ones, are gone.
 
@@ -38,7 +38,7 @@ class AddHome(Change):
 
 @dataclass(frozen=True, slots=True)
 class ForgetNode(Change):
-    """A node that does not run is part of the cluster no more: its homes are gone, with the queues that are there.
+    """Remove a stopped node from the cluster, with its homes and their queues.
 
     The numbers of its homes are not used again.
     """
@@ -48,7 +48,7 @@ class ForgetNode(Change):
 
 @dataclass(frozen=True, slots=True)
 class HomeDown(Change):
-    """A home has been down for long: those of its queues that do not outlive its process are gone.
+    """A home has been down for long: queues that do not outlive its process are deleted.
 
     Attributes:
         queues: their ids, as far as they are known; what the home has made since it is up again stays.
@@ -60,7 +60,7 @@ class HomeDown(Change):
 
 @dataclass(frozen=True, slots=True)
 class LeaveHome(Change):
-    """A home is to be left, or not any more: no queue is placed there, and those that are there move to others."""
+    """Vacate a home, or cancel that: no queue is placed there, and existing ones move away."""
 
     home: int
     leaves: bool = True
@@ -68,8 +68,8 @@ class LeaveHome(Change):
 
 @dataclass(frozen=True, slots=True)
 class RemoveHome(Change):
-    """A home from which all queues have moved is no part of the broker any more; those that do not outlive its process
-    are gone. A home of this number may be added again; queues get other numbers then.
+    """Remove an empty home from the broker; queues that do not outlive its process are deleted. The number may be used
+    again; queue numbers continue.
     """
 
     home: int
@@ -77,7 +77,7 @@ class RemoveHome(Change):
 
 @dataclass(frozen=True, slots=True)
 class AddVirtualHost(Change):
-    """Add a virtual host with the predeclared exchanges; of one that exists only what is given here changes.
+    """Add a virtual host with the predeclared exchanges; of an existing one only the given values change.
 
     Attributes:
         default_queue_type: of durable queues whose declaration names none; None leaves it as it is.
@@ -94,14 +94,14 @@ class AddVirtualHost(Change):
 
 @dataclass(frozen=True, slots=True)
 class DeleteVirtualHost(Change):
-    """Delete a virtual host with all that is in it, and all permissions in it."""
+    """Delete a virtual host with all contents and permissions."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetTracing(Change):
-    """Copy what is published and delivered in a virtual host to ``amq.rabbitmq.trace``, or copy it no longer."""
+    """Start or stop copying a virtual host's messages, published and delivered, to ``amq.rabbitmq.trace``."""
 
     vhost: str
     enabled: bool
@@ -129,7 +129,7 @@ class DeleteUser(Change):
 
 @dataclass(frozen=True, slots=True)
 class SetPermissions(Change):
-    """Set what a user may do in a virtual host: a regular expression each, searched in the names of resources."""
+    """Set a user's permissions in a virtual host: regular expressions searched in the names of resources."""
 
     user: str
     vhost: str
@@ -148,7 +148,7 @@ class ClearPermissions(Change):
 
 @dataclass(frozen=True, slots=True)
 class SetTopicPermissions(Change):
-    """Set which routing keys a user may publish to a topic exchange with, and bind to it by.
+    """Set a user's routing keys for publishing to a topic exchange, and for binding to it.
 
     Attributes:
         exchange: need not exist yet.
@@ -182,7 +182,7 @@ class SetUserLimit(Change):
 
 @dataclass(frozen=True, slots=True)
 class ClearUserLimit(Change):
-    """Take one of a user's limits away."""
+    """Clear a limit of a user."""
 
     user: str
     limit: str
@@ -199,7 +199,7 @@ class SetVirtualHostLimit(Change):
 
 @dataclass(frozen=True, slots=True)
 class ClearVirtualHostLimit(Change):
-    """Take one of a virtual host's limits away."""
+    """Clear a limit of a virtual host."""
 
     vhost: str
     limit: str
@@ -207,7 +207,7 @@ class ClearVirtualHostLimit(Change):
 
 @dataclass(frozen=True, slots=True)
 class SetGlobalParameter(Change):
-    """Set what is kept for the whole broker under a name, such as ``cluster_name``.
+    """Set a global parameter of the broker, such as ``cluster_name``.
 
     Attributes:
         value: any JSON.
@@ -226,14 +226,14 @@ class ClearGlobalParameter(Change):
 
 @dataclass(frozen=True, slots=True)
 class DeclareExchange(Change):
-    """Declare an exchange; one that exists must be equivalent."""
+    """Declare an exchange; an existing one must be equivalent."""
 
     definition: ExchangeDefinition
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteExchange(Change):
-    """Delete an exchange and its bindings; nothing changes where there is none.
+    """Delete an exchange and its bindings; no change if it does not exist.
 
     Attributes:
         if_unused: refuse while it has bindings.
@@ -246,7 +246,7 @@ class DeleteExchange(Change):
 
 @dataclass(frozen=True, slots=True)
 class DeclareQueue(Change):
-    """Declare a queue; one that exists must be equivalent, and keeps its number and home.
+    """Declare a queue; an existing one must be equivalent, and keeps its number and home.
 
     Attributes:
         definition: :meth:`Topology.define_queue` makes one; it gets its number when it takes effect.
@@ -259,7 +259,7 @@ class DeclareQueue(Change):
 
 @dataclass(frozen=True, slots=True)
 class DeleteQueue(Change):
-    """Delete a queue, its messages and bindings. Nothing changes where there is none of this name and number.
+    """Delete a queue with messages and bindings. No change unless name and number match.
 
     :func:`jumpmq.topology.rules.queue_deletion` makes one of what a client asks for.
     """
@@ -271,8 +271,7 @@ class DeleteQueue(Change):
 
 @dataclass(frozen=True, slots=True)
 class MoveQueue(Change):
-    """Have a queue at another home, with another number; its messages follow. Nothing changes where there is none of
-    this name and number.
+    """Move a queue to a new home, with a new number; its messages follow. No change unless name and number match.
 
     What is published from now on goes there, and is behind those that follow.
     """
@@ -285,7 +284,7 @@ class MoveQueue(Change):
 
 @dataclass(frozen=True, slots=True)
 class EndMove(Change):
-    """All messages of a queue of this name and number have come from the home where it was before."""
+    """All messages of the queue with this name and number have arrived from its previous home."""
 
     vhost: str
     name: str
@@ -294,7 +293,7 @@ class EndMove(Change):
 
 @dataclass(frozen=True, slots=True)
 class Bind(Change):
-    """Add a binding; nothing changes where it exists.
+    """Add a binding; no change if it exists.
 
     Attributes:
         user: whose it then is; "" where it belongs to none.
@@ -308,7 +307,7 @@ class Bind(Change):
 
 @dataclass(frozen=True, slots=True)
 class Unbind(Change):
-    """Remove a binding; nothing changes where there is none."""
+    """Remove a binding; no change if it does not exist."""
 
     vhost: str
     binding: Binding
@@ -317,7 +316,7 @@ class Unbind(Change):
 
 @dataclass(frozen=True, slots=True)
 class SetPolicy(Change):
-    """Add a policy, or replace the one of this name; it takes effect at once.
+    """Add or replace a policy; it takes effect at once.
 
     Attributes:
         pattern: regular expression, searched in the names of queues and exchanges.

@@ -1,4 +1,4 @@
-"""What is prepared to be added to a virtual host, laid out as the host keeps it: adding it merges tables."""
+"""Additions to a virtual host, prepared in the host's layout: adding them merges tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Coming:
-    """Queues that come, without an owner and made by no user, as shards are; and bindings that come and go.
+    """Prepared queues, without owner and user, such as shards; and prepared changes of bindings.
 
     Attributes:
         declared, contents: the queues by name, and those of them whose contents are here.
@@ -76,5 +76,5 @@ class Coming:
 
 
 def default_binding(queue: str) -> Binding:
-    """How the default exchange binds a queue: with its name."""
+    """Return the default exchange's binding of a queue: with the queue's name."""
     return Binding("", "queue", queue, queue.encode(errors="surrogateescape"))

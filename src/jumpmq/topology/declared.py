@@ -1,4 +1,4 @@
-"""A declared queue, which every process knows, and where its contents are: in the process of its home alone."""
+"""A declared queue, known to every process, and its contents, held only by the process of its home."""
 
 from jumpmq.queues import QUEUE_TYPES, Queue
 from jumpmq.topology.definitions import QueueDefinition
@@ -7,7 +7,7 @@ from jumpmq.topology.shards import parse_shard_name
 
 
 class DeclaredQueue:
-    """A queue as the definitions have it.
+    """A queue in the definitions.
 
     Attributes:
         definition: how it was declared.
@@ -44,5 +44,5 @@ class DeclaredQueue:
 
     @property
     def destination(self) -> "Queue | DeclaredQueue":
-        """What exchanges send to: the contents where they are here."""
+        """Destination for exchanges: the contents if local."""
         return self if self.contents is None else self.contents

@@ -1,4 +1,4 @@
-"""What is declared, as values: they stand in changes and records, and are what the management API shows and imports."""
+"""Definitions as values: used in changes and records, and by the management API's listings and imports."""
 
 import sys
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from typing import Any
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 
 HOME_BITS = 40
-"""Bits of a queue's id behind the number of its home."""
+"""Bits of a queue's id below the number of its home."""
 
 
 def home_of(id: int) -> int:
-    """The home of the queue with an id; those from before there were several homes are of the first one."""
+    """Return the home in a queue's id; ids older than homes belong to the first one."""
     return id >> HOME_BITS or 1
 
 
@@ -42,7 +42,7 @@ class ExchangeDefinition:
 
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """A queue as declared, with what it was given then.
+    """Definition of a queue.
 
     Attributes:
         owner: identity of the connection that an exclusive queue belongs to.
@@ -73,27 +73,26 @@ class QueueDefinition:
 
     @property
     def identity(self) -> int:
-        """The id that tells it from one that is deleted and declared again by the same name; of a stream it stays when
-        the stream moves, as its offsets do."""
+        """Id that distinguishes redeclared queues of one name; a moved stream keeps its id, as it keeps its offsets."""
         return self.original or self.id
 
     @property
     def home_before(self) -> int:
-        """The home that its messages are on their way from; 0 where they are not."""
+        """Home that the queue's messages are migrating from; 0 if none."""
         return home_of(self.before) if self.before else 0
 
     @property
     def is_kept(self) -> bool:
-        """Whether it survives a restart. Exclusive queues end with their connection."""
+        """True if the queue survives a restart. Exclusive queues end with their connection."""
         return self.durable and not self.exclusive
 
     @property
     def type(self) -> str:
-        """The kind of queue: ``classic`` unless ``x-queue-type`` names another."""
+        """The queue type: ``classic`` unless given by ``x-queue-type``."""
         return self.arguments.text("x-queue-type") or "classic"
 
     def numbered(self, id: int, node: str) -> "QueueDefinition":
-        """The same with an id, and the node of its home. (``dataclasses.replace`` takes three times as long.)"""
+        """Return a copy with an id, and the node of its home. (``dataclasses.replace`` takes three times as long.)"""
         declared = self.vhost, self.name, self.durable, self.exclusive, self.auto_delete, self.arguments, self.owner
         return QueueDefinition(*declared, node, id, self.user, self.home)
 

@@ -1,4 +1,4 @@
-"""A digest of all definitions, by which processes that should have the same ones find out that they do."""
+"""Digest of all definitions, used by processes to verify that their definitions are equal."""
 
 import xxhash
 
@@ -9,7 +9,7 @@ NOT_DIGESTED = "applied"
 
 
 class Digest:
-    """Exclusive or of the hashes of all records: it follows each change, and the order of records is of no consequence.
+    """Exclusive or of the hashes of all records: follows every change, independent of the order of records.
 
     Args:
         leaves_out: kinds of records that are not looked at.
@@ -24,7 +24,7 @@ class Digest:
         self._hashes: dict[int, int] = {}  # of records, by those of their kinds and keys
 
     def put(self, kind: str, key: str, text: str) -> None:
-        """A record is there, or another than before.
+        """Add or replace a record.
 
         Args:
             text: its value in JSON.
@@ -40,7 +40,7 @@ class Digest:
         self.value ^= self._hashes.pop(_hash(kind, key), 0)
 
     def change(self, definitions: Definitions) -> None:
-        """Records are gone, and others are there."""
+        """Remove and add records."""
         for name in definitions.removed:
             self.delete(*name)
         for name, text in definitions.put.items():

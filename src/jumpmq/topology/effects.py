@@ -1,4 +1,4 @@
-"""What each change does to the state in memory and to the records, once :mod:`jumpmq.topology.rules` admit it.
+"""Effects of changes on memory and records, after the checks of :mod:`jumpmq.topology.rules`.
 
 No clock, no random number and no name of this node has a say here: a log of changes has the same effect everywhere.
 """
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 Steps = Generator[None, None, list[changes.Change]]
-"""The steps of an effect, and the changes that followed."""
+"""Steps of an effect, returning the consequent changes."""
 
 
 def take_effect(topology: Topology, change: changes.Change) -> Steps:
-    """Let a change take effect that the rules admit.
+    """Apply an admitted change.
 
     It takes one step, or several between which the definitions are as before, and others can be served.
 
@@ -270,7 +270,7 @@ def _remove_home(topology: Topology, change: changes.RemoveHome) -> Steps:
 
 
 def _end_queues(topology: Topology, home: int, ends: Callable[[DeclaredQueue], bool]) -> Steps:
-    """The queues of a home that do not outlive its process are gone, those of them that end."""
+    """Delete the queues of a home that end with its process, if selected by ``ends``."""
     prepared = []
     for vhost in topology.vhosts.values():
         shards = Preparation(topology, vhost, vhost.policies)
@@ -433,4 +433,4 @@ _IN_STEPS: dict[type[changes.Change], Callable[[Topology, Any], Steps]] = {
     changes.DeleteExchange: _delete_exchange,
     changes.DeleteQueue: _delete_queue,
 }
-"""Those of which much may follow."""
+"""Changes with many consequences."""

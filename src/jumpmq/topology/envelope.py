@@ -1,4 +1,4 @@
-"""A message on its way through the exchanges: its routing keys and its properties, read once."""
+"""A message while it is routed through exchanges: routing keys and properties, parsed once."""
 
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
@@ -7,15 +7,15 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 
 _CC, _BCC = b"\x02CC", b"\x03BCC"
-"""How headers of these names begin. Most messages have neither, and need not be parsed to see that."""
+"""First octets of the headers CC and BCC. Most messages have neither, and need no parsing to find out."""
 
 MAX_KEYS, MAX_OCTETS = 1000, 32 << 10
-"""Routing keys of a message in CC and BCC together, and their octets: it is routed by all of them at once, which with
-patterns to match takes 4 µs a word and more."""
+"""Maximum number and octets of routing keys in CC and BCC: a message is routed by all of them at once, at 4 µs and more
+per word if patterns are matched."""
 
 
 class Envelope:
-    """A message with what exchanges may ask of it.
+    """A message with the parts that exchanges use.
 
     Attributes:
         message: the message itself.
@@ -67,7 +67,7 @@ class Envelope:
 
     @property
     def headers(self) -> list[Field]:
-        """The message's headers, empty where it has none."""
+        """The message's headers, possibly empty."""
         return self.properties.headers or []
 
 

@@ -14,8 +14,7 @@ from jumpmq.topology.queue_arguments import queue_type_of
 
 def check_exchange(current: Exchange, declared: ExchangeDefinition) -> None:
     """
-    Raises:
-        PreconditionFailed: the exchange was declared in another way.
+    Raises: PreconditionFailed: the declaration differs from the existing exchange.
     """
     subject = f"exchange '{current.name}' in vhost '{current.vhost}'"
     _check_field("type", subject, erlang.atom(declared.type), erlang.atom(current.type))

@@ -1,4 +1,4 @@
-"""Which changes of rings queues still wait for (:mod:`jumpmq.queues.fences`), and their records.
+"""Ring changes that queues wait for (:mod:`jumpmq.queues.fences`), and their records.
 
 A change of an exchange whose keys are to stay in order is noted with the placement of keys as it was, a mark at each
 queue that may have lost keys and is not empty, and the queues that may have got some, each with its number at which
@@ -38,13 +38,15 @@ log = logging.getLogger(__name__)
 RING, MARK, QUEUE = "fence_ring", "fence_mark", "fence_queue"
 
 PLACE_BITS = 16
-"""Bits of a change's number for its place among those of one change of definitions."""
+"""Bits of a ring change's number for its index within the change of definitions."""
 
 MAX_OPEN = 64
-"""Changes of one exchange for which queues may wait at once. Each keeps a ring; what moves by another is not held."""
+"""Maximum number of open ring changes per exchange. Open changes keep a ring; keys moved by further changes are not
+held back.
+"""
 
 LOOK_INTERVAL = 1.0
-"""Seconds between looks at marks at which nothing is left, unnoticed: what was damaged is in no queue any more."""
+"""Seconds between checks for markers that were passed unnoticed: damaged messages are in no queue any more."""
 
 
 @dataclass(eq=False)
@@ -89,12 +91,12 @@ class RingChange:
         return name == self.exchange or (bool(name) and self.is_fed())
 
     def key(self, *parts: Any) -> str:
-        """The key of a record of it."""
+        """Return the key of a record about the change."""
         return key_of(self.vhost, self.exchange, self.number, *parts)
 
 
 class MarkName(NamedTuple):
-    """Which mark it is: of which change, and of which of its queues."""
+    """Identifies an ordering marker: ring change and source queue."""
 
     vhost: str
     exchange: str
@@ -110,23 +112,23 @@ class Before(NamedTuple):
 
 
 class Others(Protocol):
-    """Other homes, which route by rings of their own."""
+    """Remote homes, which route by their own rings."""
 
     def changed(self, number: int) -> None:
         """The bindings of a hash exchange have changed here, by this change of definitions."""
 
     def wait(self, number: int) -> None:
-        """Have nothing published before all homes have made this change; then call :meth:`Fences.note`."""
+        """Hold back publishing until all homes have applied this change; then call :meth:`Fences.note`."""
 
     def ask(self, home: int, marks: list[MarkName]) -> None:
         """Ask how much is left at marks of another home, to be told by :meth:`Fences.tell`."""
 
     def ended(self, mark: MarkName) -> None:
-        """Tell the others that nothing is left at a mark here."""
+        """Notify remote homes that no message is left before a marker here."""
 
 
 class Fences:
-    """The changes that queues wait for.
+    """The ring changes that queues wait for.
 
     Args:
         topology: whose exchanges change.
@@ -166,11 +168,11 @@ class Fences:
 
     @property
     def _is_shared(self) -> bool:
-        """Whether there are other homes, which may have messages where there are none here."""
+        """True if there are remote homes, which may have messages when this home has none."""
         return len(self._topology.homes) > 1
 
     def after(self, exchange: Exchange, before: Before) -> None:
-        """The bindings have changed, within the same turn."""
+        """Handle changed bindings, within the same event-loop iteration."""
         placement = exchange.placement()
         assert placement is not None
         lost_names, got = before.placement.moved(placement)
@@ -195,21 +197,19 @@ class Fences:
                     queue.renew_owners()
 
     def changed(self, exchange: Exchange) -> None:
-        """The bindings of an exchange have changed, also of one whose keys need not stay in order: other homes count
-        on being told."""
+        """Handle changed bindings of an exchange, also of an unordered one: remote homes rely on the notification."""
         if self.others is not None and isinstance(exchange, HASH_EXCHANGES):
             self.others.changed(self._topology.deciding)
 
     def _number(self, exchange: Exchange) -> int:
-        """The number of a change of a ring: that of the change of definitions, as all homes count them, and its place
-        there."""
+        """Return the number of a ring change: number of the change of definitions, equal in all homes, and an index."""
         where = exchange.vhost, exchange.name
         number = max(self._topology.deciding << PLACE_BITS, self._last.get(where, 0) + 1)
         self._last[where] = number
         return number
 
     def note(self, upto: int) -> None:
-        """All homes have made the changes of definitions up to this one."""
+        """All homes have applied the changes of definitions up to ``upto``."""
         noted = [change for change in self._coming if change.number >> PLACE_BITS <= upto]
         self._coming = self._coming[len(noted) :]
         for change in noted:
@@ -243,7 +243,7 @@ class Fences:
             del self._open[where]
 
     def _mark(self, change: RingChange) -> None:
-        """Leave marks at the queues that may have lost keys."""
+        """Place markers in the queues that may have lost keys."""
         for name, (number, queue_name) in change.lost.items():
             ended = partial(self._ended, change, name)
             declared = self._declared(change.vhost, queue_name, number)
@@ -259,7 +259,7 @@ class Fences:
         return None if host is None else host.exchanges.get(change.exchange)
 
     def _declared(self, vhost: str, name: str, number: int) -> DeclaredQueue | None:
-        """The queue of this number; None where there is none any more."""
+        """Return the queue with this number; None if it no longer exists."""
         host = self._topology.vhosts.get(vhost)
         declared = None if host is None else host.declared.get(name)
         return declared if declared is not None and declared.id == number else None
@@ -305,7 +305,7 @@ class Fences:
                 del self._open[change.vhost, change.exchange]
 
     def _is_fed(self, vhost: str, name: str) -> bool:
-        """Whether other exchanges give messages to this one."""
+        """Return True if the exchange gets messages from further exchanges."""
         revision, fed = self._fed.get((vhost, name), (-1, False))
         if revision != self._topology.revision:
             host = self._topology.vhosts.get(vhost)
@@ -343,7 +343,7 @@ class Fences:
     # --- marks of other homes ---
 
     def left_at(self, mark: MarkName) -> int | None:
-        """How many messages are left at a mark here; None where it is not known yet."""
+        """Return the number of messages before a marker here; None if unknown."""
         change = self._find(mark)
         if change is not None and mark.name in change.sources:
             return change.marks[mark.name].left
@@ -352,7 +352,7 @@ class Fences:
         return 0
 
     def tell(self, mark: MarkName, left: int) -> None:
-        """Another home says how many messages are left at a mark there."""
+        """Update a marker with a remote home's number of messages before it."""
         change = self._find(mark)
         there = None if change is None or mark.name in change.sources else change.marks.get(mark.name)
         if there is not None and there.left:
@@ -369,7 +369,7 @@ class Fences:
             yield from changes
 
     def lift(self, queue: Queue, source: str) -> int:
-        """Have a queue wait no longer for another; returns how many fences that lifts."""
+        """Release a queue from waiting for ``source``; return the number of released barriers."""
         fences = queue.fences
         lifted = [] if fences is None else fences.lift(source)
         changes = [change for change in self._all() if change in lifted]
@@ -383,12 +383,12 @@ class Fences:
         return len(changes)
 
     def sources(self, vhost: str, exchange: str) -> set[Queue]:
-        """The queues here that others wait for since an exchange has changed."""
+        """Return the local queues that further ones wait for since a change of the exchange."""
         changes = self._open.get((vhost, exchange), ())
         return {queue for change in changes for name, queue in change.sources.items() if change.marks[name].left}
 
     def figures(self, vhost: str) -> Iterator[tuple[Queue, FenceFigures]]:
-        """The fences of a virtual host, with their queues."""
+        """Yield the ordering barriers of a virtual host, with their queues."""
         queues = {queue: None for change in self._all() if change.vhost == vhost for queue in change.gainers}
         for queue in queues:
             if queue.fences is not None and not queue.deleted:
@@ -431,8 +431,8 @@ class Fences:
             self._open.setdefault((vhost, exchange), []).append(change)
 
     def count_restored(self) -> None:
-        """The messages of queues are restored. What other homes had sent has come, or is lost with the links: changes
-        that they had not made yet are noted."""
+        """All queues are restored. Messages from remote homes have arrived, or were lost with the links: changes
+        unapplied there are noted."""
         for change in list(self._all()):
             for name, mark in change.marks.items():
                 if (source := change.sources.get(name)) is not None:

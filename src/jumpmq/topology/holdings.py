@@ -1,4 +1,4 @@
-"""How much each user has made that is there, which limits are held against; and how many queues are at each home."""
+"""Numbers of objects by creating user, for limits; and numbers of queues by home."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from jumpmq.topology.users import User
 What = Literal["queue", "binding"]
 
 OF_TOKEN = "\x1ftoken"
-"""What the name of a user who came with a token ends with, where it says whose something is."""
+"""Suffix of a user name in ownership records, for users authenticated by token."""
 
 
 class Holdings:
-    """Queues and bindings by the user who made them, in all virtual hosts; what no user made is not counted. Who comes
-    with a token is not the kept user of that name: the same limits hold, and count apart.
+    """Queues and bindings by creating user, in all virtual hosts; those without user are not counted. Token users are
+    distinct from stored users of equal name: the limits are the same, the counts are not.
 
     Attributes:
         queues_by_home: how many queues there are, by the number of their home.
@@ -27,19 +27,19 @@ class Holdings:
         self._counts: Counter[tuple[str, What]] = Counter()
 
     def add(self, user: str, what: What) -> None:
-        """The user has made one more."""
+        """Count a new object of the user."""
         if user:
             self._counts[user, what] += 1
 
     def remove(self, user: str, what: What, count: int = 1) -> None:
-        """So many that the user had made are gone."""
+        """Remove ``count`` objects of the user."""
         if user:
             self._counts[user, what] -= count
             if not self._counts[user, what]:
                 del self._counts[user, what]
 
     def require(self, users: Mapping[str, User], owner: str, what: What, act: str) -> None:
-        """Refuse unless a user may have one more.
+        """Refuse unless the user may have one more object.
 
         Args:
             users: all that are kept, by name.

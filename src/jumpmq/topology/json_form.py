@@ -1,4 +1,4 @@
-"""The JSON form of changes and definitions: an object of their fields. Records have it, and a log of changes can.
+"""JSON form of changes and definitions: an object of their fields. Used in records and in logs of changes.
 
 Octets become text with surrogate escapes, arguments keep their types. What is read was written here: only what the
 value's own rules check is checked.
@@ -17,7 +17,7 @@ from jumpmq.topology.arguments import Arguments
 T = TypeVar("T")
 
 _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
-"""Types whose values are their own JSON form."""
+"""Types whose values are JSON already."""
 
 _CHANGES: dict[str, type[changes.Change]] = {
     name: cls for name, cls in vars(changes).items() if isinstance(cls, type) and issubclass(cls, changes.Change)
@@ -25,7 +25,7 @@ _CHANGES: dict[str, type[changes.Change]] = {
 
 
 def change_to_json(change: changes.Change) -> dict[str, Any]:
-    """A change: its fields, and the kind of change under ``change``."""
+    """Convert a change to JSON: its fields, with the kind under ``change``."""
     return {"change": type(change).__name__, **to_json(change)}
 
 
@@ -35,7 +35,7 @@ def change_from_json(value: dict[str, Any]) -> changes.Change:
 
 
 def to_json(value: Any) -> Any:
-    """A definition, or one of its fields."""
+    """Convert a definition, or a field of one, to JSON."""
     match value:
         case str() | int() | None:
             return value
@@ -58,7 +58,7 @@ def _field_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 def from_json(cls: type[T], value: dict[str, Any]) -> T:
-    """The inverse of :func:`to_json`; fields that are missing get their defaults. Equal texts are one string."""
+    """Convert from JSON, the inverse of :func:`to_json`; missing fields get defaults. Equal texts share one string."""
     readers, parts = _readers(cls), {}  # type: ignore[arg-type]  # classes can be hashed
     for name, inner in value.items():
         read = readers[name]
@@ -67,7 +67,7 @@ def from_json(cls: type[T], value: dict[str, Any]) -> T:
 
 
 Reader = Callable[[Any], Any]
-"""Makes a field of what its JSON form is, which is not None."""
+"""Converts a field's JSON form, never None."""
 
 
 @cache
@@ -76,7 +76,7 @@ def _readers(cls: Hashable) -> dict[str, Reader | None]:
 
 
 def _reader(kind: Any) -> Reader | None:
-    """What reads fields of a type; None where they are their own JSON form."""
+    """Return the converter of a type; None for types that are JSON already."""
     if get_origin(kind) is UnionType:  # only ``X | None``
         return _reader(get_args(kind)[0])
     if kind is str or (get_origin(kind) is Literal and isinstance(get_args(kind)[0], str)):

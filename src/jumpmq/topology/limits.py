@@ -13,21 +13,19 @@ USER_LIMITS = (
     "max-bindings",
     "max-publish-rate",
 )
-"""The first two are RabbitMQ's. Queues and bindings are those that the user has made and that are there; the rate is in
-messages a second, over all of the user's connections and requests."""
+"""The first two are RabbitMQ's. Queues and bindings count existing objects created by the user; the rate is in messages
+per second over all connections and requests of the user."""
 
 VIRTUAL_HOST_LIMITS = ("max-connections", "max-queues", "max-bindings")
 """The last one is beyond RabbitMQ; the default exchange's bindings do not count."""
 
 Limits = Mapping[str, int]
-"""What is set, by the limit's name; a negative number is no limit."""
+"""Values by limit name; negative values mean unlimited."""
 
 
 def check(name: str, value: object, known: Iterable[str], subject: str) -> None:
     """
-    Args:
-        known: the limits that there are.
-        subject: what they are limits of, for who names another.
+    Args: known: names of limits. subject: owner of the limits, for the error about an unknown name.
 
     Raises:
         PreconditionFailed: there is no such limit, or it is not a whole number.
@@ -42,6 +40,6 @@ def check(name: str, value: object, known: Iterable[str], subject: str) -> None:
 
 
 def reached(limits: Limits, name: str, count: int) -> int | None:
-    """The limit, if ``count`` has reached it; None if not, or where there is none."""
+    """Return the limit if ``count`` has reached it; otherwise None."""
     limit = limits.get(name, -1)
     return limit if 0 <= limit <= count else None

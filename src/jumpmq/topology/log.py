@@ -1,4 +1,4 @@
-"""The order in which changes of definitions are decided, as the topology knows it.
+"""The order in which changes of definitions are decided, as seen by the topology.
 
 A broker of one process decides changes in the order in which it is asked (:class:`LocalLog`). Workers and nodes share a
 log, and each process decides its entries in the same order: proposing a change sends it to the log, whose entries come
@@ -13,7 +13,7 @@ from jumpmq.topology.changes import Change
 from jumpmq.topology.proposals import Pending
 
 ANYWHERE = 0
-"""In the definition of a queue that is to be declared: its home is chosen by the log, with the fewest queues."""
+"""Home in a new queue's definition that the log replaces by the home with the fewest queues."""
 
 
 class CommonLog(Protocol):
@@ -29,14 +29,14 @@ class CommonLog(Protocol):
         """A change is asked for here."""
 
     def placed(self, change: Change) -> Change:
-        """A change whose turn has come, with the home of a queue that may be :data:`ANYWHERE`."""
+        """Return a change with the home chosen where it is :data:`ANYWHERE`."""
 
     def note(self, pending: Pending) -> None:
-        """A change has taken effect here, and got its number; its records are not on disk yet."""
+        """A change took effect here with a number; its records are not yet on disk."""
 
 
 class LocalLog:
-    """The order of one process: first come, first decided.
+    """The order of a single process: first come, first decided.
 
     Args:
         decide: decides a change when those before it are: :meth:`Topology.decide`.
@@ -52,4 +52,4 @@ class LocalLog:
         return change
 
     def note(self, pending: Pending) -> None:
-        """See :meth:`CommonLog.note`: its records are all that is kept of a change."""
+        """Do nothing: unlike :meth:`CommonLog.note`, only the records are kept."""

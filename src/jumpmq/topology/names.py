@@ -1,6 +1,8 @@
-"""Names of queues and exchanges as clients give them."""
+"""Names of queues and exchanges as given by clients."""
 
 
 def stripped(name: str) -> str:
-    """The name without carriage returns and line feeds: so RabbitMQ takes one that is declared, deleted or bound."""
+    """Return the name without carriage returns and line feeds, as RabbitMQ does for declarations, deletions and
+    bindings.
+    """
     return name.replace("\r", "").replace("\n", "")

@@ -1,4 +1,4 @@
-"""Regular expressions that come from outside: policies, permissions, name filters.
+"""Untrusted regular expressions: policies, permissions, name filters.
 
 They are RE2's, which are matched in time linear in the name times the expression with its repetitions written out. What
 RE2 lacks (look-around, back-references) is refused, and so are expressions that are too long, or too long once they are
@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 MAX_OCTETS = 4096
-"""The longest expression. Matching a name takes at most its octets times those of the expression."""
+"""Maximum length of an expression in octets. Matching takes at most the product of both lengths."""
 
 MAX_REPEATED = 600
 """Characters and classes that are repeated or optional, with repetitions written out: so many take 40 ms at worst to
@@ -34,14 +34,14 @@ _TOKEN = re.compile(
 )
 
 ANYTHING = ".*"
-"""What most permissions are; RE2 is not asked."""
+"""The most frequent permission; RE2 is not called."""
 
 _MEMORY = 1 << 20
-"""Octets that a compiled expression may take; with more it would be refused, or matched more slowly."""
+"""Maximum memory of a compiled expression, in octets; larger ones are refused, or match more slowly."""
 
 
 class InvalidPattern(ValueError):
-    """An expression that is not taken; the text says why."""
+    """An expression is refused; the text gives the reason."""
 
 
 class Pattern:
@@ -71,13 +71,13 @@ class Pattern:
             raise InvalidPattern(reason) from None
 
     def matches(self, name: str) -> bool:
-        """Whether it matches somewhere in the name."""
+        """Return True if the expression matches anywhere in the name."""
         return self._search(_octets(name)) is not None
 
 
 @cache
 def _re2() -> tuple[Any, Any]:
-    """RE2, and the options of all expressions: loaded with the first one, as it takes 2.5 MB."""
+    """RE2 with the options of all expressions: loaded on first use, as it takes 2.5 MB."""
     import re2
 
     options = re2.Options()
@@ -88,7 +88,7 @@ def _re2() -> tuple[Any, Any]:
 
 
 def repeated(text: str) -> int:
-    """How many characters and classes of an expression are repeated or optional, with repetitions written out.
+    """Count the repeated or optional characters and classes of an expression, with repetitions expanded.
 
     >>> repeated("abc"), repeated("a?b*c"), repeated("(ab?){3}"), repeated("x[0-9]{4}")
     (0, 2, 6, 8)
@@ -122,7 +122,7 @@ def repeated(text: str) -> int:
 
 
 def _size(kind: str | None, text: str) -> int:
-    """What a character or class counts."""
+    """Return the weight of a character or class."""
     if kind == "property":
         return 200
     if kind == "class":
@@ -131,7 +131,7 @@ def _size(kind: str | None, text: str) -> int:
 
 
 def quoted(name: str) -> str:
-    """An expression that matches a name, and nothing else."""
+    """Return an expression that matches exactly this name."""
     return "".join(letter if letter.isalnum() or letter > "\x7f" else f"\\x{ord(letter):02x}" for letter in name)
 
 
@@ -142,7 +142,7 @@ def compiled(text: str) -> Pattern:
 
 
 def search(text: str, name: str) -> bool:
-    """Whether the expression matches somewhere in the name. One that is invalid matches nothing."""
+    """Return True if the expression matches anywhere in the name. An invalid one matches nothing."""
     return text == ANYTHING or _search(text, name)
 
 
@@ -155,7 +155,7 @@ def _search(text: str, name: str) -> bool:
 
 
 def _octets(text: str) -> bytes:
-    """The text as UTF-8, with a character of its own, which ``.`` matches, for each octet that was no text."""
+    """Encode text as UTF-8, with a private character, matched by ``.``, for every octet that was not text."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -163,5 +163,5 @@ def _octets(text: str) -> bytes:
 
 
 def _as_text(letter: str) -> str:
-    """A private character in place of a lone surrogate, by which such an octet is kept in a string."""
+    """Replace a lone surrogate, which represents an undecodable octet, by a private character."""
     return chr(0x10F000 + ord(letter) - 0xD800) if "\ud800" <= letter <= "\udfff" else letter

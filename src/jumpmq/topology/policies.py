@@ -24,11 +24,11 @@ APPLY_TO = {
     "exchanges": ("exchange",),
     "all": ("queue", "exchange"),
 }
-"""The kinds of objects, or types of queues, that each ``apply-to`` means (RabbitMQ since 3.12)."""
+"""Kinds of objects, or queue types, by ``apply-to`` (RabbitMQ since 3.12)."""
 
 
 class InvalidPolicy(PreconditionFailed):
-    """A policy that is refused; the text has a line for each thing that is wrong, in RabbitMQ's words."""
+    """A policy is refused; the text has a line per problem, in RabbitMQ's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,7 @@ class Policy:
 
     def check(self, operator: bool) -> None:
         """
-        Raises:
-            InvalidPolicy: a part is not what it may be.
+        Raises: InvalidPolicy: a part of the policy is invalid.
         """
         try:
             problems = self._problems(operator)
@@ -73,18 +72,18 @@ class Policy:
         return [problem for problem in found if problem is not None]
 
     def matches(self, kind: Kind, name: str, queue_type: str = "") -> bool:
-        """Whether the policy is meant for an exchange, or a queue of a type, of this name."""
+        """Return True if the policy applies to an exchange, or to a queue of a type, with this name."""
         meant = APPLY_TO[self.apply_to]
         return (kind in meant or queue_type in meant) and patterns.search(self.pattern, name)
 
 
 def policy_of(change: SetPolicy | SetOperatorPolicy) -> Policy:
-    """The policy that a change sets."""
+    """Return the policy set by a change."""
     return Policy(change.vhost, change.name, change.pattern, change.definition, change.priority, change.apply_to)
 
 
 class InForce(NamedTuple):
-    """What is in force for one object."""
+    """Policies in force for one object."""
 
     policy: Policy | None = None
     operator_policy: Policy | None = None
@@ -117,12 +116,12 @@ class Policies:
         self._operator_order: list[Policy] = []
 
     def put(self, policy: Policy, operator: bool) -> None:
-        """Add a policy, or put it in the place of the one of its name."""
+        """Add or replace a policy."""
         self._of_kind(operator)[policy.name] = policy
         self._sort()
 
     def remove(self, name: str, operator: bool) -> Policy:
-        """Take a policy away, and return it.
+        """Remove a policy and return it.
 
         Raises:
             NotFound: there is none of this name.

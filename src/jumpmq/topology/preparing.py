@@ -1,4 +1,4 @@
-"""What follows from a change, prepared step by step, unseen, and then revealed at once.
+"""Consequences of a change, prepared step by step, invisibly, and then published at once.
 
 Between the steps others are served, with the definitions as they were: queues that are not there yet get no messages,
 and exchanges route by the bindings that they had. What is revealed is laid out as it will be kept, so that thousands of
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from jumpmq.topology.topology import Topology
 
 FEW = 200
-"""Bindings that are changed where they are: that takes less than to make twins of exchanges."""
+"""Number of bindings changed in place: up to it, copying exchanges takes longer."""
 
 
 class _Rebinding:
-    """What changes of an exchange's bindings: first some go, then others come."""
+    """Changes to an exchange's bindings: removals first, then additions."""
 
     def __init__(self) -> None:
         self.removed: dict[Binding, None] = {}
@@ -36,7 +36,7 @@ class _Rebinding:
         self.twin: Exchange | None = None
 
     def make_twin(self, exchange: Exchange) -> Iterator[None]:
-        """Prepare the exchange as it will be, with the same bindings but for these."""
+        """Prepare a copy of the exchange with these changes."""
         twin: Exchange = yield from exchange.twin()
         for binding in self.removed:
             twin.unbind(binding)
@@ -58,7 +58,7 @@ class _Rebinding:
 
 
 class Preparation:
-    """Shards that are to be made, bound and unbound in a virtual host, and queues that end before.
+    """Shards to be made, bound and unbound in a virtual host, and queues to be deleted first.
 
     Call :meth:`end`, then :meth:`prepare`, then :meth:`reveal`.
 
@@ -84,7 +84,7 @@ class Preparation:
         self._rebindings: dict[Exchange, _Rebinding] = {}
 
     def end(self, queues: Iterable[DeclaredQueue]) -> Iterator[None]:
-        """Prepare that queues end, a step each. Their names are free for the shards that come."""
+        """Prepare the deletion of queues, one per step. Their names become free for new shards."""
         for declared in queues:
             self.ended.append(declared)
             for binding in self._vhost.bindings_to(declared.destination):
@@ -93,7 +93,7 @@ class Preparation:
             yield
 
     def prepare(self, changes: Iterator[Change]) -> Iterator[None]:
-        """Prepare changes, a step each: of queues that are not there, and of bindings."""
+        """Prepare changes, one per step: declarations of new queues, and bindings."""
         for change in changes:
             self.changes.append(change)
             match change:
@@ -109,7 +109,7 @@ class Preparation:
                 yield from rebinding.make_twin(exchange)
 
     def reveal(self) -> None:
-        """Let all that was prepared be there, after the policies and the exchange that were to come."""
+        """Publish all prepared changes, after the policies and the exchange they depend on."""
         vhost, records = self._vhost, self._topology.records
         with vhost.in_order(*self._rebindings):
             for exchange, rebinding in self._rebindings.items():

@@ -1,4 +1,4 @@
-"""Changes that were proposed: each is judged, takes effect as a whole, and is answered, one after the other.
+"""Proposed changes: validated, applied as a whole, and answered, one after the other.
 
 A proposal waits for those before it, some of which may take effect in steps with others served between. The asker
 gets a :class:`Pending`, which is decided at once where nothing is before it and it takes few steps, and else calls back
@@ -16,15 +16,15 @@ from jumpmq.topology.changes import Change
 log = logging.getLogger(__name__)
 
 Later = Callable[[str, Iterator[None]], None]
-"""Takes the steps of long work, whose subject is given, when there is time."""
+"""Runs the steps of long work with the given subject when there is time."""
 
 STEPS_AT_ONCE = 200
-"""Steps of changes, such as the shards of a policy, that are taken before others are served."""
+"""Steps of changes, such as a policy's shards, taken before the event loop serves further clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asked for a change, as it is shown to operators; nothing is judged by it.
+    """Author of a change, shown to operators; not used for decisions.
 
     Attributes:
         user: the name; "" where it is the broker itself.
@@ -38,11 +38,11 @@ class Asker:
 
 
 THE_BROKER = Asker()
-"""Asks for what queues and the start want."""
+"""Author of changes by queues and by the start."""
 
 
 class Pending:
-    """A change that was proposed, and what became of it.
+    """A proposed change and its outcome.
 
     Attributes:
         change: as it was proposed.
@@ -76,7 +76,7 @@ class Pending:
             raise self._error
 
     def then(self, callback: Callable[[], None]) -> None:
-        """Have a function called once, as soon as the change is decided: now if it is."""
+        """Call a function once the change is decided: now if it is."""
         if self.decided:
             callback()
         else:
@@ -88,7 +88,7 @@ class Pending:
         self._decide()
 
     def refuse(self, error: Exception) -> None:
-        """The change has changed nothing, or it is not waited for any longer: what becomes of it then is not told."""
+        """Refuse the change, or stop waiting for it; its later outcome is not reported."""
         if not self.decided:
             self._error = error
         self._decide()
@@ -120,7 +120,7 @@ class Proposals:
         self._under_way: Iterator[None] | None = None  # the steps of all; None where none waits
 
     def add(self, pending: Pending) -> None:
-        """Decide a proposal when all before it are; at once where it can be."""
+        """Decide a proposal after all earlier ones; at once if possible."""
         self._waiting.append(pending)
         if self._under_way is None:
             steps = self._under_way = self._decide_all()
@@ -130,7 +130,7 @@ class Proposals:
                     break
 
     def finish(self) -> None:
-        """Decide all of them now. Not for listeners of changes, which may only add proposals."""
+        """Decide all proposals now. Not for listeners of changes, which may only add proposals."""
         for _ in self._under_way or ():
             pass
 

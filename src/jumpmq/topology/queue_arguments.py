@@ -13,15 +13,15 @@ from jumpmq.topology.definitions import QueueDefinition
 SERVER_NAMED_PREFIX = "amq.gen-"
 
 ARGUMENT_NAMES = frozenset().union(*(QUEUE_TYPES[name].argument_checks for name in DECLARABLE_TYPES))
-"""Arguments that mean something to a kind of queue, and are refused by the others."""
+"""Arguments of some queue type, refused by types that do not know them."""
 
 _QUEUE_TYPE = one_of("queue type", DECLARABLE_TYPES)
 
 
 def check_arguments(definition: QueueDefinition) -> None:
     """
-    Raises:
-        PreconditionFailed: there is no such kind of queue, the kind does not take an argument, or not this value.
+    Raises: PreconditionFailed: unknown queue type, or an argument or value that the type does not
+    accept.
     """
     subject = f"queue '{definition.name}' in vhost '{definition.vhost}'"
     arguments = definition.arguments
@@ -45,8 +45,7 @@ def check_arguments(definition: QueueDefinition) -> None:
 
 def check_properties(definition: QueueDefinition) -> None:
     """
-    Raises:
-        PreconditionFailed: the kind of queue cannot be what the declaration says beside its arguments.
+    Raises: PreconditionFailed: a property of the declaration that the queue type does not support.
     """
     kind = QUEUE_TYPES[queue_type_of(definition.arguments)]
     if not kind.always_durable:
@@ -65,7 +64,7 @@ def check_properties(definition: QueueDefinition) -> None:
 
 
 def queue_type_of(arguments: Arguments) -> str:
-    """The kind of queue that arguments ask for."""
+    """Return the queue type in the arguments."""
     field = arguments.get("x-queue-type")
     return DEFAULT_QUEUE_TYPE if field is None else str(field.value)
 

@@ -1,4 +1,4 @@
-"""How definitions are kept: each durable one as (kind, key, JSON value) in a journal, and back.
+"""Storage of definitions: durable ones as (kind, key, JSON value) in a journal, and back.
 
 Kinds: ``vhost``, ``vhost_limits``, ``user``, ``user_limits``, ``permissions``, ``topic_permissions``,
 ``global_parameter``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring``, ``home``,
@@ -33,14 +33,14 @@ SHARED = frozenset(
 """All kinds."""
 
 NEXT_QUEUE_ID = "next-queue-id"
-"""Key of the counter of home 1; those of others have their number behind it."""
+"""Key of the counter of home 1; those of further homes have the number appended."""
 
 COUNTER = (1 << 40) - 1
-"""The bits of a queue's id that its home counts."""
+"""Bits of a queue's id that its home counts."""
 
 
 class Keeper(Protocol):
-    """Keeps records; the store is one."""
+    """Keeps records, for example the store."""
 
     def put(self, kind: str, key: str, value: Any) -> None: ...
     def put_text(self, kind: str, key: str, value: str) -> None: ...
@@ -49,7 +49,7 @@ class Keeper(Protocol):
 
 
 class Records:
-    """Writes what changes to the journal, as far as it is durable.
+    """Writes durable changes to the journal.
 
     Attributes:
         digest: follows what is recorded; None where it is not compared.
@@ -81,7 +81,7 @@ class Records:
             self._hand_over_rings()
 
     def hand_over(self) -> None:
-        """Give the journal what was kept."""
+        """Pass the collected records to the journal."""
         self._hand_over_rings()
         kept = self.withdraw()
         if self.digest is not None:
@@ -94,12 +94,12 @@ class Records:
         self._rings_aside.clear()
 
     def withdraw(self) -> Definitions:
-        """Take back what was kept, for :meth:`append`: what is recorded meanwhile comes before it."""
+        """Take back the collected records for :meth:`append`: records made meanwhile come first."""
         kept, self._set_aside = self._set_aside or Definitions(), Definitions()
         return kept
 
     def append(self, kept: Definitions) -> None:
-        """Keep again what was withdrawn."""
+        """Collect withdrawn records again."""
         assert self._set_aside is not None
         self._set_aside.absorb(kept)
 
@@ -116,7 +116,7 @@ class Records:
         self._delete("vhost", name)
 
     def put_tracing(self, vhost: str, enabled: bool) -> None:
-        """Whether a virtual host is traced; kept only where other processes go on with it."""
+        """Record the tracing of a virtual host; only where further processes depend on it."""
         if self._shared and enabled:
             self._put("tracing", vhost, {"name": vhost})
         elif self._shared:
@@ -168,7 +168,7 @@ class Records:
         self._delete(_policy_kind(operator), key_of(policy.vhost, policy.name))
 
     def put_applied(self, number: int) -> None:
-        """How many changes have been decided; known only where there is a log of them to go on with."""
+        """Record the number of decided changes; only with a shared log."""
         if self._shared:
             self._put("applied", "", number)
 
@@ -199,7 +199,7 @@ class Records:
         self._put("counter", _counter_key(home), number)
 
     def put_numbered_queue(self, definition: QueueDefinition) -> None:
-        """Record a queue that has just got its number."""
+        """Record a newly numbered queue."""
         if definition.is_kept or self._shared:
             self.put_counter(definition.home, (definition.id & COUNTER) + 1)
         self.put_queue(definition)
@@ -237,12 +237,12 @@ class Records:
             (self._changed_rings if self._set_aside is None else self._rings_aside)[exchange] = None
 
     def note_new_ring(self, exchange: ConsistentHashExchange) -> None:
-        """The ring of an exchange is another than the digest has; that of a new one, too."""
+        """Mark a ring as different from the digest; also a new one."""
         if self.digest is not None:
             self._undigested_rings[exchange] = None
 
     def flush_rings(self) -> None:
-        """Write each ring that has changed, once, however often it has."""
+        """Write every changed ring, once per call."""
         if self._changed_rings and self._journal is not None:
             rings = Definitions()
             for exchange in self._changed_rings:
@@ -251,7 +251,7 @@ class Records:
         self._changed_rings.clear()
 
     def digest_rings(self) -> None:
-        """Have the digest follow the rings that have changed; to be called where all processes do."""
+        """Update the digest with the changed rings; called at the same point in all processes."""
         assert self.digest is not None
         for exchange in self._undigested_rings:
             self.digest.put("ring", key_of(exchange.vhost, exchange.name), _ring_text(exchange))
@@ -287,7 +287,7 @@ class Records:
 
 
 def kept_node(definitions: Iterable[tuple[str, str, Any]], home: int) -> str | None:
-    """The node that a home was on, by the records; None where they do not say.
+    """Return the recorded node of a home; None if not recorded.
 
     Those of a data directory from before homes were recorded name it with each queue.
     """
@@ -301,7 +301,7 @@ def kept_node(definitions: Iterable[tuple[str, str, Any]], home: int) -> str | N
 
 
 def alone(definitions: list[tuple[str, str, Any]], journal: Keeper | None) -> list[tuple[str, str, Any]]:
-    """Definitions that other processes shared which are no more, without what a process by itself does not keep.
+    """Return formerly shared definitions without the records that a single process does not keep.
 
     The journal forgets that, too.
     """
@@ -337,7 +337,7 @@ def alone(definitions: list[tuple[str, str, Any]], journal: Keeper | None) -> li
 
 
 def home_of_counter(key: str) -> int:
-    """The number of the home whose queues a ``counter`` record counts."""
+    """Return the home that a ``counter`` record belongs to."""
     return int(key.removeprefix(NEXT_QUEUE_ID) or 1)
 
 
@@ -346,23 +346,23 @@ def _counter_key(home: int) -> str:
 
 
 def read_exchange(value: dict[str, Any]) -> ExchangeDefinition:
-    """The definition that an ``exchange`` record keeps."""
+    """Parse an ``exchange`` record."""
     return from_json(ExchangeDefinition, {"durable": True} | value)
 
 
 def read_queue(value: dict[str, Any]) -> QueueDefinition:
-    """The definition that a ``queue`` record keeps."""
+    """Parse a ``queue`` record."""
     return from_json(QueueDefinition, {"durable": True} | value)
 
 
 def read_binding(value: dict[str, Any]) -> tuple[str, Binding, str]:
-    """The virtual host and binding that a ``binding`` record keeps, and who made it."""
+    """Parse a ``binding`` record: virtual host, binding, creating user."""
     parts = {name: value[name] for name in value if name not in ("vhost", "user")}
     return value["vhost"], from_json(Binding, parts), value.get("user", "")
 
 
 def _is_kept(destination: Destination) -> bool:
-    """Whether a queue or exchange survives a restart."""
+    """Return True if a queue or exchange survives a restart."""
     return destination.durable and (isinstance(destination, Exchange) or not destination.exclusive)
 
 
@@ -371,11 +371,11 @@ def _policy_kind(operator: bool) -> str:
 
 
 def _ring_text(exchange: ConsistentHashExchange) -> str:
-    """A ring's record as JSON: a ring of 10,000 queues is recorded with each of its bindings."""
+    """Return a ring's record as JSON: a ring of 10,000 queues is recorded at every binding."""
     where = json_text({"vhost": exchange.vhost, "exchange": exchange.name})
     return f'{where[:-1]},"state":{exchange.ring.state_text()}}}'
 
 
 def key_of(*parts: Any) -> str:
-    """The key of a record, of all that tells it from others of its kind."""
+    """Return the key of a record, from its identifying parts."""
     return json_text(parts)

@@ -17,12 +17,12 @@ from jumpmq.topology.exchanges.base import Destination, Exchange, Split
 
 T = TypeVar("T")
 Alternate = Callable[[Exchange], Exchange | None]
-"""The alternate exchange of an exchange, None where it has none or it does not exist."""
+"""Returns the alternate exchange of an exchange; None without one, or if it does not exist."""
 
 
 @dataclass(slots=True)
 class Routes:
-    """Where a run of messages goes.
+    """Result of routing a run of messages.
 
     Attributes:
         queues: the messages of each queue here in published order. Lists may be shared: they are not to be changed.
@@ -42,7 +42,7 @@ class Routes:
     remote: dict[DeclaredQueue, list[Message]] | None = None
 
     def count(self) -> None:
-        """Have the exchanges count what they have spread, where they did not: the messages are published now."""
+        """Count the routed messages at exchanges that only previewed them: they are published now."""
         for exchange, messages in self.uncounted or ():
             exchange.count(messages)
 
@@ -53,7 +53,7 @@ class Routes:
 
 
 def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: Alternate) -> Routes:
-    """Where messages published to ``exchange`` go. They stay as they are; hash exchanges count their keys.
+    """Route messages published to ``exchange``. Messages are not changed; hash exchanges count their keys.
 
     Args:
         plain: whether none of them has headers.
@@ -92,7 +92,7 @@ def _route_opened(
     split: Callable[[Exchange, list[Envelope]], Split[Envelope]],
     alternate: Alternate,
 ) -> Routes:
-    """Where messages go some of which have headers CC or BCC."""
+    """Route messages, some with headers CC or BCC."""
     envelopes, error = _open(messages)
     opened, lost, sent = _walk(exchange, envelopes, split(exchange, envelopes), split, alternate)
     stripped = [(envelope.message, envelope.stripped) for envelope in envelopes if envelope.stripped is not None]
@@ -110,7 +110,7 @@ def _routes(
 
 
 def _is_last(exchange: Exchange, missed: list[T]) -> bool:
-    """Whether messages go no further than to the queues of this exchange; ``missed`` are those that reach none."""
+    """Return True if messages stop at the queues of this exchange; ``missed`` are the unrouted ones."""
     return not exchange.fed_further and not (missed and exchange.alternate)
 
 
@@ -146,7 +146,7 @@ def _walk(
     split: Callable[[Exchange, list[T]], Split[T]],
     alternate: Alternate,
 ) -> tuple[dict[Queue, list[T]], list[T], dict[DeclaredQueue, list[T]] | None]:
-    """The items of each queue here, those that reach none, and the items of each queue of another home.
+    """Return the items by local queue, unrouted items, and items by remote queue.
 
     Args:
         begun: where ``start`` sends them. An exchange is asked once, as it may count what it sends.

@@ -1,4 +1,4 @@
-"""What may be declared, deleted and bound: rules, order of checks and texts are RabbitMQ 3.10's.
+"""Validation of declarations, deletions and bindings: rules, order of checks and texts are RabbitMQ 3.10's.
 
 :func:`check` judges a change by the definitions alone, so that every node judges it alike. What depends on a queue's
 messages and consumers is judged by :func:`queue_deletion`, at its home.
@@ -29,7 +29,7 @@ RESERVED_PREFIX = "amq."
 
 
 def check(topology: Topology, change: changes.Change) -> None:
-    """Refuse a change that may not be made.
+    """Refuse an invalid change.
 
     Raises:
         AMQPError: with the reason.
@@ -41,7 +41,7 @@ def check(topology: Topology, change: changes.Change) -> None:
 
 
 def passive_exchange(vhost: VirtualHost, name: str) -> Exchange:
-    """The exchange that a passive declaration asks for.
+    """Return the exchange for a passive declaration.
 
     Raises:
         AccessRefused: the default exchange cannot be declared, even so.
@@ -54,7 +54,7 @@ def passive_exchange(vhost: VirtualHost, name: str) -> Exchange:
 def queue_deletion(
     vhost: VirtualHost, name: str, *, if_unused: bool = False, if_empty: bool = False, connection: str | None = None
 ) -> changes.DeleteQueue | None:
-    """The change by which a queue is deleted on request, or None where there is none.
+    """Return the change that deletes a queue on request; None if it does not exist.
 
     Args:
         if_unused: refuse while it has consumers.
@@ -200,8 +200,7 @@ def _check_declare_queue(topology: Topology, change: changes.DeclareQueue) -> No
 
 def _require_number(topology: Topology, definition: QueueDefinition) -> None:
     """
-    Raises:
-        PreconditionFailed: a queue cannot keep the number that it has.
+    Raises: PreconditionFailed: the number of a queue is not available.
     """
     queues = (queue.definition for host in topology.vhosts.values() for queue in host.declared.values())
     if home_of(definition.id) != definition.home or any(definition.id in (one.id, one.before) for one in queues):
@@ -214,7 +213,7 @@ def _check_move_queue(topology: Topology, change: changes.MoveQueue) -> None:
 
 
 def refuse_move(topology: Topology, definition: QueueDefinition, home: int) -> None:
-    """Refuse that a queue moves which cannot.
+    """Refuse the move of an immovable queue.
 
     Raises:
         PreconditionFailed: with the reason.
@@ -261,7 +260,7 @@ def _check_bind(topology: Topology, change: changes.Bind) -> None:
 
 
 def _refuse_priorities(source: Exchange, binding: Binding, definition: QueueDefinition) -> None:
-    """Refuse to bind a queue with priorities to an exchange with ``ordered-scaling``: it has another order."""
+    """Refuse to bind a queue with priorities to an exchange with ``ordered-scaling``: the orders conflict."""
     if ordered_scaling(source.definition) and binding.kind == "queue" and definition.arguments.get("x-max-priority"):
         raise PreconditionFailed(
             f"exchange '{source.name}' in vhost '{source.vhost}' with ordered-scaling cannot be bound to queue "

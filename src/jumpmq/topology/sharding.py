@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard, at a glance.
+    """Summary of one shard.
 
     Attributes:
         number: from 0; those from ``shards-per-node`` on are left from when it was higher.
@@ -49,7 +49,7 @@ class Shard:
 
     @property
     def is_stranded(self) -> bool:
-        """Whether it has messages and no consumer."""
+        """True if the shard has messages and no consumer."""
         return self.messages > 0 and not self.consumers
 
 
@@ -58,7 +58,7 @@ def _unreachable(queue: DeclaredQueue) -> float:
 
 
 class Sharding:
-    """Finds the shards on this node, and says by which changes those of all nodes are made and bound."""
+    """Finds the shards on this node, and derives the changes that make and bind the shards of all nodes."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -71,7 +71,7 @@ class Sharding:
     # --- as policies, exchanges and nodes change ---
 
     def check(self, change: Change) -> None:
-        """Refuse a change after which an exchange were to be sharded that cannot be.
+        """Refuse a change that would shard an unsuitable exchange.
 
         Raises:
             InvalidPolicy: by the policy an exchange that is there cannot be sharded, or too many shards are to be made.
@@ -107,14 +107,14 @@ class Sharding:
             raise InvalidPolicy(problem)
 
     def follow(self, vhost: VirtualHost, policies: Policies) -> Iterator[Change]:
-        """What follows where policies come into force: shards of exchanges are made, bound and unbound."""
+        """Yield the changes that follow from new policies: shards are made, bound and unbound."""
         for exchange in vhost.exchanges.values():
             if exchange.name:
                 after = settings_under(policies, exchange.name)
                 yield from self.reshard(vhost, exchange, vhost.sharding(exchange), after)
 
     def missing(self, vhost: VirtualHost, ended: Set[str]) -> Iterator[Change]:
-        """What makes and binds the shards that are missing, as those of a new node are.
+        """Yield the changes that make and bind missing shards, such as those of a new node.
 
         Args:
             ended: names of queues that are still there, and will not be.
@@ -130,7 +130,7 @@ class Sharding:
         after: ShardSettings | None,
         ended: Set[str] = frozenset(),
     ) -> Iterator[Change]:
-        """What follows where an exchange is sharded otherwise; what is right already stays.
+        """Yield the changes from one sharding of an exchange to the next; correct shards stay.
 
         Args:
             before, after: how it is sharded; None where it is not.
@@ -152,7 +152,7 @@ class Sharding:
     def _shard(
         self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings, name: str, home: int
     ) -> QueueDefinition:
-        """A shard's definition: as durable as its exchange, unless its kind of queue always is."""
+        """Return a shard's definition: durable if its exchange is, or if its queue type requires it."""
         durable, arguments = exchange.durable, NO_ARGUMENTS
         if settings.queue_type is not None:
             durable = durable or QUEUE_TYPES[settings.queue_type].always_durable
@@ -161,7 +161,7 @@ class Sharding:
         return self._topology.number(defined)
 
     def _bindings(self, exchange: Exchange, settings: ShardSettings) -> Iterator[tuple[Binding, int]]:
-        """The bindings of an exchange's shards, each with its shard's home: the homes of a node in turn."""
+        """Yield the bindings of an exchange's shards, with the shards' homes: round robin over the homes of a node."""
         key = _binding_key(exchange, settings)
         for node, found in self._topology.nodes.items():
             homes = [home for home in found if home not in self._topology.left] or found
@@ -170,7 +170,7 @@ class Sharding:
                 yield Binding(exchange.name, "queue", name, key), homes[number % len(homes)]
 
     def _problem(self, exchange: Exchange, settings: ShardSettings) -> str | None:
-        """Why an exchange cannot be sharded, or None."""
+        """Return the reason against sharding an exchange; None if there is none."""
         if not settings.count:
             return None
         subject = f"exchange '{exchange.name}' in vhost '{exchange.vhost}' cannot be sharded"
@@ -190,8 +190,8 @@ class Sharding:
     def local_shard(
         self, vhost: VirtualHost, name: str, consumers_of: Callable[[DeclaredQueue], float] = _unreachable
     ) -> str:
-        """The queue to consume from where ``name`` is asked for: of a pseudo-queue, the shard of this node with the
-        fewest consumers, and of several one whose home is this process's, and of these the one with the lowest number.
+        """Return the queue to consume from: for a pseudo-queue, the local shard with the fewest consumers, preferably
+        at this process's home, then with the lowest number; otherwise ``name``.
 
         Args:
             consumers_of: number of consumers that a shard of another home is known to have; infinite if none can be
@@ -213,7 +213,7 @@ class Sharding:
         return best
 
     def is_pseudo_queue(self, vhost: VirtualHost, name: str) -> bool:
-        """Whether a sharded exchange has the name, where a queue is named."""
+        """Return True if a queue name is that of a sharded exchange."""
         return self._pseudo_queue(vhost, name) is not None
 
     def first_shard(self, name: str) -> str:
@@ -221,7 +221,9 @@ class Sharding:
         return shard_name(name, self._node, 0)
 
     def local_shards(self, vhost: VirtualHost, name: str) -> list[DeclaredQueue]:
-        """The shards of a pseudo-queue on this node, in order, and those that have moved here; none of another name."""
+        """Return the shards of a pseudo-queue on this node, in order, with those moved here; empty for
+        further names.
+        """
         settings = self._pseudo_queue(vhost, name)
         if settings is None:
             return []
@@ -230,12 +232,12 @@ class Sharding:
         return [one for one in found if one is not None] + moved
 
     def next_turn(self) -> int:
-        """A number that grows: whose turn it is where messages are got from shards one by one."""
+        """Return an increasing number for round robin among shards."""
         self._turn += 1
         return self._turn
 
     def refuse(self, vhost: VirtualHost, name: str, operation: str) -> None:
-        """Refuse what cannot be done to a pseudo-queue.
+        """Refuse an operation that pseudo-queues do not support.
 
         Args:
             operation: what is wanted, such as ``purge``.
@@ -253,7 +255,7 @@ class Sharding:
     # --- looking at them ---
 
     def shards(self, vhost: VirtualHost, exchange: str) -> list[Shard]:
-        """The shards of an exchange here in order, also those left from when there were more."""
+        """Return the local shards of an exchange in order, including surplus ones."""
         found = vhost.shards_of(exchange, self._node)
         total = sum(queue.message_count for _, queue in found)
         shards = []
@@ -265,12 +267,12 @@ class Sharding:
 
 
 def settings_under(policies: Policies, exchange: str) -> ShardSettings | None:
-    """How an exchange is sharded under policies; None where it is not, as the default exchange never is."""
+    """Return the sharding of an exchange under policies; None if not sharded, as always for the default exchange."""
     return ShardSettings.of(policies.in_force("exchange", exchange).definition) if exchange else None
 
 
 def _beyond_limits(vhost: VirtualHost, subject: str, new_shards: int) -> str | None:
-    """Why a virtual host may not have so many more shards, or None."""
+    """Return the reason if a virtual host may not have ``new_shards`` more shards; otherwise None."""
     for what, count in (("queue", len(vhost.declared)), ("binding", vhost.binding_count)):
         limit = vhost.limits.get(f"max-{what}s", -1)
         if new_shards and 0 <= limit < count + new_shards:
@@ -281,7 +283,7 @@ def _beyond_limits(vhost: VirtualHost, subject: str, new_shards: int) -> str | N
 
 
 def _binding_key(exchange: Exchange, settings: ShardSettings) -> bytes:
-    """What shards are bound with: nothing if the policy is silent, but weight 1 where it must be a weight."""
+    """Return the binding key of shards: by default empty, but weight 1 on a consistent hash exchange."""
     if settings.routing_key is not None:
         return settings.routing_key.encode()
     return b"1" if isinstance(exchange, ConsistentHashExchange) else b""

@@ -1,4 +1,4 @@
-"""What a policy says of an exchange's shards, and what the shards are called: ``sharding: EXCHANGE - NODE - I``."""
+"""Sharding by policies, and names of shards: ``sharding: EXCHANGE - NODE - I``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 MAX_SHARDS = 10_000
-"""Shards on a node that one exchange may have, and that one change may make."""
+"""Maximum number of shards per node and exchange, and of shards made by one change."""
 
 MAX_NAME = 255
 """Octets of a queue's name (AMQP 0-9-1, short strings)."""
@@ -16,7 +16,7 @@ _PREFIX, _BETWEEN = "sharding: ", " - "
 
 @dataclass(frozen=True, slots=True)
 class ShardSettings:
-    """How an exchange is sharded.
+    """Sharding of an exchange.
 
     Attributes:
         count: shards on each node.
@@ -33,7 +33,7 @@ class ShardSettings:
 
     @classmethod
     def of(cls, definition: Mapping[str, Any]) -> "ShardSettings | None":
-        """Read them from a policy's definition, which is taken as checked; None where it does not shard."""
+        """Parse a validated policy definition; None if it does not shard."""
         if "shards-per-node" not in definition:
             return None
         return cls(
@@ -66,7 +66,7 @@ def split_shard_name(queue: str) -> tuple[str, str, int] | None:
 
 
 def parse_shard_name(queue: str, node: str) -> tuple[str, int] | None:
-    """The exchange and number of a shard that lives on ``node``; None for another queue's name."""
+    """Parse the name of a shard on ``node``: exchange and number; None for further queues."""
     if not queue.startswith(_PREFIX):
         return None
     start, _, number = queue.removeprefix(_PREFIX).rpartition(_BETWEEN)

@@ -1,4 +1,4 @@
-"""All definitions of a topology as records, from which another process becomes the same (:meth:`Topology.restore`)."""
+"""Snapshot of all definitions as records, from which a new process is restored (:meth:`Topology.restore`)."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def digest_of(topology: Topology, *leaves_out: str) -> Digest:
 
 
 def followed_digest(topology: Topology) -> Callable[[], int]:
-    """The digest of the definitions as they are whenever it is asked for, but for rings: they follow from bindings, and
-    are long."""
+    """Return a function for the current digest of definitions, without rings: they follow from
+    bindings, and are long."""
     digest = topology.records.digest = digest_of(topology, "ring")
     return lambda: digest.value
 

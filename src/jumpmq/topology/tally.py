@@ -1,4 +1,4 @@
-"""What was counted of messages: of those of a channel, of a queue, and of channels and queues that are gone."""
+"""Message counts: of a channel, of a queue, and of closed channels and deleted queues."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from jumpmq.queues import Queue
 
 @dataclass(slots=True)
 class Tally:
-    """Messages, counted as RabbitMQ's ``message_stats`` counts them.
+    """Message counts as in RabbitMQ's ``message_stats``.
 
     Attributes:
         publish: taken from a client.
@@ -35,14 +35,14 @@ class Tally:
     ack: int = 0
 
     def add(self, other: "Tally") -> None:
-        """Count what another has counted."""
+        """Add the counts of a second tally."""
         for name in self.__slots__:
             if count := getattr(other, name):
                 setattr(self, name, getattr(self, name) + count)
 
     @classmethod
     def of_queue(cls, queue: Queue) -> "Tally":
-        """What a queue has counted; it does not know who published, and who was told."""
+        """Return the counts of a queue, without publishers and confirms."""
         sent, got, got_unasked = queue.delivered_unasked, queue.got, queue.got_unasked
         return cls(
             deliver=queue.delivered - sent - got - got_unasked,
@@ -57,7 +57,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Past:
-    """What was counted of what is gone.
+    """Counts of deleted objects.
 
     Attributes:
         channels: of channels, and of messages that needed none.
@@ -68,7 +68,7 @@ class Past:
     queues: dict[str, Tally] = field(default_factory=dict)
 
     def add(self, other: "Past") -> None:
-        """Count what another has counted."""
+        """Add the counts of a second instance."""
         self.channels.add(other.channels)
         for kind, tally in other.queues.items():
             self.queues.setdefault(kind, Tally()).add(tally)

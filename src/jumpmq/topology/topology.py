@@ -1,4 +1,4 @@
-"""All definitions of a broker, and the one way to change them.
+"""All definitions of a broker, and the only way to change them.
 
 A change is a value (:mod:`jumpmq.topology.changes`), which is *proposed*. In its turn it is *judged* by the rules, and
 *takes effect* in memory and in the journal as far as it is durable, together with what follows from it (shards): as a
@@ -40,16 +40,16 @@ from jumpmq.topology.vhost import VirtualHost
 log = logging.getLogger(__name__)
 
 CLUSTER_NAME = "cluster_name"
-"""The global parameter that names the cluster."""
+"""Global parameter with the cluster's name."""
 
 LOCATORS = "queue-leader-locator", "queue-master-locator"
-"""Keys of policies, and with ``x-`` in front of arguments, that say at which home a queue is to be, as RabbitMQ's."""
+"""Policy keys, and with ``x-`` arguments, for the placement of a queue, as in RabbitMQ."""
 
 CLIENT_LOCAL = "client-local"
-"""The locator that has a queue where its client is; all others have it where the fewest queues are."""
+"""Locator that places a queue at its client's home; all further ones choose the home with the fewest queues."""
 
 Listener = Callable[[changes.Change, Asker], None]
-"""Is told of each change that took effect, and who asked for it; may propose others."""
+"""Called with every applied change and its author; may propose further changes."""
 
 
 def _at_once(subject: str, steps: Iterator[None]) -> None:
@@ -59,7 +59,7 @@ def _at_once(subject: str, steps: Iterator[None]) -> None:
 
 
 class Topology:
-    """Virtual hosts with what is in them, and users.
+    """Virtual hosts with their contents, and users.
 
     Args:
         node: name of this broker's node.
@@ -141,12 +141,12 @@ class Topology:
 
     @property
     def cluster_name(self) -> str:
-        """The name of the cluster: the node's, unless another was set."""
+        """Name of the cluster, by default the node's."""
         return str(self.global_parameters.get(CLUSTER_NAME, self.node))
 
     @property
     def nodes(self) -> dict[str, list[int]]:
-        """The numbers of the homes on each node, in the order of joining; this node alone where none has joined."""
+        """Numbers of homes by node, in order of joining; this node alone if none has joined."""
         found: dict[str, list[int]] = {}
         for home, node in (self.homes or {self.home: self.node}).items():
             found.setdefault(node, []).append(home)
@@ -154,15 +154,15 @@ class Topology:
 
     @property
     def next_home(self) -> int:
-        """A number that no home has, or has had."""
+        """A number never used by a home."""
         return max([0, *self.homes, *self.forgotten]) + 1
 
     def node_of(self, home: int) -> str:
-        """The node that a home is on, or was."""
+        """Return the present or last node of a home."""
         return self.homes.get(home) or self.forgotten.get(home, self.node)
 
     def vhost(self, name: str) -> VirtualHost:
-        """The virtual host of this name.
+        """Return a virtual host by name.
 
         Raises:
             NotAllowed: there is none.
@@ -173,7 +173,7 @@ class Topology:
             raise NotAllowed(f"vhost {name} not found") from None
 
     def user(self, name: str) -> User:
-        """The user of this name.
+        """Return a user by name.
 
         Raises:
             NotFound: there is none.
@@ -186,7 +186,7 @@ class Topology:
     # --- changing ---
 
     def propose(self, change: changes.Change, asker: Asker = THE_BROKER, *, limited: bool = False) -> Pending:
-        """Ask for a change; it is decided in its turn, which mostly is now where the process is alone.
+        """Propose a change; it is decided in its turn, mostly at once in a single process.
 
         Args:
             limited: whether the asker waits for a limited time while the common log stands still. The change is refused
@@ -198,7 +198,7 @@ class Topology:
         return pending
 
     def decide(self, pending: Pending) -> None:
-        """Decide a change when those before it are: the log's order has come to it."""
+        """Decide a change, in the log's order, after the earlier ones."""
         self._proposals.add(pending)
 
     def apply(self, change: changes.Change, asker: Asker = THE_BROKER) -> list[changes.Change]:
@@ -217,7 +217,7 @@ class Topology:
         return pending.effects
 
     def check(self, change: changes.Change) -> None:
-        """Refuse a change that may not be made, by the definitions that there are.
+        """Refuse a change that conflicts with the current definitions.
 
         Raises:
             AMQPError: with the reason.
@@ -226,7 +226,7 @@ class Topology:
         self.sharding.check(change)
 
     def _take(self, pending: Pending) -> Iterator[None]:
-        """Judge a change, let it take effect, and tell of it."""
+        """Validate a change, apply it, and notify listeners."""
         if self.log.is_shared:
             self.refuse_own_end(pending.change)
         pending.change = self.log.placed(pending.change)
@@ -247,7 +247,7 @@ class Topology:
         pending.accept(effects)
 
     def refuse_own_end(self, change: changes.Change) -> None:
-        """Refuse that this node is forgotten: where others accept it, it differs from them, and stops with what it has.
+        """Reject the removal of this node. Other nodes accept it; this one then diverges and stops.
 
         Raises:
             PreconditionFailed: the change does that.
@@ -267,7 +267,7 @@ class Topology:
         user: str = "",
         home: int | None = None,
     ) -> QueueDefinition:
-        """The definition of a queue that is to be declared.
+        """Return the definition of a queue to declare.
 
         One that is durable, and neither exclusive nor deleted automatically, has its virtual host's default queue type.
 
@@ -285,14 +285,14 @@ class Topology:
         return QueueDefinition(vhost, name, durable, exclusive, auto_delete, arguments, owner, user=user, home=home)
 
     def _is_balanced(self, vhost: str, name: str, arguments: Arguments) -> bool:
-        """Whether a queue is to be where the fewest are: by its arguments, its policy, or else by the settings."""
+        """Return True if a queue goes to the home with the fewest queues: by arguments, policy, or the settings."""
         policy = self.vhosts[vhost].policies.in_force("queue", name).definition if vhost in self.vhosts else {}
         said = [arguments.text(f"x-{key}") for key in LOCATORS] + [policy.get(key) for key in LOCATORS]
         return next(filter(None, said), self.locator) != CLIENT_LOCAL
 
     def number(self, definition: QueueDefinition) -> QueueDefinition:
-        """A definition with the next number of its home. It is given when a declaration takes effect, so that it is the
-        same in every process. A queue that has a number already, as its node has it on disk, keeps that."""
+        """Return a definition with the next number of its home. Assigned when the declaration takes effect, so that all
+        processes agree. A queue numbered already, on its node's disk, keeps the number."""
         counter = self.counters.get(definition.home, 1)
         if definition.id:
             self.counters[definition.home] = max(counter, (definition.id & records.COUNTER) + 1)
@@ -301,25 +301,25 @@ class Topology:
         return definition.numbered(definition.home << HOME_BITS | counter, self.node_of(definition.home))
 
     def at_home(self, definition: QueueDefinition, home: int) -> QueueDefinition:
-        """The definition of a queue that moves to another home, with the next number of that."""
+        """Return the definition of a queue moving to a new home, with the home's next number."""
         counter = self.counters.get(home, 1)
         self.counters[home] = counter + 1
         original = definition.identity if QUEUE_TYPES[definition.type].append_only else 0
         return replace(definition, id=home << HOME_BITS | counter, home=home, before=definition.id, original=original)
 
     def is_to_come(self, id: int) -> bool:
-        """Whether an id is one that this home is to give to a queue by a change that has not taken effect here yet."""
+        """Return True if this home will assign the id in a change that has not taken effect here."""
         return home_of(id) == self.home and id & records.COUNTER >= self.counters.get(self.home, 1)
 
     def make_queue(self, definition: QueueDefinition) -> DeclaredQueue:
-        """A queue that the rules admit, or that the records keep; it is in no virtual host yet."""
+        """Make an admitted or recorded queue, not yet in a virtual host."""
         contents = self._make_contents(definition) if definition.home == self.home else None
         if contents is not None and definition.before:
             contents.put_behind(self.make_behind(definition, definition.id))
         return DeclaredQueue(definition, contents)
 
     def make_behind(self, definition: QueueDefinition, id: int) -> Queue:
-        """What is published to a queue while its messages come from another home; it waits behind them.
+        """Make the buffer for messages published to a queue while its older ones arrive from the previous home.
 
         Args:
             id: that of the queue here, which may be on its way to yet another home.
@@ -345,17 +345,17 @@ class Topology:
         )
 
     def drop_contents(self, queues: Iterable[DeclaredQueue]) -> None:
-        """Have the journal forget the messages of queues that were taken away, in the commit that says so."""
+        """Drop the messages of removed queues from the journal, in the same commit."""
         for declared in queues:
             if self._journal is not None and declared.contents is not None and declared.definition.is_kept:
                 self._journal.drop_queue(declared.id)
 
     def insert_queue(self, definition: QueueDefinition) -> None:
-        """Add a queue that the rules admit, or that the records keep."""
+        """Add an admitted or recorded queue."""
         self.vhosts[definition.vhost].insert_queue(self.make_queue(definition))
 
     def flush_rings(self) -> None:
-        """Hand the hash rings that changed to the journal; to be called before each of its commits.
+        """Pass the changed hash rings to the journal; called before every commit of the journal.
 
         A burst of bindings so writes its ring once.
         """
@@ -364,7 +364,7 @@ class Topology:
     # --- restart ---
 
     def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
-        """Rebuild what the journal kept, into an empty topology. Records of kinds that are not definitions are skipped.
+        """Restore the journal's records into an empty topology. Kinds that are not definitions are skipped.
 
         Shards that this node lacks are made when its home joins (:class:`~jumpmq.topology.changes.AddHome`).
 
@@ -456,7 +456,7 @@ class Topology:
 
 
 def _restore_each(found: Mapping[str, list[Any]], kind: str, restore: Callable[[Any], object]) -> None:
-    """Restore the definitions of a kind, but for those of what is not there: a definition can be lost to a damage."""
+    """Restore the definitions of a kind, except those with missing parts: damage can lose a definition."""
     for value in found.get(kind, ()):
         try:
             restore(value)

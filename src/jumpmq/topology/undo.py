@@ -1,4 +1,4 @@
-"""What takes a change back: for several changes that are to be made all or none."""
+"""Inverses of changes: for several changes applied all or none."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Changes = list[changes.Change]
 
 
 def inverse(topology: Topology, change: changes.Change) -> Changes:
-    """The changes that take back one that is about to be made, to be applied in reverse order after it was.
+    """Return the changes that undo one about to be applied, to be applied in reverse order afterwards.
 
     Only changes that add or replace have one, and unbinding.
 
@@ -23,7 +23,7 @@ def inverse(topology: Topology, change: changes.Change) -> Changes:
 
 
 def changes_nothing(topology: Topology, change: changes.Change) -> bool:
-    """Whether a change that adds or replaces would leave the definitions as they are.
+    """Return True if an adding or replacing change would leave the definitions unchanged.
 
     Raises:
         AMQPError: as :func:`inverse`, or what is declared already was declared in another way.
@@ -53,8 +53,8 @@ def changes_nothing(topology: Topology, change: changes.Change) -> bool:
 
 
 def inverse_of_effects(change: changes.Change, effects: Changes) -> Changes:
-    """What :func:`inverse` cannot know: the changes that take back the queue that a change declared, by its number, and
-    what followed from it; to be applied in reverse order, before the inverse."""
+    """Return the changes unknown to :func:`inverse`: undoing a declared queue, by number, and consequences; applied in
+    reverse order, before the inverse."""
     found: Changes = []
     for effect in effects:
         match effect:

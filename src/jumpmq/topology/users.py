@@ -1,4 +1,4 @@
-"""Users, and what they may do in a virtual host."""
+"""Users, and their permissions in virtual hosts."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,7 +12,7 @@ Operation = Literal["configure", "write", "read"]
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """One regular expression an operation, searched in the name of the resource; an empty one allows nothing."""
+    """Regular expressions by operation, searched in the name of the resource; an empty one allows nothing."""
 
     configure: str
     write: str
@@ -20,18 +20,17 @@ class Permissions:
 
     def check(self) -> None:
         """
-        Raises:
-            PreconditionFailed: one is no regular expression that is taken.
+        Raises: PreconditionFailed: a regular expression is invalid.
         """
         _check_patterns({"configure": self.configure, "write": self.write, "read": self.read})
 
     def allows(self, operation: Operation, name: str) -> bool:
-        """Whether the operation is allowed on the exchange or queue of this name (``""``: the default exchange)."""
+        """Return True if the operation is allowed on an exchange or queue (``""``: the default exchange)."""
         pattern: str = getattr(self, operation)
         return patterns.search(pattern or "^$", name or "amq.default")
 
     def allows_any(self, operation: Operation) -> bool:
-        """Whether there may be a name on which the operation is allowed: the expression is not one of none."""
+        """Return True if the operation may be allowed on some name: the expression is not a closed one."""
         return getattr(self, operation) not in ("", "^$")
 
 
@@ -48,13 +47,12 @@ class TopicPermissions:
 
     def check(self) -> None:
         """
-        Raises:
-            PreconditionFailed: one is no regular expression that is taken.
+        Raises: PreconditionFailed: a regular expression is invalid.
         """
         _check_patterns({"write": self.write, "read": self.read})
 
     def allows(self, operation: Literal["write", "read"], key: str, user: str, vhost: str) -> bool:
-        """Whether the user may write with a routing key, or read by a binding key."""
+        """Return True if the user may write with a routing key, or read by a binding key."""
         pattern = self.write if operation == "write" else self.read
         expanded = _expanded(pattern or "^$", user, vhost)
         return expanded is not None and expanded.matches(key)

@@ -1,4 +1,4 @@
-"""A virtual host: its exchanges, queues and bindings, how they hang together, and the way of messages through them.
+"""A virtual host: exchanges, queues, bindings and their relations, and routing.
 
 What may be done to it, and when that is refused, is in :mod:`jumpmq.topology.rules`.
 """
@@ -46,7 +46,7 @@ PREDECLARED = {
 
 
 def default_description(name: str) -> str:
-    """What is said of a virtual host of which nothing else was."""
+    """Return the default description of a virtual host."""
     return "Default virtual host" if name == "/" else ""
 
 
@@ -111,7 +111,7 @@ class VirtualHost:
     # --- looking up ---
 
     def exchange(self, name: str) -> Exchange:
-        """The exchange of this name.
+        """Return an exchange by name.
 
         Raises:
             NotFound: there is none.
@@ -122,7 +122,7 @@ class VirtualHost:
             raise NotFound(f"no exchange '{name}' in vhost '{self.name}'") from None
 
     def queue(self, name: str, connection: str | None = None) -> Queue:
-        """The contents of the queue of this name. One that departs is served here until all homes know where it is.
+        """Return the contents of a queue by name. A departing queue is served here until all homes know its new home.
 
         Args:
             connection: the identity of who wants it; None may have any.
@@ -143,7 +143,7 @@ class VirtualHost:
         return queue
 
     def declared_queue(self, name: str, connection: str | None = None) -> DeclaredQueue:
-        """The declared queue of this name, wherever its home is.
+        """Return a declared queue by name, local or remote.
 
         Raises:
             NotFound, ResourceLocked: as :meth:`queue`.
@@ -157,7 +157,7 @@ class VirtualHost:
         return declared
 
     def destination(self, binding: Binding, connection: str | None = None) -> Destination:
-        """The queue or exchange that a binding names.
+        """Return the destination of a binding.
 
         Raises:
             NotFound, ResourceLocked: as :meth:`exchange` and :meth:`queue`.
@@ -167,16 +167,16 @@ class VirtualHost:
         return self.declared_queue(binding.destination, connection).destination
 
     def definition(self, queue: Queue) -> QueueDefinition:
-        """How a queue was declared, with its arguments' types."""
+        """Return the definition of a queue, with typed arguments."""
         return self.declared[queue.name].definition
 
     def queue_definition(self, name: str) -> QueueDefinition | None:
-        """How the queue of this name was declared; None if there is none."""
+        """Return the definition of a queue by name; None if it does not exist."""
         declared = self.declared.get(name)
         return None if declared is None else declared.definition
 
     def queue_definitions(self) -> list[QueueDefinition]:
-        """How all queues were declared that are there now."""
+        """Return the definitions of all present queues."""
         return [declared.definition for declared in self.declared.values()]
 
     def shards_of(self, exchange: str, node: str) -> list[tuple[int, Queue]]:
@@ -185,7 +185,7 @@ class VirtualHost:
         return [(number, queue) for number, queue in numbered if queue is not None]
 
     def declared_shards_of(self, exchange: str, node: str) -> list[tuple[int, DeclaredQueue]]:
-        """The same, wherever their homes on the node are."""
+        """Return the shards of an exchange on a node, by number, at any of its homes."""
         found = self._shards.get(exchange, {})
         return [(number, found[named, number]) for named, number in sorted(found) if named == node]
 
@@ -195,7 +195,7 @@ class VirtualHost:
         return [(*place, found[place]) for place in sorted(found)]
 
     def moved_shards(self, exchange: str, node: str, homes: Collection[int]) -> list[DeclaredQueue]:
-        """The shards of other nodes that are on this node by now, at one of its homes."""
+        """Return the shards of further nodes that have moved to one of the given homes of this node."""
         found = self._shards.get(exchange, {})
         return [one for (named, _), one in found.items() if named != node and one.definition.home in homes]
 
@@ -204,15 +204,15 @@ class VirtualHost:
         return [declared for declared in self.declared.values() if declared.definition.home == home]
 
     def ended_with(self, home: int) -> list[DeclaredQueue]:
-        """The queues of a home that end with its process."""
+        """Return the queues of a home that end with its process."""
         return [declared for declared in self.queues_of(home) if not declared.definition.is_kept]
 
     def exclusive_queues(self, connection: str) -> list[DeclaredQueue]:
-        """The queues that end with a connection."""
+        """Return the exclusive queues of a connection."""
         return list(self._owned.get(connection, ()))
 
     def bindings(self) -> Iterator[Binding]:
-        """All bindings, exchange by exchange, those of the default exchange (one a queue) among them."""
+        """Yield all bindings by exchange, including the default exchange's (one per queue)."""
         for exchange in self.exchanges.values():
             yield from exchange.bindings
 
@@ -226,11 +226,11 @@ class VirtualHost:
         return bound
 
     def binder(self, source: Exchange, binding: Binding) -> str:
-        """The user who made a binding that is there; "" where it was none, as with those of the default exchange."""
+        """Return the user who made a binding; "" for none, as with the default exchange."""
         return self._bound_to[source.bindings[binding]][binding] if source.name else ""
 
     def locked(self, name: str) -> ResourceLocked:
-        """The error for who may not have an exclusive queue."""
+        """Return the error for access to an exclusive queue."""
         return ResourceLocked(
             f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. It could be originally "
             "declared on another connection or the exclusive property value does not match that of the original "
@@ -240,7 +240,7 @@ class VirtualHost:
     # --- routing ---
 
     def publishable(self, name: str) -> Exchange:
-        """The exchange of this name, for a client's publish.
+        """Return an exchange by name, for a client's publish.
 
         Raises:
             NotFound: there is none.
@@ -252,7 +252,7 @@ class VirtualHost:
         return exchange
 
     def route(self, exchange: str | Exchange, messages: list[Message], plain: bool = False) -> Routes:
-        """Where a run of messages goes, which is published; the messages stay as they are until they are pushed.
+        """Route a published run of messages; they are unchanged until pushed.
 
         Args:
             exchange: a name is looked up with :meth:`publishable`.
@@ -282,11 +282,11 @@ class VirtualHost:
         return self._in_force.get(destination, NOTHING_IN_FORCE)
 
     def sharding(self, exchange: Exchange) -> ShardSettings | None:
-        """How an exchange is sharded; None where it is not, as the default exchange never is."""
+        """Return the sharding of an exchange; None if not sharded, as always for the default exchange."""
         return ShardSettings.of(self.in_force(exchange).definition) if exchange.name else None
 
     def follow_policies(self) -> Iterator[None]:
-        """The policies have changed: exchanges act by those that are in force now, and queues, one a step.
+        """Apply changed policies: to exchanges at once, to queues one per step.
 
         Where they change again before all steps are taken, the steps then have it all to do, and these none.
         """
@@ -304,22 +304,22 @@ class VirtualHost:
             yield
 
     def follow_home(self, home: int, node: str) -> None:
-        """A home is on another node now."""
+        """A home has moved to a new node."""
         for declared in self.declared.values():
             if declared.definition.home == home and declared.contents is not None:
                 declared.contents.node = node
 
     def follow_shards(self, exchange: str) -> None:
-        """An exchange has come or gone: let the queues that are called as its shards act by that."""
+        """Update the queues named as shards of an exchange that was added or removed."""
         for declared in self._shards.get(exchange, {}).values():
             self.follow_queue(declared)
 
     def follow_queue(self, declared: DeclaredQueue) -> None:
-        """Let a queue act by its arguments, its policies, and the policy of the exchange it is a shard of."""
+        """Apply arguments, policies, and the policy of a shard's exchange to a queue."""
         self._hold_in_force(declared.destination, self.prepare_queue(declared, self.policies))
 
     def prepare_queue(self, declared: DeclaredQueue, policies: Policies, coming: str | None = None) -> InForce:
-        """Let a queue that is there, or to be added, act by policies; returns those in force for it.
+        """Apply policies to a present or future queue; return the policies in force.
 
         Args:
             coming: name of an exchange that will be there, too.
@@ -343,7 +343,7 @@ class VirtualHost:
             queue.set_limits(limits)
 
     def follow_exchange(self, exchange: Exchange) -> None:
-        """Let an exchange act by its arguments and its policies."""
+        """Apply arguments and policies to an exchange."""
         in_force = self.policies.in_force("exchange", exchange.name)
         self._hold_in_force(exchange, in_force)
         exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
@@ -367,7 +367,7 @@ class VirtualHost:
         return exchange
 
     def add_exchange(self, exchange: Exchange) -> None:
-        """Add an exchange, whose bindings lead to nothing yet."""
+        """Add an exchange without bindings."""
         self.exchanges[exchange.name] = exchange
         if isinstance(exchange, HoldingExchange):
             exchange.held_queue = partial(self._held_queue, exchange.queue_name)
@@ -388,7 +388,7 @@ class VirtualHost:
             self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
-        """Take an exchange away, with the bindings from and to it."""
+        """Remove an exchange, with the bindings from and to it."""
         del self.exchanges[exchange.name]
         self._in_force.pop(exchange, None)
         for binding in list(exchange.bindings):
@@ -404,7 +404,7 @@ class VirtualHost:
     # --- queues ---
 
     def insert_queue(self, declared: DeclaredQueue) -> None:
-        """Add a queue, and its binding to the default exchange."""
+        """Add a queue, with its binding to the default exchange."""
         in_force = self.prepare_queue(declared, self.policies)
         definition = declared.definition
         self.declared[declared.name] = declared
@@ -421,13 +421,13 @@ class VirtualHost:
             self.insert_binding(default_binding(declared.name))
 
     def remove_queue(self, declared: DeclaredQueue) -> None:
-        """Take a queue away, with its messages and the bindings to it."""
+        """Remove a queue, with its messages and bindings."""
         self.take_queue(declared)
         if declared.contents is not None:
             declared.contents.delete()
 
     def take_queue(self, declared: DeclaredQueue) -> None:
-        """Take a queue away and the bindings to it, and leave its messages where they are."""
+        """Remove a queue with its bindings, but keep its messages."""
         definition = declared.definition
         del self.declared[declared.name]
         if declared.contents is not None:
@@ -446,7 +446,7 @@ class VirtualHost:
         self.records.delete_queue(definition)
 
     def replace_queue(self, old: DeclaredQueue, new: DeclaredQueue) -> None:
-        """Have a queue of the same name in the place of another, whose home is another, with its bindings."""
+        """Replace a queue by one with equal name and bindings at a new home."""
         self._in_force.pop(old.destination, None)
         in_force = self.prepare_queue(new, self.policies)
         self.declared[new.name] = new
@@ -470,7 +470,7 @@ class VirtualHost:
     # --- bindings ---
 
     def insert_binding(self, binding: Binding, user: str = "") -> None:
-        """Add a binding between what is there, which a user has made."""
+        """Add a binding between existing objects, made by a user."""
         source, destination = self.exchanges[binding.source], self.destination(binding)
         with self.in_order(source):
             source.bind(binding, destination)
@@ -483,15 +483,15 @@ class VirtualHost:
             self.binding_count += 1
 
     def remove_binding(self, binding: Binding) -> None:
-        """Take a binding away, and an exchange that is deleted automatically with its last one."""
+        """Remove a binding, and an auto-delete exchange with its last binding."""
         source = self.exchanges[binding.source]
         self._take_binding(source, binding)
         if source.auto_delete and not source.bindings:
             self.remove_exchange(source)
 
     def removing_bindings_to(self, destination: Destination) -> Iterator[None]:
-        """Take the bindings to a queue or exchange away, one a step. Meanwhile it gets messages by those that are left,
-        as in RabbitMQ."""
+        """Remove the bindings to a queue or exchange, one per step. Meanwhile remaining ones still route, as in
+        RabbitMQ."""
         for binding in self.bindings_to(destination):
             self.remove_binding(binding)
             yield
@@ -516,8 +516,8 @@ class VirtualHost:
 
     @contextmanager
     def in_order(self, *exchanges: Exchange) -> Iterator[None]:
-        """Within the block the bindings of exchanges change: messages of keys that move thereby wait for those in their
-        old queues, where the exchange is to keep them in order."""
+        """Change bindings of exchanges within the block: on ordered exchanges, messages of moved keys wait for those in
+        the old queues."""
         fences = self.fences
         before = [(one, fences.before(one)) for one in exchanges if one.ordered and fences is not None]
         yield
@@ -533,18 +533,18 @@ class VirtualHost:
     # --- much at once ---
 
     def binders(self, destination: Destination) -> dict[Binding, str]:
-        """All bindings of named exchanges that lead to a queue or exchange, the oldest first, with who made them."""
+        """Return all bindings of named exchanges to a queue or exchange, oldest first, with their authors."""
         return dict(self._bound_to.get(destination, ()))
 
     def note_bindings(self, coming: Coming) -> None:
-        """Note the bindings that have come and gone, in their exchanges already."""
+        """Note added and removed bindings, already applied to their exchanges."""
         self._bound_to |= coming.bound_to
         self.binding_count += coming.balance
         for user, count in coming.taken.items():
             self._holdings.remove(user, "binding", count)
 
     def merge(self, coming: Coming) -> None:
-        """Add queues that are prepared, whose bindings are noted: in one step, however many there are."""
+        """Add prepared queues with noted bindings: in one step, for any number."""
         self.declared |= coming.declared
         self._holdings.queues_by_home.update(coming.by_home)
         self.queues |= coming.contents
@@ -567,7 +567,7 @@ class VirtualHost:
 
 
 def _discard(groups: dict[K, dict[T, Any]], group: K, item: T) -> None:
-    """Take an item out of its group, and the group away when it is empty."""
+    """Remove an item from its group, and the group when empty."""
     del groups[group][item]
     if not groups[group]:
         del groups[group]

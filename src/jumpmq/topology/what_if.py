@@ -1,4 +1,4 @@
-"""What a change of a hash exchange's destinations would move, without making it.
+"""Preview of a change to a hash exchange's destinations, without applying it.
 
 A sample of keys is routed before and after, on outlines of rings, which have no buckets. How much moves at least
 follows from the shares alone: what destinations gain, others must lose.
@@ -22,20 +22,20 @@ SAMPLE = 1 << 17
 """Keys that are routed: shares are within 0.3 % of all keys, 95 times of 100."""
 
 OCTETS_A_KEY, OCTETS_A_DESTINATION = 200, 2000
-"""What a plan takes in memory at most, for each key of the sample and for each destination."""
+"""Maximum memory of a plan per sample key and per destination, in octets."""
 
 Way = Literal["minimal", "shift", "modulus"]
 
 
 class Step(NamedTuple):
-    """One change: a destination is bound with a weight, unbound (weight 0), or given another weight."""
+    """A change: a destination is bound with a weight, unbound (weight 0), or given a new weight."""
 
     destination: str
     weight: int
 
 
 class Move(NamedTuple):
-    """The share of all keys that goes from one destination to another."""
+    """Share of all keys that moves between two destinations."""
 
     source: str
     target: str
@@ -44,7 +44,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What moves, one way of removing.
+    """Moves for one way of removing.
 
     Attributes:
         moved: the share of all keys.
@@ -56,7 +56,7 @@ class Outcome:
 
 
 def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, Outcome]:
-    """What steps would move on a ring, each way of removing.
+    """Return the moves of steps on a ring, by way of removing.
 
     The ring's own way is begun with as the ring is; the other with one that has the same destinations.
 
@@ -82,13 +82,13 @@ def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, Out
 def modulus_outcomes(
     before: Sequence[str], after: Sequence[str], function: HashFunction = "phash2"
 ) -> dict[Way, Outcome]:
-    """What moves where keys are spread over destinations by the remainder, in the order given."""
+    """Return the moves of keys spread by remainder over destinations in the given order."""
     keys = _keys()
     return {"modulus": _outcome(_by_modulus(before, keys, function), _by_modulus(after, keys, function))}
 
 
 def least(before: dict[str, int], after: dict[str, int]) -> float:
-    """The share of keys that has to move, whatever the method, where these weights become those."""
+    """Return the minimal share of keys to move, by any method, from the old to the new weights."""
     total, wanted = sum(before.values()), sum(after.values())
     if not total or not wanted:
         return 0.0
@@ -143,7 +143,7 @@ def _by_modulus(names: Sequence[str], keys: pa.Array, function: HashFunction) ->
 
 
 def _outcome(before: pa.Array | None, after: pa.Array | None) -> Outcome:
-    """What differs; keys that had no destination, or have none, have not moved."""
+    """Return the differences; keys without destination before or after have not moved."""
     if before is None or after is None:
         return Outcome(0.0, [])
     sources, targets = before.dictionary.to_pylist(), after.dictionary.to_pylist()

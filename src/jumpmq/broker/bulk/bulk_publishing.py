@@ -1,4 +1,4 @@
-"""Many messages published at once, by who needs no channel for it.
+"""Publishing of many messages at once, without a channel.
 
 A run is judged as a whole before anything of it is published: whether the user may, whether each message is well-formed
 and where it goes. What was judged is then pushed to the queues. Both are generators of small steps, as a run may be
@@ -32,26 +32,28 @@ from jumpmq.topology.routing import Routes
 Q = TypeVar("Q", Queue, DeclaredQueue)
 
 JUDGED_FIRST = 64
-"""Messages that are judged at first: at a topic exchange of 300 patterns some 20 microseconds each."""
+"""Messages validated in the first step: at a topic exchange of 300 patterns some 20 microseconds per message."""
 
 JUDGED_LAST = 4096
-"""Messages that are judged at once at most, where they take little time."""
+"""Maximum number of messages validated in a step, where validation is fast."""
 
 STEP = 0.001
-"""Seconds that it should take to judge some messages: twice as many are judged next, or half as many."""
+"""Target duration of a validation step, in seconds: the next step has twice or half as many messages."""
 
 PUSHED_AT_ONCE = 1024
-"""Copies that a queue is given at once."""
+"""Copies pushed to a queue per step."""
 
 MAX_COPIES = 500_000
-"""Of the messages of a run in queues: what is pushed in one commit holds up the commits of others, some 0.1 s."""
+"""Maximum number of copies in queues per run: messages pushed in a single commit delay the commits of others, by some
+0.1 s.
+"""
 
 MAX_BOUNDED_COPIES = 20_000
-"""The same of queues that refuse messages when they are full, which are given them in one step."""
+"""Maximum number of copies per run in queues refusing messages when full, pushed in a single step."""
 
 
 Keep = Callable[[DeclaredQueue, list[Message]], None]
-"""Keeps messages for a queue of another home until they are there."""
+"""Keeps messages for a queue of a remote home until delivered to the remote home."""
 
 
 class TooManyCopies(Exception):
@@ -59,7 +61,7 @@ class TooManyCopies(Exception):
 
 
 class Addressed(NamedTuple):
-    """Messages of one exchange, at least one, and the queue that they are for; None where the exchange decides."""
+    """Messages of an exchange, at least one, and the destination queue; None where the exchange routes."""
 
     queue: str | None
     messages: list[Message]
@@ -67,7 +69,7 @@ class Addressed(NamedTuple):
 
 @dataclass
 class Published:
-    """What became of messages.
+    """Outcome of a bulk publish.
 
     Attributes:
         published: those that a queue has taken.
@@ -84,7 +86,7 @@ class Published:
 
 @dataclass
 class Judged:
-    """A run that may be published, and where its messages go.
+    """A validated run and the destinations of messages.
 
     Attributes:
         count: how many messages there are.
@@ -114,7 +116,7 @@ class Judged:
     routes: list[tuple[Exchange, int, Routes]] = field(default_factory=list)
 
     def require_one_step(self) -> None:
-        """Refuse what :func:`push_all_or_none` could not do in steps that are short enough.
+        """Refuse a run with too many copies for the short steps of :func:`push_all_or_none`.
 
         Raises:
             TooManyCopies: see there.
@@ -126,7 +128,7 @@ class Judged:
             )
 
     def add(self, queue: Queue, messages: list[Message]) -> None:
-        """Messages go to a queue here, behind those that do already.
+        """Add messages to the share of a local queue, behind earlier messages.
 
         Raises:
             TooManyCopies: see there.
@@ -137,7 +139,7 @@ class Judged:
         self.shares.setdefault(queue, []).extend(messages)
 
     def add_remote(self, queue: DeclaredQueue, messages: list[Message]) -> None:
-        """The same for a queue of another home.
+        """Add messages to the share of a remote queue.
 
         Raises:
             TooManyCopies: see there.
@@ -164,7 +166,7 @@ def judge(
     drop_unroutable: bool,
     undelivered_to: str | None = None,
 ) -> Generator[None, None, Judged]:
-    """Whether messages may be published, and where they go; every step is some milliseconds of work at most.
+    """Validate and route messages; every step is some milliseconds of work at most.
 
     Args:
         drop_unroutable: whether messages that reach no queue are dropped; else they are an error.
@@ -201,7 +203,8 @@ def judge(
 
 
 def push(judged: Judged, keep: Keep) -> Generator[None, None, Published]:
-    """Give queues what they were found to get; every step is some milliseconds of work, to be done in a turn.
+    """Push the routed messages to their queues; every step is some milliseconds of work, to be done in an event-loop
+    iteration.
 
     Args:
         keep: gets what goes to queues of other homes.
@@ -216,8 +219,8 @@ def push(judged: Judged, keep: Keep) -> Generator[None, None, Published]:
 
 
 def push_all_or_none(judged: Judged, authorization: Authorization, keep: Keep) -> Generator[None, None, Published]:
-    """As :func:`push`, but where a queue that is full would refuse a message, that goes to the exchange for such; where
-    there is none, or a queue of that one is full too, no queue gets any message.
+    """As :func:`push`, but send messages refused by a full queue to the exchange for undelivered messages; without such
+    an exchange, or with a full queue behind it, no queue gets any message.
 
     Whether there is room is looked at, and taken, in one step, as anybody else may take it between two.
 
@@ -253,17 +256,17 @@ def push_all_or_none(judged: Judged, authorization: Authorization, keep: Keep) -
 
 
 def _without(shares: dict[Q, list[Message]], ids: set[int]) -> dict[Q, list[Message]]:
-    """Shares without the messages of these ``id``."""
+    """Return the shares, with the messages of the given ``id`` values removed."""
     return {queue: [message for message in share if id(message) not in ids] for queue, share in shares.items()}
 
 
 def _bounded(judged: Judged) -> dict[Queue, list[Message]]:
-    """The shares of queues that may refuse some."""
+    """Return the shares of queues with an overflow policy that may refuse messages."""
     return {queue: share for queue, share in judged.shares.items() if queue.limits.overflow != "drop-head"}
 
 
 def _refused(judged: Judged) -> list[Message]:
-    """The messages that some queue would refuse, each once."""
+    """Return the messages refused by some queue, without duplicates."""
     found = {id(message): message for queue, share in _bounded(judged).items() for message in queue.would_refuse(share)}
     return list(found.values())
 
@@ -274,7 +277,7 @@ def _published(judged: Judged, refused: int) -> Published:
 
 
 def _send_on(judged: Judged, authorization: Authorization, messages: list[Message], reason: str) -> None:
-    """Have messages that cannot go where they should go to the exchange for such.
+    """Send undeliverable messages to the exchange for undelivered messages.
 
     Raises:
         AMQPError: the user may not publish to it, it is not there, or a message reaches no queue there.
@@ -298,7 +301,7 @@ def _send_on(judged: Judged, authorization: Authorization, messages: list[Messag
 
 
 def _push_shares(judged: Judged, shares: dict[Queue, list[Message]]) -> Generator[None, None, set[int]]:
-    """Give queues their shares; returns the ids of the messages that one of them refused."""
+    """Push the shares to their queues; return the ids of messages refused by a queue."""
     vhost = judged.vhost
     refused: set[int] = set()
     for queue, share in shares.items():
@@ -310,7 +313,7 @@ def _push_shares(judged: Judged, shares: dict[Queue, list[Message]]) -> Generato
 
 
 def _keep_shares(judged: Judged, keep: Keep) -> Generator[None, None, None]:
-    """Keep the shares of queues of other homes."""
+    """Keep the shares of remote queues."""
     vhost = judged.vhost
     for queue, share in judged.remote.items():
         for first in range(0, len(share), PUSHED_AT_ONCE):
@@ -380,7 +383,7 @@ def _find_routes(judged: Judged, queue: str | None, exchange: str, run: list[Mes
 
 
 def _examined(authorization: Authorization, user: Principal, messages: list[Message]) -> int:
-    """Check messages' properties, and make messages persistent or not as these say; returns their flags, or-ed.
+    """Check the properties of messages and set persistence accordingly; return the properties' flags, or-ed.
 
     Raises:
         AMQPError: a message's properties are malformed, or what the user may not set.

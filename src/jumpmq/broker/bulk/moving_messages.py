@@ -1,4 +1,5 @@
-"""Messages of a queue that are published again and leave it, as an operator asks for dead letters.
+"""Moving messages: publish messages of a queue again and remove them from the queue, as an operator requests for dead
+letters.
 
 What goes to classic and quorum queues of this home is published and settled in one commit: whatever is killed, each
 message is in one place. What goes to streams or to other homes is settled once it is there, so that a kill in between
@@ -34,11 +35,11 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.envelope import Envelope
 
 AT_ONCE, AT_LEAST = 200, 8
-"""Messages that are moved together at most; fewer where they take longer than a slice, as to an exchange of many
-queues."""
+"""Maximum and minimum number of messages moved together; fewer where moving takes longer than a slice, as to an
+exchange of many queues."""
 
 UNCOMMITTED = 8 << 20
-"""Octets of bodies after which a move waits for the disk: what is behind it holds up other publishers."""
+"""Octets of bodies after which a move waits for the disk: a larger backlog delays publishers."""
 
 
 class Running(Sliced, Protocol):
@@ -52,19 +53,19 @@ class Running(Sliced, Protocol):
 
     @property
     def sender(self) -> Sender:
-        """Sends to queues of other homes; None where there are none."""
+        """Sender to queues of remote homes; None without remote homes."""
 
     async def committed(self) -> None:
-        """Wait until what was changed is on disk."""
+        """Wait until all changes are on disk."""
 
     async def count_published(self, user: Principal, messages: int) -> None:
-        """Count what a user has published, and wait until that user may publish again."""
+        """Count a user's published messages, and wait until the user may publish again."""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where messages go. With neither a queue nor an exchange, each goes to the queue that it died in last, with the
-    exchange and routing key that it came there by.
+    """Destination of moved messages. With neither a queue nor an exchange, every message goes to the queue of its last
+    death, with the exchange and routing key of its arrival there.
 
     Attributes:
         queue: its name; the messages are addressed as by the default exchange.
@@ -79,7 +80,7 @@ class Destination:
 
 @dataclass
 class Moved:
-    """What became of messages.
+    """Outcome of a move.
 
     Attributes:
         moved: how many are where they should be, and no longer in the queue.
@@ -115,7 +116,7 @@ async def move_messages(
 async def move_numbered(
     broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination, numbers: Iterable[int]
 ) -> Moved:
-    """Move the messages of these numbers, in steps, in their order; those that are not ready any more are passed over.
+    """Move the messages with these numbers, in steps, in order; messages no longer ready are skipped.
 
     Raises:
         AMQPError: as :func:`move_messages`.
@@ -129,14 +130,14 @@ async def move_numbered(
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """First and last of those that follow each other; the numbers are in order."""
+    """Yield the first and last number of every consecutive run; the numbers are in order."""
     for _, run in groupby(enumerate(numbers), key=lambda numbered: numbered[1] - numbered[0]):
         members = [number for _, number in run]
         yield members[0], members[-1]
 
 
 async def _next_known(queue: Queue) -> None:
-    """Wait until the queue can tell which message is its next."""
+    """Wait until the next message of the queue is known."""
     known = asyncio.get_running_loop().create_future()
     queue.when_next_known(lambda: None if known.done() else known.set_result(None))
     await known
@@ -144,7 +145,7 @@ async def _next_known(queue: Queue) -> None:
 
 @dataclass
 class _Step:
-    """Messages that are moved together.
+    """Messages moved together.
 
     Attributes:
         taken: from the queue.
@@ -208,7 +209,7 @@ class _Moving:
         await self._broker.committed()
 
     async def step(self, take: Callable[[int], list[Message]]) -> int:
-        """Move what is taken, of which there may be so many as it is called with; returns how many that were."""
+        """Move the messages returned by ``take``, called with the maximum count; return the number taken."""
         broker, began = self._broker, time.perf_counter()
         with broker.turns.turn(), broker.turns.together():
             self._queue.require_unshared()
@@ -226,13 +227,13 @@ class _Moving:
         return len(step.taken)
 
     def take_next(self, most: int, count: int) -> list[Message]:
-        """Take messages from the front, the lower one of two numbers."""
+        """Take messages from the front, as many as the lower of the two numbers."""
         count = min(most, count)
         assert isinstance(self._queue, ClassicQueue)  # every other kind is refused
         return self._queue.take_for_delivery(count) or self._queue.take(1)  # the latter where bodies are on disk
 
     def take_numbered(self, runs: deque[tuple[int, int]], count: int) -> list[Message]:
-        """Take messages of the first runs for half a slice, and remove those runs that are done with."""
+        """Take messages of the first runs for half a slice, and remove finished runs."""
         taken: list[Message] = []
         until = time.perf_counter() + SLICE / 2
         while runs and len(taken) < count and time.perf_counter() < until:
@@ -244,7 +245,9 @@ class _Moving:
         return taken
 
     def _publish(self, taken: list[Message]) -> _Step:
-        """Publish some, and settle them unless they have to be waited for; in a turn."""
+        """Publish messages, and settle them unless a wait is required; called within an event-loop iteration of the
+        broker.
+        """
         step = _Step(taken)
         if not taken:
             return step
@@ -272,7 +275,7 @@ class _Moving:
         return step
 
     def _addressed(self, message: Message) -> tuple[Message, DeclaredQueue | None]:
-        """What is published for a message, and to which queue; None is the exchange.
+        """Return the copy to publish for a message, and its destination queue; None for the exchange.
 
         Raises:
             AMQPError: it goes nowhere.
@@ -299,7 +302,7 @@ class _Moving:
         return copy, declared
 
     def _push_to_queues(self, step: _Step, shares: dict[DeclaredQueue, list[Message]], flags: int) -> set[int]:
-        """Returns the ids of those that were refused."""
+        """Push shares to queues; return the ids of refused messages."""
         refused: set[int] = set()
         away: dict[DeclaredQueue, list[Message]] = {}
         for declared, share in shares.items():
@@ -315,7 +318,7 @@ class _Moving:
         return refused
 
     def _push_to_exchange(self, step: _Step, copies: list[Message], flags: int) -> set[int]:
-        """The same; also of those that reached no queue."""
+        """Push copies to the exchange; return the ids of refused and of unroutable messages."""
         host, broker = self._host, self._broker
         tally = host.past.channels
         pushed = routing.push(host, copies[0].exchange, copies, flags, tally, True, broker.sender)
@@ -328,7 +331,7 @@ class _Moving:
         return refused | unroutable
 
     async def _settle_when_there(self, step: _Step) -> None:
-        """Wait until what was published is on the disks of streams and of other homes, and settle it."""
+        """Wait until published messages are on the disks of streams and remote homes, then settle."""
         await self._broker.committed()
         refused: set[int] = set()
         for sent in step.sent:
@@ -364,13 +367,13 @@ class _Moving:
             del self._held[id(message)]
 
     def _not_moved(self) -> list[Message]:
-        """What was taken and is not settled."""
+        """Return the messages taken but not settled."""
         held, self._held = list(self._held.values()), {}
         return held
 
 
 def _flags(copies: list[tuple[Message, Message]]) -> int:
-    """The property flags of all messages, or-ed, as far as it is acted on them."""
+    """Return the property flags of all messages, or-ed, limited to flags the broker acts on."""
     flags = 0
     for copy, _ in copies:
         flags |= int.from_bytes(copy.properties[:2])
@@ -378,7 +381,7 @@ def _flags(copies: list[tuple[Message, Message]]) -> int:
 
 
 def _last_death(headers: list[Field]) -> tuple[str, str, bytes]:
-    """The queue that a dead letter died in last, and the exchange and routing key that it had there.
+    """Return the queue of a dead letter's last death, with the exchange and routing key used there.
 
     Raises:
         NotFound: it does not say, or not as brokers do.

@@ -1,4 +1,4 @@
-"""One group of readers: its place in each queue, the query that reads for it, and how long it may be silent.
+"""A group of readers: position per queue, the reading query, and the allowed silence.
 
 A group has one *session* at a time, that of the query which reads for it. Another query is refused while the session is
 alive, and takes over when it is not; the first is then *fenced*: what it asks is refused for good. A query that is
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from jumpmq.queues import Queue
 
 LEASE = 60.0
-"""Seconds that a group may be silent unless it asked for another lease."""
+"""Default lease of a silent group, in seconds."""
 
 GRACE = 2.0
-"""Seconds that a query has to come back after the connection broke by which it attended."""
+"""Seconds for a query to return after its attending connection broke."""
 
 
 class GroupInUse(Exception):
-    """Another query reads for the group, or has taken over."""
+    """A different query reads for the group, or has taken over."""
 
 
 class QueueInUse(Exception):
-    """A consumer group takes the queue's messages; or a query of another group reads it, and one of the two wants no
-    other beside it."""
+    """A consumer group takes the queue's messages; or a query of a different group reads the queue, and one of the two
+    requires exclusive use."""
 
 
 class NoSession(Exception):
@@ -41,7 +41,7 @@ class NoSession(Exception):
 
 
 def owned(name: str, user: Principal) -> str:
-    """The name of a user's group: another user's that is called so is another group.
+    """Return the user-qualified name of a group: groups of the same name of different users are distinct.
 
     A user who came with a token is not the one of that name who is kept here.
     """
@@ -77,17 +77,17 @@ class ReaderGroup:
 
     @property
     def key(self) -> str:
-        """Under which name the record is stored."""
+        """Name of the stored record."""
         return json.dumps([self.vhost, self.name])
 
     @property
     def shown_name(self) -> str:
-        """What its user calls it."""
+        """Name of the group as given by the user."""
         return self.name.partition(OWNED)[0]
 
     @property
     def user(self) -> str | None:
-        """Whose it is; None of one that an earlier version has made."""
+        """Owner of the group; None for a group made by an earlier version."""
         return self.name.partition(OWNED)[2].partition(" ")[2] or None
 
     @property
@@ -97,15 +97,15 @@ class ReaderGroup:
 
     @property
     def query(self) -> str | None:
-        """What the query that read last calls itself."""
+        """Self-chosen name of the last reading query."""
         return self._query
 
     def alive(self, now: float) -> bool:
-        """Whether a query reads for the group."""
+        """Return True if a query reads for the group."""
         return self._session is not None and now < self._alive_until
 
     def attended(self, now: float) -> bool:
-        """Whether a query reads for the group, and its connection is there."""
+        """Return True if a query reads for the group, and its connection is alive."""
         return self._attended and self.alive(now)
 
     def open(self, query: str, lease: float, now: float) -> str:
@@ -125,7 +125,7 @@ class ReaderGroup:
         return self._session
 
     def require_session(self, session: str | None, now: float) -> None:
-        """Refuse unless this is the group's session, or it has none.
+        """Refuse unless the session is the group's session, or the group has none.
 
         Raises:
             GroupInUse: another one has taken over, or is alive.
@@ -142,24 +142,24 @@ class ReaderGroup:
         self.deadline = self._alive_until = now + self.lease
 
     def touch(self, now: float) -> None:
-        """Somebody reads what is reserved."""
+        """Extend the group's deadline: reserved messages are being read."""
         self.deadline = max(self.deadline, now + self.lease) if math.isfinite(self.deadline) else now + self.lease
 
     def detach(self, session: str, now: float) -> None:
-        """The connection by which the session attended is gone."""
+        """Handle the loss of the session's attending connection."""
         if session == self._session:
             self._attended = False
             self._alive_until = min(self._alive_until, now + GRACE)
 
     def place_in(self, queue: Queue) -> Reservations:
-        """The group's place in a queue, made where it had none."""
+        """Return the group's position in a queue, created if missing."""
         place = self.places.get(queue.name)
         if place is None or place.queue is not queue:
             place = self.places[queue.name] = Reservations(queue, self.name)
         return place
 
     def record(self) -> dict[str, Any]:
-        """What survives a restart of the broker, as JSON."""
+        """Return the state that survives a restart of the broker, as JSON."""
         return {
             "vhost": self.vhost,
             "name": self.name,

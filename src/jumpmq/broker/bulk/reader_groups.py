@@ -26,41 +26,41 @@ PLACE = "reservation"
 """The kind of definition that a group's place in a queue is stored as."""
 
 GROUP = "reader-group"
-"""The kind of definition that a group is stored as."""
+"""Definition kind of stored groups."""
 
 LEASE_CHECK = 0.25
 """Seconds between two looks at the leases."""
 
 NO_CONNECTION = ""
-"""Groups read for no connection, so that exclusive queues are locked to them."""
+"""Identity of groups as readers: no connection, so exclusive queues are locked to groups."""
 
 MAX_GROUPS = 1000
 """Groups of a user."""
 
 MAX_MESSAGES = 4_000_000
-"""The most messages that a group may hold: who asks for all there are gets as many at once."""
+"""Maximum number of messages held by a group: an unlimited request gets as many at once."""
 
 
 class Home(Sliced, Protocol):
-    """What the groups need of the broker."""
+    """Broker interface required by the groups."""
 
     topology: Topology
 
     @property
     def store(self) -> Store | None:
-        """Where durable things are; None where everything is in memory."""
+        """Store of durable state; None for a broker in memory."""
 
     @property
     def starts(self) -> Starts:
-        """Those that the data directory has had."""
+        """Starts recorded for the data directory."""
 
     async def committed(self) -> None:
-        """Wait until all that was changed is complete."""
+        """Wait until all changes are complete."""
 
 
 @dataclass(frozen=True)
 class ReservationRequest:
-    """What a group asks to reserve.
+    """A group's reservation request.
 
     Attributes:
         offsets: per queue, the reservation up to which everything is done; None where the group does not know.
@@ -86,7 +86,7 @@ class ReservationRequest:
 
 @dataclass(frozen=True)
 class Slice:
-    """Part of what a group has reserved in a queue.
+    """Part of a group's reservation in a queue.
 
     Attributes:
         after, upto: behind which reservation (None: behind what is acknowledged), and up to which.
@@ -101,7 +101,9 @@ class Slice:
 
 
 class ReaderGroups:
-    """The operations on groups of readers: those of one group follow one another, groups do not wait for each other."""
+    """The operations on groups of readers: operations on a group run in sequence, operations on different groups in
+    parallel.
+    """
 
     def __init__(self, broker: Home) -> None:
         self._broker = broker
@@ -111,7 +113,7 @@ class ReaderGroups:
     # --- life ---
 
     def restore(self, definitions: list[tuple[str, str, Any]], queues: Mapping[int, Queue]) -> None:
-        """Give groups the places they had, before anybody consumes from the queues.
+        """Restore the positions of groups, before any consumer starts.
 
         Args:
             definitions: all that the store kept, as (kind, key, value).
@@ -146,7 +148,7 @@ class ReaderGroups:
     # --- sessions ---
 
     async def open(self, vhost: str, name: str, query: str, lease: float) -> str:
-        """Begin a query's session, as :meth:`ReaderGroup.open`; it is durable when this returns.
+        """Begin a query's session, as :meth:`ReaderGroup.open`; durable on return.
 
         Raises:
             GroupInUse: another query's session is alive.
@@ -170,13 +172,13 @@ class ReaderGroups:
             group.renew(_now())
 
     def touch(self, vhost: str, name: str) -> None:
-        """Somebody is reading what the group holds, so it must not lapse yet."""
+        """Extend the lease of a group while reserved messages are being read."""
         group = self._groups.get((vhost, name))
         if group is not None:
             group.touch(_now())
 
     def detach(self, vhost: str, name: str, session: str) -> None:
-        """The connection by which a session attended is gone."""
+        """Handle the loss of a session's attending connection."""
         group = self._groups.get((vhost, name))
         if group is not None:
             group.detach(session, _now())
@@ -186,7 +188,7 @@ class ReaderGroups:
     async def reserve(
         self, host: VirtualHost, name: str, wanted: ReservationRequest, session: str | None = None
     ) -> tuple[dict[str, Reservations], dict[str, int | None]]:
-        """Acknowledge what is done and reserve more.
+        """Acknowledge finished messages and reserve more.
 
         Returns:
             the places in the queues that were asked for; and of those that were deleted, how many messages went with
@@ -222,7 +224,7 @@ class ReaderGroups:
         return places, lost
 
     def sight(self) -> dict[str, tuple[str, int]]:
-        """What there is to see of the data directory, on disk; nothing of a broker without one."""
+        """Fingerprint of the data directory on disk; empty without a store."""
         store = self._broker.store
         return {} if store is None else self._broker.starts.sight(store)
 
@@ -298,11 +300,11 @@ class ReaderGroups:
             await self._broker.committed()
 
     def places(self) -> list[Reservations]:
-        """What all groups have reserved, a place a queue and group."""
+        """Return the reservations of all groups, one per queue and group."""
         return [place for group in self._groups.values() for place in group.places.values()]
 
     def group(self, vhost: str, name: str) -> ReaderGroup | None:
-        """A group, None where there is none of that name."""
+        """Return a group by name; None if unknown."""
         return self._groups.get((vhost, name))
 
     def groups(self, vhost: str) -> list[ReaderGroup]:
@@ -312,8 +314,8 @@ class ReaderGroups:
     # --- parts of them ---
 
     def reader_of(self, queue: Queue) -> ReaderGroup | None:
-        """A group that takes messages from a queue, or holds some; None where there is none. What has lapsed is the
-        queue's again."""
+        """Return a group that takes messages from a queue or holds some; None without any. Lapsed reservations belong
+        to the queue again."""
         now = _now()
         for group in self.groups(queue.vhost):
             place = group.places.get(queue.name)
@@ -324,7 +326,7 @@ class ReaderGroups:
     def _queues_of(
         self, host: VirtualHost, name: str, wanted: ReservationRequest
     ) -> tuple[list[Queue], dict[str, int | None]]:
-        """The queues that were asked for, and what is known of those that are gone."""
+        """Return the requested queues, and the known state of deleted queues."""
         known = self._groups.get((host.name, name))
         deleted = known.lost if known is not None else {}
         queues, lost = [], dict[str, int | None]()
@@ -343,7 +345,7 @@ class ReaderGroups:
         return queues, lost
 
     def _require_unread(self, group: ReaderGroup, queues: list[str]) -> None:
-        """Refuse queues, new to a group, that a query of another one reads, unless both share."""
+        """Refuse queues, new to a group, read by a query of a different group, unless both share."""
         now = _now()
         for other in self.groups(group.vhost) if queues else ():
             if other is not group and not (group.shares and other.shares) and other.attended(now):
@@ -352,7 +354,7 @@ class ReaderGroups:
                     raise QueueInUse(f"queue '{found}' is read by {other}, the query '{other.query}'")
 
     async def _shares(self, places: Mapping[str, Reservations], wanted: ReservationRequest) -> dict[str, int]:
-        """How many messages to reserve in each queue, for those where it is more than none."""
+        """Return the number of messages to reserve per queue, without queues of zero."""
         available = {queue: place.available(wanted.last_seqs.get(queue)) for queue, place in places.items()}
         available = {queue: count for queue, count in available.items() if count}
         outstanding = sum(place.outstanding for place in places.values())
@@ -365,7 +367,7 @@ class ReaderGroups:
     async def _fitting(
         self, counts: Mapping[str, int], octets: int, places: Mapping[str, Reservations], last_seqs: Mapping[str, int]
     ) -> dict[str, int]:
-        """As many of these messages as hold ``octets`` of bodies, evenly; one at least, if there are any."""
+        """Return the number of messages per queue within ``octets`` of bodies, evenly; at least one, if available."""
         result = {}
         wanting = sorted(((count, name) for name, count in counts.items() if count))
         for done, (count, name) in enumerate(wanting):
@@ -385,21 +387,21 @@ class ReaderGroups:
         await self._broker.slices.between(steps)
 
     def _free(self, places: Mapping[str, Reservations]) -> None:
-        """Let go of what was acknowledged when there is time; the answer need not wait for it."""
+        """Release acknowledged messages later; the answer need not wait."""
         steps = chain.from_iterable(place.free() for place in places.values())
         self._broker.topology.later("freeing what readers have acknowledged", steps)
 
     # --- what is known ---
 
     def _made(self, vhost: str, name: str) -> ReaderGroup:
-        """The group, made where there was none."""
+        """Return the group, created if missing."""
         group = self._groups.get((vhost, name))
         if group is None:
             group = self._groups[vhost, name] = ReaderGroup(vhost, name)
         return group
 
     def _require_room(self, vhost: str, name: str) -> None:
-        """Refuse another group of a user who has many.
+        """Refuse a further group to a user with many groups.
 
         Raises:
             PreconditionFailed: the user has too many.
@@ -479,7 +481,9 @@ class ReaderGroups:
                         await self._lapse(group)
 
     async def _lapse(self, group: ReaderGroup) -> None:
-        """Give back what a silent group holds. What it had finished needs no place: its numbers go on from its own."""
+        """Return a silent group's reservations to the queues. Queues without outstanding messages are dropped from the
+        group: their numbers continue by themselves.
+        """
         group.deadline = float("inf")
         for place in list(group.places.values()):
             await in_turns(self._broker, place.lapse())
@@ -490,7 +494,7 @@ class ReaderGroups:
 
 
 def _require_unshared(queue: Queue) -> None:
-    """Refuse a queue of which a consumer group takes the messages.
+    """Refuse a queue read by a consumer group.
 
     Raises:
         QueueInUse: one does.
@@ -500,7 +504,7 @@ def _require_unshared(queue: Queue) -> None:
 
 
 def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:
-    """Divide ``total`` evenly over those who can take something, none more than it can take."""
+    """Divide ``total`` evenly over takers, never above a taker's capacity."""
     result = {}
     for place, (name, count) in enumerate(sorted(available.items(), key=lambda item: item[1])):
         result[name] = min(count, total // (len(available) - place))
@@ -509,7 +513,7 @@ def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:
 
 
 def _sliced(pieces: list[Piece], first: int, count: int | None) -> Iterator[Piece]:
-    """What stands at some positions, counted through all the pieces."""
+    """Yield the content at a range of positions, counted through all pieces."""
     left = count if count is not None else sum(map(len, pieces))
     for piece in pieces:
         if first == 0 and len(piece) <= left:

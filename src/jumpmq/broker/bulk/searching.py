@@ -17,18 +17,18 @@ from jumpmq.queues import Queue, clock
 from jumpmq.store.stream_segment import messages_of
 
 MAX_SEARCHED = 100_000
-"""Messages that one search looks at."""
+"""Maximum number of messages examined by a search."""
 
 MAX_OCTETS = 64 << 20
-"""Octets of their bodies and properties after which it looks at no more."""
+"""Octets of examined bodies and properties after which a search stops."""
 
 ROWS = 256
-"""Messages of a stream that are made of its records at once."""
+"""Messages of a stream built from records at once."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is looked for: messages for which all of this is so.
+    """Search criteria; a message must meet all.
 
     Attributes:
         first, last: the lowest and the highest number.
@@ -50,7 +50,7 @@ class Wanted:
     property: str | None = None
 
     def matches(self, message: Message) -> bool:
-        """Whether a message is what is looked for, wherever it is."""
+        """Return True if a message in any location meets the criteria."""
         if self.key is not None and message.routing_key != self.key:
             return False
         if self.since is not None and message.published_at < self.since:
@@ -96,11 +96,11 @@ class Search:
         self._enough = False
 
     def stop(self) -> None:
-        """Have it end before the next message that it looks at."""
+        """Stop the search before the next message."""
         self._enough = True
 
     async def found(self, count: int) -> AsyncIterator[Message]:
-        """What is found, up to ``count``, by number; it stays in the queue."""
+        """Yield up to ``count`` matching messages, by number; the messages stay in the queue."""
         octets, now, left = 0, clock.now(), count
         async for message in self._slices.through(self._all()):
             if self._enough or left <= 0 or self.searched >= MAX_SEARCHED or octets >= MAX_OCTETS:

@@ -1,4 +1,4 @@
-"""Which starts of the broker a data directory has had: they tell one that was restored from a backup.
+"""The broker's starts on a data directory, recorded to detect a directory restored from a backup.
 
 How it works. A *sight* of a directory is ``{DIRECTORY: [START, COMMIT]}``: which start of the broker it was, and the
 number of the last commit then; the directory is called by its first start. Who has seen more than the directory has
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from jumpmq.store import Store
 
 KIND = "start"
-"""The kind of definition that a start is stored as: the last commit before it, by the start's name."""
+"""Definition kind of a stored start: the last commit before the start, by the start's name."""
 
 MOST = 1000
-"""Starts that are kept, the last ones and the first."""
+"""Number of starts kept: the most recent, and the first."""
 
 Sight = Mapping[str, tuple[str, int]]
 
 
 class OlderDirectory(Exception):
-    """The data directory is older than what somebody has seen of it."""
+    """The data directory is older than a reader's fingerprint of it."""
 
 
 class Starts:
-    """The starts of the broker on its data directory, this one among them.
+    """The broker's starts on its data directory, the current start included.
 
     Args:
         boot: what this start is called.
@@ -39,7 +39,7 @@ class Starts:
         self._begun: dict[str, int] = {}  # the last commit before each start, in order
 
     def begin(self, store: Store, definitions: list[tuple[str, str, Any]]) -> None:
-        """Stage a record of this start.
+        """Stage a record of the current start.
 
         Args:
             definitions: all that the store kept, as (kind, key, value).
@@ -53,7 +53,7 @@ class Starts:
 
     @classmethod
     def until_now(cls, store: Store, definitions: list[tuple[str, str, Any]]) -> Starts:
-        """Those before this one, which leaves no record yet.
+        """Return the earlier starts; the current start leaves no record yet.
 
         Args:
             definitions: see :meth:`begin`.
@@ -64,16 +64,16 @@ class Starts:
         return found
 
     def had(self, start: str) -> bool:
-        """Whether the directory has had a start, this one included: of two processes on it the older one has not had
-        that of the other."""
+        """Return True if the directory has had a start, the current one included: of two processes on a directory, the
+        older lacks the start of the newer."""
         return start in self._begun
 
     def sight(self, store: Store) -> dict[str, tuple[str, int]]:
-        """What is on disk now."""
+        """Return the fingerprint of the directory on disk."""
         return {self._directory: (self._boot, store.last_commit)}
 
     def require_seen(self, seen: Sight) -> None:
-        """Refuse unless the directory has all that somebody has seen of it. Nothing is known of other directories.
+        """Refuse unless the directory has everything in a reader's fingerprint. Nothing is known of other directories.
 
         Raises:
             OlderDirectory: it is older.

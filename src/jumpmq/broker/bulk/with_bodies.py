@@ -1,4 +1,4 @@
-"""Messages as readers get them: with bodies that were paged."""
+"""Messages as returned to readers: with paged bodies read in."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,11 @@ from jumpmq.queues.runs import of_body
 from jumpmq.topology import VirtualHost
 
 AT_ONCE = 2048
-"""Messages of which paged bodies are read at once."""
+"""Number of messages with paged bodies read at once."""
 
 
 def with_bodies(host: VirtualHost, pieces: list[tuple[str, Piece]]) -> Iterator[tuple[str, list[Message]]]:
-    """The messages of pieces, each with the name of its queue; bodies that were paged are read a few at a time."""
+    """Yield the messages of pieces, with their queue names; paged bodies are read a few at a time."""
     for queue, piece in pieces:
         messages = piece.messages() if isinstance(piece, Parked) else piece
         start = 0

@@ -1,4 +1,4 @@
-"""Writers that come back: the broker remembers what each has published, so that a retry publishes nothing twice.
+"""Returning writers: the broker remembers the published rows per writer, so that a retry publishes nothing twice.
 
 A *writer* is of one user in one virtual host: the same name is another writer for another user. It may publish in
 several *parts* at once, each of which publishes the rows of numbered *batches*, a chunk of rows at a time. After a
@@ -36,7 +36,7 @@ KIND = "writer"
 """The kind of definition that the place of a writer's part is stored as."""
 
 REMEMBERED = 30 * 86400
-"""Seconds after which a part that has not come back is forgotten, when the broker starts or room is needed."""
+"""Seconds after which an absent part is forgotten, at a start of the broker or when room is needed."""
 
 MAX_PLACES = 50_000
 """Parts of all writers of a user: some 20 MB of memory."""
@@ -45,11 +45,11 @@ MAX_BATCH = (1 << 53) - 1
 """The highest number of a batch: JSON has no exact numbers beyond."""
 
 WHOLE = ""
-"""The part of a writer that publishes from one place, and in which it is noted that a writer is open."""
+"""Part of a writer with a single publishing place, also the record of an open writer."""
 
 ATTEMPT = "\0attempt"
-"""The part in which it is noted which attempt has begun a batch, and, as digest, which origin the batch has; it has one
-row when the batch is complete."""
+"""Part recording the attempt of a begun batch and, as digest, the batch's origin; has one row when the batch is
+complete."""
 
 NUMBERED_ANEW = (
     "rows of a number that was published are passed over, and would be lost where numbers begin anew, as those of a "
@@ -57,11 +57,11 @@ NUMBERED_ANEW = (
 )
 
 Owner = str | tuple[str, ...]
-"""A user's name; of a user who came with a token ``("token", NAME)``, as a kept one of that name is another."""
+"""A user's name; for a user with a token ``("token", NAME)``, distinct from a stored user of that name."""
 
 
 class WriterId(NamedTuple):
-    """Which writer it is."""
+    """Identity of a writer."""
 
     vhost: str
     name: str
@@ -69,16 +69,16 @@ class WriterId(NamedTuple):
 
     @classmethod
     def of(cls, vhost: str, name: str, user: Principal) -> WriterId:
-        """The writer that a user calls so."""
+        """Return the identity of a user's writer."""
         return cls(vhost, name, ("token", user.name) if user.granted is not None else user.name)
 
     def key(self, part: str) -> str:
-        """Under which name a part's place is stored."""
+        """Return the storage key of a part's progress."""
         return json.dumps([self.vhost, self.name, part, self.owner])
 
 
 class Place(NamedTuple):
-    """How far a part has got: so many rows of a batch, and their digest; no batch if it has published nothing.
+    """Progress of a part: number of rows of a batch, and their digest; no batch if nothing was published.
 
     Attributes:
         attempt: which attempt knows of it; empty where attempts are not told apart.
@@ -109,7 +109,7 @@ class Chunk:
 
 
 class Writers:
-    """What is remembered of writers."""
+    """Remembered progress of writers."""
 
     def __init__(self) -> None:
         self._store: Store | None = None
@@ -123,7 +123,7 @@ class Writers:
         self._publishing: dict[tuple[WriterId, str], tuple[asyncio.Lock, int]] = {}
 
     def restore(self, definitions: list[tuple[str, str, Any]], store: Store) -> None:
-        """Continue with what the store kept.
+        """Restore the progress from the store.
 
         Args:
             definitions: all that the store kept, as (kind, key, value).
@@ -142,7 +142,7 @@ class Writers:
                 self._unowned[vhost, name] = Place(*place)
 
     def follow(self, change: Change, asker: Asker) -> None:
-        """Forget the writers of a user or virtual host that is deleted: another of that name begins with none."""
+        """Forget the writers of a deleted user or virtual host: a successor of the name begins with none."""
         match change:
             case DeleteVirtualHost(name):
                 for writer in [writer for writer in self._places if writer.vhost == name]:
@@ -154,7 +154,7 @@ class Writers:
                     self.forget(writer)
 
     def place(self, writer: WriterId, part: str) -> Place:
-        """How far a part has got."""
+        """Return the progress of a part."""
         found = self._places.get(writer, {}).get(part)
         if found is not None:
             return found[1]
@@ -162,8 +162,8 @@ class Writers:
 
     @contextlib.asynccontextmanager
     async def publishing(self, chunk: Chunk) -> AsyncIterator[None]:
-        """Only one attempt at a time looks whether a chunk is published, publishes it and notes it: retries, and
-        attempts that were given up and go on nevertheless, wait for each other."""
+        """Serialize attempts to check, publish and record a chunk, retries and abandoned but still running attempts
+        included."""
         key = chunk.writer, chunk.part
         lock, waiting = self._publishing.get(key, (asyncio.Lock(), 0))
         self._publishing[key] = lock, waiting + 1
@@ -178,7 +178,7 @@ class Writers:
                 del self._publishing[key]
 
     def has_published(self, chunk: Chunk) -> bool:
-        """Whether this very chunk is published already, as when its answer was lost.
+        """Return True if exactly the given chunk is published already, as when the answer was lost.
 
         Raises:
             PreconditionFailed: it does not follow what is published, its writer is not open any more, another attempt
@@ -202,15 +202,15 @@ class Writers:
         return False
 
     def note(self, chunk: Chunk) -> None:
-        """The chunk has been published, in this turn."""
+        """Record the chunk as published, within the publishing event-loop iteration."""
         self._note(chunk.writer, chunk.part, chunk.place)
 
     def is_known(self, chunk: Chunk) -> bool:
-        """Whether the chunk's own attempt has noted it."""
+        """Return True if the chunk was recorded by its own attempt."""
         return self.place(chunk.writer, chunk.part) == chunk.place
 
     def begin(self, writer: WriterId, batch: int, attempt: str, origin: str = "") -> bool:
-        """Begin a batch, once more perhaps; False if it is complete.
+        """Begin a batch, possibly again; return False if the batch is complete.
 
         Args:
             origin: what numbers the writer's batches, a streaming query say; empty where that is not known.
@@ -237,14 +237,14 @@ class Writers:
         return True
 
     def begun(self, writer: WriterId, batch: int) -> tuple[str, dict[str, Place]]:
-        """The attempt that has begun a batch, the empty text where none has, and what is published of it by part."""
+        """Return the attempt of a batch, empty if not begun, and the published rows by part."""
         known = self.place(writer, ATTEMPT)
         parts = {part: place for part, (_, place) in self._places.get(writer, {}).items() if place.batch == batch}
         parts.pop(ATTEMPT, None)
         return known.attempt if known.batch == batch else "", parts
 
     def complete(self, writer: WriterId, batch: int) -> None:
-        """A batch is published as a whole: its parts are forgotten, and nothing more of it is published."""
+        """Complete a batch: forget its parts; nothing more of the batch is published."""
         known = self.place(writer, ATTEMPT)
         if known.batch == batch and not known.rows:
             self._note(writer, ATTEMPT, known._replace(rows=1))
@@ -261,7 +261,7 @@ class Writers:
             )
 
     def open(self, writer: WriterId) -> None:
-        """Note that a writer is open; it may be already.
+        """Record a writer as open, unless already open.
 
         Raises:
             PreconditionFailed: the user has too many.
@@ -271,7 +271,7 @@ class Writers:
             self._note(writer, WHOLE, Place())
 
     def forget(self, writer: WriterId, *, also_unowned: bool = False) -> None:
-        """Forget a writer with all its parts, and close it.
+        """Forget a writer with all its parts, and close the writer.
 
         Args:
             also_unowned: whether what an earlier version has noted of that name is forgotten too.

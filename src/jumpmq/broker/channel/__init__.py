@@ -1,1 +1,1 @@
-"""A channel of a live connection: its state, and a function for each method."""
+"""A channel of a live connection: state, and a function per method."""

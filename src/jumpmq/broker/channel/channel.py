@@ -1,4 +1,4 @@
-"""A channel of a live connection: its state. Which function acts on which method is in :mod:`methods`."""
+"""State of a channel of a live connection. The functions of methods are in :mod:`methods`."""
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 SERVED_AT_ONCE = 64
-"""Consumers that are offered messages before it is asked whether the connection takes more."""
+"""Consumers served before checking again that the connection accepts more."""
 
 
 class Channel:
@@ -110,7 +110,7 @@ class Channel:
         self.connection.send(self.number, method)
 
     def receive(self, method: m.Method) -> Waiting | None:
-        """Do what a method asks for; returns what it has to wait for, if anything.
+        """Run a method; return the wait to complete first, or None.
 
         Raises:
             AMQPError: it can't be done.
@@ -118,7 +118,7 @@ class Channel:
         return ACTIONS[type(method)](self, method)
 
     def close(self) -> None:
-        """Cancel the consumers, and return what was not acknowledged to its queues."""
+        """Cancel the consumers, and requeue unacknowledged messages."""
         if not self.closed:
             self._churn.channel_closed += 1
             self.connection.charges.add("channels", -CHANNEL)
@@ -175,8 +175,8 @@ class Channel:
                 confirms.add(1, sources.get(id(message), 0), parts.get(id(message), ()))
 
     def seal_confirms(self, parts: Mapping[int, "Part"]) -> bool:
-        """What was published in this turn has its receipts in these parts, one for each source; returns whether some
-        confirms wait for theirs."""
+        """Assign the receipts of this event-loop iteration, by source, to its publishes; return True if confirms wait
+        for receipts."""
         confirms = self.confirms
         assert confirms is not None
         confirms.seal(parts)
@@ -187,7 +187,7 @@ class Channel:
         return True
 
     def send_confirms(self) -> bool:
-        """Send the confirms that are due; returns whether some still wait."""
+        """Send due confirms; return True if some still wait."""
         confirms = self.confirms
         if confirms is None or self.closed:
             return False
@@ -199,7 +199,7 @@ class Channel:
         return confirms.waiting
 
     def look_at_confirms(self) -> None:
-        """See whether a publish holds up the confirms of others; these are then sent."""
+        """Check for a publish that delays later confirms, and then send these."""
         if self.confirms is not None:
             self.confirms.look()
             self.send_confirms()
@@ -207,7 +207,7 @@ class Channel:
     # --- what methods need ---
 
     def serve(self) -> None:
-        """There may be room again that the consumers share: offer it to those that wait for it.
+        """Offer freed capacity to waiting consumers.
 
         A few at a time while their queues have messages for them, as they may soon wait again.
         """
@@ -243,8 +243,7 @@ class Channel:
         self.waiting.pop(consumer, None)
 
     def revoke(self, tags: list[int], counts: Counts) -> None:
-        """Deliveries were taken back from a member of a consumer group: what becomes of them is no longer the client's
-        to say.
+        """Handle deliveries taken back from a member of a consumer group: the client can no longer settle them.
 
         Args:
             counts: where it is counted that the client says so all the same.
@@ -254,7 +253,7 @@ class Channel:
         self.revoked.add(tags, counts)
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name, "" being the one declared last on this channel.
+        """Return a queue by name; "" is the queue last declared on this channel.
 
         Raises:
             NotFound: there is none.
@@ -273,7 +272,7 @@ class Channel:
         return self.remote_queue(name) or self.queue(name)
 
     def remote_queue(self, name: str) -> DeclaredQueue | None:
-        """The queue of that name, if its home is another.
+        """Return a remote queue by name; None if local.
 
         Raises:
             ResourceLocked: it is another connection's.
@@ -281,7 +280,7 @@ class Channel:
         return self.remote.queue(self.connection.vhost, name, self.connection.identity)
 
     def resolve(self, name: str) -> str:
-        """The queue name that is meant: "" is the queue declared last on this channel."""
+        """Return the queue name; "" is the queue last declared on this channel."""
         if name:
             return name
         if not self.last_queue:

@@ -1,4 +1,4 @@
-"""What a channel knows of the connection that it is on."""
+"""The connection as seen by its channels."""
 
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from jumpmq.topology.users import Operation
 
 
 class ChannelClient(Client, Protocol):
-    """A client, as its channels see it.
+    """A client as seen by its channels.
 
     Attributes:
         name: ``CLIENT:PORT -> SERVER:PORT``.
@@ -37,26 +37,26 @@ class ChannelClient(Client, Protocol):
 
     @property
     def frame_max(self) -> int:
-        """Octets of the largest frame that it takes."""
+        """Size of the largest frame that the client accepts, in octets."""
 
     @property
     def congested(self) -> bool:
-        """Whether it reads too slowly for more deliveries."""
+        """True if the client reads too slowly for more deliveries."""
 
     @property
     def wants_cancel_notice(self) -> bool:
-        """Whether it understands ``basic.cancel`` from the broker."""
+        """True if the client understands ``basic.cancel`` from the broker."""
 
     @property
     def provided_name(self) -> str | None:
-        """What the client calls the connection; None where it says nothing."""
+        """Connection name given by the client; None without one."""
 
     @property
     def asker(self) -> Asker:
-        """Who asks for what is changed at the client's wish."""
+        """Author of changes made at the client's request."""
 
     def leave_queues(self) -> None:
-        """Delete the exclusive queues, if the connection is at its end."""
+        """Delete the exclusive queues of a closing connection."""
 
     def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
         """Refuse unless the user may ``configure``, ``write`` or ``read`` the resource.
@@ -75,7 +75,7 @@ class ChannelClient(Client, Protocol):
         """Send deliveries when the current work is done, or already now if they have become many."""
 
     def relay_deliveries(self, frames: memoryview) -> None:
-        """The same of deliveries that came from another home, in memory that is another's afterwards."""
+        """Relay deliveries from a remote home, from memory that is reused afterwards."""
 
     def defer_answers(self) -> None:
-        """What is answered to this read leaves when all that it changed is complete."""
+        """Hold the answers to the current read until all its changes are complete."""

@@ -18,7 +18,7 @@ from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, Part, Parts
 
 
 class Confirms:
-    """The confirms of one channel.
+    """Publisher confirms of one channel.
 
     Attributes:
         published: tag of the last publish.
@@ -62,7 +62,7 @@ class Confirms:
             self._overtaking.add(run)
 
     def seal(self, parts: Mapping[int, Part]) -> None:
-        """What was added since the last call has its receipt in these parts, one for each source."""
+        """Assign receipts, by source, to the publishes added since the last call."""
         first = self._runs[0].sources if self._runs else None
         for run in self._unsealed:
             part = parts.get(run.sources)
@@ -81,35 +81,34 @@ class Confirms:
 
     @property
     def unanswered(self) -> int:
-        """How many publishes wait for their answer."""
+        """Number of unanswered publishes."""
         return self.published - self.answered
 
     @property
     def waiting(self) -> bool:
-        """Whether publishes are unanswered."""
+        """True if publishes are unanswered."""
         return self.answered < self.published
 
     @property
     def due(self) -> bool:
-        """Whether there may be :meth:`answers`."""
+        """True if :meth:`answers` may return some."""
         receipt = self._runs[0].receipt if self._runs else None
         return (receipt is not None and receipt.state is not PENDING) or self._overtaking is not None
 
     @property
     def may_hold_up(self) -> bool:
-        """Whether the first publish that waits may hold up others: then :meth:`look` is to be called from time to
-        time."""
+        """True if the first waiting publish may delay later ones: then :meth:`look` must be called at intervals."""
         return self._mixed and bool(self._runs)
 
     def look(self) -> None:
-        """Look for a publish that holds up others. One that the last look has found, too, is overtaken from now on."""
+        """Check for a publish that delays later ones. If found by two checks in a row, it is overtaken from now on."""
         seen, self._seen = self._seen, self._runs[0].first_tag if self._runs else 0
         if self._mixed and self._runs and seen == self._seen:
             self._overtaking = Overtaking(run for run in self._runs if run.receipt is not None)
             self._runs.clear()
 
     def answers(self) -> list[Answer]:
-        """The answers that are due."""
+        """Return the due answers."""
         if self._overtaking is not None:
             return self._overtake(self._overtaking)
         found: list[Answer] = []
@@ -137,7 +136,7 @@ class Confirms:
         return found
 
     def _overtake(self, overtaking: Overtaking) -> list[Answer]:
-        """The answers that are due, with publishes that wait overtaken by others."""
+        """Return the due answers, overtaking waiting publishes."""
         found, acknowledged, refused = overtaking.answers(self._unsealed)
         self.answered += acknowledged + refused
         self.acknowledged += acknowledged

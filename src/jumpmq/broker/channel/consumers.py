@@ -1,4 +1,4 @@
-"""A channel's consumers, as the queues see them."""
+"""A channel's consumers, as seen by queues."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_arguments(queue: Queue, arguments: list[Field]) -> int:
-    """The consumer priority that the arguments ask for, 0 where they are silent.
+    """Return the consumer priority in the arguments, by default 0.
 
     Raises:
         PreconditionFailed: it is no integer, another argument is not what it may be, or this kind of queue takes none;
@@ -48,22 +48,22 @@ def epoch_field(epoch: int) -> bytes:
 
 
 class Limited(Protocol):
-    """What may have a timeout for acknowledgements."""
+    """An object with an optional acknowledgement timeout."""
 
     @property
     def consumer_timeout(self) -> int | None:
-        """Milliseconds; None where it has none."""
+        """Acknowledgement timeout in milliseconds; None without one."""
 
 
 class Held(Protocol):
-    """A queue, here or at another home, as deliveries know it."""
+    """A local or remote queue, as seen by deliveries."""
 
     @property
     def limits(self) -> Limited: ...
 
 
 class Holder(Protocol):
-    """A consumer, as deliveries know it.
+    """A consumer, as seen by deliveries.
 
     Attributes:
         arguments: those of ``basic.consume``.
@@ -76,7 +76,7 @@ class Holder(Protocol):
 
 
 class Subscription(Protocol):
-    """A ``basic.consume`` in force, as its channel sees it.
+    """A ``basic.consume`` in force, as seen by its channel.
 
     Attributes:
         tag: the consumer tag.
@@ -88,21 +88,21 @@ class Subscription(Protocol):
 
     @property
     def queues(self) -> list[Queue]:
-        """The queues that it consumes from."""
+        """Queues of the subscription."""
 
     @property
     def parts(self) -> "list[ChannelConsumer]":
-        """What it is to its queues."""
+        """The consumer's registrations, one per queue."""
 
     @property
     def holders(self) -> "Sequence[Holder]":
-        """What holds its deliveries until they are settled."""
+        """Holders of the consumer's unsettled deliveries."""
 
     def admit(self) -> "ChannelConsumer | None":
-        """There may be room again for what was passed over. Returns what is to be served, if there is."""
+        """Offer freed capacity to a skipped consumer. Return the registration to serve, if any."""
 
     def leave(self) -> Pending | None:
-        """It is cancelled by the client, or its channel is closed; returns the deletion that follows, if any."""
+        """End the subscription, cancelled by the client or with the channel; return a consequent deletion, if any."""
 
 
 class ChannelConsumer:
@@ -162,14 +162,14 @@ class ChannelConsumer:
             self.channel.waiting[self] = None  # for room that is not its own
 
     def release(self, count: int) -> None:
-        """So many of its deliveries are no longer held: its queue knows of the room, and delivers when asked to."""
+        """Release ``count`` deliveries: the queue counts the capacity, and delivers on request."""
         self.unacknowledged -= count
         self.channel.held -= count
         if self.waits and self not in self.channel.waiting:
             self.admit()
 
     def admit(self) -> "ChannelConsumer | None":
-        """Tell the queue that passed it over where there is room. Returns itself if there is, to be served."""
+        """Report capacity to the queue that skipped this consumer. Return self if there is some, to be served."""
         if self.capacity() > 0:
             self.waits = False
             self.queue.admit(self)
@@ -230,21 +230,23 @@ class ChannelConsumer:
 
     @property
     def queues(self) -> list[Queue]:
-        """The queues that it consumes from."""
+        """Queues of the consumer."""
         return [self.queue]
 
     @property
     def parts(self) -> "list[ChannelConsumer]":
-        """What it is to its queues."""
+        """The consumer's registrations, one per queue."""
         return [self]
 
     @property
     def holders(self) -> "Sequence[Holder]":
-        """What holds its deliveries until they are settled."""
+        """Holders of the consumer's unsettled deliveries."""
         return [self]
 
     def leave(self) -> Pending | None:
-        """It is cancelled by the client, or its channel is closed; an auto-delete queue goes with its last consumer."""
+        """End the consumer, cancelled by the client or with the channel; an auto-delete queue goes with its last
+        consumer.
+        """
         self.channel.forget(self)
         queue = self.queue
         queue.unsubscribe(self)

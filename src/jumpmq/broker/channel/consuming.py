@@ -126,7 +126,7 @@ def basic_get(channel: "Channel", method: m.BasicGet) -> Waiting | None:
 
 
 def _get_in_turn(channel: "Channel", method: m.BasicGet, names: list[str]) -> Waiting | None:
-    """Get a message from the first of several queues that has one."""
+    """Get a message from the first non-empty queue."""
     name, others = names[0], names[1:]
     channel.connection.require_permission("read", "queue", name)  # before anybody learns whether it is there
 
@@ -198,7 +198,7 @@ def _get_remote(
 
 
 def _source(channel: "Channel", name: str) -> str:
-    """The name of the queue to take from: that of a sharded exchange stands for its shard with the fewest consumers.
+    """Return the queue to consume from: for a sharded exchange's name, the shard with the fewest consumers.
 
     Raises:
         AccessRefused: the user may not read it.

@@ -89,7 +89,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
 
 
 def _declared(channel: "Channel", method: m.QueueDeclare, name: str) -> Waiting | None:
-    """Answer for a queue that is there, with what it holds."""
+    """Answer the declaration of an existing queue with its counts."""
     queue = channel.find(name)
     if isinstance(queue, DeclaredQueue):
 
@@ -144,7 +144,7 @@ def _answer_when_purged(channel: "Channel", queue: Queue, count: int) -> Iterato
 
 
 def _answer_purge(channel: "Channel", count: int) -> None:
-    """After it, no crash brings the messages back."""
+    """Answer a purge; after the answer no crash brings the messages back."""
     channel.connection.defer_answers()
     channel.send(m.QueuePurgeOk(count))
 
@@ -171,7 +171,7 @@ def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
 
 
 def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], Waiting | None]) -> Waiting | None:
-    """Propose a change, and answer when it was accepted; returns what that waits for, if anything.
+    """Propose a change and answer when accepted; return the wait to complete first, or None.
 
     Raises:
         AMQPError: the user may not make the change, or it was refused.

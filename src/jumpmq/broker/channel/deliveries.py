@@ -1,4 +1,4 @@
-"""The deliveries of a channel that await what becomes of them, by delivery tag.
+"""Unsettled deliveries of a channel, by delivery tag.
 
 They lie in pieces of some thousand tags. One dictionary of ten million would stop everybody for 200 ms when it grows
 and for 40 ms when it goes, and could not be cut in two; pieces change hands whole. Where memory is tight, a piece whose
@@ -16,12 +16,12 @@ from jumpmq.queues.parked import Parked
 from jumpmq.queues.runs import claim, claim_packed, split_upto
 
 BITS = 12
-"""A piece has the tags that differ in so many low bits: to settle one takes a millisecond or two."""
+"""Low bits of delivery tags within a piece: settling a piece takes a millisecond or two."""
 
 _TAG = struct.Struct("!Q")
 
 WORTH_PARKING = 64
-"""Deliveries that a piece has at least that is parked."""
+"""Minimum number of deliveries in a parked piece."""
 
 
 class _ParkedPiece:
@@ -48,7 +48,7 @@ class _ParkedPiece:
 
 
 class Deliveries:
-    """Deliveries by their tags, in order."""
+    """Deliveries in order of their tags."""
 
     __slots__ = ("_count", "_parked", "_pieces")
 
@@ -70,7 +70,7 @@ class Deliveries:
         return next((tag for piece in self._pieces.values() for tag in piece), None)
 
     def before(self, tag: int) -> Iterator[tuple[int, Message]]:
-        """Those with a lower tag, with their tags, in order, but for those that are parked."""
+        """Yield deliveries with lower tags, in order, without parked ones."""
         for number, piece in self._pieces.items():
             if number << BITS >= tag:
                 return
@@ -78,7 +78,7 @@ class Deliveries:
                 yield from (held for held in piece.items() if held[0] < tag)
 
     def look_at(self, count: int) -> Iterator[list[Message]]:
-        """All that are not parked, up to ``count`` at once; others may come and go meanwhile."""
+        """Yield all deliveries that are not parked, up to ``count`` at a time; the set may change meanwhile."""
         for piece in list(self._pieces.values()):
             if isinstance(piece, _ParkedPiece):
                 continue
@@ -87,7 +87,7 @@ class Deliveries:
                 yield [piece[tag] for tag in tags[start : start + count] if tag in piece]
 
     def add(self, first: int, messages: list[Message]) -> None:
-        """Add deliveries behind all others, with the tags from ``first`` on."""
+        """Append deliveries with tags from ``first`` on."""
         count, start = len(messages), 0
         self._count += count
         while start < count:
@@ -101,7 +101,7 @@ class Deliveries:
             first, start = first + stop - start, stop
 
     def put(self, tags: Iterable[int], messages: Iterable[Message]) -> None:
-        """Add deliveries with these tags, in any order; until they are put back they stay in that order."""
+        """Add deliveries with the given tags, kept in the given order until put back."""
         for tag, message in zip(tags, messages, strict=False):
             number = tag >> BITS
             piece = self._piece(number)
@@ -111,7 +111,7 @@ class Deliveries:
             self._count += 1
 
     def put_back(self, taken: "Deliveries") -> None:
-        """Deliveries that were taken are here again, in their places, and no longer there."""
+        """Move taken deliveries back to their positions."""
         for number, piece in list(taken._pieces.items()):
             if isinstance(piece, _ParkedPiece) and number not in self._pieces:
                 self._pieces[number] = piece
@@ -126,7 +126,7 @@ class Deliveries:
     # --- taking ---
 
     def claim(self, tags: list[int]) -> list[Message]:
-        """Take the deliveries with these tags, up to the first tag that is unknown."""
+        """Take the deliveries with these tags, up to the first unknown one."""
         if self._parked:
             self._unpark(tags)
         claimed = claim(self._pieces, tags, BITS)  # type: ignore[arg-type]
@@ -134,8 +134,7 @@ class Deliveries:
         return claimed
 
     def claim_packed(self, packed: bytes, begin: int) -> list[Message]:
-        """Take the deliveries with the tags that lie in ``packed[begin:]``, eight octets each; others are unknown here,
-        and are passed over."""
+        """Take the deliveries with tags in ``packed[begin:]``, eight octets per tag; unknown ones are skipped."""
         if self._parked:
             self._unpark(tag for (tag,) in _TAG.iter_unpack(packed[begin:]))
         claimed = claim_packed(self._pieces, packed, begin, BITS)  # type: ignore[arg-type]
@@ -165,7 +164,7 @@ class Deliveries:
         return taken
 
     def take_of(self, consumers: Iterable[object]) -> tuple[list[int], list[Message]]:
-        """Take the deliveries to these consumers: their tags, in order, and themselves."""
+        """Take the deliveries to these consumers: tags, in order, and messages."""
         theirs = set(map(id, consumers))
         found = [(tag, message) for tag, message in self.items() if id(message.consumer) in theirs]
         tags = [tag for tag, _ in found]
@@ -176,11 +175,11 @@ class Deliveries:
         return chain.from_iterable([(self._piece(number) or {}).items() for number in list(self._pieces)])
 
     def messages(self) -> list[Message]:
-        """The deliveries without their tags, in order."""
+        """Return the deliveries without tags, in order."""
         return list(chain.from_iterable([(self._piece(number) or {}).values() for number in list(self._pieces)]))
 
     def forwards(self) -> Iterator[list[Message]]:
-        """Take all in steps, the first first; as many at once as may have their bodies read back at one stretch."""
+        """Take all deliveries in steps, first to last; a step is limited by the bodies to read back."""
         while self._pieces:
             number = next(iter(self._pieces))
             piece = self._piece(number) or {}
@@ -195,7 +194,7 @@ class Deliveries:
             yield messages
 
     def backwards(self) -> Iterator[list[Message]]:
-        """As :meth:`forwards`, the last first; each step's are in order."""
+        """Take all as :meth:`forwards`, last to first; ordered within a step."""
         while self._pieces:
             number = next(reversed(self._pieces))
             piece = self._piece(number) or {}
@@ -212,7 +211,7 @@ class Deliveries:
     # --- parking ---
 
     def park(self) -> Iterator[None]:
-        """Park what can be, a piece at a time; others may come and go meanwhile."""
+        """Park deliveries piece by piece; the set may change meanwhile."""
         for number, piece in list(self._pieces.items()):
             if isinstance(piece, dict) and len(piece) >= WORTH_PARKING and self._pieces.get(number) is piece:
                 parked = Parked.of(list(piece.values()))
@@ -222,12 +221,12 @@ class Deliveries:
                 yield
 
     def _unpark(self, tags: Iterable[int]) -> None:
-        """Have an object for each delivery in the pieces of these tags."""
+        """Recreate message objects in the pieces of these tags."""
         for number in {tag >> BITS for tag in tags}:
             self._piece(number)
 
     def _piece(self, number: int) -> dict[int, Message] | None:
-        """The piece of a number, if there is one, with an object for each delivery."""
+        """Return a piece with message objects; None if it does not exist."""
         piece = self._pieces.get(number)
         if isinstance(piece, _ParkedPiece):
             piece = self._pieces[number] = piece.taken_back()

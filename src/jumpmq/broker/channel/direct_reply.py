@@ -41,7 +41,7 @@ class ReplyQueue:
         self.channel.reply_queues.pop(self.address, None)
 
     def deliver(self, messages: list[Message]) -> None:
-        """Hand the channel its answers."""
+        """Deliver replies to the channel."""
         channel, first = self.channel, self.channel.next_delivery_tag
         channel.next_delivery_tag += len(messages)
         frame_max = channel.connection.frame_max
@@ -51,7 +51,7 @@ class ReplyQueue:
 
 
 def home_of(channel: "Channel", address: bytes) -> int | None:
-    """The other home whose channel has an address; None where it is none of another home's."""
+    """Return the remote home of an address; None for further addresses."""
     if not address.startswith(PREFIX):
         return None
     number = address[len(PREFIX) :].partition(b".")[0]
@@ -60,7 +60,7 @@ def home_of(channel: "Channel", address: bytes) -> int | None:
 
 
 def reply(channel: "Channel", message: Message) -> bool:
-    """Send an answer to the address that is its routing key; returns whether that is one that is there."""
+    """Send a reply to the address in its routing key; return False if the address does not exist."""
     found = channel.reply_queues.get(message.routing_key)
     if found is not None:
         found.deliver([message])
@@ -70,7 +70,7 @@ def reply(channel: "Channel", message: Message) -> bool:
 
 
 def declare(channel: "Channel", name: str) -> None:
-    """``queue.declare`` of the pseudo-queue, which is always there, or of an address, which is while its channel lives.
+    """Declare the pseudo-queue, which always exists, or an address, which lives as long as its channel.
 
     Raises:
         NotFound: it does not.

@@ -1,4 +1,4 @@
-"""A member of a consumer group: one ``basic.consume`` that is fed from all the queues that its group gives it.
+"""A member of a consumer group: a ``basic.consume`` fed from all queues assigned by the group.
 
 Each of these queues has a *feed*, which is to the queue a consumer like any other. The feeds share the prefetch of the
 member; where there is no room, they wait in turn (:class:`GroupConsumer` stands for them in ``Channel.waiting``).
@@ -35,7 +35,7 @@ MEMBER, WEIGHT, GRACE = "x-group-member", "x-group-weight", "x-group-grace"
 REBALANCE_DELAY, HANDOVER_TIMEOUT = "x-rebalance-delay", "x-handover-timeout"
 
 LONGEST = 24 * 3600 * 1000
-"""Milliseconds that an argument may say."""
+"""Maximum time in an argument, in milliseconds."""
 
 MAX_NAME = 255
 """Octets of a group's or member's name."""
@@ -43,7 +43,7 @@ MAX_NAME = 255
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What the arguments of ``basic.consume`` say of a group; times are in seconds.
+    """Arguments of ``basic.consume`` about a group; times in seconds.
 
     Attributes:
         member: its name; None for one of its own.
@@ -59,7 +59,7 @@ class Membership:
 
     @classmethod
     def of(cls, arguments: list[Field]) -> "Membership | None":
-        """Read the arguments; None where they name no group.
+        """Parse the arguments; None without a group.
 
         Raises:
             PreconditionFailed: one of them is not what it may be.
@@ -82,14 +82,14 @@ class Membership:
 
 @runtime_checkable
 class Evictable(Protocol):
-    """A consumer that is evicted when a delivery of its waits for too long."""
+    """A consumer evicted for an overdue delivery."""
 
     def evict_overdue(self) -> None:
         """Do so."""
 
 
 class Whole(Protocol):
-    """A member that has a part at each home.
+    """A member with a part per home.
 
     Attributes:
         unacknowledged: deliveries that it holds from other homes.
@@ -98,7 +98,7 @@ class Whole(Protocol):
     unacknowledged: int
 
     def cancelled(self) -> None:
-        """One of its parts was cancelled by the broker: it is all over."""
+        """Cancel the whole member after one part was cancelled by the broker."""
 
 
 class GroupConsumer:
@@ -145,21 +145,21 @@ class GroupConsumer:
 
     @property
     def queues(self) -> list[Queue]:
-        """The queues that it is fed from, or has messages of."""
+        """Queues that feed the member, or whose messages it holds."""
         return [feed.queue for feed in self.feeds.values()]
 
     @property
     def parts(self) -> list[ChannelConsumer]:
-        """What it is to its queues."""
+        """The member's registrations, one per queue."""
         return [feed for feed in self.feeds.values() if feed.fed]
 
     @property
     def holders(self) -> Sequence[Holder]:
-        """What holds its deliveries until they are settled."""
+        """Holders of the member's unsettled deliveries."""
         return self.parts
 
     def capacity(self) -> int:
-        """How many messages it would take now."""
+        """Return the number of messages that the member accepts now."""
         channel = self.channel
         if channel.connection.congested or self.ended:
             return 0
@@ -169,12 +169,12 @@ class GroupConsumer:
         return min(capacity, channel.prefetch - channel.held) if channel.prefetch else capacity
 
     def passed_over(self, feed: "Feed") -> None:
-        """There was a message for a feed, and no room."""
+        """Note that a feed's message found no capacity."""
         self.waiting[feed] = None
         self.channel.waiting[self] = None
 
     def admit(self) -> ChannelConsumer | None:
-        """There may be room again: the feed that has waited longest has it. Returns that, to be served."""
+        """Offer freed capacity to the longest waiting feed. Return the feed to serve, if any."""
         if self.capacity() <= 0:
             if self.waiting:
                 self.channel.waiting[self] = None
@@ -190,13 +190,13 @@ class GroupConsumer:
         return None
 
     def leave(self) -> None:
-        """It is cancelled by the client, or its channel is closed."""
+        """End the member, cancelled by the client or with the channel."""
         self.ended = True
         self.channel.groups.leave(self.live, self)
         self._end()
 
     def replaced(self) -> None:
-        """A member of the same name has come: this one is fed no more, and keeps what it has."""
+        """Stop feeding this member, replaced by a new one of equal name; deliveries stay."""
         self._cancel()
 
     # --- as the group's session ---
@@ -287,7 +287,7 @@ class GroupConsumer:
 
 
 class Feed(ChannelConsumer):
-    """What a member of a consumer group is to one of its queues.
+    """A member's registration at one queue.
 
     Attributes:
         fed: the units of the queue that it is fed from.
@@ -317,7 +317,7 @@ class Feed(ChannelConsumer):
 
     @property
     def has_ready(self) -> bool:
-        """Whether there is a message for it."""
+        """Return True if a message is available for the feed."""
         queue = self.queue
         if queue.offsets is not None:
             found = queue.offsets.get(self.member.live.name)
@@ -343,7 +343,7 @@ class Feed(ChannelConsumer):
         return self._epochs.get(None if self.queue.slots is None else message.slot, 0)
 
     def _origin(self, *more: Field) -> bytes:
-        """The headers that say where a delivery is from."""
+        """Return the headers with the origin of a delivery."""
         return write_fields([Field("x-queue", "S", self.queue.name), *more])[4:]
 
     def _renew(self) -> None:
@@ -383,7 +383,7 @@ class Feed(ChannelConsumer):
         super().deliver(messages)
 
     def evict_overdue(self) -> None:
-        """A delivery of its waits for too long."""
+        """Evict the member for an overdue delivery."""
         self.channel.groups.evict(self.member.live, self.member)
 
     def cancelled(self) -> None:
@@ -394,7 +394,7 @@ class Feed(ChannelConsumer):
 
 
 def require(channel: "Channel", membership: Membership, method: m.BasicConsume) -> None:
-    """Refuse a member that wants what no group has.
+    """Refuse a member with unsupported requests.
 
     Raises:
         AMQPError: with the reason.
@@ -414,7 +414,7 @@ def require(channel: "Channel", membership: Membership, method: m.BasicConsume) 
 
 
 def _require_start(channel: "Channel", live: LiveGroup, queues: list[Queue], arguments: list[Field]) -> None:
-    """Refuse a member that cannot be fed from streams, or says where to begin in a queue that is none.
+    """Refuse a member that cannot read streams, or that gives a start position for a non-stream queue.
 
     Raises:
         PreconditionFailed: it has no prefetch, or cannot begin there.
@@ -432,7 +432,7 @@ def _require_start(channel: "Channel", live: LiveGroup, queues: list[Queue], arg
 
 
 def find(channel: "Channel", membership: Membership, source: str, arguments: list[Field]) -> LiveGroup:
-    """The group that a client means, if it may join that.
+    """Return the group that a client may join.
 
     Args:
         arguments: of ``basic.consume``.
@@ -477,7 +477,7 @@ def take_up(
 
 
 def join(consumer: GroupConsumer, membership: Membership) -> None:
-    """The consumer is that of the member from now on."""
+    """Join the group: this consumer becomes the member's."""
     channel, live = consumer.channel, consumer.live
     member = own_name(channel) if membership.member is None else membership.member
     host = channel.connection.vhost
@@ -489,12 +489,12 @@ def join(consumer: GroupConsumer, membership: Membership) -> None:
 
 
 def own_name(channel: "Channel") -> str:
-    """The name of a member that gives none."""
+    """Return a generated member name."""
     return f"{channel.connection.name} ({channel.number}) {unique_name()}"
 
 
 def evicted(message: Message) -> bool:
-    """Whether a delivery that is overdue is one to a member of a consumer group, which is evicted for it."""
+    """Return True if an overdue delivery belongs to a member of a consumer group, which is then evicted."""
     consumer = message.consumer
     if not isinstance(consumer, Evictable):
         return False

@@ -1,4 +1,4 @@
-"""Which function acts on which method of a channel: the table, and the methods that take only a line or two."""
+"""Table of methods and functions of a channel, with the shortest functions."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -57,4 +57,4 @@ ACTIONS: dict[type[m.Method], Callable[["Channel", Any], Waiting | None]] = {
     m.TxCommit: transactions.tx_commit,
     m.TxRollback: transactions.tx_rollback,
 }
-"""What a channel does about each method, and what it then waits for, if anything."""
+"""Functions by method; a function returns the wait to complete first, or None."""

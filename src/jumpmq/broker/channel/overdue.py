@@ -1,4 +1,4 @@
-"""Deliveries that are not acknowledged in time (RabbitMQ, "Delivery Acknowledgement Timeout"): their channel is closed.
+"""Deliveries not acknowledged in time (RabbitMQ, "Delivery Acknowledgement Timeout"): their channel is closed.
 
 Nothing is noted of a delivery. A channel remembers where its delivery tags stood at each look, so that a tag below
 what they were a while ago is at least so old.
@@ -23,7 +23,7 @@ LONGEST_INTERVAL = 60.0
 
 
 class Overdue:
-    """Looks for deliveries that are older than they may be.
+    """Finds overdue deliveries.
 
     Args:
         timeout: seconds, where neither the consumer nor the queue has a timeout of its own; 0 is for ever.
@@ -37,7 +37,7 @@ class Overdue:
         self.interval = min(LONGEST_INTERVAL, self._timeout / 2)
 
     def look(self, channel: Channel, now: float) -> "tuple[Message, PreconditionFailed] | None":
-        """A delivery of a channel that is too old, and what there is to say of it; None where there is none.
+        """Return an overdue delivery of a channel, with the error; None if there is none.
 
         Args:
             now: seconds by the monotonic clock.
@@ -69,7 +69,7 @@ class Overdue:
 
 
 def _tag_at(looks: deque[tuple[float, int]], at: float) -> int:
-    """The delivery tag that would have been given next at a time; 0 where that is before the first look."""
+    """Return the next delivery tag at a past time; 0 before the first sample."""
     return next((tag for looked_at, tag in reversed(looks) if looked_at <= at), 0)
 
 

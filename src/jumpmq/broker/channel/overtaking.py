@@ -1,4 +1,4 @@
-"""Confirms out of order, while the first publish that waits holds up others.
+"""Confirms out of order, while the first waiting publish delays later ones.
 
 Publishes that were given to the same sources are answered in order, as sources complete what they were given in order:
 so there is one lane for each combination of sources, and only the first publish of each is looked at. As in RabbitMQ
@@ -22,7 +22,7 @@ Answer = m.BasicAck | m.BasicNack
 
 @dataclass(slots=True)
 class Run:
-    """Neighbouring publishes with one receipt, which comes at the end of their turn.
+    """Consecutive publishes with a common receipt, assigned at the end of the event-loop iteration.
 
     Attributes:
         first_tag, last_tag: tags of the first and the last.
@@ -44,7 +44,7 @@ class Run:
 
 
 class Overtaking:
-    """What waits, in lanes.
+    """Waiting runs in lanes by source.
 
     Args:
         runs: what waits at the beginning, in order; each has its receipt.
@@ -58,11 +58,11 @@ class Overtaking:
             self._until = run.last_tag
 
     def add(self, run: Run) -> None:
-        """One more run, with its receipt."""
+        """Add a run with receipt."""
         self._lanes.setdefault(run.sources, deque()).append(run)
 
     def answers(self, unsealed: Sequence[Run]) -> tuple[list[Answer], int, int]:
-        """The answers that are due, and how many publishes they acknowledge and refuse.
+        """Return the due answers, with the numbers of acknowledged and refused publishes.
 
         Args:
             unsealed: publishes that have no receipt yet, in order.
@@ -87,12 +87,12 @@ class Overtaking:
 
     @property
     def over(self) -> bool:
-        """Whether all is answered that waited at the beginning."""
+        """Return True if all initially waiting runs are answered."""
         return all(run.first_tag > self._until for run in self._firsts())
 
     @property
     def left(self) -> list[Run]:
-        """What waits, in order."""
+        """Return the waiting runs in order."""
         return sorted((run for lane in self._lanes.values() for run in lane), key=attrgetter("first_tag"))
 
     def _firsts(self) -> list[Run]:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def declared(channel: Channel, method: m.QueueDeclare, name: str) -> Waiting | None:
-    """Answer for a pseudo-queue with the messages and consumers of its shards in sum; those of a home that is down do
-    not count.
+    """Answer the declaration of a pseudo-queue with the sums of its shards' messages and consumers, without those of
+    homes that are down.
 
     Raises:
         NotFound: it has no shards here.
@@ -35,7 +35,7 @@ def declared(channel: Channel, method: m.QueueDeclare, name: str) -> Waiting | N
 def _count(
     channel: Channel, method: m.QueueDeclare, name: str, shards: list[DeclaredQueue], messages: int, consumers: int
 ) -> Waiting | None:
-    """Add what shards hold to what those before hold, and answer; `shards` is used up."""
+    """Add the counts of further shards, then answer; `shards` is consumed."""
     while shards:
         shard = shards.pop(0)
         if shard.contents is not None:
@@ -73,8 +73,8 @@ def _ask(
 
 
 def in_turn(channel: Channel, name: str) -> list[str]:
-    """The queues to get from where ``name`` is asked for, the first first: of a pseudo-queue those of its shards that
-    may have messages, which begin with another one each time; one where all are empty."""
+    """Return the queues to get from, in order: for a pseudo-queue the possibly non-empty shards, rotated per call; a
+    single one if all are empty."""
     sharding = channel.topology.sharding
     shards = sharding.local_shards(channel.connection.vhost, name)
     if not shards:

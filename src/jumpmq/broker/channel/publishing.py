@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
 EXAMINED = EXPIRATION | REPLY_TO | USER_ID | UNKNOWN_MODE
-"""Properties that the broker acts on while publishing."""
+"""Properties that the broker evaluates while publishing."""
 
 MAX_EXPIRATION = 315_360_000_000
 """Milliseconds of ten years: RabbitMQ's limit, as measured."""
 
 MAX_EXCHANGES = 100
-"""Exchanges of which a channel counts its messages each."""
+"""Maximum number of exchanges with message counts per channel."""
 
 _INTEGER = re.compile(r"([+-]?[0-9]+)(.*)", re.DOTALL)
 
@@ -65,7 +65,7 @@ def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
 
 
 def _examined(channel: "Channel", exchange: Exchange, run: Publish) -> tuple[list[Message], AMQPError | None]:
-    """The messages of a run up to the first that is malformed or refused, and what is wrong with that one."""
+    """Return the messages of a run up to the first malformed or refused one, with its error."""
     if run.flags & EXAMINED or channel.authorization.restricts_topics(channel.connection.user, exchange):
         for place, message in enumerate(run.messages):
             try:
@@ -76,7 +76,7 @@ def _examined(channel: "Channel", exchange: Exchange, run: Publish) -> tuple[lis
 
 
 def publish(channel: "Channel", run: Publish) -> routing.Pushed:
-    """Route a run and hand it to the queues.
+    """Route a run of messages and push them to queues.
 
     Raises:
         AMQPError: the channel may not publish, or a message is malformed; those before it are published.
@@ -101,7 +101,7 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
 
 
 def _count(channel: "Channel", exchange: str, messages: int) -> None:
-    """Note how many messages the channel published to which exchange, for the first exchanges that it publishes to."""
+    """Count the messages published to an exchange, for the channel's first exchanges."""
     counts = channel.published_to
     if exchange in counts:
         counts[exchange] += messages
@@ -138,7 +138,7 @@ def publish_one(
 
 
 def _examine(channel: "Channel", exchange: Exchange, message: Message) -> None:
-    """Check a message in RabbitMQ's order: where answers go, its expiry, its topics, its user."""
+    """Validate a message in RabbitMQ's order: reply address, expiration, topic, user."""
     properties = Properties.parse(message.properties)
     if properties.reply_to == direct_reply.NAME:
         direct_reply.address(channel, message, properties)
@@ -160,9 +160,8 @@ def set_expiry(message: Message, properties: Properties) -> None:
 
 def check_user_id(authorization: Authorization, message: Message, properties: Properties, user: Principal) -> None:
     """
-    Raises:
-        PreconditionFailed: the message names another user as its publisher; or its headers are wrong, in which case
-            RabbitMQ complains of those first.
+    Raises: PreconditionFailed: the message names a different user as publisher; or, reported first as in RabbitMQ, its
+    headers are malformed.
     """
     if properties.user_id not in (None, user.name) and not authorization.may_impersonate(user):
         Envelope.opened(message)
@@ -184,13 +183,13 @@ def _expiration(text: str) -> int:
 
 
 def _deliver_answers(channel: "Channel", messages: list[Message]) -> list[Message]:
-    """Hand answers to the channels that asked; returns the other messages."""
+    """Deliver replies to the requesting channels; return the remaining messages."""
     prefix = direct_reply.PREFIX
     return [one for one in messages if not (one.routing_key.startswith(prefix) and direct_reply.reply(channel, one))]
 
 
 def _return(channel: "Channel", messages: list[Message]) -> None:
-    """``basic.return`` of messages that no queue took."""
+    """Send ``basic.return`` for unroutable messages."""
     for message in messages:
         method = m.BasicReturn(312, "NO_ROUTE", message.exchange, message.routing_key)
         channel.connection.send_content(channel.number, method, message)

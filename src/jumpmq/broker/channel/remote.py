@@ -1,4 +1,4 @@
-"""Queues of other workers or nodes, as a client's channel asks for them.
+"""Queues of remote workers or nodes, as used by a client's channel.
 
 :meth:`VirtualHost.queue` refuses a name whose queue has its contents at another home. A channel looks there first, and
 has the method acted on at the queue's home by a remote channel, which is a channel of that home for the client; the
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
 Then = Callable[[Any], None]
-"""Acts on the method that answers a request."""
+"""Called with the method that answers a request."""
 
 
 class RemoteChannels(Protocol):
-    """The remote channels of a client's channel, one at each home that it has asked for something.
+    """Remote channels of a client's channel, one per home in use.
 
     Attributes:
         opened: those that are open, by home.
@@ -38,7 +38,7 @@ class RemoteChannels(Protocol):
     def shares_groups(self) -> bool: ...
 
     def queue(self, vhost: VirtualHost, name: str, connection: str) -> DeclaredQueue | None:
-        """The queue of that name, if its home is another.
+        """Return a remote queue by name; None if local.
 
         Args:
             connection: identity of the client's connection.
@@ -48,25 +48,25 @@ class RemoteChannels(Protocol):
         """
 
     def ask(self, queue: DeclaredQueue, method: m.Method, then: Then) -> Waiting:
-        """Have a method that names the queue acted on at its home; the wait ends when that has answered.
+        """Run a method at the queue's home; the wait ends with the answer.
 
         Raises:
             NotFound: the home is down.
         """
 
     def consume(self, queue: DeclaredQueue, method: m.BasicConsume) -> Waiting:
-        """The same for ``basic.consume``, whose tag and queue are filled in: the consumer is added to the channel."""
+        """Run ``basic.consume`` with given tag and queue at the queue's home; the consumer is added to the channel."""
 
     def choose(self, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
-        """Have the shard of a sharded exchange chosen that a consumer gets, where the consumers of all homes of the
-        node are known; None if no other home of the node is up.
+        """Choose the shard of a sharded exchange for a consumer, where all consumers of the node are known; None if no
+        further home of the node is up.
 
         Args:
             then: consumes from the shard of that name; of the exchange's, where it has no shards any more.
         """
 
     def join(self, method: m.BasicConsume, membership: Membership) -> Waiting | None:
-        """The same for a member of a consumer group of an exchange, at all homes that are up.
+        """Join a consumer group of an exchange, at all reachable homes.
 
         Raises:
             AMQPError: what it wants to consume is refused here.
@@ -75,30 +75,30 @@ class RemoteChannels(Protocol):
     def get(
         self, queue: DeclaredQueue, method: m.BasicGet, then: Callable[[m.BasicGetOk, Message], None], empty: Then
     ) -> Waiting:
-        """The same for ``basic.get``.
+        """Run ``basic.get`` at the queue's home.
 
         Args:
             then: takes the message, which settles itself at its home as any other; its body is complete.
         """
 
     def cancel(self, tag: str, then: Callable[[], None]) -> Waiting | None:
-        """Cancel a consumer; deliveries that are under way come before ``then``. None where it is none of these."""
+        """Cancel a remote consumer; deliveries on their way arrive before ``then``. None for a local one."""
 
     def set_prefetch(self) -> None:
         """The prefetch of the whole channel has changed."""
 
     def make_room(self) -> None:
-        """The client reads again, if it did not."""
+        """Resume after the client reads again."""
 
     def consumers_of(self, queue: DeclaredQueue) -> float:
-        """Number of consumers of a queue of another home that clients of this home have."""
+        """Return the number of this home's consumers of a remote queue."""
 
     def close(self) -> None:
-        """The channel is closed: what it holds unacknowledged goes back."""
+        """Close: unacknowledged messages are requeued."""
 
 
 class _NoRemote:
-    """The remote channels of a channel whose queues are all in this process."""
+    """Remote channels of a channel whose queues are all local."""
 
     opened = ()
     shares_groups = False

@@ -1,4 +1,4 @@
-"""Deliveries on their way back to their queues, many of them in steps.
+"""Requeueing of deliveries, in steps if many.
 
 The last go back first, and a queue that some have come back to delivers nothing until all have: so it is always the
 front that is missing, and no message is delivered before those that came before it.
@@ -34,11 +34,11 @@ def give_back(upkeep: Upkeep, waiting: Deliveries, outcome: Outcome) -> None:
 
 
 AT_ONCE = 500
-"""Messages that go back to a queue together."""
+"""Messages requeued together."""
 
 
 def put_back(queue: Queue, taken: list[Message], held: Held = Held.UNACKNOWLEDGED) -> Iterator[None]:
-    """Put messages that were taken from a queue in their places, in steps, the last ones first.
+    """Requeue messages taken from a queue to their positions, in steps, last to first.
 
     Args:
         held: how they are; those that are reserved come back to their places in every kind of queue.
@@ -56,7 +56,7 @@ def put_back(queue: Queue, taken: list[Message], held: Held = Held.UNACKNOWLEDGE
 
 
 class _Return:
-    """The return of deliveries of one channel."""
+    """Requeueing of one channel's deliveries."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
@@ -64,7 +64,7 @@ class _Return:
         self._channels: set[Channel] = set()
 
     def steps(self, waiting: Deliveries) -> Iterator[None]:
-        """Return them, and have the queues deliver again."""
+        """Requeue the deliveries, then let the queues deliver again."""
         try:
             for messages in waiting.backwards():
                 self._give_back(messages)

@@ -1,4 +1,4 @@
-"""Delivery tags that were taken back from a client that does not know it yet."""
+"""Delivery tags revoked from a client that has not been notified yet."""
 
 from bisect import bisect_right
 
@@ -6,14 +6,14 @@ from jumpmq.broker.consumer_groups.group import Counts
 
 
 class Revoked:
-    """Tags in runs, so that a million that follow each other take no memory."""
+    """Tags in runs, so that a million consecutive ones take no memory."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._runs: list[tuple[int, int, Counts]] = []
 
     def add(self, tags: list[int], counts: Counts) -> None:
-        """These are revoked too.
+        """Add revoked tags.
 
         Args:
             tags: rising.
@@ -29,7 +29,7 @@ class Revoked:
         self._firsts = [run[0] for run in self._runs]
 
     def settled(self, tag: int) -> bool:
-        """Whether a tag is revoked; if so, it is counted that the client settles it."""
+        """Return True for a revoked tag, and count its settlement by the client."""
         place = bisect_right(self._firsts, tag) - 1
         if place < 0 or self._runs[place][1] < tag:
             return False

@@ -1,4 +1,4 @@
-"""What the broker offers its channels."""
+"""The broker's services for channels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelServices:
-    """What channels share.
+    """Services shared by channels.
 
     Attributes:
         sender: sends to queues of other homes.
@@ -48,7 +48,7 @@ class ChannelServices:
     reply_queues: "dict[bytes, ReplyQueue]" = field(default_factory=dict)
 
     def deliver_reply(self, message: Message) -> bool:
-        """Hand an answer to the channel that asked; returns whether it is there."""
+        """Deliver a reply to the requesting channel; return False if it is gone."""
         reply_queue = self.reply_queues.get(message.routing_key)
         if reply_queue is not None:
             reply_queue.deliver([message])

@@ -1,4 +1,4 @@
-"""What becomes of deliveries: acknowledged, rejected or given back (AMQP 0-9-1, class basic; RabbitMQ's basic.nack)."""
+"""Settlement of deliveries: acknowledged, rejected or requeued (AMQP 0-9-1, class basic; RabbitMQ's basic.nack)."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
 Settlement = Callable[["Channel", list[Message]], None]
-"""What becomes of deliveries that were claimed."""
+"""Settles claimed deliveries."""
 
 
 def basic_ack(channel: "Channel", tags: list[int], multiple: bool) -> None:
-    """``basic.ack``, each tag for itself or, ``multiple``, the one tag for all up to it.
+    """``basic.ack`` of individual tags or, with ``multiple``, of all tags up to one.
 
     Raises:
         PreconditionFailed: a tag is unknown.
@@ -45,13 +45,13 @@ def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsy
 
 
 def acknowledge(channel: "Channel", messages: list[Message]) -> None:
-    """They are done with."""
+    """Acknowledge the messages."""
     channel.tally.ack += len(messages)
     _settle(channel, messages, Outcome.ACKNOWLEDGED)
 
 
 def reject(channel: "Channel", messages: list[Message]) -> None:
-    """They are dropped, or dead-lettered."""
+    """Reject the messages: dropped, or dead-lettered."""
     _settle(channel, messages, Outcome.REJECTED)
 
 
@@ -61,7 +61,7 @@ def fail(channel: "Channel", messages: list[Message]) -> None:
 
 
 def requeue(channel: "Channel", messages: list[Message]) -> None:
-    """They return to their places."""
+    """Requeue the messages to their positions."""
     if len(messages) == 1:
         _settle(channel, messages, Outcome.REQUEUED)
         return
@@ -85,7 +85,7 @@ def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Set
 
 
 def _decide_known(channel: "Channel", tags: list[int], claimed: list[Message], settlement: Settlement) -> None:
-    """Some of the tags are not those of deliveries: pass over those that were revoked.
+    """Settle a list with unknown tags: revoked ones are skipped.
 
     Args:
         claimed: the deliveries of the tags before the first such.
@@ -103,7 +103,7 @@ def _decide_known(channel: "Channel", tags: list[int], claimed: list[Message], s
 
 
 def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
-    """They are off the channel's list at once; where they are many, what becomes of them follows in steps."""
+    """Settle all deliveries up to a tag: removed at once, settled in steps if many."""
     _check_tag(channel, tag)
     waiting = channel.unacknowledged.take_upto(tag)
     if settlement is acknowledge and len(waiting) <= 1 << BITS:
@@ -116,7 +116,7 @@ def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
 
 
 def settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) -> Iterator[None]:
-    """Decide what becomes of many deliveries, in steps; those that are requeued go back in steps of their own."""
+    """Settle many deliveries in steps; requeued ones return in separate steps."""
     if settlement is requeue:
         give_back(channel.upkeep, waiting, Outcome.REQUEUED)
         channel.serve()
@@ -141,7 +141,7 @@ def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> No
 
 
 def _claim_for_commit(channel: "Channel", claimed: Deliveries, tags: list[int], multiple: bool) -> None:
-    """Take the deliveries into what the transaction has ``claimed``; with their tags, as it may be rolled back.
+    """Move deliveries to the transaction's ``claimed``, with tags for a rollback.
 
     Raises:
         PreconditionFailed: a tag is unknown.
@@ -158,7 +158,7 @@ def _claim_for_commit(channel: "Channel", claimed: Deliveries, tags: list[int], 
 
 
 def _check_tag(channel: "Channel", tag: int) -> None:
-    """Refuse a tag up to which deliveries are to be settled; 0 are all, be there any or not."""
+    """Refuse an unknown tag for multiple settlement; 0 means all, possibly none."""
     if tag and tag not in channel.unacknowledged and not (channel.revoked and channel.revoked.settled(tag)):
         raise _unknown(tag)
 

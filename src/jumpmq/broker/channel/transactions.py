@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
 TURN = 0.005
-"""Seconds of a commit's work that are done at once; what is left then is upkeep."""
+"""Seconds of a commit's work done at once; the rest is maintenance."""
 
 
 @dataclass(slots=True)
 class Transaction:
-    """What a transactional channel did since its last commit.
+    """Work of a transactional channel since its last commit.
 
     Attributes:
         publishes: runs of messages, in order.
@@ -53,12 +53,12 @@ class Transaction:
 
     @property
     def published(self) -> int:
-        """How many messages wait for the commit."""
+        """Number of messages waiting for the commit."""
         return sum(len(run.messages) for run in self.publishes)
 
     @property
     def claimed(self) -> int:
-        """How many deliveries wait for it."""
+        """Number of deliveries waiting for the commit."""
         return sum(len(deliveries) for deliveries, _ in self.settlements)
 
 

@@ -1,4 +1,4 @@
-"""A method that cannot be answered yet: its connection acts on nothing more until it can, and is then woken once.
+"""A method that cannot be answered yet: its connection pauses until woken once.
 
 A function that acts on a method returns a :class:`Waiting` instead of None where what it needs is not there. The
 connection leaves what its client has sent since, is woken by :meth:`Waiting.end`, and then does what is left to do for
@@ -11,7 +11,7 @@ from jumpmq.broker.upkeep.upkeep import Upkeep
 
 
 class Waiting:
-    """What a method waits for.
+    """The wait of a method.
 
     Args:
         go_on: does what is left to do for the method; returns what that waits for, if anything.
@@ -23,13 +23,13 @@ class Waiting:
         self._ended = False
 
     def on_end(self, wake: Callable[[], object]) -> None:
-        """Have ``wake`` called once, when the wait is over: now, if it is already."""
+        """Call ``wake`` once, at the end of the wait: now if already over."""
         self._wake = wake
         if self._ended:
             wake()
 
     def followed_by(self, following: "Callable[[], Waiting | None]") -> "Waiting":
-        """The same wait, which goes on with something else when it is over, unless it ends with an error."""
+        """Continue with a second step when the wait is over, unless it ends with an error."""
         before = self.go_on
 
         def go_on() -> Waiting | None:
@@ -48,8 +48,7 @@ class Waiting:
 
 
 def in_steps(upkeep: Upkeep, subject: str, steps: Iterator[None], go_on: Callable[[], Waiting | None]) -> Waiting:
-    """Have the upkeep take steps; the wait for them ends with the last. What they raise is raised where the method
-    goes on.
+    """Run steps in maintenance; the wait ends with the last step. Exceptions are raised where the method continues.
 
     Args:
         subject: what they are, for the log.

@@ -1,1 +1,1 @@
-"""Turns and the commits that they end in, and the receipts that tell publishers of them."""
+"""Units of work and their commits, and receipts to notify publishers of completion."""

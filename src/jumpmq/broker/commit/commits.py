@@ -1,4 +1,4 @@
-"""The broker's side of the store: what was staged is handed over, and those who wait are told what is complete.
+"""The broker's side of the store: hands staged changes over, and notifies waiters of completed commits.
 
 Complete is what no crash can take back: today what is on the disk of this node. A commit here is one of the store's, by
 its receipt.
@@ -22,11 +22,13 @@ log = logging.getLogger(__name__)
 
 
 LARGE_BYTES = 64 << 10
-"""Octets of bodies from which on a commit begins at once; a smaller one takes along what others have sent by now."""
+"""Octets of bodies from which a commit begins at once; a smaller commit includes messages received from other clients
+by now.
+"""
 
 
 class Commits:
-    """Commits by number, growing. Where nothing is durable there is one, 0, and it is complete.
+    """Numbered commits, growing. Without durable state there is a single commit, 0, already complete.
 
     Attributes:
         store: where durable things are; None where everything is in memory.
@@ -86,8 +88,8 @@ class Commits:
         return self.store
 
     def _or_fail(self, step: Callable[[], None]) -> None:
-        """Take a step towards a commit. If it raises, what is staged, written and waited for may not fit together any
-        more, so the broker has to go on from its log."""
+        """Take a step towards a commit. After an exception, the staged, written and awaited changes may be
+        inconsistent, so the broker has to continue from its log."""
         try:
             step()
         except Exception as error:
@@ -98,14 +100,14 @@ class Commits:
         self.fail(f"commits cannot go on after {error!r}: the broker ends, to start again from its log")
 
     def fail(self, reason: str) -> None:
-        """Say that commits cannot go on: see ``on_failure``."""
+        """Report the failure of commits: see ``on_failure``."""
         if self.failure is None:
             self.failure = reason
             log.critical("%s", reason)
             self.on_failure(reason)
 
     async def close(self, *, clean: bool = True) -> None:
-        """Commit everything and close the store; other tasks go on meanwhile, but none may use it any more.
+        """Commit everything and close the store; other tasks continue meanwhile, but must no longer use the store.
 
         Args:
             clean: whether the store knows what was delivered.
@@ -124,31 +126,31 @@ class Commits:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits for a commit that is not complete."""
+        """True if an incomplete commit is awaited."""
         return self._awaited > self.completed
 
     @property
     def error(self) -> StoreError | None:
-        """Why the disk refused the last commit, which is tried again; None while all is well."""
+        """Error of the last commit, refused by the disk and retried; None without an error."""
         return None if self.store is None else self.store.error
 
     @property
     def is_writing(self) -> bool:
-        """Whether the disk has not answered yet."""
+        """True while a disk write is outstanding."""
         return self.store is not None and self.store.is_writing
 
     @property
     def is_held(self) -> bool:
-        """Whether commits wait for more that belongs to the next one."""
+        """True while commits wait for more changes of the next commit."""
         return self.store is not None and self.store.is_held
 
     @property
     def backlog(self) -> int:
-        """Octets of bodies that wait for the disk."""
+        """Octets of bodies waiting for the disk."""
         return 0 if self.store is None else self.store.staged_bytes
 
     def flush(self, *, settlements: bool = False, waiting: bool = True) -> int:
-        """Hand what was staged to the store; returns the commit that covers it. It has to be begun (:meth:`begin`).
+        """Hand staged changes to the store; return the covering commit, to be begun with :meth:`begin`.
 
         Args:
             settlements: whether what was acknowledged is worth a commit of its own.
@@ -184,12 +186,12 @@ class Commits:
 
     @property
     def more_to_read(self) -> bool:
-        """Whether clients have sent something that is not read yet."""
+        """True if data sent by clients is not read yet."""
         return self._others.readable
 
     def begin(self, *, alone: bool = False) -> None:
-        """Begin a commit of what was flushed: at once, in this thread, if no client has sent more meanwhile; else when
-        that is read.
+        """Begin a commit of the flushed changes: at once, in the calling thread, if no client has sent more meanwhile;
+        else after the data is read.
 
         Args:
             alone: whether it is known that none has.
@@ -219,22 +221,22 @@ class Commits:
             self.store.begin(here=not self._others.readable)
 
     def _complete(self) -> None:
-        """Note what is complete by now."""
+        """Record completed commits."""
         if self.store is not None:
             self._stored.completed = self.completed = self.store.committed
 
     @property
     def losses(self) -> list[tuple[str, float]]:
-        """What is missing from the data directory and not acknowledged: sentences, each with when it was found."""
+        """Unacknowledged losses of the data directory: sentences, with the time of detection."""
         return [] if self.store is None else self.store.losses.listed()
 
     def keep_losses(self) -> None:
-        """Have what was found missing recorded."""
+        """Record detected losses."""
         if self.store is not None:
             self.store.keep_losses()
 
     def index_definitions(self) -> None:
-        """Have what was declared leave memory once no more comes."""
+        """Move the definitions out of memory once no more arrive."""
         if self.store is not None:
             self.store.index_definitions()
 
@@ -271,7 +273,7 @@ class Commits:
 
 
 class _Sockets:
-    """Whether anything is there to be read on the sockets of an event loop."""
+    """Readability of the sockets of an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         backend: Callable[[], int] | None = getattr(loop, "_get_backend_id", None)
@@ -282,7 +284,7 @@ class _Sockets:
 
     @property
     def readable(self) -> bool:
-        """Whether there is, or, with another loop than uvloop's, might be."""
+        """True if data is readable or, with an event loop other than uvloop, may be readable."""
         return not self._known or bool(self._poll.poll(0))
 
 

@@ -1,4 +1,4 @@
-"""Receipts: whether what was published is safe.
+"""Receipts: the safety of published messages.
 
 A publish is *refused*, or its receipt is *pending* until it is *done*. A receipt has parts, one for each source that
 was given a copy: it is done when all of them are, and refused when one is. A source completes what it was given in
@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 
 class State(Enum):
-    """What a publisher may be told: no, not yet, yes."""
+    """Answer to a publisher: no, not yet, yes."""
 
     REFUSED = "refused"
     PENDING = "pending"
@@ -22,36 +22,36 @@ class State(Enum):
 
 
 REFUSED, PENDING, DONE = State.REFUSED, State.PENDING, State.DONE
-"""As globals: a member is found in its class ten times as slowly, and every publish waits for these."""
+"""Members as globals: lookup in the class takes ten times as long, and every publish depends on the lookup."""
 
 
 class Source(Protocol):
-    """Where receipts come from."""
+    """Source of receipts."""
 
     def state(self, number: int) -> State:
-        """What has become of everything up to this number. Once it is done or refused, it stays so."""
+        """Return the state of everything up to a number. Done and refused are final."""
 
 
 class Part(NamedTuple):
-    """What one source was given up to now."""
+    """Position in a source up to the latest publish."""
 
     source: Source
     number: int
 
     @property
     def state(self) -> State:
-        """Whether it is complete."""
+        """State of the source at the number."""
         return self.source.state(self.number)
 
 
 class Parts(NamedTuple):
-    """What several sources were given."""
+    """Parts of several sources."""
 
     parts: tuple[Part, ...]
 
     @property
     def state(self) -> State:
-        """Refused where one is, else done where all are."""
+        """Refused if any part is refused, done if all parts are done."""
         states = {part.state for part in self.parts}
         if REFUSED in states:
             return REFUSED
@@ -59,11 +59,11 @@ class Parts(NamedTuple):
 
 
 Receipt = Part | Parts
-"""What a publisher waits for."""
+"""A publisher's awaited receipt."""
 
 
 class Numbered:
-    """A source that completes all that it was given, in order.
+    """A source completing all messages in order.
 
     Attributes:
         completed: the last number that is complete.
@@ -73,7 +73,7 @@ class Numbered:
         self.completed = 0
 
     def state(self, number: int) -> State:
-        """Whether everything up to a number is complete."""
+        """Return the state of everything up to a number."""
         return DONE if number <= self.completed else PENDING
 
 
@@ -83,4 +83,4 @@ class _Refusing:
 
 
 NOT_TAKEN = Part(_Refusing(), 0)
-"""The receipt of what a queue did not take."""
+"""Receipt of messages not taken by a queue."""

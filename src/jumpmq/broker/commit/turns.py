@@ -1,4 +1,4 @@
-"""Turns: what one read of a connection asks for, or one tick of the clock, is done as a whole.
+"""Units of work: everything requested by one read of a connection, or by one tick of the clock, is done as a whole.
 
 A turn is a ``with`` block around a change of the broker's state::
 
@@ -27,46 +27,46 @@ TOGETHER = 0.001
 """Seconds within which reads end together."""
 
 LOOK_INTERVAL = 0.05
-"""Seconds between looks at publishers of whom one publish may hold up the confirms of others: with the second look that
-finds it these go first. If it were shorter, publishers to several homes would get an ack for each publish.
+"""Seconds between checks of publishers with a publish that may hold up other confirms: at the second positive check the
+other confirms go first. With a shorter interval, publishers to several homes would get an ack per publish.
 """
 
 
 class Client(Protocol):
-    """What a turn knows of a connection."""
+    """Interface of a connection."""
 
     def write(self) -> None:
-        """Write what there is to send."""
+        """Write pending output."""
 
     def defer_until(self, commit: int) -> None:
-        """From what is not yet written on, write nothing before this commit is complete."""
+        """Write nothing of the output not yet written before this commit is complete."""
 
     def send_deferred(self, completed: int) -> bool:
         """Commit ``completed`` is complete; returns whether everything may be written now."""
 
     def wait_for_disk(self, behind: bool) -> None:
-        """Whether the disk is too far behind for what this client sends."""
+        """Pause or resume the client: True if the disk is too far behind for the client's messages."""
 
     def wait_for_home(self, behind: bool) -> None:
-        """Whether another home is."""
+        """Pause or resume the client: True if a remote home is too far behind."""
 
 
 class Publisher(Protocol):
-    """What a turn knows of a channel whose publishes are confirmed."""
+    """Interface of a channel in confirm mode."""
 
     def seal_confirms(self, parts: Mapping[int, Part]) -> bool:
-        """What was published in this turn has its receipts in these parts, one for each source; returns whether some
-        confirms wait for theirs."""
+        """Assign receipts, one part per source, to the publishes of the current unit of work; return True if some
+        confirms wait for their parts."""
 
     def send_confirms(self) -> bool:
-        """Send the confirms that are due; returns whether some still wait."""
+        """Send due confirms; return True if some still wait."""
 
 
 class HeldUp(Protocol):
-    """What a turn knows of a channel of which one publish may hold up the confirms of others."""
+    """Interface of a channel with a publish delaying other publishers' confirms."""
 
     def look_at_confirms(self) -> None:
-        """See whether one does; the others' confirms are then sent."""
+        """Check for a publish holding up others; the others' confirms are then sent."""
 
 
 class _Waiter:
@@ -140,8 +140,8 @@ class Turns:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """What is changed until the end of the block is in one commit, however many turns that takes; nothing is
-        committed meanwhile. To be entered and left within a turn."""
+        """Put all changes until the end of the block into a single commit, across any number of event-loop iterations;
+        nothing is committed meanwhile. To be entered and left within a unit of work."""
         store = self._commits.store
         if store is None:
             yield
@@ -165,7 +165,7 @@ class Turns:
         self._writing.add(connection)
 
     def defer(self, connection: Client) -> bool:
-        """What the connection has to send is to leave only when this turn's changes are on disk.
+        """Hold the connection's output until the changes of the current unit of work are on disk.
 
         Returns:
             Whether it has to wait at all: where nothing is durable it has not.
@@ -176,22 +176,22 @@ class Turns:
         return True
 
     def confirm(self, channel: Publisher) -> None:
-        """The channel's publishes of this turn are to be confirmed."""
+        """Confirm the channel's publishes of the current unit of work."""
         self._confirming.add(channel)
 
     @property
     def reader(self) -> Client | None:
-        """The connection whose read this turn is; None where it is another's."""
+        """The connection whose read is being processed; None outside of a connection's read."""
         return self._reader
 
     def look_later(self, channel: HeldUp) -> None:
-        """Have a channel look at its confirms, within :data:`LOOK_INTERVAL`."""
+        """Schedule a check of a channel's confirms, within :data:`LOOK_INTERVAL`."""
         if not self._held_up:
             self._loop.call_later(LOOK_INTERVAL, self._look_at_held_up)
         self._held_up.add(channel)
 
     def note_sent(self, source: int, part: Part) -> None:
-        """Something was given to another home, by the end of this turn; a part covers all of it.
+        """Record messages given to a remote home, by the end of the current unit of work; the part covers all of them.
 
         Args:
             source: its bit.
@@ -199,7 +199,7 @@ class Turns:
         self._sent[source] = part
 
     def when_known(self, parts: Mapping[int, Part], then: Callable[[], None]) -> None:
-        """Have a function called when none of these parts is pending, by the source of each."""
+        """Call a function when none of these parts, by source, is pending."""
         if any(part.state is PENDING for part in parts.values()):
             self._await_parts(parts, {_Waiter(parts, then)})
         else:
@@ -208,8 +208,9 @@ class Turns:
     # --- its end ---
 
     def _end_read(self, reader: int) -> None:
-        """End the turn; but if it only has confirms to send, and others are to be read, end it with theirs. Whoever was
-        read last too is taken to be alone without a look at the others' sockets.
+        """End the unit of work; with only confirms to send and further readable connections, end together with the
+        reads of those connections. A reader that was also the last reader is taken to be alone, without polling the
+        sockets of the rest.
 
         Args:
             reader: the ``id`` of the connection that was read.
@@ -233,7 +234,7 @@ class Turns:
             self._end(alone=True)
 
     def _end_together(self) -> None:
-        """All that was there to be read is read."""
+        """End the shared unit of work: all readable data is read."""
         if self._together_until:
             self._end()
 
@@ -271,7 +272,7 @@ class Turns:
             self._writing.pop().write()
 
     def _await_parts(self, parts: Mapping[int, Part], channels: set[Publisher]) -> None:
-        """Look at the channels again whenever one of these parts is complete."""
+        """Check the channels again at completion of any of these parts."""
         for source, part in parts.items():
             if part.state is PENDING:
                 waiting = self._unconfirmed.setdefault(source, deque())
@@ -281,7 +282,7 @@ class Turns:
                     waiting.append((part, set(channels)))
 
     def _on_complete(self) -> None:
-        """Something is complete: answer those who waited for it."""
+        """Answer waiters after a completion."""
         self._send_deferred()
         self.look_at_receipts()
         if not self._depth:

@@ -1,4 +1,4 @@
-"""The watchdog of commits: it says when clients wait for one that does not come.
+"""The watchdog of commits: reports clients waiting for a commit that does not complete.
 
 A commit may take long for a reason: the disk refuses it, and it is tried again; the disk has not answered yet; work
 that belongs to the commit goes on. Such a wait is reported, and lasts as long as its reason. A wait without a reason is
@@ -65,7 +65,7 @@ class Watchdog:
                 log.error("%s", self.complaint)
 
     def _reason(self) -> str | None:
-        """Why commits may take long."""
+        """Return a reason for slow commits."""
         commits = self._commits
         if (error := commits.error) is not None:
             return str(error)

@@ -1,1 +1,1 @@
-"""Sockets, and the connections on them up to the channels."""
+"""Sockets, and connections up to the channels."""

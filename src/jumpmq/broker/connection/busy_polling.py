@@ -17,10 +17,10 @@ SOON = 0.0002
 """Seconds from an answer to the next question within which a client is waited for awake."""
 
 TAKEN = 0.001
-"""Seconds after which a look that was to come at once shows that others want the processor."""
+"""Delay of an immediate callback, in seconds, that shows that further processes need the processor."""
 
 REST = 1.0
-"""Seconds without busy polling after that."""
+"""Pause of busy polling after such a delay, in seconds."""
 
 
 class BusyPolling:
@@ -39,7 +39,7 @@ class BusyPolling:
         self._alone = os.cpu_count() == 1 or threading.current_thread() is not threading.main_thread()
 
     def begin(self) -> None:
-        """Somebody was answered who is likely to ask again soon."""
+        """Begin polling after an answer to a client that is likely to ask again soon."""
         now = time.monotonic()
         if now < self._rests_until:
             return
@@ -49,7 +49,7 @@ class BusyPolling:
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        """As long as this is called, the loop looks at all sockets without waiting for them."""
+        """Reschedule immediately: while scheduled, the event loop polls sockets without blocking."""
         now = time.monotonic()
         self._awake = now < self.until
         if self._awake:

@@ -1,4 +1,4 @@
-"""Stands for the transport of a connection that is closed.
+"""Placeholder for the transport of a closed connection.
 
 uvloop keeps the receiving methods of a protocol with buffers as long as there is its transport for TLS. A protocol that
 keeps that transport is then part of a reference cycle, with a buffer of 256 KB and OpenSSL's state of the connection,
@@ -33,4 +33,4 @@ class ClosedTransport(asyncio.Transport):
 
 
 CLOSED = ClosedTransport()
-"""For all connections, as it has no state."""
+"""Stateless instance shared by all connections."""

@@ -53,20 +53,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLOODED_AT = 16 << 20
-"""Octets that may wait for a client that goes on asking without reading the answers, before it is no longer read."""
+"""Octets waiting for a client that sends requests without reading answers, before reading from it stops."""
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds that a client has from connecting to ``connection.open`` (RabbitMQ's ``handshake_timeout``)."""
 
 CLOSE_TIMEOUT = 30.0
-"""Seconds that a client has to answer ``connection.close``, or to close the socket once its own was answered
-(RabbitMQ's ``CLOSING_TIMEOUT``)."""
+"""Seconds for a client to answer ``connection.close``, or to close the socket after its own was answered (RabbitMQ's
+``CLOSING_TIMEOUT``)."""
 
 DELETED_AT_ONCE = 50
-"""Exclusive queues that are deleted before others are served."""
+"""Exclusive queues deleted per slice."""
 
 LONGEST_TIMER = 86400.0 * 365
-"""Seconds that a timer may run."""
+"""Maximum duration of a timer, in seconds."""
 
 SHOWN_STATES = {
     State.HEADER: "starting",
@@ -172,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on(self._handed)
 
     def _go_on(self, handed: Handed) -> None:
-        """Open the virtual host of a client that another process has served so far."""
+        """Open the virtual host of a client handed over by a second process."""
         self.handshake.go_on(handed.handshake)
         self.protocol.go_on(*handed.negotiated)
         self.connected_at = handed.since
@@ -183,8 +183,8 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatcher.work(self.protocol.receive(handed.rest, time.time()))
 
     def _hand_over(self, vhost: VirtualHost) -> bool:
-        """Give the client to the home of its virtual host; returns whether that is done. It is not read here from now
-        on, as what it sends is for the other process."""
+        """Hand the client over to the home of its virtual host; return True if done. The socket is no longer read here,
+        as further data belongs to the new process."""
         hands = self._services.hand_over
         home = hands.home_of(vhost)
         stays = self._socket < 0 or self._origin is not None or self._handed is not None
@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def asker(self) -> Asker:
-        """Who asks for what is changed at the client's wish."""
+        """Author of changes made at the client's request."""
         return Asker(self.user.name, self.name, self.peer_host)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             self.reading.let_others()
 
     def _read_bodies(self, until: float) -> int:
-        """Read large bodies straight to their memory, which the event loop cannot; returns how many octets came.
+        """Read large bodies directly into their memory, which the event loop cannot; return the octets read.
 
         Args:
             until: when to let others be served, in seconds by the monotonic clock.
@@ -260,8 +260,8 @@ class Connection(asyncio.BufferedProtocol):
         return total
 
     def is_flooded(self) -> bool:
-        """Whether so much waits for the client that it must read first; less where memory is small, or one client that
-        does not read would keep up the alarm for all."""
+        """True if the client must read waiting data first; the limit is smaller with little memory, or one non-reading
+        client would keep up the alarm for all."""
         most = max(CONGESTED_AT, min(FLOODED_AT, self._services.memory.limit // 16))
         return self.writing.waiting > most
 
@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- closing ---
 
     def note_refusal(self, error: AMQPError) -> None:
-        """Write down what the user may not."""
+        """Log a refusal."""
         if isinstance(error, AccessRefused | NotAllowed):
             audit.refusal(error.text, user=self.user.name, connection=self.name)
 
@@ -337,8 +337,7 @@ class Connection(asyncio.BufferedProtocol):
         self.leave_queues()
 
     def leave_queues(self) -> None:
-        """Delete the exclusive queues, if the connection is at its end; many of them in steps, with others served in
-        between."""
+        """Delete the exclusive queues of a closing connection, in steps if many."""
         if self.opened and self._gone:
             steps = self._delete_exclusive_queues()
             if len(list(islice(steps, DELETED_AT_ONCE))) == DELETED_AT_ONCE:
@@ -376,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
                     self.send(0, m.ConnectionUpdateSecretOk())
 
     def tune(self, user: Principal) -> None:
-        """The client is authenticated as ``user``: propose limits to it."""
+        """Propose limits to a client authenticated as ``user``."""
         self.set_user(user)
         config = self._services.config
         self.protocol.propose(config.heartbeat, config.channel_max, config.frame_max)
@@ -426,8 +425,8 @@ class Connection(asyncio.BufferedProtocol):
         self.send(number, m.ChannelOpenOk())
 
     def _close(self) -> None:
-        """The client closes the connection. What it still sends is read and dropped until it closes the socket: were
-        that done here, octets unread, the kernel would reset the connection and the client might miss close-ok."""
+        """Close at the client's request. Further data is read and dropped until the client closes the socket: with
+        unread octets, closing here would reset the connection, and the client might miss close-ok."""
         self.handshake.cancel()
         self._set_deadline(None)
         self._answers_close = True
@@ -444,9 +443,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def state(self) -> str:
-        """What operators are shown: ``starting``, ``tuning``, ``opening``, ``running`` or ``closed``, which it is until
-        the socket is closed; with an alarm in effect ``blocking``, and ``blocked`` once it has published (RabbitMQ's
-        words)."""
+        """State shown to operators: ``starting``, ``tuning``, ``opening``, ``running``, or ``closed`` until the socket
+        is closed; during an alarm ``blocking``, and ``blocked`` after a publish (RabbitMQ's words)."""
         if self.protocol.state is State.RUNNING and self._services.alarms.active:
             return "blocked" if self.reading.waits & Wait.ALARM else "blocking"
         return SHOWN_STATES[self.protocol.state]
@@ -484,7 +482,7 @@ class Connection(asyncio.BufferedProtocol):
         self._check_heartbeat(now)
 
     def _check_heartbeat(self, now: float) -> None:
-        """Send a heartbeat where it is due, and give up a client that has long been silent (section 4.2.7)."""
+        """Send a heartbeat when due, and close the connection of a long silent client (section 4.2.7)."""
         interval = self.protocol.heartbeat
         if not interval or self.protocol.state in (State.CLOSE_OK, State.CLOSED):
             return
@@ -499,18 +497,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def frame_max(self) -> int:
-        """Octets of the largest frame that the client takes."""
+        """Size of the largest frame that the client accepts, in octets."""
         return self.protocol.frame_max
 
     @property
     def provided_name(self) -> str | None:
-        """What the client calls the connection; None where it says nothing."""
+        """Connection name given by the client; None without one."""
         name = self.handshake.client_properties.get("connection_name")
         return name if isinstance(name, str) else None
 
     @property
     def wants_cancel_notice(self) -> bool:
-        """Whether the client understands ``basic.cancel`` from the broker."""
+        """True if the client understands ``basic.cancel`` from the broker."""
         return self.handshake.wants_cancel_notice
 
     def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
@@ -539,7 +537,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gathered(sum(map(len, buffers)))
 
     def relay_deliveries(self, frames: memoryview) -> None:
-        """The same of deliveries that came from another home: many are written from where they lie."""
+        """Relay deliveries from a remote home; large ones are written without a copy."""
         sent = self.writing.write_past(frames) if len(frames) > WRITE_AT else 0
         if sent < len(frames):
             self.send_deliveries([bytes(frames[sent:])])
@@ -553,12 +551,12 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.write_soon(self)
 
     def defer_answers(self) -> None:
-        """What is answered to this read leaves when all that it changed is on disk."""
+        """Hold the answers to the current read until all its changes are on disk."""
         if self._turns.defer(self):
             self.writing.deferred_until = UNNUMBERED
 
     def defer_until(self, commit: int) -> None:
-        """From what is not yet written on, write nothing before this commit is on disk."""
+        """Hold unwritten data until this commit is on disk."""
         self.writing.deferred_until = commit
 
     def send_deferred(self, committed: int) -> bool:
@@ -571,7 +569,9 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _after_deferral(self) -> None:
-        """What was deferred is written; if the client takes it at once, nothing else says that there is room again."""
+        """Resume consumers after a deferral; if the client takes the data at once, no further event reports the
+        capacity.
+        """
         if self.writing.unsent <= CONGESTED_AT // 4:
             self.resume_writing()
 
@@ -586,21 +586,21 @@ class Connection(asyncio.BufferedProtocol):
     # --- flow control ---
 
     def wait_for_disk(self, behind: bool) -> None:
-        """Read no more from this client while the disk is behind."""
+        """Stop or resume reading from this client, while the disk is behind."""
         if behind:
             self.reading.pause(Wait.DISK)
         else:
             self.reading.resume(Wait.DISK)
 
     def wait_for_home(self, behind: bool) -> None:
-        """Read no more from this client while another home is behind with what it publishes."""
+        """Stop or resume reading from this client, while a remote home is behind with its messages."""
         if behind:
             self.reading.pause(Wait.HOME)
         else:
             self.reading.resume(Wait.HOME)
 
     def block(self, reason: str) -> None:
-        """Read no more from this client, who publishes while an alarm is in effect, until :meth:`unblock`."""
+        """Stop reading from this publishing client during an alarm, until :meth:`unblock`."""
         if self.handshake.wants_blocked_notice:
             self.send(0, m.ConnectionBlocked(reason))
         self.reading.pause(Wait.ALARM)

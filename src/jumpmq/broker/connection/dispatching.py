@@ -1,4 +1,4 @@
-"""From what was read to the channels: events are acted on in order, and what takes long leaves a rest for later."""
+"""Dispatching of events to channels, in order, with slow work split into slices."""
 
 import asyncio
 import logging
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP = 0.005
-"""Seconds of work on what one connection has sent before others are served."""
+"""Seconds of work per connection before further clients are served."""
 
 LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE | Wait.METHOD | Wait.PAUSE
-"""Why the rest of a read may have been left for later."""
+"""Reasons to leave the rest of a read for later."""
 
 
 class _GoOn(NamedTuple):
-    """What is to be done next: a method that waited."""
+    """Next step: a method that waited."""
 
     channel: Channel
     method: type[m.Method]
@@ -37,7 +37,7 @@ class _GoOn(NamedTuple):
 
 
 class Dispatcher:
-    """Acts on what one client has sent.
+    """Processes the data of one client.
 
     Nothing is read from the client while a rest is left, see :class:`~jumpmq.broker.connection.reading.Reading`.
 
@@ -58,8 +58,8 @@ class Dispatcher:
         del self._connection  # they refer to each other, and collections of garbage are rare in a serving broker
 
     def work(self, events: Iterator[Event]) -> None:
-        """Act on what was read, or was left of it. The rest is left for later where it takes long, so that others are
-        served in between, or where the client does not read what it is answered."""
+        """Process new or remaining events. The rest is left for later if slow, so that further clients are served, or
+        if the client does not read its answers."""
         connection, wait = self._connection, Wait.NOTHING
         if self._services.pause.active:
             self._leave_rest(events, Wait.PAUSE)
@@ -100,7 +100,7 @@ class Dispatcher:
             connection.reading.resume(LEFT)
 
     def _next(self, events: Iterator[Event]) -> Event | _GoOn | None:
-        """What is to be acted on next: of a long run of publishes a piece."""
+        """Return the next event; of a long run of publishes, a part."""
         event, self._current = self._current or next(events, None), None
         if isinstance(event, Publish) and len(event.messages) > 1:
             connection = self._connection
@@ -127,18 +127,18 @@ class Dispatcher:
             waiting.on_end(lambda: asyncio.get_running_loop().call_soon(self._end_wait, waiting))
 
     def go_on(self) -> None:
-        """Act on what was left, if anything."""
+        """Process remaining events, if any."""
         rest, self._pending = self._pending, None
         if rest is not None:
             self.work(rest)
 
     def _end_wait(self, waiting: Waiting) -> None:
-        """Go on with a method that waited, and what was left after it."""
+        """Continue with a waiting method, then with remaining events."""
         if isinstance(self._current, _GoOn) and self._current.waiting is waiting:
             self.go_on()
 
     def end_wait_of_closed(self) -> None:
-        """Go on with what was left, if it waits for a channel that is closed by now."""
+        """Continue with remaining events if waiting for a closed channel."""
         current = self._current
         if self._pending is not None and isinstance(current, _GoOn) and current.channel.closed:
             asyncio.get_running_loop().call_soon(self._end_wait, current.waiting)
@@ -181,7 +181,7 @@ class Dispatcher:
     def _receive_for(
         self, channel: Channel, method: type[m.Method], act: Callable[..., Waiting | None], *arguments: m.Method
     ) -> None:
-        """Act on a method, or go on with it; what it has to wait for then comes before all that was read after it."""
+        """Run a method, or continue it; its wait precedes all events read later."""
         waiting = act(*arguments)
         if waiting is not None:
             self._current = _GoOn(channel, method, waiting)

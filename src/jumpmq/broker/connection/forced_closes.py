@@ -1,4 +1,4 @@
-"""Connections end with their user and with their virtual host, by whatever way these are deleted.
+"""Closing of connections when their user or virtual host is deleted, by any means.
 
 New passwords and permissions count from the next login and operation on.
 """

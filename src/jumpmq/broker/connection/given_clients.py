@@ -1,4 +1,4 @@
-"""Clients whose sockets another process has accepted, and gives to this one."""
+"""Clients accepted by a second process and passed to this one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jumpmq.broker.security.certificates import CertificateError
 
 @dataclass
 class GivenClients(Listener):
-    """A port that another process listens on. TLS is done here.
+    """A port with its listener in a second process. TLS is done here.
 
     Attributes:
         given_addresses: where that process listens.
@@ -24,7 +24,7 @@ class GivenClients(Listener):
     _listening: bool = field(default=False, init=False)
 
     async def start(self) -> None:
-        """Take clients, and ask for them.
+        """Accept clients, and request them.
 
         Raises:
             BrokerError: TLS cannot be set up.
@@ -52,7 +52,7 @@ class GivenClients(Listener):
 
     @property
     def addresses(self) -> list[str]:
-        """Where the other process listens."""
+        """Addresses of the second process's listener."""
         return self.given_addresses if self._listening else []
 
     def close(self) -> None:

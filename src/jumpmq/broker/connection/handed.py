@@ -1,4 +1,4 @@
-"""What is known of a client that goes to another process of the broker, before it has opened its virtual host."""
+"""Data of a client handed over to a second process before opening its virtual host."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from jumpmq.topology import VirtualHost
 
 
 class HandsOver(Protocol):
-    """Gives clients to other homes."""
+    """Hands clients over to remote homes."""
 
     def home_of(self, vhost: VirtualHost) -> int | None:
-        """The home that the clients of a virtual host go to; None where they may stay here."""
+        """Return the home for clients of a virtual host; None if they may stay."""
 
     def give(self, home: int, client: int, known: bytes) -> bool:
-        """Give a client to a home, by its descriptor, which stays open here; returns whether it is there."""
+        """Pass a client's descriptor, which stays open here, to a home; return False if the home is absent."""
 
 
 class _KeepsAll:
-    """Gives no client away: a broker of one process, and nodes of one process each."""
+    """Keeps all clients: for single-process brokers, and nodes with one process."""
 
     def home_of(self, vhost: VirtualHost) -> int | None:
         return None
@@ -60,11 +60,11 @@ class Handed:
         return heard(*self.user)
 
     def packed(self) -> bytes:
-        """As octets, for a process of the same broker."""
+        """Encode for a process of this broker."""
         return pickle.dumps(self)
 
     @staticmethod
     def unpacked(octets: bytes) -> Handed:
-        """From octets that come from such a process."""
+        """Decode octets from a process of this broker."""
         found: Handed = pickle.loads(octets)
         return found

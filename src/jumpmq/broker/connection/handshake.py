@@ -35,11 +35,11 @@ CAPABILITIES = (
 
 
 KNOWN = ("client_properties", "mechanism", "wants_cancel_notice", "wants_blocked_notice")
-"""Attributes that stay when another process goes on with the client."""
+"""Attributes kept when a client is handed over."""
 
 
 class _Encoded(m.Method):
-    """A method that is sent again and again, encoded once."""
+    """A frequently sent method, encoded once."""
 
     def __init__(self, method: m.Method) -> None:
         self._octets = method.encode()
@@ -56,7 +56,7 @@ def _start(cluster: str, mechanisms: str) -> m.Method:
 
 
 class Handshake:
-    """The introduction of one connection.
+    """The handshake of one connection.
 
     Attributes:
         client_properties: what the client says of itself.
@@ -83,7 +83,7 @@ class Handshake:
         return f"EXTERNAL {login.MECHANISMS}" if self._certificate() else login.MECHANISMS
 
     def _certificate(self) -> Certificate | None:
-        """The client's certificate, if it has shown one that was verified."""
+        """The client's verified certificate, if any."""
         tls = self._connection.tls
         return tls.certificate if tls is not None else None
 
@@ -99,7 +99,7 @@ class Handshake:
         self._login = asyncio.get_running_loop().create_task(self._log_in(method))
 
     def cancel(self) -> None:
-        """Stop an authentication that is under way, as the client leaves."""
+        """Cancel a running authentication when the client leaves."""
         if self._login is not None and self._login is not asyncio.current_task():
             self._login.cancel()
 
@@ -134,7 +134,7 @@ class Handshake:
                 connection.tune(user)
 
     async def _authenticated(self, method: m.ConnectionStartOk) -> Principal | None:
-        """Who the client is; None if it is not who it says it is."""
+        """Return the authenticated principal; None on failure."""
         authenticator, peer_host = self._services.authenticator, self._connection.peer_host
         certificate = self._certificate()
         if method.mechanism == "EXTERNAL" and certificate is not None:
@@ -146,11 +146,11 @@ class Handshake:
         return await authenticator.authenticate(self._claimed, password, peer_host, "amqp091")
 
     def known(self) -> dict[str, Any]:
-        """What is known of the client, for :meth:`go_on` in another process."""
+        """Return the client's data for :meth:`go_on` in a second process."""
         return {name: getattr(self, name) for name in KNOWN}
 
     def go_on(self, known: dict[str, Any]) -> None:
-        """The client has introduced itself to another process."""
+        """Continue with a client introduced to a second process."""
         for name in KNOWN:
             setattr(self, name, known[name])
 
@@ -172,7 +172,7 @@ class Handshake:
 
 
 def server_properties(cluster_name: str) -> dict[str, Any]:
-    """What the broker says of itself in ``connection.start``."""
+    """Return the broker's properties in ``connection.start``."""
     return {
         "cluster_name": cluster_name,
         "copyright": "The JumpMQ authors",

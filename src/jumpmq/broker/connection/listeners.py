@@ -1,4 +1,4 @@
-"""Where the broker listens: sockets, with TLS or without, on which certificates can be renewed.
+"""Listening sockets, with TLS or without, with renewable certificates.
 
 A listener takes all clients that wait, as long as a slice lasts: the event loop's own server takes one in a turn, and
 where turns are long clients would wait for as many as come before them. With TLS it takes new certificates for those
@@ -28,10 +28,10 @@ from jumpmq.broker.upkeep.slices import SLICE
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-"""Connections that may wait to be accepted."""
+"""Maximum number of connections waiting to be accepted."""
 
 TLS_TIMEOUT = 10.0
-"""Seconds that a client has for the handshake of TLS."""
+"""Timeout of the TLS handshake, in seconds."""
 
 FULL_PAUSE = 1.0
 """Seconds until clients are accepted again where they could not be: too many files are open, say."""
@@ -40,36 +40,36 @@ WATCH_INTERVAL = 5.0
 """Seconds between looks at the files of certificates."""
 
 REFUSALS_INTERVAL = 10.0
-"""Seconds between lines of the log about connections that are refused."""
+"""Seconds between log lines about refused connections."""
 
 RESERVED_FILES = 32
 """Files that the process needs for itself: the store's, the log's, the event loop's."""
 
 ACCEPTED_AT_ONCE = RESERVED_FILES // 4
-"""Clients that are accepted in one turn: whether there is room for one more is known when these are connected."""
+"""Clients accepted per event-loop iteration: free file descriptors are known only once these are connected."""
 
 LOCALHOST = "127.0.0.1", "::1"
-"""What ``localhost`` is, whatever the machine's files say: some clients try the one first, some the other."""
+"""Addresses of ``localhost``, independent of the machine's files: clients differ in the address that they try first."""
 
 SHARE_OF_FILES = 0.75
-"""Of the files that the process may open, what clients of AMQP may take beside those that are reserved."""
+"""Share of open files for AMQP clients, in addition to reserved ones."""
 
 
 def connection_limit() -> int:
-    """How many AMQP connections there may be at once."""
+    """Return the maximum number of AMQP connections."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(1, int(files * SHARE_OF_FILES) - RESERVED_FILES)
 
 
 class Refusals:
-    """Connections that there is no room for. The log has a line for the first, and one now and then for the others."""
+    """Refused connections beyond the limit. The first is logged, then a summary at intervals."""
 
     def __init__(self) -> None:
         self._count = 0  # since the last line
         self._told_at = -REFUSALS_INTERVAL  # when that was
 
     def accept(self) -> asyncio.BaseProtocol:
-        """What the next one is met with."""
+        """Return the protocol for the next refused connection."""
         self._count += 1
         now = time.monotonic()
         if now - self._told_at >= REFUSALS_INTERVAL:
@@ -79,17 +79,17 @@ class Refusals:
 
 
 class Refused(asyncio.Protocol):
-    """A connection that is not wanted."""
+    """Protocol of a refused connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.abort()  # type: ignore[attr-defined]
 
 
 class Processes(Protocol):
-    """Accepts the clients of a listener in its place."""
+    """Accepts clients instead of a listener."""
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept from these sockets, with the certificates as they are now."""
+        """Accept from these sockets, with the current certificates."""
 
     def close(self) -> None:
         """Accept no more."""
@@ -97,7 +97,7 @@ class Processes(Protocol):
 
 @dataclass
 class Listener:
-    """One port that is listened on.
+    """A listening port.
 
     Attributes:
         protocol: as the management API names it: ``amqp``, ``amqp/ssl``, ``http``, ``https``.
@@ -147,7 +147,7 @@ class Listener:
             raise BrokerError(f"cannot serve {self.protocol} on port {self.port}: {error.strerror}") from None
 
     async def reload(self) -> None:
-        """Use certificates from their files as they are now, for those who connect from now on.
+        """Reload certificates from their files, for new connections.
 
         Raises:
             CertificateError: they cannot be used; those before stay in use.
@@ -157,21 +157,21 @@ class Listener:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether a file of its certificates was changed since it was read."""
+        """Return True if a certificate file changed since the last load."""
         return self.tls is not None and self.tls.versions() != self._versions
 
     @property
     def keeps_many_sessions(self) -> bool:
-        """Whether it is to be renewed because of the memory that sessions of TLS take."""
+        """Return True if the context should be renewed because of memory held by TLS sessions."""
         return self._context is not None and keeps_many_sessions(self._context)
 
     @property
     def is_suspended(self) -> bool:
-        """Whether it does not listen, until :meth:`start`."""
+        """True if suspended, until :meth:`start`."""
         return not self._sockets
 
     def close(self) -> None:
-        """Listen no more; who is connected stays so."""
+        """Stop listening; open connections stay."""
         if self.processes is not None:
             self.processes.close()
         self._read(False)
@@ -181,7 +181,7 @@ class Listener:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens."""
+        """Addresses of the listener."""
         return [listening.getsockname()[0] for listening in self._sockets]
 
     async def _serve(self) -> None:
@@ -197,7 +197,7 @@ class Listener:
         self._read(True)
 
     def _read(self, wanted: bool) -> None:
-        """Have the event loop look for clients, or look no more."""
+        """Register or unregister the listening sockets in the event loop."""
         if wanted is self._is_reading:
             return
         self._is_reading, loop = wanted, asyncio.get_running_loop()
@@ -208,7 +208,7 @@ class Listener:
                 loop.remove_reader(listening)
 
     def _accept_some(self, listening: socket.socket) -> None:
-        """Accept the clients that wait, for the time of a slice."""
+        """Accept waiting clients for one time slice."""
         until = time.perf_counter() + SLICE
         for _ in range(ACCEPTED_AT_ONCE):
             try:
@@ -234,11 +234,11 @@ class Listener:
 
     @property
     def joining(self) -> int:
-        """Clients that were accepted and are not connected yet."""
+        """Number of accepted clients in their handshake."""
         return len(self._joining)
 
     def take(self, client: socket.socket) -> None:
-        """Serve a client that was accepted."""
+        """Serve an accepted client."""
         loop = asyncio.get_running_loop()
         client.setblocking(False)
         encryption = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": TLS_TIMEOUT}
@@ -314,8 +314,8 @@ class CertificateWatch:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on each address of a host, on one port; those of its addresses that this machine lacks are
-    left out, as ``::1`` where there is no IPv6."""
+    """Return sockets listening on all addresses of a host, on one port, except addresses missing on this machine, such
+    as ``::1`` without IPv6."""
     families: dict[tuple[Any, ...], socket.AddressFamily] = {}
     for name in LOCALHOST if host == "localhost" else (host,):
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -1,4 +1,4 @@
-"""Where a connection comes from: the addresses of both ends, and its encryption.
+"""Origin of a connection: addresses of both ends, and encryption.
 
 A process that does TLS for the broker sends this before anything else on the socket that it gives to the broker: four
 octets of length, then JSON.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jumpmq.broker.security.certificates import Certificate
 
 LENGTH = 4
-"""Octets before the JSON, which say how long it is."""
+"""Size of the length prefix of the JSON, in octets."""
 
 
 class Encryption(NamedTuple):
@@ -44,7 +44,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def of(cls, transport: asyncio.BaseTransport) -> "Origin":
-        """Of a socket that the event loop has accepted."""
+        """Return the origin of a socket accepted by the event loop."""
         peer = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         server = (transport.get_extra_info("sockname") or ("unknown", 0))[:2]
         tls = transport.get_extra_info("ssl_object")
@@ -54,17 +54,17 @@ class Origin(NamedTuple):
         return cls(peer, server, Encryption(tls.version(), cipher[0] if cipher else "", tls.getpeercert() or None))
 
     def with_tls(self, transport: asyncio.BaseTransport) -> "Origin":
-        """The same with the TLS of a transport, where TLS is done in this process."""
+        """Return a copy with the transport's TLS, if TLS is done in this process."""
         return self if self.tls is not None else self._replace(tls=Origin.of(transport).tls)
 
     def send(self, connection: socket.socket) -> None:
-        """Tell it to the broker."""
+        """Send the origin to the broker."""
         octets = json.dumps(self).encode()
         connection.sendall(len(octets).to_bytes(LENGTH) + octets)
 
     @classmethod
     def receive(cls, connection: socket.socket) -> "Origin":
-        """What a process that does TLS has told, all of it before it gave the socket away.
+        """Receive the origin from a TLS process, complete before the socket is passed.
 
         Raises:
             OSError, ValueError: it has not.

@@ -1,4 +1,4 @@
-"""Has all clients wait: nothing that they send is acted on while there is a reason.
+"""Pausing of all clients: their data is not processed while there is a reason.
 
 A node of a cluster may have been stopped (a suspended machine, a debugger). What the others have decided meanwhile was
 not waited for here, so that it has to learn of that before it acts on what clients ask. It finds out by itself: a read
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from jumpmq.queues import clock
 
 STOPPED = "the process was stopped"
-"""Why clients wait until the node knows what the others have decided."""
+"""Reason to wait until the node knows the decisions made while it was stopped."""
 
 
 class Pause:
-    """The reasons, and who waits.
+    """Reasons, and waiting clients.
 
     Attributes:
         active: whether there is a reason.
@@ -57,7 +57,7 @@ class Pause:
         self.active = True
 
     def end(self, reason: str) -> None:
-        """This is no reason any more."""
+        """Remove a reason."""
         self._reasons.discard(reason)
         self.active = bool(self._reasons)
         if not self.active:

@@ -1,4 +1,4 @@
-"""The PROXY protocol, versions 1 and 2: a balancer says whose connection it passes on.
+"""The PROXY protocol, versions 1 and 2: addresses of clients behind a load balancer.
 
 Only trusted addresses are believed, and these must begin with a header; everybody else is served as they come. The
 header stands before TLS. It is read from the socket itself, no octet further, before the event loop has the connection.
@@ -17,28 +17,28 @@ from typing import NamedTuple
 from jumpmq.broker.connection.origin import Origin
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-"""What a header of version 2 begins with."""
+"""First octets of a version 2 header."""
 
 FIXED = len(SIGNATURE) + 4
 """Octets of a header of version 2 before addresses: signature, version and command, family, length."""
 
 LONGEST_LINE = 107
-"""Octets of a header of version 1, its end included."""
+"""Maximum length of a version 1 header with its end, in octets."""
 
 MAX_REST = 4096
 """Octets of addresses and extensions behind the fixed part of version 2."""
 
 TIMEOUT = 5.0
-"""Seconds that a trusted proxy has for its header."""
+"""Seconds for a trusted proxy to send the header."""
 
 LOCAL, PROXY = 0x20, 0x21
-"""Version and command: the proxy's own connection, as of a health check, and one that it passes on."""
+"""Version and command: the proxy's own connection, for example a health check, and a relayed one."""
 
 FAMILIES = {0x11: (socket.AF_INET, 4), 0x21: (socket.AF_INET6, 16)}
-"""TCP over IPv4 and IPv6, with the octets of an address; the ends of others are those of the socket."""
+"""TCP over IPv4 and IPv6, with the octets of an address; further families keep the socket's addresses."""
 
 WORDS = {b"TCP4": ipaddress.IPv4Address, b"TCP6": ipaddress.IPv6Address}
-"""The same in version 1."""
+"""Address families in version 1."""
 
 
 class NoHeader(Exception):
@@ -46,7 +46,7 @@ class NoHeader(Exception):
 
 
 class Ends(NamedTuple):
-    """Addresses and ports of a connection that is passed on.
+    """Addresses and ports of a relayed connection.
 
     Attributes:
         peer: the client's.
@@ -57,7 +57,7 @@ class Ends(NamedTuple):
     server: tuple[str, int]
 
     def of(self, origin: Origin) -> Origin:
-        """An origin with these ends."""
+        """Return a copy of an origin with these addresses."""
         return origin._replace(peer=self.peer, server=self.server)
 
 
@@ -75,14 +75,14 @@ class Proxies:
         self._networks = [ipaddress.ip_network(one.strip(), strict=False) for one in networks.split(",")]
 
     def trusts(self, address: str) -> bool:
-        """Whether a header from an address is believed."""
+        """Return True if headers from an address are trusted."""
         found = ipaddress.ip_address(address.partition("%")[0])
         if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
             found = found.ipv4_mapped
         return any(found in network for network in self._networks)
 
     async def ends(self, client: socket.socket) -> Ends | None:
-        """What a proxy says of a new connection; None where the socket says it.
+        """Return the addresses in a new connection's header; None if the socket's own apply.
 
         Args:
             client: a non-blocking socket from which nothing was read.
@@ -111,12 +111,12 @@ class Proxies:
 
 
 def trusted(networks: str | None) -> Proxies | None:
-    """The proxies of a setting; None where there is none."""
+    """Return the proxies in a setting; None if unset."""
     return None if networks is None else Proxies(networks)
 
 
 class Header:
-    """A header that comes in pieces.
+    """A header arriving in pieces.
 
     Attributes:
         is_complete: whether all of it is there.
@@ -129,7 +129,7 @@ class Header:
         self.ends: Ends | None = None
 
     def take(self, octets: bytes) -> int:
-        """Take what belongs to the header of the octets that have come.
+        """Consume the octets that belong to the header.
 
         Returns:
             how many octets those are, at least one.
@@ -202,7 +202,7 @@ def _paired(addresses: Iterable[str], ports: Iterable[int]) -> Ends:
 
 
 async def _readable(client: socket.socket) -> None:
-    """Wait until there is something to read."""
+    """Wait until the socket is readable."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(client, ready.set)

@@ -1,4 +1,4 @@
-"""Whether a client is read: not while there is a reason to wait, of which there may be several at once."""
+"""Flow control of reading: a client is not read while there is at least one reason to wait."""
 
 import asyncio
 import time
@@ -8,25 +8,25 @@ from jumpmq.broker.connection.closed import CLOSED
 
 
 class Wait(IntEnum):
-    """Why a client is not read: bits, several of which may be set. (Enumerated flags take a microsecond a test.)"""
+    """Reasons not to read a client: bits that can be combined. (Enumerated flags take a microsecond per test.)"""
 
     NOTHING = 0
     DISK = 1
-    """What was published waits for the disk."""
+    """Published messages wait for the disk."""
     ALARM = 2
     """The client publishes while an alarm is in effect."""
     CLIENT = 4
-    """The client does not read what it is answered."""
+    """The client does not read its answers."""
     WORK = 8
-    """What was read is still being worked on."""
+    """Read data is still being processed."""
     RATE = 16
-    """The client has published faster than it may."""
+    """The client has exceeded its publishing rate."""
     OTHERS = 32
-    """The client sends as fast as it is read: others come first."""
+    """The client sends as fast as it is read: further clients come first."""
     METHOD = 64
-    """A method that was read waits for what it needs."""
+    """A method waits."""
     HOME = 128
-    """What was published is on its way to another home, which does not take it as fast."""
+    """Published messages are on their way to a slower remote home."""
     PAUSE = 256
     """All clients wait."""
 
@@ -45,11 +45,11 @@ class Reading:
         self._transport: asyncio.Transport
 
     def start(self, transport: asyncio.Transport) -> None:
-        """The socket is there, and read."""
+        """Begin reading from a new socket."""
         self._transport = transport
 
     def end(self) -> None:
-        """Release the socket, which is closed."""
+        """Release the closed socket."""
         self._transport = CLOSED
 
     def pause(self, reason: int) -> None:
@@ -59,13 +59,13 @@ class Reading:
         self.waits |= reason
 
     def let_others(self) -> None:
-        """Read on when all other clients were looked at: else libuv reads up to 32 times before it does."""
+        """Pause reading until all further clients were polled: libuv would read up to 32 times in a row."""
         if not self.waits:
             self.pause(Wait.OTHERS)
             asyncio.get_running_loop().call_soon(self.resume, Wait.OTHERS)
 
     def resume(self, reasons: int) -> None:
-        """Reasons are gone; read on, if they were the last."""
+        """Remove reasons, and resume reading after the last one."""
         if not self.waits & reasons:
             return
         self.waits &= ~reasons

@@ -1,4 +1,4 @@
-"""What the broker offers its connections."""
+"""The broker's services for connections."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services(ChannelServices):
-    """What connections share, and their channels.
+    """Services shared by connections and their channels.
 
     Attributes:
         connections: those that are open; each enters and leaves by itself.

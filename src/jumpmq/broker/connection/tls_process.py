@@ -31,15 +31,15 @@ from jumpmq.broker.security.certificates import CertificateError, ServerTLS, kee
 
 CLIENT, ENDED, RELOAD = b"c", b"e", b"r"
 AT_ONCE = 64
-"""Messages of the other end that are read together."""
+"""Messages read together from the second end."""
 HELD = 1 << 20
-"""Octets that wait for an end that reads slowly, before the other end is no longer read."""
+"""Octets waiting for a slow end before reading from the opposite end stops."""
 LAST_WORDS = 1.0
-"""Seconds that clients have to read what the broker wrote, once it is gone."""
+"""Seconds for clients to read the broker's last data, after its end."""
 
 
 class _End(asyncio.Protocol):
-    """One end of a relayed connection; what it receives is written to the other."""
+    """One end of a relayed connection; received data is written to the opposite end."""
 
     other: _End | None = None
     transport: asyncio.Transport
@@ -153,13 +153,13 @@ class Process:
             self._broker.send(ENDED)
 
     def soon(self, work: asyncio._CoroutineLike[None]) -> None:
-        """Have something done."""
+        """Schedule a coroutine."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _take(self) -> None:
-        """Read what the broker has sent."""
+        """Read messages from the broker."""
         try:
             octets, descriptors, _, _ = socket.recv_fds(self._broker, AT_ONCE, AT_ONCE)
         except OSError:

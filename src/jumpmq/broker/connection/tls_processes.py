@@ -1,4 +1,4 @@
-"""Processes that do TLS for the clients of AMQP, so that the broker's own does not have to.
+"""TLS processes for AMQP clients, which relieve the broker's process.
 
 The broker accepts each client, and gives its socket to the process that has the fewest. What comes back is a socket of
 the client in the clear, with its origin (:mod:`origin`). A process that ends is started again, and later each time if
@@ -26,16 +26,16 @@ from jumpmq.broker.security.certificates import ServerTLS
 log = logging.getLogger(__name__)
 
 SHORT_LIFE = 10.0
-"""Seconds within which a process that ends has failed to start."""
+"""Minimum lifetime of a successful start, in seconds."""
 
 LONGEST_PAUSE = 10.0
-"""Seconds before it is started again, at most; at first none, then 0.1, and twice as many each time."""
+"""Maximum pause before a restart, in seconds; first none, then 0.1, doubled every time."""
 
 FULL_PAUSE = 1.0
 """Seconds until what failed as too many files are open is tried again."""
 
 PACKAGES = Path(__file__).parents[3]
-"""Where `jumpmq` is imported from."""
+"""Directory that `jumpmq` is imported from."""
 
 Accept = Callable[[Origin], asyncio.BaseProtocol]
 """Makes the protocol of a new client."""
@@ -58,7 +58,7 @@ class TLSProcesses:
         self._processes = [_Process(self, tls, proxies) for _ in range(count)]  # in no order
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept clients from these sockets, which listen already, and do TLS with the certificates as they are now.
+        """Accept clients from these listening sockets, with the current certificates.
 
         Raises:
             OSError: a process cannot be started.
@@ -74,19 +74,19 @@ class TLSProcesses:
         self.look()
 
     def close(self) -> None:
-        """Accept no more clients; who is connected stays so."""
+        """Stop accepting clients; open connections stay."""
         if self._listening:
             for listening in self._sockets:
                 asyncio.get_running_loop().remove_reader(listening)
         self._sockets, self._listening = (), False
 
     async def stop(self) -> None:
-        """End the processes, once they have written to their clients what they were given."""
+        """Stop the processes after they have written all data to their clients."""
         self.close()
         await asyncio.gather(*(process.stop() for process in self._processes))
 
     def look(self) -> None:
-        """Look at the sockets that are listened on if there is a process to give clients to, else do not."""
+        """Poll the listening sockets only while a process can take clients."""
         able = not self._full and any(process.is_running for process in self._processes)
         if able is self._listening:
             return
@@ -99,7 +99,7 @@ class TLSProcesses:
                 loop.remove_reader(listening)
 
     def join(self, connection: socket.socket) -> None:
-        """A client has done its part of TLS; this is its connection in the clear."""
+        """Serve a client's decrypted connection after its TLS handshake."""
         connection.setblocking(False)
         try:
             origin = Origin.receive(connection)
@@ -111,7 +111,7 @@ class TLSProcesses:
         task.add_done_callback(_finished)
 
     def _take(self, listening: socket.socket) -> None:
-        """Accept a client, and give it to the process that has the fewest."""
+        """Accept a client, and pass it to the process with the fewest."""
         try:
             client, _ = listening.accept()
         except (BlockingIOError, ConnectionAbortedError):  # it is gone
@@ -158,16 +158,16 @@ class _Process:
 
     @property
     def is_started(self) -> bool:
-        """Whether it runs, or will again."""
+        """True if running, or about to restart."""
         return self._child is not None
 
     @property
     def is_running(self) -> bool:
-        """Whether it can be given clients."""
+        """True if the process can take clients."""
         return self._socket is not None
 
     async def start(self) -> None:
-        """Start it; it takes clients at once, and deals with them when it is there.
+        """Start the process; clients passed early are served once it is ready.
 
         Raises:
             OSError: there are too many files or processes, or there is no memory for it.
@@ -193,13 +193,13 @@ class _Process:
         asyncio.get_running_loop().add_reader(ours, self._take)
 
     def send(self, octets: bytes) -> None:
-        """Tell it something; one that is ending is not told."""
+        """Send a message to the process, unless it is ending."""
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.send(octets)
 
     def give(self, client: socket.socket) -> bool:
-        """Give it a client, unless it does not take any."""
+        """Pass a client to the process; return False if refused."""
         assert self._socket is not None
         try:
             socket.send_fds(self._socket, [CLIENT], [client.fileno()])
@@ -218,7 +218,7 @@ class _Process:
             await asyncio.to_thread(_ended, child)
 
     def _take(self) -> None:
-        """Read what it has sent."""
+        """Read messages from the process."""
         assert self._socket is not None
         try:
             octets, descriptors, _, _ = socket.recv_fds(self._socket, AT_ONCE, AT_ONCE)

@@ -10,20 +10,20 @@ from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.broker.memory.charges import Charges
 
 WRITE_AT = 256 << 10
-"""Octets of deliveries that are gathered before they are written, within one read."""
+"""Octets of deliveries gathered per write, within one read."""
 
 CONGESTED_AT = 1 << 20
-"""Octets that may wait for a slow client before its consumers are left out."""
+"""Octets waiting for a slow client before its consumers are skipped."""
 
 JOINED_UP_TO = 16 << 10
-"""Octets of many buffers that are copied together, which is cheaper then than to hand over each."""
+"""Octets of small buffers joined by copying, which is cheaper than separate buffers up to this size."""
 
 UNNUMBERED = 1 << 62
-"""Stands for the commit that this turn's changes will be in, until the turn's end gives it a number."""
+"""Placeholder for the commit of this event-loop iteration's changes, until numbered at its end."""
 
 
 class Writing:
-    """What is written to one client, and when.
+    """Writing to one client: data and timing.
 
     Args:
         protocol: encodes what there is to send.
@@ -51,7 +51,7 @@ class Writing:
         self._socket = -1  # its descriptor where octets may be written at once: not with TLS
 
     def start(self, transport: asyncio.Transport, descriptor: int) -> None:
-        """The socket is there.
+        """Begin writing to a new socket.
 
         Args:
             descriptor: where octets may be written past the event loop; -1 with TLS.
@@ -61,23 +61,23 @@ class Writing:
         transport.set_write_buffer_limits(high=CONGESTED_AT, low=CONGESTED_AT // 4)
 
     def end(self) -> None:
-        """Release the socket, which is closed."""
+        """Release the closed socket."""
         self._transport = CLOSED
         self._socket = -1
 
     @property
     def unsent(self) -> int:
-        """Octets that were written and that the kernel has not taken: the client does not read them."""
+        """Octets written but not accepted by the kernel: the client does not read them."""
         return self._transport.get_write_buffer_size()
 
     @property
     def waiting(self) -> int:
-        """Octets that wait for the client to read them, deliveries that are not written yet included."""
+        """Octets waiting for the client to read, including gathered deliveries."""
         return self.gathered + self._transport.get_write_buffer_size()
 
     @property
     def is_congested(self) -> bool:
-        """Whether more deliveries are gathered than should wait for a slow client."""
+        """True if more deliveries are gathered than should wait for a slow client."""
         return self.gathered > CONGESTED_AT
 
     def received(self, now: float) -> None:
@@ -86,12 +86,12 @@ class Writing:
         self._busy_polling.until = 0.0
 
     def gather(self, octets: int) -> bool:
-        """Deliveries wait to be written; returns whether they are so many that they are to be written now."""
+        """Count gathered deliveries; return True if they should be written now."""
         self.gathered += octets
         return self.gathered > WRITE_AT
 
     def write(self) -> None:
-        """Write what there is to send, unless it is deferred."""
+        """Write pending data, unless deferred."""
         if self.deferred_until or self._transport.is_closing():
             return
         buffers = self._protocol.data_to_send()
@@ -117,7 +117,7 @@ class Writing:
             self._transport.close()
 
     def write_past(self, octets: memoryview) -> int:
-        """Write octets at once if nothing is before them; returns how many: the others are to be gathered."""
+        """Write octets directly if none are pending; return the number written: the rest must be gathered."""
         if self.deferred_until or self.waiting or self._protocol.has_data_to_send or self._transport.is_closing():
             return 0
         written = self._written(octets)
@@ -128,8 +128,8 @@ class Writing:
         return written
 
     def _sent_at_once(self, octets: bytes | memoryview) -> bool:
-        """Give an answer to the socket now, if nothing is before it, as its client may wait for nothing else; the event
-        loop would come to it when all that is under way here is done."""
+        """Write an answer to the socket directly if no data is pending, as the client may wait for it; the event loop
+        would write it only after all current work."""
         if self._transport.get_write_buffer_size():
             return False
         sent = self._written(octets)
@@ -140,7 +140,7 @@ class Writing:
         return True
 
     def _written(self, octets: bytes | memoryview) -> int:
-        """How many octets the socket takes now; with TLS none."""
+        """Return the number of octets that the socket accepts now; 0 with TLS."""
         if self._socket < 0:
             return 0
         try:

@@ -1,1 +1,1 @@
-"""Consumer groups: members share the queues (or slots) of a source, each unit at one member at a time."""
+"""Consumer groups: members share the queues (or slots) of a source, every partition at one member at a time."""

@@ -1,4 +1,4 @@
-"""Which member of a consumer group gets which units: a pure function, the same wherever it is computed.
+"""Assignment of partitions to the members of a consumer group: a pure function, with equal results in every process.
 
 A member's exact share is the number of units times its part of all weights. It gets that share rounded down or up, so
 it is less than one unit from it. Among all such divisions one is taken that takes the fewest units from those who have
@@ -19,14 +19,14 @@ MAX_WEIGHT = 10_000
 """The highest weight of a member."""
 
 SEATS_AT_ONCE = 256
-"""Seats that are taken between two looks at the clock."""
+"""Seats taken between two checks of the clock."""
 
 M = TypeVar("M", bound=Hashable)
 U = TypeVar("U", bound=Hashable)
 
 
 def targets(weights: Mapping[M, int], held: Mapping[M, int], units: int) -> dict[M, int]:
-    """How many units each member is to have.
+    """Return the target number of partitions per member.
 
     Args:
         weights: of each member, 1 to ``MAX_WEIGHT``; in order, the first to join first.
@@ -50,7 +50,7 @@ def targets(weights: Mapping[M, int], held: Mapping[M, int], units: int) -> dict
 
 
 def seats(weights: Mapping[M, int]) -> Iterator[M]:
-    """Members, without end: of the first n each has its share of n, rounded down or up, for every n.
+    """Yield members, without end: among the first n every member has its share of n, rounded down or up, for every n.
 
     The next is, among those who would not have more than their share rounded up, the one whose share will be that much
     first (Tijdeman, "The Chairman Assignment Problem", 1980).
@@ -74,7 +74,7 @@ def seats(weights: Mapping[M, int]) -> Iterator[M]:
 def counting(
     weights: Mapping[M, int], first: int, units: int, more: Callable[[], bool]
 ) -> Generator[None, None, dict[M, int]]:
-    """Count how many of the units of one home each member is to have, a number of seats at a time; returns that.
+    """Count the target number of partitions of one home per member, a number of seats at a time; return the counts.
 
     Args:
         weights: of each member, in the order of their names.
@@ -103,7 +103,7 @@ def counting(
 
 
 class Shares(Generic[M]):
-    """How many units each member is to have, as long as neither members nor units change."""
+    """Target number of partitions per member, while neither members nor partitions change."""
 
     def __init__(self) -> None:
         self._of: object = None  # what it depends on
@@ -118,7 +118,7 @@ class Shares(Generic[M]):
         first: int | None,
         more: Callable[[], bool] = lambda: True,
     ) -> dict[M, int] | None:
-        """How many of so many units each member is to have; None where the time is over before that is known.
+        """Return the target number of partitions per member; None if time runs out first.
 
         Args:
             weights: of each member; in order, the first to join first.
@@ -147,7 +147,7 @@ def divide(
     *,
     moving: bool,
 ) -> Iterator[tuple[U, M]]:
-    """Units for members that have fewer than they are to have, one by one.
+    """Yield partitions for members below target, in single steps.
 
     Whoever stops in between and asks again with what is so by then comes to the same shares.
 

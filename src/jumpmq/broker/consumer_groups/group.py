@@ -1,4 +1,4 @@
-"""A consumer group: who has which unit, and how a unit passes from one member to the next. No sockets, no clock.
+"""A consumer group: owners of partitions, and the handover of a partition between members. No sockets, no clock.
 
 A *unit* is what one member at a time is fed from. Each is in one of these states:
 
@@ -33,28 +33,28 @@ from typing import Any, NamedTuple, Protocol
 from jumpmq.broker.consumer_groups.assignment import Shares, divide
 
 GATHERING = 0.5
-"""Seconds without another join, after which the first members are given units."""
+"""Seconds without a further join after which the first members are given partitions."""
 
 LONGEST_GATHERING = 3.0
-"""Seconds after the first join, at which they are at the latest."""
+"""Maximum seconds from the first join to the first assignment."""
 
 REBALANCE_DELAY = 1.0
-"""Seconds without a join or leave, after which what members have may move, unless a member says otherwise."""
+"""Seconds without a join or leave after which owned partitions may move, unless a member sets a different delay."""
 
 LONGEST_DELAYS = 10
-"""Delays after which it moves in any case, however often members come and go."""
+"""Number of delays after which partitions move in any case, however often members come and go."""
 
 MAX_AWAY = 1000
-"""Members that keep their share while they are away; others leave for good. A name costs a client nothing."""
+"""Members keeping their share while away; further absent members leave for good. A name costs a client nothing."""
 
 LOOK_INTERVAL = 1.0
-"""Seconds between looks at all units that drain. A drain that ends is told by :meth:`ConsumerGroup.released`."""
+"""Seconds between checks of all draining partitions. :meth:`ConsumerGroup.released` reports the end of a drain."""
 
 NEVER = float("inf")
 
 
 class Unit(NamedTuple):
-    """What one member at a time is fed from: a queue, or a slot of one.
+    """Partition, fed to one member at a time: a queue, or a slot of a queue.
 
     Attributes:
         queue: its name.
@@ -79,20 +79,22 @@ class Session(Protocol):
 
     @property
     def reader(self) -> Hashable:
-        """Whose rights it has, on which depends which units the member may have."""
+        """Principal, deciding by permissions on the partitions available to the member."""
 
     def start(self, unit: Unit) -> int:
-        """Be fed from a unit. It may be asked again, where it has raised. Returns the number under which it is, higher
-        than those before (:mod:`jumpmq.queues.epochs`)."""
+        """Start feeding from a partition. May be called again after an exception. Returns the start's number, higher
+        than earlier ones (:mod:`jumpmq.queues.epochs`)."""
 
     def stop(self, unit: Unit) -> None:
-        """Be fed from it no more. It may be asked again, where it has raised."""
+        """Stop feeding from a partition. May be called again after an exception."""
 
     def held(self, unit: Unit) -> int:
-        """How many of its messages the session has not settled; none that are on their way back count as settled."""
+        """Return the number of the partition's messages not settled by the session; messages being returned count as
+        settled.
+        """
 
     def evict(self) -> None:
-        """Have no messages any more: they are back in their places."""
+        """Give up all messages, returned to the queues in the original positions."""
 
 
 @dataclass(eq=False, slots=True)
@@ -122,7 +124,7 @@ class Member:
 
 @dataclass(eq=False, slots=True)
 class Pool:
-    """Units that the same members may have.
+    """Partitions available to an equal set of members.
 
     Attributes:
         barred: readers whose members may not have them.
@@ -143,7 +145,7 @@ class Pool:
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """Where a unit is.
+    """Location and ownership of a partition.
 
     Attributes:
         pool: the pool of the unit.
@@ -166,7 +168,7 @@ class Place:
 
 @dataclass(slots=True)
 class Counts:
-    """What a group has counted.
+    """Counters of a group.
 
     Attributes:
         joins, leaves: members that came and went; a member with a grace that comes back is not counted.
@@ -206,7 +208,7 @@ class _Timing:
 
 @dataclass(eq=False)
 class ConsumerGroup:
-    """The members of a group and its units. Times are seconds of any clock that does not go back.
+    """The members and partitions of a group. Times are seconds of any monotonic clock.
 
     Attributes:
         name: the group's.
@@ -238,17 +240,17 @@ class ConsumerGroup:
 
     @property
     def ended(self) -> bool:
-        """Whether there are no members, and no session has messages of a unit any more."""
+        """True if the group has no members, and no session holds messages of a partition."""
         return not self.members and not self._draining
 
     def member_of(self, session: Session) -> Member | None:
-        """Whose session it is; None if it has left, or was replaced."""
+        """Return the member of a session; None if the member has left, or the session was replaced."""
         return self._by_session.get(session)
 
     @property
     def state(self) -> str:
-        """``gathering`` before the first division, ``draining`` or ``rebalancing`` while units are on their way to
-        others, or will be soon, else ``stable``."""
+        """``gathering`` before the first division, ``draining`` or ``rebalancing`` while partitions are moving, or will
+        be soon, else ``stable``."""
         if not self._timing.begun:
             return "gathering"
         if self._draining:
@@ -258,8 +260,8 @@ class ConsumerGroup:
     # --- what happens ---
 
     def join(self, session: Session, name: str, weight: int, grace: float, now: float) -> Session | None:
-        """A session has come, as a member of this name. Returns the member's session until now, if it had one: that is
-        fed no more, and what it has drains."""
+        """Add a session as the member of a name. Return the member's previous session, if any: no longer fed, its
+        messages drain."""
         member = self.members.get(name)
         if member is None:
             member = self.members[name] = Member(name, session.reader, weight, grace, session, now)
@@ -290,7 +292,7 @@ class ConsumerGroup:
         return replaced
 
     def leave(self, session: Session, now: float, *, grace: float = NEVER, for_good: bool = False) -> None:
-        """A session is over; what it has drains.
+        """End a session; held messages drain.
 
         Args:
             grace: seconds that its member may stay at most, whatever grace it has.
@@ -308,7 +310,7 @@ class ConsumerGroup:
         self._stop_feeding(session, now)
 
     def remove(self, member: Member, now: float) -> None:
-        """A member goes that is away."""
+        """Remove an absent member."""
         self._remove(member, now)
 
     def set_queue(self, units: tuple[Unit, ...], barred: frozenset[Hashable], now: float) -> None:
@@ -334,7 +336,9 @@ class ConsumerGroup:
         self._unsettle(now)
 
     def bar(self, queue_id: int, barred: frozenset[Hashable], now: float) -> None:
-        """The members of these readers may not have the units of a queue; those of others may."""
+        """Bar the members of the given readers from the partitions of a queue; members of different readers may have
+        partitions.
+        """
         if queue_id in self._queues:
             self.set_queue(self._queues[queue_id], barred, now)
 
@@ -353,8 +357,8 @@ class ConsumerGroup:
             self._unsettle(now)
 
     def set_firsts(self, firsts: dict[frozenset[Hashable], int] | None, now: float) -> None:
-        """How many units the homes before this one have, by the readers that may not have them; None where those of all
-        homes are here."""
+        """Set the number of partitions at the preceding homes, by barred readers; None where the partitions of all
+        homes are local."""
         if firsts != self._firsts:
             self._firsts = firsts
             for pool in self._pools.values():
@@ -362,14 +366,13 @@ class ConsumerGroup:
             self._unsettle(now)
 
     def released(self, units: Iterable[Unit]) -> None:
-        """Sessions hold fewer messages of these units; the next step looks at those that drain."""
+        """Record partitions with fewer messages held by sessions; the next step checks the draining partitions."""
         for unit in units:
             if unit in self._draining:
                 self._released[unit] = self._draining[unit]
 
     def step(self, now: float, more: Callable[[], bool] = lambda: True) -> float:
-        """Do what is due. If a session raises, what concerns others is done all the same, and the next step tries it
-        again.
+        """Do all due work. If a session raises, work for others is done all the same, and the next step retries.
 
         Args:
             more: whether there is time to go on.
@@ -429,7 +432,7 @@ class ConsumerGroup:
         return pool
 
     def _put_into(self, unit: Unit, place: Place, pool: Pool, now: float) -> None:
-        """Move a unit to another pool; its owner keeps it, unless barred there."""
+        """Move a partition to a different pool; the owner keeps the partition, unless barred in the new pool."""
         owner = place.owner
         self._take_out(unit, place)
         place.pool = pool
@@ -439,7 +442,7 @@ class ConsumerGroup:
         self._unfollowed[unit] = place
 
     def _take_out(self, unit: Unit, place: Place) -> None:
-        """Take a unit from its pool."""
+        """Take a partition out of the pool."""
         pool = place.pool
         self._set_owner(unit, place, None, 0.0)
         del pool.unowned[unit]
@@ -475,7 +478,7 @@ class ConsumerGroup:
             del self.readers[reader]
 
     def _give_up(self, member: Member) -> None:
-        """What a member owns has no owner any more."""
+        """Remove the owner of a member's partitions."""
         for pool in self._pools.values():
             units = pool.owned.pop(member, {})
             pool.unowned.update(units)
@@ -485,7 +488,7 @@ class ConsumerGroup:
         member.units = 0
 
     def _give_due(self, now: float, more: Callable[[], bool]) -> bool:
-        """Give members what they are to have by now. Returns whether there was time for all of it."""
+        """Give members due partitions. Return True if time sufficed."""
         timing = self._timing
         if not self.members:
             self._timing = _Timing()
@@ -503,7 +506,7 @@ class ConsumerGroup:
         return True
 
     def _give(self, pool: Pool, moving: bool, now: float, more: Callable[[], bool]) -> bool:
-        """Give the units of a pool. Returns whether there was time for all of it."""
+        """Give the partitions of a pool. Return True if time sufficed."""
         if not moving and not pool.unowned:
             return True
         weights = {one.name: one.weight for one in self.members.values() if one.reader not in pool.barred}
@@ -529,7 +532,7 @@ class ConsumerGroup:
     # --- sessions ---
 
     def _hold(self, unit: Unit, place: Place, session: Session | None) -> None:
-        """A unit's messages are at this session from now on."""
+        """Record a session as the holder of a partition's messages."""
         if place.holder is not None:
             units = self._held[place.holder]
             del units[unit]
@@ -552,7 +555,9 @@ class ConsumerGroup:
             raise failure
 
     def _follow(self, now: float, more: Callable[[], bool]) -> None:
-        """Stop sessions that are not the owner's, and start the owner's where no other holds messages of the unit."""
+        """Stop sessions of former owners, and start an owner's session where no other session holds messages of the
+        partition.
+        """
         failed: dict[Unit, Place] = {}
         failure: Exception | None = None
         while self._unfollowed and more():
@@ -567,7 +572,7 @@ class ConsumerGroup:
             raise failure
 
     def _follow_unit(self, unit: Unit, place: Place, now: float) -> None:
-        """As :meth:`_follow`, of one unit. A session that raises is asked the same again."""
+        """As :meth:`_follow`, for a single partition. A session raising an exception gets the request again."""
         wanted = place.owner.session if place.owner is not None else None
         if wanted is not None and place.holder in (None, wanted):
             if place.draining_since is not None:
@@ -588,7 +593,7 @@ class ConsumerGroup:
             self._overdue_from = min(self._overdue_from, _overdue_at(place))
 
     def _let_go(self, unit: Unit, place: Place) -> None:
-        """A unit is gone: its session is fed from it no more."""
+        """Drop a deleted partition and stop feeding the holder's session."""
         holder, drains = place.holder, place.draining_since is not None
         self._hold(unit, place, None)
         if holder is not None and not drains:
@@ -620,7 +625,7 @@ class ConsumerGroup:
         self._overdue_from = min(map(_overdue_at, self._draining.values()), default=NEVER)
 
     def evict(self, session: Session, now: float) -> None:
-        """End a session that does not settle what it has; its member is gone at once."""
+        """End a session with overdue settlements; remove the session's member at once."""
         self.counts.forced_handovers += 1
         try:
             self.leave(session, now, for_good=True)

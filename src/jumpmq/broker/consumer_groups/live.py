@@ -1,4 +1,4 @@
-"""The consumer groups of a broker: which queues a group has, and the clock of its members.
+"""The consumer groups of a broker: the queues of a group, and the clock of its members.
 
 What changes is noted by the names of queues and users that it concerns, and looked at later, in slices of two
 milliseconds that all groups share, in turn. Until the rights of a user who has come are known, or have changed, the
@@ -52,33 +52,33 @@ from jumpmq.topology.exchanges import HASH_EXCHANGES
 log = logging.getLogger(__name__)
 
 SLICE = 0.002
-"""Seconds of work for groups, after which others are served."""
+"""Seconds of work for groups before remaining tasks are served."""
 
 LOOK_INTERVAL = 1.0
-"""Seconds between looks at queues that are refused, as others consume from them."""
+"""Seconds between checks of queues refused because of foreign consumers."""
 
 UNBOUND_INTERVAL = 0.1
 """Seconds between looks at queues that are unbound and not yet empty."""
 
 RETRY_INTERVAL = 1.0
-"""Seconds after a step that failed, until it is tried again."""
+"""Seconds after a failed step until the retry."""
 
 MAX_UNITS = 16_384
-"""Queues and slots that one group shares."""
+"""Maximum number of queues and slots shared by a group."""
 
 CLAIMED_AT_ONCE = 1024
-"""Queues and slots that belong to a group once its first member is answered; the others do some slices later."""
+"""Queues and slots belonging to a group when its first member is answered; the rest join some slices later."""
 
 OF_NO_QUEUE = (
     *(AddVirtualHost, PutUser, SetTracing, SetTopicPermissions, ClearTopicPermissions, SetUserLimit, ClearUserLimit),
     *(SetVirtualHostLimit, ClearVirtualHostLimit, SetGlobalParameter, ClearGlobalParameter),
 )
-"""Changes after which groups have the same queues."""
+"""Changes without effect on the queues of groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Whose rights a member has: a user's, or those that one token grants.
+    """Principal of a member: a user, or the permissions of a single token.
 
     Attributes:
         user: the user.
@@ -90,12 +90,12 @@ class Reader:
 
     @classmethod
     def of(cls, user: Principal) -> "Reader":
-        """That of a client."""
+        """Return the reader of a client."""
         return cls(user, None if user.granted is None else id(user.granted))
 
 
 Key = tuple[str, str, str, str]
-"""Of a group: virtual host, kind and name of what it consumes, and its own name."""
+"""Key of a group: virtual host, kind and name of the source, and the group's name."""
 
 
 class Consumer(state.Session, Protocol):
@@ -112,7 +112,7 @@ class Consumer(state.Session, Protocol):
     arguments: list[Field]
 
     def replaced(self) -> None:
-        """It is over, and settles what it has."""
+        """End the replaced consumer; delivered messages are still settled."""
 
     @property
     def user(self) -> Principal: ...
@@ -126,7 +126,7 @@ class Consumer(state.Session, Protocol):
 
 @dataclass(eq=False)
 class LiveGroup:
-    """A group, and what it consumes.
+    """A group with source and consumers.
 
     Attributes:
         vhost: the virtual host.
@@ -186,12 +186,12 @@ class LiveGroup:
 
     @property
     def key(self) -> Key:
-        """What tells it from other groups."""
+        """Unique key of the group."""
         return self.vhost, self.kind, self.source, self.name
 
     @property
     def has_streams(self) -> bool:
-        """Whether it shares streams."""
+        """True if the group shares streams."""
         return any((queue := self.names.get(name)) is not None and queue.offsets is not None for name in self.special)
 
 
@@ -242,7 +242,7 @@ class ConsumerGroups:
     # --- members ---
 
     def find(self, host: VirtualHost, user: Principal, source: str, name: str) -> LiveGroup:
-        """The group of this name on a queue or exchange; a new one where there is none.
+        """Return the group of this name on a queue or exchange; a new group if missing.
 
         Raises:
             NotFound: neither a queue nor an exchange is called so.
@@ -267,7 +267,7 @@ class ConsumerGroups:
     def require(
         self, live: LiveGroup, host: VirtualHost, user: Principal, identity: str, member: str | None = None
     ) -> None:
-        """Refuse a member that cannot share what the group consumes.
+        """Refuse a member unable to share the group's queues.
 
         Args:
             member: its name, if it has one.
@@ -306,7 +306,7 @@ class ConsumerGroups:
             )
 
     def _require_place(self, live: LiveGroup, user: Principal, member: str | None) -> None:
-        """Refuse one member more than there may be.
+        """Refuse a member above the limit.
 
         Raises:
             PreconditionFailed: there are as many.
@@ -323,16 +323,16 @@ class ConsumerGroups:
             )
 
     def queues(self, live: LiveGroup, host: VirtualHost) -> list[Queue]:
-        """The queues that a group is to share once it has a member; of one that has, those that not everyone may be a
-        member of."""
+        """Return the queues to be shared by a group once the first member joins; for a begun group, the queues with
+        restricted membership."""
         names: Iterable[str] = live.special if live.key in self._groups else self._names(live, host)
         return [host.queues[name] for name in names if name in host.queues]
 
     def join(
         self, live: LiveGroup, host: VirtualHost, consumer: Consumer, member: str, weight: int, grace: float
     ) -> Consumer | None:
-        """A member has come that :meth:`require` admits. Returns its consumer until now, if it had one, which is fed no
-        more.
+        """Add a member admitted by :meth:`require`. Return the member's previous consumer, if any; the previous
+        consumer is no longer fed.
 
         Args:
             live: what :meth:`find` has returned in the same turn; until a member joins, others may make such a group.
@@ -367,7 +367,7 @@ class ConsumerGroups:
         return replaced
 
     def leave(self, live: LiveGroup, consumer: Consumer) -> None:
-        """A member's consumer is over: it was cancelled, or its channel is closed."""
+        """Remove a member's consumer after cancellation or a channel close."""
         self._forget(live, consumer)
         self.soon(live)
         user = consumer.user
@@ -384,7 +384,9 @@ class ConsumerGroups:
                 del live.identities[consumer.identity]
 
     def queue_moved(self, queue: Queue) -> None:
-        """A queue is at another home now: the members of its groups are cancelled, and settle what they have."""
+        """Handle a queue's move to a remote home: the members of the queue's groups are cancelled, and settle their
+        messages.
+        """
         for live in list(self._on_source.get((queue.vhost, queue.name), ())):
             if live.kind == "queue":
                 for consumer in list(live.consumers):
@@ -392,12 +394,12 @@ class ConsumerGroups:
                     consumer.replaced()
 
     def evict(self, live: LiveGroup, consumer: Consumer) -> None:
-        """End a consumer that does not settle what it has."""
+        """End a consumer with overdue settlements."""
         self.soon(live)
         live.group.evict(consumer, self._loop.time())
 
     def end_member(self, key: Key, name: str, reason: str) -> bool:
-        """End a member: what it holds goes back, and its consumer is cancelled. Returns whether there was one.
+        """End a member: return held messages to the queues, and cancel the consumer. Return True if the member existed.
 
         Args:
             reason: for the log.
@@ -427,7 +429,7 @@ class ConsumerGroups:
         self.soon(live)
 
     def soon(self, live: LiveGroup) -> None:
-        """Have a group do what is due, when the current work is done."""
+        """Schedule a group's due work after the current work."""
         if self._stopped or live in self._due:
             return
         if live in self._timers:
@@ -439,7 +441,7 @@ class ConsumerGroups:
     # --- the clock ---
 
     def _take_slice(self) -> None:
-        """Do what is due for one group after the other, until the time is over."""
+        """Do due work, group by group, until the time slice ends."""
         self._slice = None
         until = time.perf_counter() + SLICE
         with self._turns.turn():
@@ -474,7 +476,7 @@ class ConsumerGroups:
         self.soon(live)
 
     def _do_due(self, live: LiveGroup, more: Callable[[], bool]) -> float:
-        """Do what is due. Returns when there is something to do next."""
+        """Do due work. Return the time of the next due work."""
         now = self._loop.time()
         if self._groups.get(live.key) is not live:
             return state.NEVER  # it has ended
@@ -498,8 +500,8 @@ class ConsumerGroups:
         return min(at, live.looks_at)
 
     def _end(self, live: LiveGroup, more: Callable[[], bool] = lambda: True) -> bool:
-        """A group is over: it has no members, and no session has messages of its queues. Returns whether there was no
-        time for all of it; until then a member may join, and have it go on."""
+        """End a group: without members, and without sessions holding messages of its queues. Return True if time was
+        insufficient; until the end a member may join and continue the group."""
         if self._groups.get(live.key) is not live:
             return False  # it has ended before, and another of this key may have begun
         for queue in list(live.queues.values()):
@@ -545,14 +547,14 @@ class ConsumerGroups:
                     self.soon(live)
 
     def _check_soon(self, user: Principal, vhost: str) -> None:
-        """Have the rights of a user looked at."""
+        """Schedule a check of a user's permissions."""
         for live in self._of_user.get(user, ()):
             if live.vhost == vhost:
                 live.to_check[Reader.of(user)] = False
                 self.soon(live)
 
     def _remove_away(self, user: Principal) -> None:
-        """A user is deleted: members that are away do not come back. The connections of others are closed."""
+        """Handle a user's deletion: remove absent members. The connections of present members are closed."""
         for live in list(self._of_user.get(user, ())):
             reader = Reader.of(user)
             for member in [one for one in live.group.members.values() if one.reader == reader and one.session is None]:
@@ -560,7 +562,7 @@ class ConsumerGroups:
             self.soon(live)
 
     def _disband(self, live: LiveGroup) -> None:
-        """A virtual host is deleted: its groups have no members any more. Their connections are closed."""
+        """Handle a virtual host's deletion: remove all members of its groups. The members' connections are closed."""
         for member in list(live.group.members.values()):
             if member.session is None:
                 live.group.remove(member, self._loop.time())
@@ -588,7 +590,9 @@ class ConsumerGroups:
             self.soon(live)
 
     def _follow_exchange(self, vhost: str, name: str) -> None:
-        """An exchange was declared or deleted, perhaps under members of a group: keys that move wait there, too."""
+        """Handle an exchange declared or deleted, perhaps under members of a group: moving keys wait at the exchange,
+        too.
+        """
         host = self._topology.vhosts.get(vhost)
         for live in self._on_source.get((vhost, name), ()):
             exchange = None if host is None else host.exchanges.get(name)
@@ -598,7 +602,7 @@ class ConsumerGroups:
             self.soon(live)
 
     def _look_soon(self, vhost: str, name: str) -> None:
-        """Have groups look at a queue."""
+        """Schedule a check of a queue by the queue's groups."""
         for live in {**self._with_queue.get((vhost, name), {}), **self._on_source.get((vhost, name), {})}:
             if live.kind == "queue" and live.source == name:
                 live.is_stale = True
@@ -606,7 +610,7 @@ class ConsumerGroups:
             self.soon(live)
 
     def _note_readers(self, live: LiveGroup) -> None:
-        """Have the rights of readers who have come, and bars of those who have gone, looked at."""
+        """Schedule checks of the permissions of new readers, and of bars of departed readers."""
         readers = live.group.readers.keys()
         if readers == live.readers:
             return
@@ -623,7 +627,7 @@ class ConsumerGroups:
     # --- looking at it, in steps ---
 
     def _go_on(self, live: LiveGroup, more: Callable[[], bool]) -> bool:
-        """Look at what was noted. Returns whether there was time for all of it."""
+        """Process scheduled checks. Return True if time sufficed."""
         if live.work is None:
             live.work = self._look(live)
         for _ in live.work:
@@ -657,7 +661,7 @@ class ConsumerGroups:
         live.group.set_firsts(self._firsts(live), self._loop.time())
 
     def _look_around(self, live: LiveGroup, host: VirtualHost) -> None:
-        """Find out which queues there are to look at."""
+        """Find the queues to check."""
         live.bound = dict.fromkeys(self._names(live, host))
         found = {exchange.name for exchange in self._exchanges(live, host)}
         for name in live.exchanges - found:
@@ -674,7 +678,7 @@ class ConsumerGroups:
         return declared is not None and declared.type == "stream"
 
     def _check(self, live: LiveGroup, reader: Reader) -> Iterator[None]:
-        """Look at which queues a reader may read, and end the reader's members where that is none."""
+        """Check the queues readable by a reader, and end the reader's members if none is."""
         is_member, readable = reader in live.group.readers, False
         names = list(live.bound | live.names)
         for name in names:
@@ -696,7 +700,7 @@ class ConsumerGroups:
         return self._authorization.allows(reader.user, vhost, "read", name)
 
     def _bar(self, live: LiveGroup, name: str, barred: frozenset[Hashable]) -> None:
-        """Have these readers' members take no part in a queue."""
+        """Bar the members of the given readers from a queue."""
         if barred:
             live.barred[name] = barred
         else:
@@ -707,7 +711,7 @@ class ConsumerGroups:
         live.to_look_at[name] = None
 
     def _look_at(self, live: LiveGroup, host: VirtualHost, name: str, start: list[Field], known: bool) -> None:
-        """Share a queue, or share it no longer."""
+        """Share a queue, or stop sharing."""
         declared, shared = host.declared.get(name), live.names.get(name)
         queue = None if declared is None else declared.contents
         if shared is not None and shared is not queue:
@@ -796,7 +800,7 @@ class ConsumerGroups:
         _release(queue, live)
 
     def _firsts(self, live: LiveGroup) -> dict[frozenset[Hashable], int] | None:
-        """How many units the homes before this one have, by the readers that may not have them."""
+        """Return the number of partitions at the preceding homes, by barred readers."""
         if not live.remote:
             return None
         firsts: Counter[frozenset[Hashable]] = Counter()
@@ -805,18 +809,18 @@ class ConsumerGroups:
         return dict(firsts)
 
     def _waited_for(self, live: LiveGroup) -> list[str]:
-        """The queues here that others wait for since the group's exchange has changed."""
+        """Return the local queues awaited by other queues since the group's exchange has changed."""
         if live.kind != "exchange":
             return []
         return [queue.name for queue in self._topology.fences.sources(live.vhost, live.source)]
 
     def _has_begun(self, live: LiveGroup, host: VirtualHost) -> bool:
-        """Whether a group has an offset in one of its streams here."""
+        """Return True if a group has an offset in any local stream of its source."""
         queues = (host.queues[name] for name in self._names(live, host) if name in host.queues)
         return any(queue.offsets is not None and queue.offsets.get(live.name) for queue in queues)
 
     def _names(self, live: LiveGroup, host: VirtualHost) -> Iterator[str]:
-        """Names of the queues that a group is to share.
+        """Yield the names of the queues to be shared by a group.
 
         Raises:
             PreconditionFailed: some are bound through another exchange.
@@ -837,13 +841,13 @@ class ConsumerGroups:
         yield from dict.fromkeys(one.destination for one in exchange.bindings if one.kind == "queue")
 
     def _exchanges(self, live: LiveGroup, host: VirtualHost | None) -> Iterator[Exchange]:
-        """Exchanges that a group's own is bound to."""
+        """Yield the exchanges bound to a group's exchange."""
         source = host.exchanges.get(live.source) if host is not None and live.kind == "exchange" else None
         if source is not None:
             yield from (one for one in source.bindings.values() if isinstance(one, Exchange))
 
     def _problem(self, live: LiveGroup, queue: Queue) -> str | None:
-        """Why a group cannot share a queue now; None if it can."""
+        """Return a reason why a group cannot share a queue at present; None if sharing is possible."""
         try:
             _require_shareable(queue, live, self.reader_of)
             readers = live.group.readers.keys()
@@ -872,7 +876,7 @@ def _drop(index: dict[K, dict[LiveGroup, None]], key: K, live: LiveGroup) -> Non
 
 
 def _require_shareable(queue: Queue, live: LiveGroup, reader_of: Callable[[Queue], object | None]) -> None:
-    """Refuse a queue that a group cannot share.
+    """Refuse a queue unsuitable for sharing by a group.
 
     Raises:
         AccessRefused: consumers or readers outside the group take messages from it.
@@ -905,14 +909,14 @@ def _unit_count(declared: DeclaredQueue) -> int:
 
 
 def _units(queue: Queue) -> tuple[Unit, ...]:
-    """What of a queue can be at different members: its slots, or all of it."""
+    """Return the partitions of a queue: its slots, or the whole queue."""
     if queue.slots is None:
         return (Unit(queue.name, queue.id),)
     return tuple(Unit(queue.name, queue.id, slot) for slot in range(queue.slots.slots))
 
 
 def _left(queue: Queue, live: LiveGroup) -> int:
-    """How many messages of a queue the group has not settled, and others may have none of."""
+    """Return the number of a queue's messages not settled by the group, unavailable to other consumers."""
     if queue.offsets is None:
         return queue.message_count
     found = queue.offsets.get(live.name)
@@ -920,7 +924,7 @@ def _left(queue: Queue, live: LiveGroup) -> int:
 
 
 def _not_admitted(live: LiveGroup, queue: Queue, arguments: list[Field], known: bool) -> str | None:
-    """Have a group go on in a queue that keeps what is settled. Returns why it cannot; None if it can.
+    """Continue a group in a queue with stored offsets. Return a reason for refusal; None if admitted.
 
     Args:
         arguments, known: see :meth:`Queue.admit_group`.
@@ -934,7 +938,7 @@ def _not_admitted(live: LiveGroup, queue: Queue, arguments: list[Field], known: 
 
 
 def _claim(queue: Queue, live: LiveGroup) -> None:
-    """From now on only this group takes messages from the queue, unless it keeps what is settled."""
+    """Claim a queue for exclusive consumption by the group, except a queue with stored offsets."""
     if queue.offsets is not None:
         return
     queue.consumer_group = live

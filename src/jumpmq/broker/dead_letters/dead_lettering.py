@@ -1,4 +1,4 @@
-"""Publishes dead letters, and only then settles the messages that they stand for.
+"""Publishes dead-lettered messages, and only then settles the originals.
 
 Messages may die on their way: a letter overflows the queue it reaches, its letter overflows the next. So what dies
 waits in a list, which is worked off in order and in steps; nothing recurses. A letter is staged before its original is
@@ -40,26 +40,28 @@ from jumpmq.topology.exchanges.holding import HoldingExchange
 log = logging.getLogger(__name__)
 
 SLICE = 0.001
-"""Seconds that dead letters are published before others are served."""
+"""Seconds of publishing dead-lettered messages before remaining tasks are served."""
 
 PIECE = 200
-"""Dead letters that are routed together: what they cost depends on where they go, but seldom over a millisecond."""
+"""Dead-lettered messages routed together: the cost depends on the destinations, but seldom exceeds a millisecond."""
 
 AWAY = 32 << 20
-"""Octets of messages whose letters are on their way to other homes, from which on no more need leave their queues."""
+"""Octets of originals with dead-lettered messages on the way to remote homes, from which on no more need leave their
+queues.
+"""
 
 HELD = frozenset({DUE, PASSED})
-"""Reasons for which messages come back to exchanges that have held them: they are no dead letters."""
+"""Reasons of messages returning to exchanges after a hold: not dead-lettered messages."""
 
 UNJUDGED = HELD | {"rejected"}
-"""Reasons for which a message may come back to a queue that it died in."""
+"""Reasons for which a message may return to a queue of an earlier death."""
 
 MAX_ROUTING_KEY = 255
 """Octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
 
 
 class Dead(NamedTuple):
-    """Messages that died in a queue for one reason.
+    """Messages dead in a queue for a common reason.
 
     Attributes:
         at_least_once: whether their letters must arrive.
@@ -81,7 +83,7 @@ class Dead(NamedTuple):
 
 
 class _SentLetters(NamedTuple):
-    """Letters that went to other homes.
+    """Dead-lettered messages sent to remote homes.
 
     Attributes:
         letters: by the ``id`` of an original, that of its letter.
@@ -94,14 +96,14 @@ class _SentLetters(NamedTuple):
 
 
 class LetterKeeper(Protocol):
-    """Keeps letters for queues of other homes until they are there."""
+    """Keeps dead-lettered messages for queues of remote homes until delivered."""
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is kept that no more need leave its queue."""
+        """True if the keeper is full, so that no more messages need leave the queues."""
 
     def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
-        """Keep letters for a queue, in the commit of this turn."""
+        """Keep dead-lettered messages for a queue, in the commit of the current unit of work."""
 
 
 class DeadLetters:
@@ -150,13 +152,16 @@ class DeadLetters:
         self._away_octets = 0  # octets of originals whose letters other homes have not answered
 
     def is_behind(self, queue: Queue) -> bool:
-        """Whether letters wait to be published, or many to be on disk, or there where a queue's letters go."""
+        """Return True if dead-lettered messages wait to be published, or many wait for the disk, or for the destination
+        of a queue's dead-lettered messages.
+        """
         if self._waiting or self._away_octets > AWAY:
             return True
         return queue.id in self._kept and self._keeper.is_full
 
     def publish(self, queue: Queue, messages: list[Message], reason: str) -> None:
-        """Dead-letter messages that left a queue undelivered, and settle them; what there is no exchange for is gone.
+        """Dead-letter undelivered messages removed from a queue, and settle the originals; messages without a
+        dead-letter exchange are dropped.
 
         Args:
             reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``; or one of :data:`HELD`.
@@ -178,7 +183,7 @@ class DeadLetters:
         self.counts[queue.type, reason, "disabled"] += count
 
     def look(self) -> None:
-        """Try those letters again whose time has come."""
+        """Retry due dead-lettered messages."""
         if due := list(self._undelivered.due()):
             self._waiting += due
             self._publish_soon()
@@ -240,8 +245,8 @@ class DeadLetters:
             log.error("dead letters of queue %r in vhost %r are lost", *where, exc_info=error)
 
     def _settle_answered(self, dead: Dead, messages: list[Message], sent: "_SentLetters") -> None:
-        """Settle messages, those with letters in queues of other homes when these have answered; what a home that went
-        down did not get, and what is refused where letters have to arrive, is tried again."""
+        """Settle messages, those sent to queues of remote homes after the remote answers; messages missed by a failed
+        home, and messages refused under at-least-once dead-lettering, are tried again."""
         away = [message for message in messages if id(message) in sent.letters]
         _settle_dead(dead.queue, [message for message in messages if id(message) not in sent.letters])
         octets = held_octets(away)
@@ -295,8 +300,8 @@ class DeadLetters:
             self._undelivered.hurry(dead.queue)
 
     def _left(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> tuple[list[Message], "_SentLetters | None"]:
-        """Send letters; returns the originals of those that have not reached all their queues here, and what went to
-        other homes."""
+        """Send dead-lettered messages; return the originals of messages missing in some local queue, and the messages
+        sent to remote homes."""
         found = dead_letters(dead.origin, dead.messages, dead.reason)
         routed = vhost.route(exchange, [letter.message for letter in found])
         routed.strip()
@@ -322,8 +327,8 @@ class DeadLetters:
     def _send_away(
         self, vhost: VirtualHost, dead: Dead, found: list[DeadLetter], routes: dict[DeclaredQueue, list[Message]] | None
     ) -> "_SentLetters | None":
-        """Send letters to queues of other homes; returns those that these may refuse. Others are kept until they are
-        there."""
+        """Send dead-lettered messages to queues of remote homes; return those sent to queues that may refuse. The rest
+        are kept until delivered."""
         if routes is None:
             return None
         wanted = {}
@@ -349,7 +354,9 @@ class DeadLetters:
         return _SentLetters(sent, letters, found)
 
     def _new(self, dead: Dead, found: list[DeadLetter], share: list[Message], target: str) -> list[Message]:
-        """Those of a queue's letters that it has not got yet: what has not reached all queues is tried again."""
+        """Return a queue's dead-lettered messages not yet delivered to the queue: a message missing in some queue is
+        tried again.
+        """
         if not dead.at_least_once:
             return share
         originals = {id(letter.message): original for letter, original in zip(found, dead.messages, strict=True)}
@@ -358,7 +365,7 @@ class DeadLetters:
         return new
 
     def _send(self, vhost: VirtualHost, exchange: Exchange, dead: Dead) -> "_SentLetters | None":
-        """Send letters; returns what went to other homes."""
+        """Send dead-lettered messages; return the messages sent to remote homes."""
         is_due = dead.reason in HELD
         found = (
             due_messages(dead.messages, dead.reason)
@@ -391,13 +398,13 @@ class DeadLetters:
 
 
 def _settle_dead(queue: Queue, messages: list[Message]) -> None:
-    """Settle messages that died in a queue."""
+    """Settle messages dead in a queue."""
     queue.dead_count -= len(messages)
     settle_stored(messages)
 
 
 def _without_circles(share: list[Message], found: list[DeadLetter], queue: str) -> list[Message]:
-    """A queue's share without the letters that only go round."""
+    """Return a queue's share without dead-lettered messages in a cycle."""
     judged: dict[int, bool] = {}  # neighbours have their deaths in common
     circling = set()
     for letter in found:

@@ -1,4 +1,4 @@
-"""What a dead letter is: the message that is published in place of one that expired, overflowed or was rejected.
+"""Dead-lettered messages: published in place of expired, overflowed or rejected messages.
 
 A letter tells in its ``x-death`` header which queues the message died in, and why: an entry for each queue and reason,
 with a count, the latest first (RabbitMQ, "Dead Letter Exchanges"). Publishers may forge that header, so nothing of it
@@ -19,11 +19,11 @@ MAX_COUNT = (1 << 63) - 1
 """Of deaths: the field is a signed integer of 64 bits."""
 
 Death = tuple[Any, Any]
-"""Queue and reason of an entry of ``x-death``, as far as it tells them."""
+"""Queue and reason of an entry of ``x-death``, as far as present."""
 
 
 class Origin(NamedTuple):
-    """The queue that messages died in, and what its dead letters are addressed to."""
+    """A queue with dead messages, and the destination address of dead-lettered messages."""
 
     queue: str
     exchange: str
@@ -43,7 +43,7 @@ class DeadLetter:
     deaths: Sequence[Death]
 
     def comes_back_to(self, queue: str) -> bool:
-        """Whether it died in that queue before, and was not rejected since.
+        """Return True if the message died in the queue before, without a rejection since.
 
         RabbitMQ drops such a letter on its way to that queue, and there alone, unless it was rejected just now.
         """
@@ -56,7 +56,7 @@ class DeadLetter:
 
 
 def dead_letters(origin: Origin, messages: Iterable[Message], reason: str) -> list[DeadLetter]:
-    """The dead letters of messages that died in a queue.
+    """Return the dead-lettered messages for messages dead in a queue.
 
     Args:
         reason: ``expired``, ``maxlen``, ``rejected`` or ``delivery_limit``.
@@ -73,7 +73,7 @@ def dead_letters(origin: Origin, messages: Iterable[Message], reason: str) -> li
 
 
 class _Writer:
-    """Writes the properties of dead letters, once for neighbours that differ in their bodies alone."""
+    """Writes the properties of dead-lettered messages, once for neighbours differing only in body."""
 
     def __init__(self, origin: Origin, reason: str, now: int) -> None:
         self._origin = origin
@@ -83,7 +83,7 @@ class _Writer:
         self._written: tuple[bytes, Sequence[Death]] = (b"", ())
 
     def write(self, message: Message) -> tuple[bytes, Sequence[Death]]:
-        """The letter's properties, and the deaths that they tell of."""
+        """Return the properties of the dead-lettered message, and the deaths recorded in the properties."""
         key = (message.properties, message.routing_key, message.exchange)
         if key != self._last:
             self._written = self._write(message)
@@ -127,7 +127,7 @@ class _Writer:
 
 
 def _counted(deaths: list[tuple[str, Any]], entry: list[Field]) -> list[tuple[str, Any]]:
-    """The entries of ``x-death`` after one more death."""
+    """Return the entries of ``x-death`` after a further death."""
     others = _grouped(deaths)
     latest = _death(("F", entry))
     for place, death in enumerate(others):
@@ -139,7 +139,7 @@ def _counted(deaths: list[tuple[str, Any]], entry: list[Field]) -> list[tuple[st
 
 
 def _grouped(deaths: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """One entry for each queue and reason, which counts those that older brokers wrote one by one."""
+    """Return one entry per queue and reason, counting entries written individually by older brokers."""
     if len(deaths) < 2:
         return list(deaths)
     groups: dict[str, list[tuple[str, Any]]] = {}
@@ -164,7 +164,7 @@ def _get(table: list[Field], name: str) -> Any:
 
 
 def _count(table: list[Field]) -> int | None:
-    """How often it happened; None where that is not said, or not as a number."""
+    """Return the count of an entry; None if missing or not a number."""
     count = _get(table, "count")
     return count if isinstance(count, int) and not isinstance(count, bool) else None
 

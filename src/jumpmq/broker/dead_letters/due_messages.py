@@ -1,4 +1,4 @@
-"""Messages that come back to exchanges, which have held them.
+"""Delayed messages, returned to the holding exchanges.
 
 Each is as it was published; one that was delayed has the delay in its header ``x-delay`` negated, as RabbitMQ's plugin
 has it.
@@ -18,7 +18,7 @@ PERSISTENT = 2
 
 
 def due_messages(messages: Iterable[Message], reason: str) -> list[DeadLetter]:
-    """The messages to route in place of those that leave an exchange's queue; their own expiry begins now."""
+    """Return the messages to route in place of messages leaving an exchange's queue; their own expiry begins now."""
     now, last, written = time.time(), b"", Properties()
     found: list[DeadLetter] = []
     for message in messages:

@@ -1,4 +1,4 @@
-"""Dead letters that have not reached all their queues, where a queue dead-letters at least once; they are tried again.
+"""Dead-lettered messages missing in some destination queue, where a queue dead-letters at least once; tried again.
 
 A queue's are tried a piece at a time, and the rest only while that succeeds: a million of them cost no more than a few
 hundred while their target is full.
@@ -20,11 +20,11 @@ RETRY_INTERVAL = 1.0
 """Seconds between attempts."""
 
 PIECE = 200
-"""Messages of a queue that are tried at once."""
+"""Messages of a queue tried at once."""
 
 
 class UndeliveredLetters:
-    """The originals of such letters; they are not settled."""
+    """Unsettled originals of undelivered dead-lettered messages."""
 
     def __init__(self) -> None:
         self._kept: deque[Dead] = deque()
@@ -32,7 +32,7 @@ class UndeliveredLetters:
         self._next = 0.0
 
     def keep(self, dead: "Dead") -> None:
-        """Try messages again that died in a queue."""
+        """Retry messages dead in a queue."""
         dead.queue.undelivered_count += len(dead.messages)
         dead.queue.undelivered_octets += body_octets(dead.messages)
         self._kept.append(dead)
@@ -43,13 +43,13 @@ class UndeliveredLetters:
             self._next = 0.0
 
     def forget(self, originals: list[Message]) -> None:
-        """These are done with."""
+        """Forget finished originals."""
         if self._reached:
             for original in originals:
                 self._reached.pop(id(original), None)
 
     def due(self) -> "Iterator[Dead]":
-        """What is to be tried now: of each queue a piece."""
+        """Yield the messages due for a retry: a batch per queue."""
         now = time.monotonic()
         if not self._kept or now < self._next:
             return
@@ -69,10 +69,10 @@ class UndeliveredLetters:
                 yield dead._replace(messages=piece)
 
     def has_reached(self, original: Message, queue: str) -> bool:
-        """Whether a queue has the letter already."""
+        """Return True if a queue already has the dead-lettered message."""
         return queue in self._reached.get(id(original), ())
 
     def reached(self, originals: list[Message], queue: str) -> None:
-        """A queue has taken these letters."""
+        """Record the delivery of dead-lettered messages to a queue."""
         for original in originals:
             self._reached.setdefault(id(original), set()).add(queue)

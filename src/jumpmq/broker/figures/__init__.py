@@ -1,4 +1,4 @@
-"""What a process tells of its queues, consumers, channels, connections and of itself, as values.
+"""Metrics of a process: queues, consumers, channels, connections and the process, as values.
 
 ``values`` has the values, ``home`` reads them from the live objects. The management API, metrics, rates, history and
 warnings work on the values alone.

@@ -1,4 +1,4 @@
-"""What the management API reads: the figures of a broker, whichever processes it has."""
+"""Metrics of a broker, of any number of processes, as read by the management API."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from jumpmq.topology.tally import Tally
 
 
 class Figures(Protocol):
-    """The figures of a broker: :class:`~jumpmq.broker.figures.home.HomeFigures` reads those of one process."""
+    """Metrics of a broker; :class:`~jumpmq.broker.figures.home.HomeFigures` reads the metrics of one process."""
 
     def queue_counts(self, vhost: str) -> AsyncIterator[list[QueueCounts]]:
         """The counters of all queues of a virtual host, some at a time."""
 
     async def queue(self, definition: QueueDefinition) -> QueueFigures | None:
-        """One queue; None if it is gone."""
+        """Return the metrics of a queue; None if deleted."""
 
     async def queues(self, definitions: Iterable[QueueDefinition]) -> list[QueueFigures | None]:
-        """Queues in the order given; None stands for one that is gone."""
+        """Return the metrics of queues in the given order; None for a deleted queue."""
 
     async def counts(self, definitions: Iterable[QueueDefinition]) -> list[Counts | None]:
-        """The counters of queues in the order given; None stands for one that is gone."""
+        """Return the counters of queues in the given order; None for a deleted queue."""
 
     async def consumers_of(self, definition: QueueDefinition, most: int | None = None) -> list[ConsumerFigures]:
         """The consumers of a queue, the highest priority first; the first ``most`` of them."""
@@ -56,35 +56,35 @@ class Figures(Protocol):
         """The counters of all consumers of clients, as ``OF_CONSUMERS``, some at a time."""
 
     async def consumer_count(self, vhosts: Iterable[str]) -> int:
-        """How many consumers the queues of virtual hosts have."""
+        """Return the number of consumers on the queues of virtual hosts."""
 
     async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
         """The consumer groups of virtual hosts."""
 
     async def fences(self, vhosts: Iterable[str]) -> list[QueueFenceFigures]:
-        """What queues of virtual hosts wait for."""
+        """Return the ordering barriers of the queues of virtual hosts."""
 
     async def group_offsets(self, vhosts: Iterable[str]) -> list[GroupOffsetFigures]:
-        """How far consumer groups are in the streams of virtual hosts."""
+        """Return the offsets of consumer groups in the streams of virtual hosts."""
 
     async def readers(self) -> list[ReaderFigures]:
         """The places of all groups of readers."""
 
     async def ring_traffic(self, vhost: str | None = None, name: str | None = None) -> list[RingTrafficFigures]:
-        """What was counted on rings lately, by home, of those with traffic; with the registers of one that is named."""
+        """Return recent traffic of rings, by home, without idle rings; for a named ring, with its registers."""
 
     async def unread(self, vhost: str) -> list[tuple[str, int]]:
-        """The queues of a virtual host that have ready messages and no reader, and how many; who reads a stream is not
-        known to it."""
+        """Return the queues of a virtual host with ready messages and no reader, with message counts; the readers of a
+        stream are unknown here."""
 
     async def connections(self) -> list[ConnectionFigures]:
-        """The connections that have a virtual host open, or had until they closed."""
+        """Return the connections with an open virtual host, closing ones included."""
 
     async def owner(self, identity: str) -> ConnectionFigures | None:
-        """The open connection that an exclusive queue belongs to; None if it is not here."""
+        """Return the open connection owning an exclusive queue; None if not local."""
 
     async def connections_named(self, name: str) -> list[ConnectionFigures]:
-        """The open connections of this name; on several nodes there may be some."""
+        """Return the open connections of this name; several nodes may have some."""
 
     async def channels(self) -> list[ChannelFigures]:
         """The open channels of all connections."""
@@ -93,13 +93,13 @@ class Figures(Protocol):
         """The open channels of a connection."""
 
     async def channels_named(self, name: str) -> list[ChannelFigures]:
-        """The open channels of this name, ``CONNECTION (NUMBER)``; on several nodes there may be some."""
+        """Return the open channels of this name, ``CONNECTION (NUMBER)``; several nodes may have some."""
 
     async def consumers_of_channel(self, connection: ConnectionId, number: int) -> list[ConsumerFigures]:
         """The consumers of a channel."""
 
     async def publishers(self, vhost: str, exchange: str) -> list[PublisherFigures]:
-        """The open channels that have published to an exchange."""
+        """Return the open channels with publishes to an exchange."""
 
     def connection_counts(self) -> AsyncIterator[list[tuple[ConnectionId, Counts]]]:
         """The counters of all open connections, as ``OF_CONNECTIONS``, some at a time."""
@@ -108,40 +108,42 @@ class Figures(Protocol):
         """The counters of all open channels, as ``OF_CHANNELS``, some at a time."""
 
     def exchange(self, vhost: str, name: str) -> Counts:
-        """What went in and out of an exchange, as ``OF_EXCHANGES``; of one that is gone, nothing."""
+        """Return messages in and out of an exchange, as ``OF_EXCHANGES``; zeros for a deleted exchange."""
 
     def missing(self, exchange: ConsistentHashExchange | ModulusHashExchange) -> int:
-        """Messages to a hash exchange that lacked the header or property that is hashed."""
+        """Return the number of messages to a hash exchange without the hashed header or property."""
 
     def exchange_counts(self) -> AsyncIterator[list[tuple[ExchangeId, Counts]]]:
-        """What went in and out of each exchange, as ``OF_EXCHANGES``, some at a time."""
+        """Yield messages in and out of every exchange, as ``OF_EXCHANGES``, some exchanges at a time."""
 
     def churn(self) -> Counts:
-        """What came and went, as :data:`CHURN`."""
+        """Return created and removed objects, as :data:`CHURN`."""
 
     def tallies(self) -> dict[str, Tally]:
-        """What channels have counted, by virtual host; channels that are closed are included."""
+        """Return the counters of channels, by virtual host; closed channels included."""
 
     def past_tally(self) -> Tally:
-        """What channels have counted in virtual hosts that are deleted."""
+        """Return the counters of channels in deleted virtual hosts."""
 
     def past_queues(self, vhost: str) -> Counts:
-        """What the deleted queues of a virtual host have counted, as ``QueueCounts.counts``; they have no messages."""
+        """Return the counters of a virtual host's deleted queues, as ``QueueCounts.counts``; deleted queues have no
+        messages.
+        """
 
     async def by_kind(self) -> dict[str, Tally]:
-        """What queues of each kind have counted; queues that are deleted are included."""
+        """Return the counters of queues by kind; deleted queues included."""
 
     async def refresh(self) -> None:
-        """Ask other homes for the values of :meth:`states`, and of all methods that wait for nothing."""
+        """Request the values of :meth:`states`, and of all synchronous methods, from remote homes."""
 
     def states(self) -> list[HomeState]:
-        """Each home that answers, at a glance."""
+        """Return an overview of every responding home."""
 
     def down(self) -> list[int]:
-        """The homes that do not answer."""
+        """Return the unresponsive homes."""
 
     def nodes(self) -> dict[str, NodeFigures]:
-        """The nodes that answer, by name: this one."""
+        """Return the responding nodes, by name."""
 
     def node(self) -> NodeFigures:
         """The node."""

@@ -1,4 +1,4 @@
-"""What one process tells of its queues, channels, connections and of itself: the one place that reads live objects.
+"""Metrics of one process: queues, channels, connections and the process; the only place where live objects are read.
 
 Everything is returned as values (:mod:`jumpmq.broker.figures.values`). Whatever grows with the number of queues,
 channels or connections is read in slices of the event loop's time; what is gone meanwhile is left out.
@@ -78,21 +78,21 @@ from jumpmq.topology.tally import Past, Tally
 T = TypeVar("T")
 
 AT_ONCE = 250
-"""Objects whose counters are read before others are served."""
+"""Number of objects with counters read before remaining tasks are served."""
 
 CHURN = tuple(Churn.__slots__)
-"""What comes and goes, by RabbitMQ's names, in the order of :meth:`HomeFigures.churn`."""
+"""Created and removed objects, by RabbitMQ's names, in the order of :meth:`HomeFigures.churn`."""
 
 
 MAX_RINGS = 200
-"""Rings that are told of at once."""
+"""Maximum number of rings reported at once."""
 
 MAX_SKETCHES = 500
-"""Destinations of a ring up to which the registers of each are told, 1.4 KB each."""
+"""Maximum number of a ring's destinations with reported registers, 1.4 KB per destination."""
 
 
 class Identified(Protocol):
-    """What tells a queue from all others, and from earlier ones of its name."""
+    """Identity of a queue, distinct from all other queues and from earlier queues of the name."""
 
     @property
     def vhost(self) -> str: ...
@@ -103,7 +103,7 @@ class Identified(Protocol):
 
 
 class Shown(Protocol):
-    """What is read of a broker's process."""
+    """Parts of a broker's process read for metrics."""
 
     node: str
     peers: Peers
@@ -137,7 +137,7 @@ class HomeFigures:
         self._broker = broker
 
     async def _in_parts(self, items: list[T]) -> AsyncIterator[list[T]]:
-        """Items, some at a time, with others served in between."""
+        """Yield items, some at a time, with other work served in between."""
         for start in range(0, len(items), AT_ONCE):
             yield items[start : start + AT_ONCE]
             await self._broker.slices.next()
@@ -157,15 +157,15 @@ class HomeFigures:
             ]
 
     async def queue(self, definition: Identified) -> QueueFigures | None:
-        """One queue; None if it is gone."""
+        """Return the metrics of a queue; None if deleted."""
         return self._read(definition)
 
     async def queues(self, definitions: Iterable[Identified]) -> list[QueueFigures | None]:
-        """Queues in the order given; None stands for one that is gone."""
+        """Return the metrics of queues in the given order; None for a deleted queue."""
         return [self._read(one) async for one in self._broker.slices.through(definitions)]
 
     async def counts(self, definitions: Iterable[Identified]) -> list[Counts | None]:
-        """The counters of queues in the order given; None stands for one that is gone."""
+        """Return the counters of queues in the given order; None for a deleted queue."""
         live = (self._live(one) for one in definitions)
         return [None if one is None else _of_queue(one) async for one in self._broker.slices.through(live)]
 
@@ -190,7 +190,7 @@ class HomeFigures:
                 yield [(_consumer_id(*one), (one[1].delivered,)) for one in consumers]
 
     async def consumer_count(self, vhosts: Iterable[str]) -> int:
-        """How many consumers the queues of virtual hosts have."""
+        """Return the number of consumers on the queues of virtual hosts."""
         return sum([one.consumers for name in vhosts async for part in self.queue_counts(name) for one in part])
 
     async def consumer_groups(self, vhosts: Iterable[str]) -> list[ConsumerGroupFigures]:
@@ -199,7 +199,7 @@ class HomeFigures:
         return [_group_figures(one) async for one in self._broker.slices.through(found)]
 
     async def fences(self, vhosts: Iterable[str]) -> list[QueueFenceFigures]:
-        """What queues of virtual hosts wait for."""
+        """Return the ordering barriers of the queues of virtual hosts."""
         fences = self._broker.topology.fences
         found = (
             QueueFenceFigures(one.vhost, one.name, fence) for name in vhosts for one, fence in fences.figures(name)
@@ -207,7 +207,7 @@ class HomeFigures:
         return [one async for one in self._broker.slices.through(found)]
 
     async def group_offsets(self, vhosts: Iterable[str]) -> list[GroupOffsetFigures]:
-        """How far consumer groups are in the streams of virtual hosts."""
+        """Return the offsets of consumer groups in the streams of virtual hosts."""
         hosts = [host for name in vhosts if (host := self._broker.topology.vhosts.get(name)) is not None]
         streams = [queue for host in hosts for queue in host.queues.values() if queue.offsets]
         found: list[GroupOffsetFigures] = []
@@ -238,7 +238,7 @@ class HomeFigures:
         return found
 
     async def ring_traffic(self, vhost: str | None = None, name: str | None = None) -> list[RingTrafficFigures]:
-        """What was counted on rings lately, of those with traffic; with the registers of one that is named."""
+        """Return recent traffic of rings, without idle rings; for a named ring, with its registers."""
         self._broker.ring_traffic.turn(time.time())
         rings = [one for one in self._broker.ring_traffic.exchanges() if one.traffic is not None]
         if name is not None:
@@ -254,8 +254,8 @@ class HomeFigures:
         return [found[0]._replace(registers=registers)]
 
     async def unread(self, vhost: str) -> list[tuple[str, int]]:
-        """The queues of a virtual host that have ready messages and no reader, and how many; who reads a stream is not
-        known to it."""
+        """Return the queues of a virtual host with ready messages and no reader, with message counts; the readers of a
+        stream are unknown here."""
         host, now = self._broker.topology.vhosts.get(vhost), asyncio.get_running_loop().time()
         alive = (group for group in self._broker.reader_groups.groups(vhost) if group.alive(now))
         read = {name for group in alive for name in group.places}
@@ -277,15 +277,15 @@ class HomeFigures:
     # --- connections and channels ---
 
     async def connections(self) -> list[ConnectionFigures]:
-        """The connections that have a virtual host open, or had until they closed."""
+        """Return the connections with an open virtual host, closing ones included."""
         return [_connection_figures(one) async for one in self._broker.slices.through(self._opened())]
 
     async def owner(self, identity: str) -> ConnectionFigures | None:
-        """The open connection that an exclusive queue belongs to; None if it is not here."""
+        """Return the open connection owning an exclusive queue; None if not local."""
         return next((_connection_figures(one) for one in self._opened() if one.identity == identity), None)
 
     async def connections_named(self, name: str) -> list[ConnectionFigures]:
-        """The open connections of this name; on several nodes there may be some."""
+        """Return the open connections of this name; several nodes may have some."""
         return [_connection_figures(one) for one in self._opened() if one.name == name]
 
     async def channels(self) -> list[ChannelFigures]:
@@ -299,7 +299,7 @@ class HomeFigures:
         return [_channel_figures(one) async for one in self._broker.slices.through(live)]
 
     async def channels_named(self, name: str) -> list[ChannelFigures]:
-        """The open channels of this name, ``CONNECTION (NUMBER)``; on several nodes there may be some."""
+        """Return the open channels of this name, ``CONNECTION (NUMBER)``; several nodes may have some."""
         live = [channel for one in self._opened() for channel in one.channels.values()]
         return [_channel_figures(channel) for channel in live if channel.name == name]
 
@@ -310,7 +310,7 @@ class HomeFigures:
         return [_consumer_figures(part.queue, part) for part in parts]
 
     async def publishers(self, vhost: str, exchange: str) -> list[PublisherFigures]:
-        """The open channels that have published to an exchange."""
+        """Return the open channels with publishes to an exchange."""
         live = [channel for one in self._opened() if one.vhost.name == vhost for channel in one.channels.values()]
         return [
             PublisherFigures(channel.name, _peer(channel.connection), published)
@@ -334,27 +334,27 @@ class HomeFigures:
     # --- everything else ---
 
     def exchange(self, vhost: str, name: str) -> Counts:
-        """What went in and out of an exchange, as ``OF_EXCHANGES``; of one that is gone, nothing."""
+        """Return messages in and out of an exchange, as ``OF_EXCHANGES``; zeros for a deleted exchange."""
         host = self._broker.topology.vhosts.get(vhost)
         found = None if host is None else host.exchanges.get(name)
         return (0, 0) if found is None else _of_exchange(found)
 
     def missing(self, exchange: ConsistentHashExchange | ModulusHashExchange) -> int:
-        """Messages to a hash exchange that lacked the header or property that is hashed."""
+        """Return the number of messages to a hash exchange without the hashed header or property."""
         return exchange.missing_count
 
     async def exchange_counts(self) -> AsyncIterator[list[tuple[ExchangeId, Counts]]]:
-        """What went in and out of each exchange, as ``OF_EXCHANGES``, some at a time."""
+        """Yield messages in and out of every exchange, as ``OF_EXCHANGES``, some exchanges at a time."""
         exchanges = [one for host in self._broker.topology.vhosts.values() for one in host.exchanges.values()]
         async for part in self._in_parts(exchanges):
             yield [((one.vhost, one.name), _of_exchange(one)) for one in part]
 
     def churn(self) -> Counts:
-        """What came and went, as :data:`CHURN`."""
+        """Return created and removed objects, as :data:`CHURN`."""
         return astuple(self._broker.churn)
 
     def tallies(self) -> dict[str, Tally]:
-        """What channels have counted, by virtual host; channels that are closed are included."""
+        """Return the counters of channels, by virtual host; closed channels included."""
         found = {}
         for name, host in self._broker.topology.vhosts.items():
             found[name] = Tally()
@@ -366,16 +366,18 @@ class HomeFigures:
         return found
 
     def past_tally(self) -> Tally:
-        """What channels have counted in virtual hosts that are deleted."""
+        """Return the counters of channels in deleted virtual hosts."""
         return self._broker.topology.past.channels
 
     def past_queues(self, vhost: str) -> Counts:
-        """What the deleted queues of a virtual host have counted, as ``QueueCounts.counts``; they have no messages."""
+        """Return the counters of a virtual host's deleted queues, as ``QueueCounts.counts``; deleted queues have no
+        messages.
+        """
         host = self._broker.topology.vhosts.get(vhost)
         return (0,) * (len(OF_QUEUES) + len(LEVELS_OF_QUEUES)) if host is None else _of_past(host)
 
     async def by_kind(self) -> dict[str, Tally]:
-        """What queues of each kind have counted; queues that are deleted are included."""
+        """Return the counters of queues by kind; deleted queues included."""
         topology, past = self._broker.topology, Past()
         for gone in (topology.past, *(host.past for host in topology.vhosts.values())):
             past.add(gone)
@@ -385,19 +387,18 @@ class HomeFigures:
         return past.queues
 
     async def refresh(self) -> None:
-        """Ask other homes, of which there are none, for what :meth:`states` and the functions that wait for nothing
-        tell."""
+        """Request the values of :meth:`states` and of synchronous functions from remote homes: none exist here."""
 
     def states(self) -> list[HomeState]:
-        """Each home that answers, at a glance; here it is the only one."""
+        """Return an overview of every responding home; here only the local home."""
         return [self.state()]
 
     def down(self) -> list[int]:
-        """The homes that do not answer: none of one."""
+        """Return the homes that do not respond: none with a single home."""
         return []
 
     def state(self) -> HomeState:
-        """This home at a glance."""
+        """Return an overview of the local home."""
         broker, vhosts = self._broker, self._broker.topology.vhosts
         exchanges = [one for host in vhosts.values() for one in host.exchanges.values() if one.received]
         peers = broker.peers.figures()
@@ -426,7 +427,7 @@ class HomeFigures:
         )
 
     def nodes(self) -> dict[str, NodeFigures]:
-        """The nodes that answer, by name: this one."""
+        """Return the responding nodes, by name: only the local node."""
         node = self.node()
         return {node.name: node}
 
@@ -488,7 +489,7 @@ def _of_queue(queue: Queue) -> Counts:
 
 
 _UNUSED = (0,) * 11
-"""The counters of an unused queue; many share them."""
+"""Counters of an unused queue, shared by many queues."""
 
 
 def _of_past(host: VirtualHost) -> Counts:
@@ -750,7 +751,7 @@ def _channel_figures(channel: Channel) -> ChannelFigures:
 
 
 def _fenced(queue: Queue) -> dict[str, Any]:
-    """What a queue waits for; nothing where it does not."""
+    """Return the ordering barriers of a queue; empty without barriers."""
     if queue.fences is None:
         return {}
     return {"messages_fenced": queue.fenced_count, "fences": [one.shown() for one in queue.fences.figures()]}

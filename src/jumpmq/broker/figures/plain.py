@@ -1,4 +1,4 @@
-"""Figures as JSON has them, and back: a process tells another what it has."""
+"""Metrics as JSON, and back, for exchange between processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def dump(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no type for, as the management API writes it."""
+    """Return a value without a JSON type in the management API's format."""
     if is_dataclass(value):
         return [getattr(value, field.name) for field in fields(value)]
     if isinstance(value, Mapping):
@@ -33,7 +33,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def reader(kind: Any) -> Read:
-    """What makes a value of a type of what JSON has of it."""
+    """Return a function from JSON to a value of a type."""
     found = _reader(kind)
     return found if found is not None else lambda value: value
 

@@ -1,4 +1,4 @@
-"""What this process takes of the machine."""
+"""Resources used by the local process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ OPEN_FILES = Path("/proc/self/fd")
 
 
 def open_files() -> int:
-    """Files that it has open; 0 where the system does not tell."""
+    """Return the number of files open in this process; 0 where the system does not tell."""
     return len(list(OPEN_FILES.iterdir())) if OPEN_FILES.exists() else 0
 
 
 def resident_octets() -> int:
-    """Memory that it holds; its peak where the system does not tell what it is now."""
+    """Return the resident memory of this process; the peak where the system does not tell the current value."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

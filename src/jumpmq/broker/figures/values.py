@@ -16,24 +16,24 @@ from jumpmq.queues.figures import Figures as MessageFigures
 from jumpmq.topology.tally import Tally
 
 Counts = tuple[int, ...]
-"""Counters, in the order of one of the tables below."""
+"""Counters, in the order of a table below."""
 
 OF_QUEUES = (
     "publish", "deliver_get", "ack", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver",
 )  # fmt: skip
-"""What a queue counts, by RabbitMQ's names."""
+"""Counters of a queue, by RabbitMQ's names."""
 
 LEVELS_OF_QUEUES = ("ready", "unacknowledged")
-"""What stands behind these in the counts of a queue: how many messages it has."""
+"""Numbers of a queue's messages, behind the counters of a queue."""
 
 OF_CHANNELS = (
     *("publish", "confirm", "return_unroutable", "drop_unroutable"),
     *("deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver", "ack"),
 )
-"""What a channel counts, by RabbitMQ's names."""
+"""Counters of a channel, by RabbitMQ's names."""
 
 OF_HOSTS = ("publish", "confirm", "return_unroutable", "drop_unroutable")
-"""What channels count for their virtual host; everything else of a virtual host is the sum of its queues."""
+"""Counters of channels per virtual host; everything else of a virtual host is the sum of its queues."""
 
 OF_EXCHANGES = ("publish_in", "publish_out")
 OF_CONNECTIONS = ("recv_oct", "send_oct")
@@ -44,14 +44,14 @@ ConnectionId = str
 
 ChannelId = tuple[ConnectionId, int]
 ConsumerId = tuple[ConnectionId, int, str, str, str]
-"""Connection and number of its channel, virtual host, queue, tag."""
+"""Connection and number of the channel, virtual host, queue, tag."""
 
 ExchangeId = tuple[str, str]
 """Virtual host and name."""
 
 
 class QueueCounts(NamedTuple):
-    """What is read of every queue each second.
+    """Values read from every queue per second.
 
     Attributes:
         id: of the queue's definition.
@@ -73,7 +73,7 @@ class QueueCounts(NamedTuple):
 
 
 class QueueFigures(NamedTuple):
-    """What the home of a queue tells of it, beside what is declared.
+    """Metrics of a queue from the queue's home, beside the definition.
 
     Attributes:
         counts: as :class:`QueueCounts` has them.
@@ -114,17 +114,17 @@ class QueueFigures(NamedTuple):
 
     @property
     def ready(self) -> int:
-        """Messages that wait for a consumer."""
+        """Messages waiting for a consumer."""
         return self.counts[-2]
 
     @property
     def unacknowledged(self) -> int:
-        """Messages that were delivered and not settled."""
+        """Messages delivered and not settled."""
         return self.counts[-1]
 
 
 class Peer(NamedTuple):
-    """Whose a channel or consumer is.
+    """Client of a channel or consumer.
 
     Attributes:
         connection: the connection's id.
@@ -146,7 +146,7 @@ class Peer(NamedTuple):
 
     @property
     def user_identity(self) -> tuple[str, bool]:
-        """Whose it is, as a principal tells its identity."""
+        """Identity of the user, as in a principal."""
         return self.user, self.by_token
 
 
@@ -180,7 +180,7 @@ class ConsumerFigures(NamedTuple):
 
     @property
     def id(self) -> ConsumerId | None:
-        """None of one that is not a client's."""
+        """Key of the consumer; None for a consumer without a client."""
         if self.peer is None or self.number is None:
             return None
         return self.peer.connection, self.number, self.vhost, self.queue, self.tag
@@ -222,7 +222,7 @@ class GroupMemberFigures(NamedTuple):
 
 
 class QueueFenceFigures(NamedTuple):
-    """A queue whose messages wait for those in another."""
+    """A queue whose messages wait for messages in a different queue."""
 
     vhost: str
     queue: str
@@ -230,7 +230,7 @@ class QueueFenceFigures(NamedTuple):
 
 
 class GroupUnitFigures(NamedTuple):
-    """A queue, or a slot of one, that a consumer group shares.
+    """A queue, or a slot of a queue, shared by a consumer group.
 
     Attributes:
         slot: None where the queue has none.
@@ -295,7 +295,7 @@ class ConsumerGroupFigures(NamedTuple):
 
 
 class GroupOffsetFigures(NamedTuple):
-    """How far a consumer group is in a stream.
+    """Offset of a consumer group in a stream.
 
     Attributes:
         offset: the lowest that it has not settled.
@@ -340,7 +340,7 @@ class ReaderFigures(NamedTuple):
 
 
 class RingTrafficFigures(NamedTuple):
-    """What a home has counted on a hash ring lately; see :class:`jumpmq.topology.exchanges.traffic.Counted`.
+    """Recent traffic of a hash ring at a home; see :class:`jumpmq.topology.exchanges.traffic.Counted`.
 
     Attributes:
         names: the destinations, to which ``messages`` belong.
@@ -436,7 +436,7 @@ class ChannelFigures(NamedTuple):
 
 
 class PublisherFigures(NamedTuple):
-    """A channel that published to an exchange.
+    """A channel with publishes to an exchange.
 
     Attributes:
         published: messages to that exchange.
@@ -448,7 +448,7 @@ class PublisherFigures(NamedTuple):
 
 
 class NodeFigures(NamedTuple):
-    """What a node uses and may use: octets of memory and disk, files, connections of clients.
+    """Usage and limits of a node: octets of memory and disk, files, client connections.
 
     Attributes:
         started_at: seconds since the epoch, by the clock as it is set now.

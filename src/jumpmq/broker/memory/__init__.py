@@ -1,1 +1,1 @@
-"""Memory and disk: what is held, who holds it, and what is done when it gets short."""
+"""Memory and disk: amounts held, their holders, and measures against a shortage."""

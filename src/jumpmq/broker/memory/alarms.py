@@ -17,14 +17,14 @@ from jumpmq.queues.memory import MemoryAccount
 log = logging.getLogger(__name__)
 
 CLEARED_AT = 0.95
-"""Of the limit of memory: below it the alarm ends, so that it does not come and go with every message."""
+"""Share of the memory limit at which the alarm ends, lower so that the alarm does not toggle with every message."""
 
 
 class Publisher(Protocol):
-    """A connection that publishes."""
+    """A publishing connection."""
 
     def block(self, reason: str) -> None:
-        """Read no more from this client, which publishes while an alarm is in effect, until :meth:`unblock`."""
+        """Stop reading from this client, publishing during an alarm, until :meth:`unblock`."""
 
     def unblock(self) -> None:
         """No alarm is in effect any more."""
@@ -56,17 +56,17 @@ class Alarms:
 
     @property
     def active(self) -> bool:
-        """Whether publishers are to be blocked."""
+        """True if publishers are to be blocked."""
         return self.memory or self.disk or self._account.exhausted
 
     @property
     def resources(self) -> list[str]:
-        """What is short: ``memory``, ``disk``."""
+        """Resources in short supply: ``memory``, ``disk``."""
         return [name for name, short in (("memory", self.memory), ("disk", self.disk)) if short]
 
     @property
     def reason(self) -> str:
-        """Why publishers are to be blocked, as they are told."""
+        """Reason for blocking, as sent to publishers."""
         self._look_at_memory()
         return f"low on {' & '.join(self.resources)}"
 

@@ -1,12 +1,12 @@
-"""What one connection has charged to the broker's account of memory."""
+"""Memory charged by a connection to the broker's account."""
 
 from jumpmq.queues.memory import MemoryAccount
 
 PASSING = frozenset({"unsent", "unfinished"})
-"""Kinds that are looked at with each read and write, where any are held; those of channels are there all the time."""
+"""Kinds checked with each read and write, where held; the kinds of channels are permanent."""
 
 CHANNEL, CONSUMER = 1280, 640
-"""Octets that an open channel and a consumer take (measured)."""
+"""Octets per open channel and per consumer (measured)."""
 
 
 class Charges:

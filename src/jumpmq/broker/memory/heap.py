@@ -1,4 +1,4 @@
-"""What Python and the C library do with memory that was freed; without glibc there is nothing to do for the latter."""
+"""Handling of freed memory by Python and the C library; the latter only with glibc."""
 
 import ctypes
 import gc
@@ -13,36 +13,40 @@ M_ARENA_MAX, M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -8, -1, -2, -3
 """Parameters of the C library (``malloc.h``)."""
 
 LEAST_SHARE, LEAST_KEPT = 32, 256 << 20
-"""What part of the memory limit the C library may always keep of freed memory at the end of its heap, and how many
-octets at most."""
+"""Share of the memory limit the C library may always keep as freed memory at the end of its heap, and the maximum in
+octets."""
 
 MOST_SHARE, MOST_KEPT = 8, 1 << 30
 """The same while as much was held for messages not long ago."""
 
 FORGOTTEN = 1 << 20
-"""Octets by which in a second what was held once counts for less."""
+"""Decay of earlier held memory, in octets per second."""
 
 GIVEN_BACK = 16 << 20
-"""Octets that are given back at once: that takes two milliseconds."""
+"""Octets returned to the system at once, in two milliseconds."""
 
 TRIMMED = 128 << 10
-"""Octets that are freed for the C library to look at the end of its heap: it does not for less than half."""
+"""Octets freed to make the C library check the end of the heap: less than half causes no check."""
 
 MAPPED_FROM = 19 << 20
-"""Octets of a body that has pages of its own, which are given back with it; and those that hashing a password takes."""
+"""Octets of a body from which on the body has pages of its own, returned together with the body; also the octets for
+hashing a password.
+"""
 
 SLACK = 32 << 20
-"""Octets that may have been freed since they were last given back to the system: that takes some five milliseconds."""
+"""Octets possibly freed since the last return to the system, a step of some five milliseconds."""
 
 REST_SLACK = 8 << 20
-"""The same where next to nothing was held lately."""
+"""Octets possibly freed since the last return to the system, where next to nothing was held lately."""
 
 RETRIED = 30.0
-"""Seconds after which it is tried again to give back what has been resident since the least that was: connections that
-were open at the last attempt, each with a buffer of 256 KB for TLS, may be closed."""
+"""Seconds until the next attempt to return memory resident since the minimum: connections open at the last attempt,
+with a 256 KB buffer for TLS per connection, may be closed."""
 
 FEWER = 500_000
-"""Objects by which there are fewer than there were, where next to nothing was held: queues were deleted, say."""
+"""Decrease in the number of objects, where next to nothing was held, that counts as significant: after deleted queues,
+say.
+"""
 
 STATM = Path("/proc/self/statm")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -50,7 +54,7 @@ _LIBRARY = ctypes.CDLL(None)  # each makes classes, and garbage of them
 
 
 def keep_few_arenas() -> None:
-    """Have the threads of this process share two heaps.
+    """Limit the threads of the process to two shared heaps.
 
     Of eight a processor, which it would else have, each keeps what it freed (measured: 20 MB less while bodies are
     paged). To be called before there are threads.
@@ -59,7 +63,7 @@ def keep_few_arenas() -> None:
 
 
 class KeptMemory:
-    """Has the C library keep what was freed for those who want as much again, instead of asking the system for pages.
+    """Makes the C library keep freed memory for equally large later demands, instead of asking the system for pages.
 
     Memory that is new to the process costs more than anything else that is done with a large body (measured: 500 us a
     megabyte, and 100 to give it back, where the broker takes 500 for all else). So as much is kept as was held for
@@ -104,7 +108,7 @@ def _set(parameter: int, value: int) -> None:
 
 
 def empty_free_lists() -> None:
-    """Have Python let go of the dead tuples and tables of dictionaries that it keeps for the next ones.
+    """Release the dead tuples and dictionary tables kept by Python for reuse.
 
     They lie anywhere, and each keeps a megabyte from the system (measured: 80 MB after a million messages). Only a full
     collection frees them, so it is given nothing to look through. What a start froze is not frozen any more.
@@ -115,7 +119,7 @@ def empty_free_lists() -> None:
 
 
 class FreedMemory:
-    """Gives the system back what was freed between bodies that are still held, while more and more of that is resident.
+    """Returns memory freed between held bodies to the system, while more and more of it is resident.
 
     A little at a time: to give back a gigabyte takes 150 ms. What lies in holes smaller than a page cannot be given
     back, and is not tried again before more was freed.
@@ -170,7 +174,7 @@ class FreedMemory:
         self._least = min(self._least, self._kept)
 
     def _beside(self) -> int:
-        """Octets that are resident beside what is held."""
+        """Return the resident octets beyond held octets."""
         if self._figures is None:
             return 0
         self._figures.seek(0)

@@ -1,4 +1,4 @@
-"""Paging: what is on disk leaves memory.
+"""Paging: bodies already on disk leave memory.
 
 While the account of memory is tight, of the longest queue first, and where that is not enough the bodies of deliveries,
 too. Where much waits in queues that rest, of these: it is needed later, if ever, and others have a use for the memory.
@@ -19,33 +19,35 @@ from jumpmq.queues.reservations import Reservations
 from jumpmq.queues.runs import by_holder
 
 KEPT, LEAST_KEPT = 256 << 10, 16 << 10
-"""Octets at the front of a queue that stay in memory at first, as they are next; where many queues rest, fewer."""
+"""Octets at the front of a queue initially kept in memory, as next deliveries; fewer with many resting queues."""
 
 RESTING = 24 << 20
-"""Octets of ready messages from which on those of queues that rest are paged."""
+"""Octets of ready messages from which on resting queues are paged."""
 
 REST = 2.0
-"""Seconds after which is looked whether a queue rests."""
+"""Seconds between checks for resting queues."""
 
 RESTING_SHARE = 16
-"""What part of a queue's messages may be published or delivered in that time: they wait for half a minute then."""
+"""Share of a resting queue's messages that may be published or delivered in the interval: at this rate messages wait
+for half a minute.
+"""
 
 HELD_AT_ONCE = 500
-"""Deliveries that are looked at in one step."""
+"""Number of deliveries checked per step."""
 
 
 LOOKED_AT_ONCE = 2000
-"""Queues of which is asked in one step what they hold."""
+"""Number of queues checked for held octets per step."""
 
 
 class Deliveries(Protocol):
     """The unacknowledged deliveries of a channel."""
 
     def look_at(self, count: int) -> Iterator[list[Message]]:
-        """All that are not parked, up to ``count`` at once; others may come and go meanwhile."""
+        """Yield all deliveries not parked, up to ``count`` at once; deliveries may come and go meanwhile."""
 
     def park(self) -> Iterator[None]:
-        """Park what can be, a piece at a time; others may come and go meanwhile."""
+        """Park deliveries, a batch at a time; deliveries may come and go meanwhile."""
 
 
 class Paging:
@@ -162,5 +164,5 @@ def _done(queue: Queue) -> int:
 
 
 def _rests(queue: Queue, seen: dict[Queue, int]) -> bool:
-    """Whether little was done with a queue since it was looked at before."""
+    """Return True if a queue had little traffic since the previous check."""
     return queue in seen and _done(queue) - seen[queue] <= queue.ready_count // RESTING_SHARE and not queue.deleted

@@ -1,4 +1,4 @@
-"""How much memory and disk there is, and how much of it an operator lets the broker have."""
+"""Available memory and disk, and the operator's limits for the broker."""
 
 import os
 import re
@@ -11,7 +11,7 @@ MEMORY_SHARE = 0.4
 """Of the machine's or the container's memory, unless told otherwise (RabbitMQ's ``vm_memory_high_watermark``)."""
 
 DISK_FREE_LIMIT = 50_000_000
-"""Octets that stay free, unless told otherwise (RabbitMQ's ``disk_free_limit``)."""
+"""Octets kept free by default (RabbitMQ's ``disk_free_limit``)."""
 
 _UNITS = {
     "": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30,
@@ -33,7 +33,7 @@ def octets(text: str) -> int:
 
 
 def memory_limit(text: str | None) -> int:
-    """The octets that a limit of memory means: a size, or a share of what there is, such as ``0.4``.
+    """Return a memory limit in octets, given a size or a share of the available memory, such as ``0.4``.
 
     Args:
         text: None is the default share.
@@ -68,13 +68,13 @@ def disk_free_limit(text: str | None) -> int:
 
 
 def available_memory() -> int:
-    """Octets of the machine's memory, or of what the control groups of this process allow it, if that is less."""
+    """Return the octets of the machine's memory, or of the control groups' limit for this process, if lower."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_group_limits()])
 
 
 def _group_limits() -> list[int]:
-    """What control groups, of version 1 or 2, say of this process; a group is bound by those around it."""
+    """Return the limits of control groups, of version 1 or 2, for the local process; ancestors bind a group."""
     try:
         lines = MEMBERSHIP.read_text().splitlines()
     except OSError:
@@ -106,6 +106,6 @@ def _limits_upward(mount: Path, path: str, name: str) -> list[int]:
 
 
 def disk_free(directory: Path) -> int:
-    """Octets that this user may still write where ``directory`` is."""
+    """Return the octets still available to this user on the file system of ``directory``."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize

@@ -1,4 +1,4 @@
-"""Admission of batches that are published over HTTP, by the memory that they take together."""
+"""Admission of batches published over HTTP, by total memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SHARE = 3
 """The bodies of all batches may have the memory limit divided by this."""
 
 PACE = 256 << 10
-"""Octets a second that a body must come at while other batches wait for memory."""
+"""Minimum rate of a body, in octets per second, while further batches wait for memory."""
 
 PATIENCE = 5.0
-"""Seconds over which the pace of a body is measured."""
+"""Period of measuring the rate of a body, in seconds."""
 
 
 class Upload:
@@ -67,7 +67,7 @@ class Uploads:
 
     @asynccontextmanager
     async def admitted(self, octets: int) -> AsyncIterator[Upload]:
-        """Reserve ``octets`` for a batch, after those that asked before, until the context ends."""
+        """Reserve ``octets`` for a batch, after earlier requests, until the context ends."""
         if self._waiting or not self._fits(octets):
             await self._wait(octets)
         upload = Upload(octets, asyncio.get_running_loop().time())
@@ -79,11 +79,11 @@ class Uploads:
             self._wake()
 
     def _fits(self, octets: int) -> bool:
-        """Whether there is room for so much. A batch above the limit is admitted where there is no other one."""
+        """Return True if so many octets fit. A batch above the limit is admitted alone."""
         return not self._admitted or self.octets + octets <= self._account.limit // SHARE
 
     async def _wait(self, octets: int) -> None:
-        """Wait for one's turn. Who is first looks at the pace of those that are admitted."""
+        """Wait for admission. The first waiter checks the rate of admitted bodies."""
         loop, first = asyncio.get_running_loop(), asyncio.Event()
         self._waiting.append(first)
         try:

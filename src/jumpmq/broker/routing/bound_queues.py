@@ -1,4 +1,4 @@
-"""Which queues an exchange feeds."""
+"""Queues fed by an exchange."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,8 @@ from jumpmq.topology.exchanges import Destination
 
 
 def bound_queues(exchange: Exchange) -> Iterator[Queue | DeclaredQueue]:
-    """The queues, here and at other homes, that an exchange routes to, directly or through other exchanges, each once.
+    """Yield the queues, local and remote, reached by an exchange directly or through other exchanges, without
+    duplicates.
 
     Exclusive queues are left out: they are their connections', also for those who ask by an exchange.
     """

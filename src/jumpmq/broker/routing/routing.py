@@ -1,4 +1,4 @@
-"""From an exchange to the queues: the one place where messages are routed, pushed and counted, for all who publish."""
+"""From an exchange to the queues: the only place for routing, pushing and counting messages, for all publishers."""
 
 from typing import NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ from jumpmq.topology.tally import Tally
 
 
 class Pushed(NamedTuple):
-    """What became of a run of messages.
+    """Outcome of a run of messages.
 
     Attributes:
         queues: how many queues they were routed to.
@@ -43,7 +43,7 @@ def push(
     mandatory: bool = False,
     sender: Sender = NOWHERE,
 ) -> Pushed:
-    """Route a run of messages and push each queue its share.
+    """Route a run of messages and push every queue its share.
 
     Args:
         messages: in published order.
@@ -76,7 +76,7 @@ def push(
 def count(
     tally: Tally, exchange: Exchange | None, messages: int, copies: int, unroutable: int, mandatory: bool = False
 ) -> None:
-    """Count what clients have published.
+    """Count messages published by clients.
 
     Args:
         exchange: None where they named queues.
@@ -94,14 +94,14 @@ def count(
 
 
 class Pushable(Protocol):
-    """What messages are pushed to: a queue mostly."""
+    """Destination of pushed messages: usually a queue."""
 
     def expect_expiry(self) -> None: ...
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]: ...
 
 
 def push_to(queue: Pushable, messages: list[Message], flags: int, *, fitting: bool = False) -> list[Message]:
-    """Push messages to a queue; returns those that it refused: none that were found ``fitting``."""
+    """Push messages to a queue; return the refused messages: none if found ``fitting``."""
     if flags & EXPIRATION:
         queue.expect_expiry()
     return queue.push(messages, fitting=fitting)

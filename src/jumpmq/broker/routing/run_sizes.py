@@ -1,4 +1,4 @@
-"""How much is routed at once: a run of publishes is cut into pieces that take a few milliseconds each.
+"""Sizes of routing steps: a run of publishes is cut into pieces of a few milliseconds.
 
 What a message costs depends on its exchange: one queue, or a thousand header bindings to look at and five hundred
 queues to reach. So it is learnt, exchange by exchange, from small pieces to larger ones; again when bindings change.
@@ -10,7 +10,7 @@ from jumpmq.amqp.properties import HEADERS
 from jumpmq.topology import Asker, Change, DeclareQueue, DeleteQueue, Unbind
 
 PIECE = 0.002
-"""Seconds that a piece may take."""
+"""Maximum duration of a piece, in seconds."""
 
 FIRST = 8
 """Messages of an exchange's first piece."""
@@ -55,7 +55,9 @@ class RunSizes:
 
 
 def _within(messages: list[Message]) -> int:
-    """How many messages have few enough octets of headers, which may be routing keys, to be routed together."""
+    """Return the number of messages to route together, limited by the octets of headers, as headers may be routing
+    keys.
+    """
     octets = 0
     for number, message in enumerate(messages):
         octets += len(message.properties)

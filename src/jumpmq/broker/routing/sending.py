@@ -1,4 +1,4 @@
-"""Messages for queues of other workers or nodes: the part of it that everybody who publishes knows.
+"""Messages for queues of other workers or nodes: the part known to all publishers.
 
 A link is one more source of receipts (:mod:`~jumpmq.broker.commit.receipts`): a message that was sent to two homes is
 complete once both have it on disk.
@@ -17,14 +17,14 @@ REFUSALS = frozenset({"reject-publish", "reject-publish-dlx"})
 
 
 def may_refuse(vhost: VirtualHost, queue: DeclaredQueue) -> bool:
-    """Whether a queue may refuse a message by itself."""
+    """Return True if a queue may refuse a message by itself."""
     if queue.definition.arguments.plain().get("x-overflow") in REFUSALS:
         return True
     return vhost.in_force(queue).definition.get("overflow") in REFUSALS
 
 
 class Sent:
-    """What was sent to other homes.
+    """Messages sent to remote homes.
 
     Args:
         shares: the messages that went to each home, and the bit of its source.
@@ -53,7 +53,7 @@ class Sent:
 
     @cached_property
     def sources(self) -> dict[int, int]:
-        """By the ``id`` of a message, the sources of receipts that it was given to, or-ed bits."""
+        """Sources of receipts per message ``id``, as or-ed bits."""
         found: dict[int, int] = {}
         for source, messages in self._shares:
             for message in messages:
@@ -61,11 +61,11 @@ class Sent:
         return found
 
     def was_refused(self, message: int) -> bool:
-        """Whether a message, by its ``id``, was refused: by a queue, or as its home is down."""
+        """Return True if a message, by ``id``, was refused: by a queue, or because of a failed home."""
         return Parts((*self._covering(message), *self.parts.get(message, ()))).state is REFUSED
 
     def was_lost(self, message: int) -> bool:
-        """Whether it may not have arrived, as a home is down: not whether a queue has refused it."""
+        """Return True if the message may not have arrived because a home is down; refusal by a queue does not count."""
         return Parts(tuple(self._covering(message))).state is REFUSED
 
     def _covering(self, message: int) -> list[Part]:
@@ -74,7 +74,7 @@ class Sent:
 
 
 class Sender(Protocol):
-    """Sends messages to other homes.
+    """Sends messages to remote homes.
 
     Attributes:
         reply_prefix: begins the random part of direct reply-to addresses made here, so that other homes know this one;
@@ -85,21 +85,23 @@ class Sender(Protocol):
     def reply_prefix(self) -> bytes: ...
 
     def send(self, routes: dict[DeclaredQueue, list[Message]], flags: int) -> Sent:
-        """Send queues of other homes their messages; those of a home that is down are refused.
+        """Send messages to queues of remote homes; messages for a failed home are refused.
 
         Args:
             flags: the property flags of all messages, or-ed.
         """
 
     def send_reply(self, home: int, message: Message) -> bool:
-        """Send an answer to the direct reply-to address that is its routing key; returns whether the home is up."""
+        """Send an answer to the direct reply-to address in its routing key; return True if the home is up."""
 
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
-        """Have a function called, within a turn, when it is known what became of all that was sent."""
+        """Call a function, within an event-loop iteration of the broker, when the outcome of all sent messages is
+        known.
+        """
 
 
 class _Nowhere:
-    """The sender of a broker of one process: no queue is remote, and no address is another home's."""
+    """Sender of a single-process broker: no queue is remote, and no address belongs to a remote home."""
 
     reply_prefix = b""
 

@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do: passwords, tokens, certificates, permissions."""
+"""Identity and permissions of clients: passwords, tokens, certificates, permissions."""

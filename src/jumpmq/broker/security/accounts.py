@@ -1,4 +1,4 @@
-"""Who asks, and what account that is: the one that is kept here by that name, or what a token allows its bearer."""
+"""Principals and their accounts: a stored account by name, or the permissions of a token."""
 
 import time
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from jumpmq.topology.users import User
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Principal:
-    """A user who has logged in.
+    """A logged-in user.
 
     Two are the same user where name and way of logging in are: a token whose subject is called as a user who is kept
     here does not make its bearer that user.
@@ -30,12 +30,12 @@ class Principal:
 
     @property
     def identity(self) -> tuple[str, bool]:
-        """Name, and whether a token vouches for it."""
+        """Name, and True if a token vouches for the name."""
         return self.name, self.granted is not None
 
     @property
     def owner(self) -> str:
-        """Whose queues and bindings are that the user makes: see :class:`~jumpmq.topology.holdings.Holdings`."""
+        """Owner of the user's queues and bindings: see :class:`~jumpmq.topology.holdings.Holdings`."""
         return self.name if self.granted is None else self.name + OF_TOKEN
 
     def __eq__(self, other: object) -> bool:
@@ -45,15 +45,15 @@ class Principal:
         return hash(self.identity)
 
     def is_kept(self, name: str) -> bool:
-        """Whether this is the user of that name who is kept here."""
+        """Return True if the principal is the stored user of this name."""
         return self.identity == (name, False)
 
     def account(self, topology: Topology) -> User | None:
-        """What the user may do; None if the user is deleted, or the token has expired."""
+        """Return the user's account; None if the user is deleted, or the token has expired."""
         if self.granted is None:
             return topology.users.get(self.name)
         return None if self.until is not None and time.time() >= self.until else self.granted
 
 
 NO_ONE = Principal("")
-"""Of a connection that has not logged in."""
+"""Principal of a connection before login."""

@@ -1,4 +1,6 @@
-"""Passwords verified: off the event loop, addresses in turn, in a time that does not say why one was refused."""
+"""Verification of passwords: off the event loop, round-robin by address, in a time independent of the reason for
+refusal.
+"""
 
 import asyncio
 import hashlib
@@ -23,7 +25,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 THREADS = 2
-"""Passwords that are verified at once, each of which takes some 20 ms of a core and 19 MB."""
+"""Passwords verified at once, at some 20 ms of a core and 19 MB per password."""
 
 REFUSAL_TIME = 0.5
 """Seconds from a request to its refusal: for an unknown user nothing needs to be computed, without it showing. Where
@@ -31,21 +33,21 @@ more is to do, refusals come at the multiples."""
 
 
 class _Verified(NamedTuple):
-    """A hash, and the keyed digest of the only password that it is of."""
+    """A hash, and the keyed digest of the only matching password."""
 
     password_hash: str
     digest: bytes
 
 
 class Attempts(NamedTuple):
-    """Logins that were tried."""
+    """Counters of login attempts."""
 
     succeeded: int
     failed: int
 
 
 class Authenticator:
-    """Decides who may log in.
+    """Decides on logins.
 
     A password that was verified is remembered by a digest with a key of this process. So clients that connect often
     cost nothing, wait for nothing, and a wrong password of a user whose right one is known costs nothing either.
@@ -64,12 +66,13 @@ class Authenticator:
         self._threads = _FairThreads()  # verify passwords
 
     def count(self, protocol: str, succeeded: bool) -> None:
-        """Somebody has tried to log in."""
+        """Count a login attempt."""
         before = self.attempts.get(protocol, Attempts(0, 0))
         self.attempts[protocol] = Attempts(before.succeeded + succeeded, before.failed + (not succeeded))
 
     async def authenticate(self, user: str, password: str, peer_host: str, protocol: str = "http") -> Principal | None:
-        """Who logs in with this password from this address: the user, or whom a token in the password's place names.
+        """Return the user logging in with this password from this address: the named user, or the user of a token given
+        as password.
 
         ``guest`` may from loopback addresses only (RabbitMQ, ``loopback_users``).
 
@@ -87,7 +90,7 @@ class Authenticator:
         return None
 
     async def renew(self, user: Principal, token: str) -> Principal | None:
-        """The same user with another token; None if the token is another's, or none."""
+        """Return the user with a renewed token; None if the token belongs to a different user, or is invalid."""
         try:
             found = await self._tokens.user(token) if self._tokens is not None else None
         except InvalidToken as error:
@@ -110,7 +113,7 @@ class Authenticator:
             return await self._threads.run(hash_password, password)
 
     def vouched_for(self, user: str, peer_host: str) -> bool:
-        """Whether a user may log in whom a certificate vouches for, from this address."""
+        """Return True if a user authenticated by certificate may log in from this address."""
         return user in self._topology.users and (user != "guest" or is_loopback(peer_host))
 
     async def _verify(self, user: str, password: str, peer_host: str) -> bool:
@@ -130,7 +133,7 @@ class Authenticator:
         return known
 
     def _known(self, user: str, password_hash: str, digest: bytes) -> bool | None:
-        """Whether the password is right; None where only its hash can tell."""
+        """Return True if the password is correct; None if only the hash can tell."""
         verified = self._verified.get(user)
         if verified is None or verified.password_hash != password_hash:
             return None
@@ -142,7 +145,7 @@ class Authenticator:
 
 
 class _FairThreads:
-    """A few threads; who waits for one is served by addresses in turn, and leaves when it is cancelled."""
+    """A few threads; waiters are served round-robin by address, and leave when cancelled."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="jumpmq-login")
@@ -171,7 +174,7 @@ class _FairThreads:
             raise
 
     def give(self) -> None:
-        """Let the next address have the thread."""
+        """Give the thread to the next address."""
         while self._waiting:
             address, waiters = self._waiting.popitem(last=False)
             waiter = waiters.popleft()
@@ -200,7 +203,7 @@ class _Turn:
 
 @lru_cache(maxsize=4096)
 def is_loopback(host: str) -> bool:
-    """Whether the address is of this host's loopback interface."""
+    """Return True if the address is of this host's loopback interface."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a user may do (RabbitMQ, "Authentication, Authorisation, Access Control")."""
+"""Permissions of a user (RabbitMQ, "Authentication, Authorisation, Access Control")."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -28,13 +28,13 @@ from jumpmq.topology.users import Operation, TopicPermissions
 
 
 class Authorization:
-    """Decides by the permissions that are in force now."""
+    """Decides by the permissions currently in force."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
 
     def require_vhost(self, user: Principal, name: str) -> VirtualHost:
-        """The virtual host of this name, for a user who opens it.
+        """Return the virtual host of a name, for a user opening the virtual host.
 
         Raises:
             NotAllowed: there is none, or the user has no permissions in it.
@@ -48,7 +48,9 @@ class Authorization:
         return vhost
 
     def may_impersonate(self, user: Principal) -> bool:
-        """Whether the user may publish in others' names (RabbitMQ, "Validated User-ID": tag ``impersonator``)."""
+        """Return True if the user may publish under other names (RabbitMQ, "Validated User-ID": tag
+        ``impersonator``).
+        """
         found = user.account(self._topology)
         return found is not None and "impersonator" in found.tags
 
@@ -64,13 +66,13 @@ class Authorization:
             )
 
     def allows(self, user: Principal, vhost: str, operation: Operation, name: str) -> bool:
-        """Whether the user may ``configure``, ``write`` or ``read`` a queue or exchange of this name."""
+        """Return True if the user may ``configure``, ``write`` or ``read`` a queue or exchange of this name."""
         found = user.account(self._topology)
         permissions = found.permissions.get(vhost) if found is not None else None
         return permissions is not None and permissions.allows(operation, name)
 
     def require_any(self, user: Principal, vhost: str, operation: Operation) -> None:
-        """Refuse unless there may be a resource that the user may ``configure``, ``write`` or ``read``.
+        """Refuse unless the user may ``configure``, ``write`` or ``read`` some possible resource.
 
         Raises:
             AccessRefused: the user's permissions allow it of none.
@@ -81,7 +83,7 @@ class Authorization:
             raise AccessRefused(f"to {operation} anything in vhost '{vhost}' is refused for user '{user}'")
 
     def restricts_topics(self, user: Principal, exchange: Exchange) -> bool:
-        """Whether each routing key that the user publishes with to the exchange is to be checked."""
+        """Return True if every routing key of the user's publishes to the exchange is to be checked."""
         return exchange.type == TopicExchange.type and self._granted_topics(user, exchange) is not None
 
     def require_publish(self, user: Principal, exchange: Exchange, messages: Iterable[Message]) -> None:
@@ -99,7 +101,8 @@ class Authorization:
     def require_topics(
         self, user: Principal, exchange: Exchange, operation: Literal["write", "read"], keys: Iterable[bytes]
     ) -> None:
-        """Refuse unless the user may publish to the exchange with these routing keys (write), or bind to it by them.
+        """Refuse unless the user may publish to the exchange with these routing keys (write), or bind with these
+        routing keys (read).
 
         Raises:
             AccessRefused: it is a topic exchange, and the user's topic permissions for it say no.
@@ -123,7 +126,7 @@ class Authorization:
         return found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None
 
     def require_change(self, user: Principal, change: Change) -> None:
-        """Refuse unless the user may declare, delete or bind what a change is about, over whatever protocol.
+        """Refuse unless the user may declare, delete or bind the resource of a change, over any protocol.
 
         A queue's dead letters are read from it and written to their exchange, and so with an alternate exchange: who
         declares such a queue or exchange must be allowed both; ``x-dead-letter-routing-key`` is a topic like another.

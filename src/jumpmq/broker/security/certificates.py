@@ -1,4 +1,4 @@
-"""Certificates: of the broker's TLS listeners, and who a client is by its own."""
+"""Certificates of the broker's TLS listeners, and the identity of a client by certificate."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ SHORT_NAMES = {
     "stateOrProvinceName": "ST",
     "userId": "UID",
 }
-"""How RFC 4514 abbreviates a name's attributes."""
+"""Abbreviations of name attributes in RFC 4514."""
 
 MOST_SESSIONS = 1000
-"""Sessions of TLS 1.2 that a context may keep before it is replaced."""
+"""Maximum number of TLS 1.2 sessions kept by a context before its replacement."""
 
 SPECIAL = ',+"\\<>;'
 
 
 class CertificateError(Exception):
-    """TLS cannot be set up; the text is one line that says why."""
+    """TLS cannot be set up; the text is one line with the reason."""
 
 
 @dataclass(frozen=True)
 class ServerTLS:
-    """What TLS listeners need; each path is of a PEM file.
+    """Files of TLS listeners; all paths are of PEM files.
 
     Attributes:
         certificate: the broker's, with those that lead to its authority.
@@ -77,12 +77,12 @@ class ServerTLS:
         return context
 
     def versions(self) -> tuple[tuple[int, int], ...]:
-        """What tells whether a file was changed: inode and time of change of each, zeros for what is not there."""
+        """Return inode and change time per file, to detect changed files; zeros for a missing file."""
         return tuple(_version(path) for path in (self.certificate, self.key, self.ca) if path is not None)
 
 
 def keeps_many_sessions(context: ssl.SSLContext) -> bool:
-    """Whether a context is to be replaced because of the sessions that it keeps.
+    """Return True if a context is to be replaced because of its kept sessions.
 
     OpenSSL keeps up to 20,480 sessions of clients that use TLS 1.2 without tickets, for five minutes or longer; each
     takes 1.5 KB, and more with a client certificate. Python cannot limit them.
@@ -107,11 +107,11 @@ def _reason(error: OSError) -> str:
 # --- clients' certificates ---
 
 Certificate = dict[str, Any]
-"""A certificate as :meth:`ssl.SSLSocket.getpeercert` shows one."""
+"""A certificate as returned by :meth:`ssl.SSLSocket.getpeercert`."""
 
 
 def login_name(certificate: Certificate, source: LoginName) -> str | None:
-    """Who a client is by its certificate (RabbitMQ, ``ssl_cert_login_from``); None if it does not say.
+    """Return the user name in a client certificate (RabbitMQ, ``ssl_cert_login_from``); None if absent.
 
     Args:
         source: the distinguished name as a whole, its common name (several are joined by commas), or the first

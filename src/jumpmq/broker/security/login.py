@@ -28,7 +28,7 @@ def read_credentials(mechanism: str, response: bytes) -> tuple[str, str]:
 
 
 def refusal(mechanism: str) -> AccessRefused:
-    """RabbitMQ's answer to a failed login, which does not say what was wrong."""
+    """Return RabbitMQ's answer to a failed login, without the reason."""
     return AccessRefused(
         f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
     )

@@ -9,16 +9,16 @@ import time
 from collections import OrderedDict, deque
 
 LIMIT = 20
-"""Failures of one user from one address within the window before further attempts are paced."""
+"""Failures per user and address within the window before further attempts are paced."""
 
 WINDOW = 60.0
-"""Seconds that a failure counts."""
+"""Lifetime of a failure in the count, in seconds."""
 
 PACE = 0.2
 """Seconds between paced attempts."""
 
 WAITING = 40
-"""Paced attempts that wait at most, for one user and address; the oldest are then refused unseen."""
+"""Maximum number of paced attempts waiting per user and address; the oldest are then refused unseen."""
 
 REMEMBERED = 10_000
 """Pairs of user and address that are remembered; the oldest are forgotten first."""
@@ -27,7 +27,7 @@ Pair = tuple[str, str]
 
 
 class LoginThrottle:
-    """The failures of the last minute, and the attempts that wait for their time."""
+    """The failures of the last minute, and the paced attempts."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[Pair, deque[float]] = OrderedDict()
@@ -69,7 +69,7 @@ class LoginThrottle:
 
 
 def _answer(attempt: asyncio.Future[bool], admitted: bool) -> bool:
-    """Answer an attempt, unless its client is gone; returns whether that was so."""
+    """Answer an attempt, unless the client is gone; return True if answered."""
     if attempt.done():
         return False
     attempt.set_result(admitted)

@@ -1,4 +1,4 @@
-"""Passwords as hashes: argon2id for those set here, and RabbitMQ's salted hashes for users that come from one.
+"""Password hashes: argon2id for passwords set here, and RabbitMQ's salted hashes for imported users.
 
 A hash is kept as one string that begins with its kind: ``$argon2id$...``, or RabbitMQ's name of the algorithm, a ``$``
 and RabbitMQ's base64 of four octets of salt and the digest (RabbitMQ, "Credentials and Passwords"). The empty hash is
@@ -14,7 +14,7 @@ from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError
 
 ARGON2 = "jumpmq_password_hashing_argon2id"
-"""How exported definitions name the algorithm of hashes made here."""
+"""Algorithm name of local hashes in exported definitions."""
 
 DEFAULT_FOREIGN = "rabbit_password_hashing_sha256"
 DIGESTS = {DEFAULT_FOREIGN: "sha256", "rabbit_password_hashing_sha512": "sha512"}
@@ -22,7 +22,7 @@ SALT = 4
 
 MAX_MEMORY = 1 << 18
 MAX_TIME = 16
-"""KiB of memory and rounds beyond which an imported hash is refused: verifying it would hold up all logins."""
+"""KiB of memory and rounds beyond which an imported hash is refused: verification would hold up all logins."""
 
 # RFC 9106's recommendations take 64 MB and more a login; these are the parameters of OWASP's password storage cheat
 # sheet with the least time at 19 MB.
@@ -35,7 +35,7 @@ def hash_password(password: str) -> str:
 
 
 def verify_password(password_hash: str, password: str) -> bool:
-    """Whether the hash is the password's."""
+    """Return True if the hash is the password's."""
     algorithm, _, encoded = password_hash.partition("$")
     if algorithm in DIGESTS:
         octets = base64.b64decode(encoded)
@@ -48,7 +48,7 @@ def verify_password(password_hash: str, password: str) -> bool:
 
 
 def foreign_hash(algorithm: str | None, text: str) -> str:
-    """The hash to keep for one from a definitions file.
+    """Return the hash to keep for a hash from a definitions file.
 
     Args:
         algorithm: as the file names it; None is RabbitMQ's default.

@@ -1,4 +1,4 @@
-"""Limits on how fast is published: by one connection, which is read no faster, and by all of a user's."""
+"""Limits on the publish rate: of a connection, by slower reading, and of all connections of a user."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 import time
 
 BURST = 0.1
-"""Seconds that a publisher may be ahead of its rate."""
+"""Seconds by which a publisher may be ahead of the rate."""
 
 UNLIMITED = 1 << 62
 
 
 class PublishRate:
-    """What has been published, against the clock.
+    """Count of published messages, against the clock.
 
     Args:
         limit: messages a second; None is any number.
@@ -35,7 +35,7 @@ class PublishRate:
 
     @property
     def piece(self) -> int:
-        """Messages that may be published at once."""
+        """Number of messages allowed at once."""
         return self._piece if self.shared is None else min(self._piece, self.shared.piece)
 
     def wait(self) -> float:
@@ -52,6 +52,6 @@ class PublishRate:
             self.shared.count(messages)
 
     def count_at_others(self, messages: int) -> None:
-        """So many more were published at another home."""
+        """Add messages published at a remote home."""
         if self._cost:
             self._paid_until = max(self._paid_until, time.monotonic()) + messages * self._cost

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 SYMMETRIC = ["HS256", "HS384", "HS512"]
-"""What a key that both sides know may sign with."""
+"""Signature algorithms for a shared key."""
 
 FETCH_TIMEOUT = 10
-"""Seconds that a server of keys has to answer."""
+"""Timeout of a key server, in seconds."""
 
 OPERATIONS = ("configure", "write", "read")
 
@@ -62,7 +62,7 @@ class Tokens:
                 raise BrokerError(f"{keys} has no keys of tokens: {error}") from None
 
     async def user(self, token: str) -> Principal:
-        """Who comes with a token.
+        """Return the user of a token.
 
         Raises:
             InvalidToken: none does.
@@ -98,19 +98,21 @@ class Tokens:
 
 
 def looks_like_token(password: str) -> bool:
-    """Whether a password has the form of a JSON Web Token."""
+    """Return True if a password has the form of a JSON Web Token."""
     return password.startswith("ey") and password.count(".") == 2
 
 
 def user_of(name: str, scopes: list[str]) -> User:
-    """What scopes, without their prefix, allow the bearer of a token."""
+    """Return the permissions granted to the bearer of a token by scopes, without prefix."""
     tags = tuple(scope.removeprefix("tag:") for scope in scopes if scope.startswith("tag:"))
     grants = [grant for scope in scopes if (grant := Grant.of(scope)) is not None]
     return User(name, "", tags, _ByVirtualHost(grants), _ByExchange(grants))
 
 
 def told(user: Principal) -> tuple[str, list[str] | None, float | None]:
-    """A user as plain values, for another process of the broker: name, scopes of a token, and when that expires."""
+    """Return a user as plain values, for a different process of the broker: name, scopes of a token, and expiry of the
+    token.
+    """
     granted = user.granted
     if granted is None:
         return user.name, None, user.until
@@ -139,7 +141,7 @@ def _read_keys(text: str) -> list[tuple[str | None, Any, list[str]]]:
 
 @dataclass(frozen=True)
 class Grant:
-    """One scope: an operation on what three patterns match.
+    """A scope: an operation on resources matching three patterns.
 
     Attributes:
         key: of routing keys at topic exchanges; None allows none there.
@@ -152,7 +154,7 @@ class Grant:
 
     @classmethod
     def of(cls, scope: str) -> "Grant | None":
-        """The grant that a scope without its prefix is; None if it is something else."""
+        """Return the grant of a scope without prefix; None for any other text."""
         operation, colon, place = scope.partition(":")
         parts = place.split("/")
         if operation not in OPERATIONS or not colon or not 2 <= len(parts) <= 3 or not all(parts):
@@ -164,12 +166,12 @@ class Grant:
         return f"{self.operation}:{self.vhost}/{self.name}{key}"
 
     def covers(self, vhost: str) -> bool:
-        """Whether it is of this virtual host."""
+        """Return True if the grant covers the virtual host."""
         return matches(self.vhost, vhost)
 
 
 def matches(wildcard: str, name: str) -> bool:
-    """Whether a pattern, in which ``*`` stands for anything, is of a name; in linear time, whatever the pattern."""
+    """Return True if a pattern, with ``*`` as a wildcard, matches a name; in linear time for every pattern."""
     first, *parts = [unquote(part) for part in wildcard.split("*")]
     if not parts:
         return first == name
@@ -185,7 +187,7 @@ def matches(wildcard: str, name: str) -> bool:
 
 
 class GrantedPermissions(Permissions):
-    """What grants allow in one virtual host."""
+    """Permissions by grants in a virtual host."""
 
     __slots__ = ("_grants",)
 
@@ -204,7 +206,7 @@ class GrantedPermissions(Permissions):
 
 
 class GrantedTopics(TopicPermissions):
-    """Which routing keys grants allow at one topic exchange."""
+    """Routing keys permitted by grants at a topic exchange."""
 
     __slots__ = ("_grants",)
 

@@ -1,5 +1,5 @@
-"""How many connections, channels and consumers users and virtual hosts may have (RabbitMQ, "Per-User Limits"), and how
-fast users may publish. A user's limits hold for bearers of tokens with that name too, who are counted by themselves.
+"""Limits on the connections, channels and consumers of users and virtual hosts (RabbitMQ, "Per-User Limits"), and on
+the publish rate of users. A user's limits also hold for bearers of tokens with the user's name, counted separately.
 
 They are counted only where there is a limit, and by looking at all connections: nothing is to be kept right meanwhile.
 Other homes tell what they count.
@@ -16,15 +16,16 @@ from jumpmq.topology import Asker, Change, ClearUserLimit, DeleteUser, SetUserLi
 from jumpmq.topology.limits import Limits, reached
 
 Usage = dict[str, list[int]]
-"""What is open at a home, of those that have limits: of a user (``user NAME``, or ``token NAME``) connections, channels
-and consumers, and how many messages were published; of a virtual host (``vhost NAME``) connections."""
+"""Open resources at a home, of limited users and virtual hosts: of a user (``user NAME``, or ``token NAME``)
+connections, channels and consumers, and the number of published messages; of a virtual host (``vhost NAME``)
+connections."""
 
 CONNECTIONS, CHANNELS, CONSUMERS, PUBLISHED = range(4)
 """Places in the counts of a user."""
 
 
 class Channel(Protocol):
-    """What may have consumers."""
+    """A possible holder of consumers."""
 
     @property
     def consumers(self) -> Mapping[str, object]:
@@ -32,7 +33,7 @@ class Channel(Protocol):
 
 
 class Client(Protocol):
-    """A connection, as far as it counts."""
+    """A connection, as far as limits apply."""
 
     user: Principal
     opened: bool
@@ -46,7 +47,7 @@ class Client(Protocol):
 
 
 class UserLimits:
-    """Counts what is open when something is to be opened.
+    """Counts open resources when a further resource is to be opened.
 
     Args:
         connections: those that are there.
@@ -64,7 +65,7 @@ class UserLimits:
         self.on_use: Callable[[], None] = lambda: None
 
     def require_connection(self, user: Principal, vhost: VirtualHost) -> None:
-        """Refuse unless the user may have one more connection, to this virtual host.
+        """Refuse unless the user may have a further connection, to the given virtual host.
 
         Raises:
             NotAllowed: there are as many as there may be.
@@ -83,7 +84,7 @@ class UserLimits:
         self.on_use()
 
     def require_channel(self, user: Principal) -> None:
-        """Refuse unless the user may have one more channel.
+        """Refuse unless the user may have a further channel.
 
         Raises:
             NotAllowed: there are as many as there may be.
@@ -100,7 +101,7 @@ class UserLimits:
         self.on_use()
 
     def require_consumer(self, user: Principal) -> None:
-        """Refuse unless the user may have one more consumer.
+        """Refuse unless the user may have a further consumer.
 
         Raises:
             NotAllowed: there are as many as there may be.
@@ -117,7 +118,7 @@ class UserLimits:
     # --- what is open at several homes ---
 
     def usage(self) -> Usage:
-        """What those with limits have open here."""
+        """Return the resources opened here by limited users and virtual hosts."""
         users = {user.name for user in self._topology.users.values() if user.limits}
         hosts = {host.name for host in self._topology.vhosts.values() if host.limits}
         found: Usage = {}
@@ -145,7 +146,7 @@ class UserLimits:
     # --- how fast is published ---
 
     def rate(self, user: Principal) -> PublishRate | None:
-        """What all that the user publishes is counted in; None where there is no limit."""
+        """Return the shared count of the user's published messages; None without a limit."""
         limit = self._limits(user).get("max-publish-rate", -1)
         if limit <= 0:
             self._rates.pop(user, None)
@@ -155,7 +156,7 @@ class UserLimits:
         return rate
 
     def published_at_others(self, before: Usage, after: Usage) -> None:
-        """Another home has told of its usage: what its clients have published since counts here too."""
+        """Process the usage of a remote home: messages published since by remote clients count here too."""
         for user, rate in self._rates.items():
             if (counts := after.get(whose := _of_user(user))) is not None:
                 had = before[whose][PUBLISHED] if whose in before else 0

@@ -1,1 +1,1 @@
-"""What the broker tells of its work: audit log, spans, traces and counters."""
+"""Telemetry of the broker: audit log, spans, traces and counters."""

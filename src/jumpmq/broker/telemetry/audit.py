@@ -1,4 +1,4 @@
-"""Who did what: one line of log for each login, refusal, and change of a definition, with its facts as values.
+"""Audit log: one line for every login, refusal, and change of a definition, with facts as values.
 
 The lines are of the logger ``jumpmq.audit``, at level info, refusals at level warning. A record carries its facts in
 ``record.facts``, so that a formatter need not read the text. Exclusive queues are left out: they come and go
@@ -16,11 +16,11 @@ from jumpmq.topology.topology import Listener
 log = logging.getLogger("jumpmq.audit")
 
 LONGEST = 200
-"""Characters of a fact that are kept."""
+"""Maximum length of a fact, in characters."""
 
 SECRET = {"password_hash"}
-"""Fields of changes that are left out. So are values of global parameters: any JSON, with URLs that hold passwords,
-perhaps."""
+"""Fields of changes to omit. Values of global parameters are omitted as well: any JSON, perhaps containing URLs with
+passwords."""
 
 
 def record(event: str, level: int = logging.INFO, **facts: Any) -> None:
@@ -37,12 +37,12 @@ def record(event: str, level: int = logging.INFO, **facts: Any) -> None:
 
 
 def refusal(reason: str, **facts: Any) -> None:
-    """Write that somebody may not do what was asked."""
+    """Log the refusal of a request."""
     record("refused", logging.WARNING, reason=reason, **facts)
 
 
 def recording(topology: Topology) -> Listener:
-    """A listener of the topology's that writes what changes, and who asked for it."""
+    """Return a topology listener for logging changes and principals."""
     exclusive: set[int] = set()
 
     def follow(change: Change, asker: Asker) -> None:
@@ -53,7 +53,7 @@ def recording(topology: Topology) -> Listener:
 
 
 def _is_passing(topology: Topology, change: Change, exclusive: set[int]) -> bool:
-    """Whether a change is about an exclusive queue, or declares again a queue that was there.
+    """Return True if a change concerns an exclusive queue, or declares an existing queue again.
 
     Args:
         exclusive: the numbers of exclusive queues, kept here: of a deleted queue nothing else is known.

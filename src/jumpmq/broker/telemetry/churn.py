@@ -1,4 +1,4 @@
-"""How much comes and goes: connections, channels and queues, counted since the broker started."""
+"""Churn of connections, channels and queues, counted since the broker's start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Churn:
     queue_deleted: int = 0
 
     def follow(self, topology: Topology, change: Change) -> None:
-        """A change was made: queues are counted by their home."""
+        """Count a change: queues are counted by home."""
         match change:
             case DeclareQueue(definition) if definition.home == topology.home:
                 self.queue_declared += 1

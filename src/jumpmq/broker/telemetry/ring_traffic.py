@@ -8,7 +8,7 @@ from jumpmq.topology import Asker, Change, ConsistentHashExchange, DeclareExchan
 
 
 class RingTraffic:
-    """Has the hash exchanges of a topology count their keys, those that are there and those to come."""
+    """Makes the hash exchanges of a topology count keys, existing and future exchanges alike."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -22,7 +22,7 @@ class RingTraffic:
         self._topology.listeners.append(self._follow)
 
     def turn(self, now: float) -> None:
-        """Let windows end that are old enough; see :meth:`Traffic.turn`."""
+        """End due windows; see :meth:`Traffic.turn`."""
         for exchange in self.exchanges() if self._on else ():
             if exchange.traffic is not None:
                 exchange.traffic.turn(now)

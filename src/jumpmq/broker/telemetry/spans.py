@@ -1,4 +1,4 @@
-"""OpenTelemetry: what the broker did with a message, as spans of the trace that its publisher began.
+"""OpenTelemetry: the broker's processing of a message, as spans of the trace begun by the publisher.
 
 A publisher that is traced writes the header ``traceparent`` (W3C Trace Context). It goes on unchanged, to deliveries
 and to dead letters, so that consumers continue the same trace. Where the broker is asked to, it adds spans of its own
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 HEADER = b"traceparent"
 CARRIED = ("traceparent", "tracestate")
 PATH = "/v1/traces"
-"""Where a collector takes spans over HTTP (OTLP)."""
+"""Path of a collector's HTTP endpoint for spans (OTLP)."""
 
 
 class Spans:
-    """Makes spans, and sends them to a collector.
+    """Creates spans, and sends spans to a collector.
 
     Args:
         endpoint: address of the collector, such as ``http://127.0.0.1:4318``. The environment variables of the SDK
@@ -102,7 +102,7 @@ class Spans:
     def dead_lettered(
         self, queue: str, reason: str, letters: Iterable[Message], routes: Mapping[Queue, list[Message]]
     ) -> None:
-        """Messages died in a queue, and their letters have reached others."""
+        """Record messages dead in a queue, and the queues reached by the dead-lettered messages."""
         reached: dict[int, list[str]] | None = None
         for letter in letters:
             context = _context(letter)
@@ -115,7 +115,7 @@ class Spans:
             self._tracer.start_span(f"dead-letter {queue}", context, attributes=attributes, start_time=now).end(now)
 
     def close(self) -> None:
-        """Send what is left, which may take some seconds without an answer."""
+        """Send remaining spans, possibly for some seconds without an answer."""
         self._provider.shutdown()
 
 
@@ -138,7 +138,7 @@ def _provider(endpoint: str, node: str) -> TracerProvider:
 
 
 def _context(message: Message) -> Context | None:
-    """The trace that a message belongs to; None where it tells of none."""
+    """Return the trace of a message; None if the message names none."""
     if HEADER not in message.properties:
         return None
     from opentelemetry.trace import get_current_span
@@ -158,7 +158,7 @@ def _text(value: object) -> str:
 
 
 def _attributes(exchange: str, message: Message) -> dict[str, Any]:
-    """What OpenTelemetry's conventions for messaging say of a message, of RabbitMQ's kind."""
+    """Return the attributes of a message by OpenTelemetry's messaging conventions for RabbitMQ."""
     return {
         "messaging.system": "jumpmq",
         "messaging.destination.name": exchange,
@@ -173,7 +173,7 @@ def _received(message: Message, now: int) -> int:
 
 
 def _reached(routes: Mapping[Queue, list[Message]]) -> dict[int, list[str]]:
-    """The names of the queues that each message has reached, by its id."""
+    """Return the names of the queues reached, by message id."""
     found: dict[int, list[str]] = {}
     for queue, share in routes.items():
         for message in share:

@@ -25,7 +25,7 @@ EXCHANGE = "amq.rabbitmq.trace"
 
 
 class Client(Protocol):
-    """Who publishes, or is delivered to."""
+    """A publisher or a recipient of deliveries."""
 
     name: str
     node: str
@@ -45,7 +45,7 @@ class Channel(Protocol):
 
 
 def published(channel: Channel, messages: Iterable[Message], routes: dict[Queue, list[Message]]) -> None:
-    """Copy what a channel has published.
+    """Copy the messages published by a channel.
 
     Args:
         routes: the messages that each queue has got.
@@ -66,7 +66,7 @@ def published(channel: Channel, messages: Iterable[Message], routes: dict[Queue,
 
 
 def delivered(channel: Channel, queue: Queue, messages: Iterable[Message]) -> None:
-    """Copy what a channel is sent from a queue."""
+    """Copy the messages delivered to a channel from a queue."""
     for message in messages:
         headers = [*_headers(channel, message), Field("redelivered", "I", int(message.redelivered))]
         _copy(channel, f"deliver.{queue.name}", message, headers)
@@ -84,7 +84,7 @@ def _headers(channel: Channel, message: Message) -> list[Field]:
 
 
 def _properties(message: Message) -> list[Field]:
-    """The properties that a message has, as a table."""
+    """Return the properties of a message, as a table."""
     try:
         properties = Properties.parse(message.properties)
     except MethodSyntaxError:

@@ -1,1 +1,1 @@
-"""Long work in slices, and what queues need by the clock."""
+"""Long work in slices, and timed maintenance of queues."""

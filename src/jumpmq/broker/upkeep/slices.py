@@ -18,7 +18,7 @@ from jumpmq.broker.upkeep.garbage import limit_young_generation
 from jumpmq.topology import Pending
 
 SLICE = 0.002
-"""Seconds of work in a slice: what one step takes beyond it, a delivery waits for."""
+"""Seconds of work in a slice: deliveries wait for a step's excess."""
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Slices:
         self._is_due = False  # whether the next is scheduled
 
     async def next(self) -> None:
-        """Wait for a slice. It lasts until the caller waits for anything, or comes back for another one."""
+        """Wait for a slice. The slice lasts until the caller waits for anything, or requests a further slice."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.append(turn)
@@ -41,7 +41,7 @@ class Slices:
         await turn
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Whose turn it is works in the next round, before this is called again."""
+        """Give slices to waiters. The current waiter works in the next round, before the next call."""
         limit_young_generation()
         self._is_due = False
         while self._waiting and not self._is_due:
@@ -52,7 +52,7 @@ class Slices:
                 loop.call_soon(self._give, loop)
 
     async def between(self, steps: Iterator[None]) -> Any:
-        """Take steps of some milliseconds, with a wait for the next slice between any two; returns what they return."""
+        """Take steps of some milliseconds, with a wait for the next slice between any two; return the steps' result."""
         try:
             while True:
                 next(steps)
@@ -61,7 +61,7 @@ class Slices:
             return end.value
 
     async def through(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Items one by one, in as many slices as it takes to make them and to use them."""
+        """Yield items, in as many slices as needed to make and to use the items."""
         until = 0.0
         for item in items:
             if time.perf_counter() >= until:
@@ -70,7 +70,7 @@ class Slices:
             yield item
 
     async def forget(self, *kept: list[Any] | dict[Any, Any]) -> None:
-        """Empty lists and dictionaries, in as many slices as what only they hold takes to go."""
+        """Empty lists and dictionaries, in as many slices as needed to free the contents held only here."""
         async for _ in self.through(_emptied(kept)):
             pass
 
@@ -84,15 +84,15 @@ def _emptied(kept: Iterable[list[Any] | dict[Any, Any]]) -> Iterator[None]:
 
 
 class Sliced(Protocol):
-    """What has turns and slices: the broker."""
+    """Source of units of work and slices: the broker."""
 
     turns: Turns
     slices: Slices
 
 
 async def in_turns(broker: Sliced, steps: Iterator[Pending | None]) -> None:
-    """Take steps that change the broker, a turn for each slice of them; only slices are waited for, and the changes of
-    definitions that steps give."""
+    """Take steps to change the broker, one unit of work per slice; wait only for slices, and for changes of definitions
+    proposed by the steps."""
     going_on = True
     while going_on:
         proposed = None
@@ -110,7 +110,7 @@ async def in_turns(broker: Sliced, steps: Iterator[Pending | None]) -> None:
 
 
 async def decided(pending: Pending) -> None:
-    """Wait until a change that was proposed is accepted or refused."""
+    """Wait until a proposed change is accepted or refused."""
     if not pending.decided:
         known = asyncio.Event()
         pending.then(known.set)

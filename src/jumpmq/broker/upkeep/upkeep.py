@@ -27,10 +27,10 @@ SLICE = 0.003
 """Seconds of upkeep in a turn."""
 
 LATE = 0.5
-"""Seconds by which a timer may be late in a busy process; a later one was set before the machine was suspended."""
+"""Maximum delay of a timer in a busy process, in seconds; a later timer was set before the machine was suspended."""
 
 RETRY_INTERVAL = 10.0
-"""Seconds after which a queue is tried again whose upkeep has failed."""
+"""Seconds until the retry of a queue's failed maintenance."""
 
 
 class Upkeep:
@@ -64,7 +64,7 @@ class Upkeep:
             self._set_timer(at)
 
     def work(self, subject: str, steps: Iterator[None]) -> None:
-        """Take these steps, a few at a time.
+        """Take the given steps, a few at a time.
 
         Args:
             subject: what it is, for the log where it fails.
@@ -74,7 +74,7 @@ class Upkeep:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be done now."""
+        """True if no work is due."""
         return not self._work and not (self._due and self._due[0][0] <= clock.now())
 
     def look(self) -> None:
@@ -90,7 +90,7 @@ class Upkeep:
             self._timer.cancel()
 
     def finish(self) -> None:
-        """Take all steps that are left of what was begun."""
+        """Take all remaining steps of begun work."""
         while self._work:
             self._step()
 

@@ -1,1 +1,1 @@
-"""What every resource stands on: who asks and may, what is asked for, how it is answered."""
+"""Common parts of resources: authentication, access, parsing of requests, answers."""

@@ -1,4 +1,4 @@
-"""Who may do what through the management port: users' tags, as RabbitMQ's management plugin reads them.
+"""Access to the management port by users' tags, as in RabbitMQ's management plugin.
 
 Every request needs a user with a tag for the port. Some resources need more than that: the nodes a ``monitoring`` user,
 parameters a ``policymaker``, users and definitions an ``administrator``. What a user sees of virtual hosts is what the
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Access(Enum):
-    """What a resource asks of its user: the tags that will do, and RabbitMQ's words for who has none of them."""
+    """Access level of a resource: sufficient tags, and RabbitMQ's text for users without any."""
 
     MANAGEMENT = ({"management", "policymaker", "monitoring", "administrator"}, "Not management user")
     POLICYMAKER = ({"policymaker", "administrator"}, "User not authorised to access object")
@@ -30,8 +30,7 @@ class Access(Enum):
 
     def require(self, user: User) -> None:
         """
-        Raises:
-            Unauthorized: none of the user's tags gives this access.
+        Raises: Unauthorized: no tag of the user gives this access.
         """
         tags, refusal = self.value
         if tags.isdisjoint(user.tags):
@@ -39,12 +38,12 @@ class Access(Enum):
 
 
 def sees_all(user: User) -> bool:
-    """Whether the user sees what is in any virtual host."""
+    """Return True if the user sees all virtual hosts."""
     return "administrator" in user.tags
 
 
 def monitors(user: User) -> bool:
-    """Whether the user sees the connections of others, and the names of all virtual hosts."""
+    """Return True if the user sees connections of all users, and the names of all virtual hosts."""
     return not {"monitoring", "administrator"}.isdisjoint(user.tags)
 
 
@@ -58,5 +57,5 @@ def check_virtual_host(user: User, vhost: str) -> None:
 
 
 def owned(user: User, principal: Principal, items: list[T], owner: Callable[[T], tuple[str, bool] | None]) -> list[T]:
-    """Those of some connections, or parts of them, that the user may see: all, or the user's own."""
+    """Return the connections, or parts of connections, visible to the user: all, or the user's own."""
     return items if monitors(user) else [item for item in items if owner(item) == principal.identity]

@@ -22,19 +22,19 @@ from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.plumbing.paging import Key, Order, Page, value_at
 
 SORTED_AT_ONCE = 500
-"""Keys that are sorted, and objects that are written, at once."""
+"""Keys sorted, and objects written, per slice."""
 
 CHOSEN_AT_MOST = 2_000
-"""Items up to whose end a page is looked for among all without sorting them."""
+"""Maximum end of a page, in items, that is selected without sorting all items."""
 
 SHOWN_AT_ONCE = 500
-"""Objects whose figures are asked for at once."""
+"""Objects whose metrics are requested together."""
 
 MAX_COLUMNS = 200
-"""Columns that a request may ask for."""
+"""Maximum number of columns in a request."""
 
 WRITTEN_AT_ONCE = 256 << 10
-"""Characters of objects after which they are written."""
+"""Characters of JSON per write."""
 
 T = TypeVar("T")
 ShowPart = Callable[[Sequence[T]], Awaitable[Sequence[dict[str, Any] | None]]]
@@ -42,7 +42,7 @@ NOTHING_AT_HAND: Mapping[str, Any] = MappingProxyType({})
 
 
 class Written(bytes):
-    """A value that is JSON already, in UTF-8."""
+    """A value encoded as JSON in UTF-8."""
 
 
 async def answer_list(
@@ -115,7 +115,7 @@ async def _page(
     columns: list[list[str]],
     slices: Slices,
 ) -> Response:
-    """The page's part of the items, which are at these places; so many are on all pages."""
+    """Answer with a page: the items at ``places``, out of ``filtered`` items on all pages."""
     objects = await show([items[place] for place in places])
     texts = [_dump(_select(shown, columns)) async for shown in slices.through(objects) if shown is not None]
     counts = _dump(page.counts(len(items), filtered, len(texts)))
@@ -144,7 +144,7 @@ async def _places_at_hand(
 
 
 async def _array(texts: list[str], places: list[int], slices: Slices) -> AsyncIterator[str]:
-    """The JSON array of the texts at these places, in parts that are written, and forgotten, one by one."""
+    """Yield the JSON array of the texts at ``places``, in parts that are freed after writing."""
     separator = "["
     for start in range(0, len(places), SORTED_AT_ONCE):
         part = places[start : start + SORTED_AT_ONCE]
@@ -157,7 +157,7 @@ async def _array(texts: list[str], places: list[int], slices: Slices) -> AsyncIt
 
 
 async def _places(keys: list[Key], reverse: bool, slices: Slices) -> list[int]:
-    """The numbers that the keys end with, by the keys, which are used up; equal ones in the order given."""
+    """Return the numbers at the end of the keys, sorted by key; the keys are consumed, equal ones stay in order."""
     runs = []
     while keys:
         runs.append(sorted(keys[-SORTED_AT_ONCE:], reverse=True))
@@ -168,18 +168,18 @@ async def _places(keys: list[Key], reverse: bool, slices: Slices) -> list[int]:
 
 
 def _used_up(run: list[Key]) -> Iterator[Key]:
-    """The keys from the last to the first, each forgotten when it was taken: many that go at once take long, too."""
+    """Yield the keys from last to first, freeing them one by one: freeing many at once takes long."""
     while run:
         yield run.pop()
 
 
 def answer_object(request: Request, shown: dict[str, Any]) -> Response:
-    """Answer with one object, in the columns that the query asks for."""
+    """Answer with one object, restricted to the columns in the query."""
     return _answer(_dump(_select(shown, _columns(request))))
 
 
 def answer_long(request: Request, shown: Mapping[str, Any]) -> Response:
-    """As :func:`answer_object`; values may be iterators, lists that are made while they are written."""
+    """Answer as :func:`answer_object`; values may be iterators, written as lists while they are produced."""
     chosen = _select(dict(shown), _columns(request))
     return StreamingResponse(_object(chosen, requested.broker(request).slices), media_type="application/json")
 
@@ -214,7 +214,7 @@ async def _array_of(items: Iterator[Any], slices: Slices) -> AsyncIterator[str]:
 
 
 def answer(value: Any) -> Response:
-    """Answer with a value as it is."""
+    """Answer with a value, unchanged."""
     return _answer(_dump(value))
 
 
@@ -240,7 +240,7 @@ def _columns(request: Request) -> list[list[str]]:
 
 
 def _select(shown: dict[str, Any], columns: list[list[str]]) -> dict[str, Any]:
-    """The parts of an object that paths lead to, at their places; all of it without paths."""
+    """Return the parts of an object at the given paths; the whole object without paths."""
     if not columns:
         return shown
     selected: dict[str, Any] = {}
@@ -273,7 +273,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no type for: octets as text, decimals as strings, times as seconds since the epoch."""
+    """Convert a value without a JSON type: octets to text, decimals to strings, times to seconds since the epoch."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, datetime):

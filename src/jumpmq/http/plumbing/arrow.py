@@ -29,18 +29,18 @@ BATCH_OCTETS = 4 << 20
 
 
 Part = tuple[str, list[Message]]
-"""Messages of one queue, with its name."""
+"""Messages of one queue, with the queue's name."""
 
 ColumnPart: TypeAlias = "tuple[str, pa.RecordBatch]"
-"""Messages of one stream as they lie in its file, with its name."""
+"""Messages of one stream as columns of its file, with the stream's name."""
 
 
 class PagedMeanwhile(Exception):
-    """Bodies went to disk between two batches of an answer, which so breaks off: its reader asks for the rest again."""
+    """Bodies were paged out between two batches of an answer, which ends early: the reader requests the rest again."""
 
 
 class ArrowEncoder:
-    """Turns messages into the octets of one IPC stream.
+    """Encodes messages as an IPC stream.
 
     These are :meth:`head`, then :meth:`batch` any number of times, then :meth:`tail`.
 
@@ -62,7 +62,7 @@ class ArrowEncoder:
         return schema
 
     def batch(self, parts: list[Part]) -> memoryview:
-        """One record batch message.
+        """Encode one record batch message.
 
         Raises:
             PagedMeanwhile: a body was dropped from memory since the messages were looked at.
@@ -73,7 +73,9 @@ class ArrowEncoder:
         return self._encoded([self._column(parts, messages, name) for name in self._schema.names])
 
     def column_batch(self, parts: list[ColumnPart]) -> memoryview:
-        """The same of messages as they lie in streams: whole columns are copied, and no message looked at."""
+        """Encode messages of streams as a record batch message: whole columns are copied, without touching single
+        messages.
+        """
         return self._encoded([self._cut_column(parts, name) for name in self._schema.names])
 
     def _encoded(self, arrays: list[pa.Array]) -> memoryview:
@@ -97,12 +99,12 @@ class ArrowEncoder:
 
     @staticmethod
     def tail() -> bytes:
-        """The end-of-stream marker; a stream without it was cut off."""
+        """Return the end-of-stream marker; a stream without it was cut off."""
         return b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 def bounded(parts: Iterable[tuple[str, Rows]]) -> Iterator[list[tuple[str, Rows]]]:
-    """Cut and join messages so that they make record batches of bounded size, and no small ones without need."""
+    """Cut and join messages into record batches of bounded size, with few small ones."""
     gathered: list[tuple[str, Rows]] = []
     rows = octets = 0
     for queue, messages in parts:
@@ -118,7 +120,7 @@ def bounded(parts: Iterable[tuple[str, Rows]]) -> Iterator[list[tuple[str, Rows]
 
 
 def _cut(messages: Rows) -> Iterator[tuple[Rows, int]]:
-    """Pieces within the bounds, with their octets."""
+    """Yield pieces within the bounds, with their octets."""
     if len(messages) <= BATCH_ROWS:
         yield from _halved(messages)
         return
@@ -141,7 +143,7 @@ def _halved(messages: Rows) -> Iterator[tuple[Rows, int]]:
 
 
 def load_pyarrow() -> None:
-    """Import pyarrow, and what its first conversion of a list imports in turn: too long for the event loop."""
+    """Import pyarrow, including the imports of its first list conversion: too slow for the event loop."""
     import pyarrow as pa
 
     pa.array([False], pa.bool_())

@@ -1,4 +1,4 @@
-"""Messages from an Arrow stream: what the sink sends.
+"""Decoding of the sink's Arrow streams to messages.
 
 A stream is not trusted. Its messages are looked at one by one: the schema must have the columns of :data:`COLUMNS` and
 no others, so that there are no nested types and no dictionaries; record batches must not be compressed, so that what
@@ -30,7 +30,7 @@ COLUMNS = {
     "exchange": "string",
     "queue": "string",
 }
-"""The columns that a stream may have, each with its type; only ``body`` must be there.
+"""Columns of a stream, with their types; only ``body`` is required.
 
 ``properties`` are octets as AMQP encodes them. A row with a ``queue`` goes straight there, whatever its exchange.
 """
@@ -123,7 +123,7 @@ def _metadata(message: pa.Message) -> memoryview:
 def messages_of(
     batches: list[pa.RecordBatch], exchange: str, queue: str | None, *, persistent: bool
 ) -> Iterator[Addressed]:
-    """The messages of record batches that :func:`read_batches` gave, in runs of some hundred microseconds each.
+    """Yield the messages of record batches from :func:`read_batches`, in runs of some hundred microseconds.
 
     Args:
         exchange, queue: for rows that name none.
@@ -151,13 +151,12 @@ def messages_of(
 
 AT_ONCE = 1024
 AT_ONCE_OCTETS = 1 << 20
-"""Rows that are made messages at once, and octets of their bodies."""
+"""Rows converted at once, and octets of their bodies."""
 
 
 def _require_messages(batch: pa.RecordBatch) -> None:
     """
-    Raises:
-        BadRequest: a row has no body, or one of its keys or names is too long.
+    Raises: BadRequest: a row has no body, or a key or name is too long.
     """
     import pyarrow.compute as pc
 
@@ -178,7 +177,7 @@ def _lacks_keys(batch: pa.RecordBatch, first: int, end: int) -> bool:
 
 
 def _cells(batch: pa.RecordBatch, name: str) -> tuple[Any, Any, Any] | None:
-    """The buffers of a column, which begins at their beginning; None where there is no such column."""
+    """Return the buffers of a column without an offset; None if the column is missing."""
     if name not in batch.schema.names:
         return None
     column = batch.column(name)
@@ -188,7 +187,7 @@ def _cells(batch: pa.RecordBatch, name: str) -> tuple[Any, Any, Any] | None:
 
 
 def _targets(batch: pa.RecordBatch, exchange: str, queue: str | None) -> Iterator[tuple[str | None, str, int, int]]:
-    """Neighbours with the same target: their queue (None where the exchange decides), exchange, first row, and end."""
+    """Yield runs of rows with equal target: queue (None if the exchange decides), exchange, first row, and end."""
     columns = [batch.column(name).to_pylist() for name in ("queue", "exchange") if name in batch.schema.names]
     if not columns:
         yield queue, exchange, 0, len(batch)

@@ -1,4 +1,4 @@
-"""What an encapsulated message of an Arrow stream says of itself, read before any of its buffers is.
+"""Metadata of encapsulated messages in an Arrow stream, parsed before the buffers.
 
 A message's metadata is a Flatbuffers table (Arrow, "Serialization and Interprocess Communication"; ``Message.fbs`` and
 ``Schema.fbs`` in Arrow's sources). pyarrow shows neither the byte order of a schema nor whether the buffers of a record
@@ -15,25 +15,25 @@ from typing import NamedTuple
 LITTLE_ENDIAN = 0
 
 _HEADER = 2
-"""Number of a message's field that refers to its header, which is a schema or a record batch here."""
+"""Number of the message field that refers to the header, a schema or record batch."""
 
 _ENDIANNESS = 0
 _LENGTH, _COMPRESSION = 0, 3
 
 
 class MalformedMetadata(ValueError):
-    """The metadata refers to a place outside of it."""
+    """The metadata refers outside of itself."""
 
 
 class BatchHeader(NamedTuple):
-    """What a record batch declares: its rows, and whether its buffers are compressed."""
+    """Declaration of a record batch: number of rows, and compression of the buffers."""
 
     rows: int
     compressed: bool
 
 
 def endianness(metadata: memoryview) -> int:
-    """The byte order that a schema message declares, :data:`LITTLE_ENDIAN` or another.
+    """Return the byte order declared by a schema message, for example :data:`LITTLE_ENDIAN`.
 
     Raises:
         MalformedMetadata: see there.
@@ -56,7 +56,7 @@ def batch_header(metadata: memoryview) -> BatchHeader:
 
 
 def _header(metadata: memoryview) -> int:
-    """Where the table of a message's header begins."""
+    """Return the position of the header's table in a message."""
     message = _number(metadata, "<I", 0)
     place = _field(metadata, message, _HEADER)
     if not place:
@@ -65,7 +65,7 @@ def _header(metadata: memoryview) -> int:
 
 
 def _field(metadata: memoryview, table: int, number: int) -> int:
-    """Where a field begins, counted from the table's place; 0 if it is missing."""
+    """Return the offset of a field from the table's position; 0 if missing."""
     vtable = table - _number(metadata, "<i", table)
     entry = 4 + 2 * number
     return _number(metadata, "<H", vtable + entry) if entry < _number(metadata, "<H", vtable) else 0

@@ -14,7 +14,7 @@ from jumpmq.http.plumbing.errors import BadRequest
 
 
 def columns_of(names: object) -> tuple[str, ...]:
-    """The columns that were asked for, a list of names.
+    """Parse a list of column names.
 
     Raises:
         BadRequest: there is no such column, it is named twice, or this is no list of names.

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from jumpmq.broker import Broker
 
 RECORD_AGAIN = 600.0
-"""Seconds after which a login of the same user from the same address is written down again."""
+"""Seconds after which a repeated login from the same address is logged again."""
 
 REMEMBERED = 10_000
-"""Pairs of user and address that are remembered."""
+"""Maximum number of remembered pairs of user and address."""
 
 
 class Authentication:
@@ -71,7 +71,7 @@ class Authentication:
         await self._app(scope, receive, send)
 
     def _record(self, user: Principal, peer: str) -> None:
-        """Write down a login; every request is one, so that those of a while count once."""
+        """Log a login; as every request is one, repeated ones count once per interval."""
         now = time.monotonic()
         if now - self._recorded.get((user, peer), -RECORD_AGAIN) >= RECORD_AGAIN:
             if len(self._recorded) >= REMEMBERED:

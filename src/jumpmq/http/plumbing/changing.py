@@ -15,7 +15,7 @@ from jumpmq.topology.users import Operation
 
 
 async def apply(request: Request, change: Change) -> None:
-    """Make a change, with what follows from it, and wait until it is on disk.
+    """Apply a change with its consequences, and wait until the change is on disk.
 
     Raises:
         AMQPError: the user may not make it, or it is refused; nothing has changed.
@@ -30,7 +30,7 @@ async def apply(request: Request, change: Change) -> None:
 
 
 def asker(request: Request) -> Asker:
-    """Who asks for what a request changes."""
+    """Return the principal of a request, for the audit log."""
     address = request.client.host if request.client is not None else ""
     return Asker(requested.principal(request).name, address=address)
 
@@ -56,7 +56,7 @@ def check_permission(request: Request, vhost: str, operation: Operation, queue: 
 
 
 def may_read(request: Request, vhost: str, queue: str) -> bool:
-    """Whether the user may read a queue, as over AMQP."""
+    """Return True if the user may read a queue, as over AMQP."""
     try:
         check_permission(request, vhost, "read", queue)
     except AccessRefused:
@@ -65,10 +65,10 @@ def may_read(request: Request, vhost: str, queue: str) -> bool:
 
 
 def put_answer(existed: bool) -> Response:
-    """What a ``PUT`` is answered: 201 where it made something, 204 where it was there."""
+    """Answer a ``PUT``: 201 for a new object, 204 for an existing one."""
     return Response(status_code=204 if existed else 201)
 
 
 def deleted() -> Response:
-    """What a ``DELETE`` is answered."""
+    """Answer a ``DELETE``."""
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""JSON answers, compressed for clients that take gzip, as RabbitMQ does."""
+"""Compression of JSON answers for clients that accept gzip, as in RabbitMQ."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SMALLEST = 1000
-"""Octets of a body below which compressing it is not worth the work."""
+"""Minimum size of a compressed body, in octets."""
 
 LEVEL = 1
-"""Of zlib: lists of queues are 20 times smaller with the fastest one, and the event loop does it."""
+"""Level of zlib: the fastest level shrinks lists of queues 20 times, and runs on the event loop."""
 
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 class Compressed:
-    """Compresses answers of ``application/json`` that are not short; Arrow streams stay as they are."""
+    """Compresses longer answers of ``application/json``; Arrow streams stay uncompressed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class Compressed:
 
 
 class _Compressing:
-    """Sends one answer: its head is held back until it is known whether the body is worth it."""
+    """Sends an answer: the head is held back until the size of the body decides on compression."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""One endpoint of the management API: a method on a path, what its user must be, and what its body holds."""
+"""Endpoint of the management API: a method on a path, required tags of the user, and shape of the body."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jumpmq.http.plumbing.access import Access
 from jumpmq.http.schema.shapes import Shape
 
 Respond = Callable[[Request], Awaitable[Response]]
-"""A function that answers a request; its docstring says what it does."""
+"""A function that answers a request; the docstring documents the endpoint."""
 
 
 class Endpoint(Route):
-    """A route that checks its user's tags first.
+    """A route that first checks the user's tags.
 
     Attributes:
         verb: the HTTP method.

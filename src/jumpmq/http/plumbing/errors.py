@@ -1,4 +1,4 @@
-"""What goes wrong with a request, as RabbitMQ's management API answers it: ``{"error": ..., "reason": ...}``."""
+"""Errors of requests in the format of RabbitMQ's management API: ``{"error": ..., "reason": ...}``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jumpmq.broker.telemetry import audit
 from jumpmq.queues.reservations import ReservationGone
 
 MAX_REASON = 1000
-"""Characters of a reason that are sent: it may quote what was asked, which may be long."""
+"""Maximum length of a reason, in characters: reasons may quote long requests."""
 
 
 class BadRequest(Exception):
@@ -32,11 +32,11 @@ class UnsupportedMediaType(Exception):
 
 
 class ContentTooLarge(Exception):
-    """What was sent is too much for one request: status 413."""
+    """The body is too large for one request: status 413."""
 
 
 class Gone(Exception):
-    """What is asked for was there once: status 410."""
+    """The resource existed once: status 410."""
 
 
 class Blocked(Exception):
@@ -44,7 +44,7 @@ class Blocked(Exception):
 
 
 class Unauthorized(Exception):
-    """The user may not do that: status 401, as RabbitMQ says it."""
+    """The user lacks the right: status 401, as in RabbitMQ."""
 
 
 _STATUS: dict[type[AMQPError], int] = {
@@ -53,7 +53,7 @@ _STATUS: dict[type[AMQPError], int] = {
     ResourceError: 503,
     MetadataTimeout: 503,
 }
-"""RabbitMQ's statuses for errors of the protocol; it answers 400 to all others."""
+"""RabbitMQ's statuses for errors of the protocol; 400 for all further ones."""
 
 
 _NAMES = {401: "not_authorized", 404: "not_found", 503: "resource_error"}
@@ -108,7 +108,7 @@ def protocol_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def gone_away(request: Request, error: Exception) -> Response:
-    """The client left in the middle of its request; this is not read."""
+    """Answer, unread, a client that left in the middle of a request."""
     return Response(status_code=400)
 
 
@@ -118,14 +118,14 @@ def forbidden(request: Request, error: Exception) -> JSONResponse:
 
 
 def _audit(request: Request, reason: str) -> None:
-    """Write down what the user may not."""
+    """Log a refusal."""
     address = request.client.host if request.client else ""
     asked = f"{request.method} {request.url.path}"
     audit.refusal(reason, user=str(request.scope.get("user") or "") or None, address=address, request=asked)
 
 
 def http_error(request: Request, error: Exception) -> JSONResponse:
-    """What the router says: no such path, or not that method."""
+    """Answer the router's errors: unknown path, or wrong method."""
     assert isinstance(error, HTTPException)
     names = {404: "Object Not Found", 405: "method_not_allowed"}
     reason = {404: "Not Found", 405: f"{request.method} is not possible here"}.get(error.status_code, error.detail)
@@ -137,18 +137,18 @@ def unauthorized(reason: str) -> JSONResponse:
 
 
 def refused(reason: str) -> JSONResponse:
-    """The answer to a user who is known, and may not do that."""
+    """Answer an authenticated user without the right."""
     return _json(401, "not_authorized", reason)
 
 
 def ambiguous_length() -> JSONResponse:
-    """The answer to a request whose end is ambiguous (RFC 9112, section 6.3): its connection ends."""
+    """Answer a request with ambiguous length (RFC 9112, section 6.3); the connection is closed."""
     reason = "Content-Length and Transfer-Encoding exclude each other"
     return _json(400, "bad_request", reason, {"Connection": "close"})
 
 
 def foreign_page() -> JSONResponse:
-    """The answer to a page of another site that asks in its reader's name."""
+    """Answer a request made by a page of a foreign site."""
     return _json(403, "forbidden", "pages of other origins get nothing here")
 
 
@@ -158,7 +158,7 @@ def _json(status: int, error: str, reason: str, headers: dict[str, str] | None =
 
 
 class Refused(Exception):
-    """Another home refuses what it was asked for a request, in so many words."""
+    """A remote home refused a forwarded request."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status_code)

@@ -1,4 +1,4 @@
-"""Requests that other workers or nodes answer, or answer too: the management API's side of it.
+"""Forwarding of requests to remote workers or nodes: the management API's side.
 
 A broker of one process answers everything itself (:data:`LOCAL`). With workers or nodes the process that has the
 client's connection forwards a request about the contents of one queue to the queue's home, asks each home for its own
@@ -24,21 +24,21 @@ Bodies = Mapping[int, tuple[list[str], Any]]
 
 
 class OpenAnswer(Protocol):
-    """The answer of another home, under way."""
+    """An incomplete answer of a remote home."""
 
     def close(self) -> None:
         """Break the connection, unless the answer is whole."""
 
 
 class Forwarder(Protocol):
-    """Forwards requests to other homes."""
+    """Forwards requests to remote homes."""
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Numbers of the other homes."""
+        """Numbers of the remote homes."""
 
     async def forward(self, request: Request, *, at_home: bool, at_node: bool) -> Response | None:
-        """Answer a request by the home or the node that its path names; None where this process is to answer.
+        """Answer a request by the home or node named in the path; None if this process has to answer.
 
         Args:
             at_home: whether the request is about the contents of the queue in its path.
@@ -49,7 +49,7 @@ class Forwarder(Protocol):
         """
 
     async def ask(self, request: Request, home: int, target: bytes, body: object) -> OpenAnswer:
-        """Ask one home the request with another body.
+        """Send the request to one home, with a different body.
 
         Args:
             target: path of the request.
@@ -60,7 +60,7 @@ class Forwarder(Protocol):
         """
 
     async def asked(self, request: Request, host: VirtualHost | None, bodies: Bodies) -> list[Any]:
-        """Ask several homes the request at once, each with its own body; returns the JSON of their answers.
+        """Send the request to several homes at once, with a body per home; return the JSON of the answers.
 
         Raises:
             Refused: one of them refuses.
@@ -68,14 +68,14 @@ class Forwarder(Protocol):
         """
 
     async def asked_of_running(self, request: Request, bodies: Bodies) -> dict[int, Any]:
-        """As :meth:`asked`, of the homes that answer, by number.
+        """Send as :meth:`asked`, to reachable homes only; return the answers by home.
 
         Raises:
             Refused: one of them refuses.
         """
 
     async def everywhere(self, request: Request, body: Any = None) -> dict[int, Any]:
-        """As :meth:`asked_of_running`, of all other homes with the same body."""
+        """Send as :meth:`asked_of_running`, to all remote homes with one body."""
 
     async def streamed(
         self,
@@ -85,24 +85,24 @@ class Forwarder(Protocol):
         here: StreamingResponse,
         columns: tuple[str, ...],
     ) -> Response:
-        """One Arrow stream: the batches of this home, then those of the homes in ``bodies``.
+        """Return one Arrow stream: the batches of this home, then those of the homes in ``bodies``.
 
         Raises:
             Refused, NotFound: as :meth:`asked`.
         """
 
     async def act(self, name: str, *arguments: Any) -> list[Any]:
-        """Have all other homes that answer carry out an operation; returns their results."""
+        """Run an operation at all reachable remote homes; return the results."""
 
     def joined_session(self, session: str, told: Mapping[int, Any]) -> str:
-        """The session of a group of readers, of this home's and the other homes' answers to its opening."""
+        """Return a reader group's session, from the answers of this home and of remote homes."""
 
     def own_session(self, session: str) -> str:
-        """This home's part of a session."""
+        """Return this home's part of a session."""
 
 
 class _Local:
-    """The forwarder of a broker of one process."""
+    """The forwarder of a single-process broker."""
 
     others: tuple[int, ...] = ()
 

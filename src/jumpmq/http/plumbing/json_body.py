@@ -1,4 +1,4 @@
-"""The JSON object of a body, read in steps of some milliseconds, so that others are served in between.
+"""Parsing of JSON bodies in steps of some milliseconds, so that the event loop serves further clients in between.
 
 A small body is read at once. Of a large one (a definitions file, a long payload) the members are read one by one: a
 list by its elements, a string by pieces. What is neither, and each element, must be small itself.
@@ -117,7 +117,7 @@ class _Reader:
             yield
 
     def _piece(self) -> tuple[str, bool]:
-        """The next piece of a string, and whether it was the last; it does not end within an escape."""
+        """Return the next piece of a string, never split within an escape, and True for the last piece."""
         text = self._text[self.place : self.place + PIECE]
         for cut in range(min(len(text), LONGEST_ESCAPE + 1)):
             part = text[: len(text) - cut] + '"'
@@ -149,7 +149,7 @@ class _Reader:
         raise ValueError(f"what begins at character {self.place} is malformed, or longer than {AT_ONCE} characters")
 
     def _next(self) -> str:
-        """The next character that is not blank; empty at the end."""
+        """Return the next non-blank character; empty at the end."""
         if (character := self._text[self.place : self.place + 1]).isspace():
             blanks = BLANKS.match(self._text, self.place, self.place + AT_ONCE)
             if blanks is not None and len(blanks[0]) == AT_ONCE:
@@ -173,7 +173,7 @@ def _has_halves(text: str) -> bool:
 
 
 def _refuse_halves(found: Any) -> None:
-    """Refuse what has halves of surrogate pairs in it: they are no text."""
+    """Refuse text with unpaired surrogates."""
     json.dumps(found, ensure_ascii=False).encode()
 
 

@@ -11,7 +11,7 @@ from jumpmq.amqp.properties import Properties
 
 
 def shown_message(message: Message, body: bytes, encoding: str, truncate: int | None) -> dict[str, Any]:
-    """A message as it is shown.
+    """Return a message as JSON.
 
     Args:
         body: the message's, which may be paged meanwhile.
@@ -40,7 +40,7 @@ def _encoded(payload: bytes, encoding: str) -> tuple[str, str]:
 
 
 def _properties(message: Message) -> dict[str, Any] | list[Any]:
-    """The properties that the message has; none are an empty list, as RabbitMQ writes them."""
+    """Return the message's properties; an empty list if there are none, as in RabbitMQ."""
     parsed = Properties.parse(message.properties)
     found = {name: getattr(parsed, name) for name in Properties.__slots__}
     found["headers"] = to_python(parsed.headers) if parsed.headers is not None else None

@@ -1,4 +1,4 @@
-"""Requests that a browser sends for a page of another site are refused.
+"""Refusal of requests that a browser sends for pages of foreign sites.
 
 A browser that knows a user's password sends it along with whatever a page asks of this port, wherever the page came
 from. It also says whose page asks: ``Origin``, and ``Sec-Fetch-Site`` (Fetch Metadata Request Headers, W3C).
@@ -21,16 +21,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from jumpmq.http.plumbing.errors import foreign_page
 
 OF_BROWSERS = ("origin", "referer", "sec-fetch-site", "accept-language")
-"""Headers by which a browser is told from other clients. The last is the only one that a GET over plain HTTP has for a
-page that wants no referrer: pages may set it, and not keep it back.
+"""Headers that identify browsers. The last one is the only one of a GET over plain HTTP from a page without referrer:
+pages may set it, but not suppress it.
 """
 
 OWN = {"same-origin", "none"}
-"""What ``Sec-Fetch-Site`` is for our own pages, and for what the user typed."""
+"""Values of ``Sec-Fetch-Site`` for the own page, and for addresses typed by the user."""
 
 
 class SameOrigin:
-    """Lets requests pass that no page asks for, or a page from this very port."""
+    """Passes requests without a page, and from pages of this port."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -41,7 +41,7 @@ class SameOrigin:
 
 
 class OwnNames:
-    """Lets browsers on this machine ask by its own names only.
+    """Restricts browsers on this machine to the machine's own names.
 
     Args:
         names: others by which they may ask.
@@ -57,7 +57,7 @@ class OwnNames:
         await (foreign_page() if rebound else self._app)(scope, receive, send)
 
     def _is_rebound(self, headers: Headers, client: str) -> bool:
-        """Whether a browser on this machine asks by a name that is not the machine's."""
+        """Return True if a browser on this machine uses a foreign host name."""
         if not (is_loopback(client) and any(name in headers for name in OF_BROWSERS)):
             return False
         try:
@@ -68,7 +68,7 @@ class OwnNames:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether it is an address of the loopback interface."""
+    """Return True for an address of the loopback interface."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -78,7 +78,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_foreign(headers: Headers) -> bool:
-    """Whether a page of another site asks."""
+    """Return True if a page of a foreign site makes the request."""
     if headers.get("sec-fetch-site", "none").lower() not in OWN:
         return True
     origin = headers.get("origin")

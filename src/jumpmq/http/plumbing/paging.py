@@ -1,4 +1,4 @@
-"""What a query asks of a list: its order, one page of it, part of the names. Parameters and texts are RabbitMQ's."""
+"""Query parameters of lists: order, page, filter by name. Parameters and texts are RabbitMQ's."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ Key = tuple[Any, ...]
 
 
 class InvalidPage(BadRequest):
-    """There can be no such page."""
+    """The page number or size is invalid."""
 
     error = "invalid_pagination_parameters"
 
 
 class PageOutOfRange(BadRequest):
-    """There are not so many pages."""
+    """The page number is beyond the last page."""
 
     error = "page_out_of_range"
 
 
 @dataclass(frozen=True)
 class Order:
-    """``sort`` and ``sort_reverse``: by a column, then by those that the resource is sorted by anyway."""
+    """``sort`` and ``sort_reverse``: by a column, then by the default columns of the resource."""
 
     paths: tuple[tuple[str, ...], ...]
     reverse: bool
 
     @classmethod
     def of(cls, request: Request, columns: tuple[str, ...]) -> Order:
-        """What the query asks for; ``columns`` is the resource's own order."""
+        """Parse the query; ``columns`` is the resource's default order."""
         wanted = request.query_params.get("sort", "")
         names = (wanted, *columns) if wanted else columns
         return cls(tuple(tuple(name.split(".")) for name in names), requested.flag(request, "sort_reverse"))
 
     def is_among(self, names: Collection[str]) -> bool:
-        """Whether only these columns are asked for."""
+        """Return True if only these columns are requested."""
         return "name" in names and all(".".join(path) in names for path in self.paths)
 
     def keys_at_hand(
         self, items: Sequence[T], columns: Mapping[str, Callable[[T], Any]], numbers: Iterable[int]
     ) -> list[Key]:
-        """As :meth:`key`, of objects that are not shown, by columns that are numbers, texts or None; each key ends with
+        """Return keys as :meth:`key`, from objects not rendered, by columns of numbers, texts or None; keys end with
         the object's number."""
         found = [list(map(columns[".".join(path)], items)) for path in self.paths]
         parts = [part for values in found for part in (map(_rank, values), values)]
         return list(zip(*parts, numbers, strict=True))
 
     def key(self, shown: dict[str, Any]) -> Key:
-        """What an object is sorted by: numbers before texts before all else, what is missing first."""
+        """Return the sort key of an object: missing values, numbers, texts, then all further types."""
         return _key([value_at(shown, path) for path in self.paths])
 
 
@@ -71,8 +71,8 @@ NAMES = (
     ("channel_details", "user_provided_name"),
     ("consumer_tag",),
 )
-"""Where the names of an object are that are searched: also the one that its client gave a connection and, of a
-consumer, its queue's, its client's and its tag."""
+"""Paths to the searchable names of an object: also a connection's client-provided name and, of a consumer, the names of
+its queue, its client and its tag."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Page:
 
     @classmethod
     def of(cls, request: Request) -> Page | None:
-        """The page that the query asks for; None where it asks for the whole list.
+        """Parse the page in the query; None for the whole list.
 
         Raises:
             BadRequest: there can be no such page.
@@ -103,14 +103,14 @@ class Page:
         return cls(number, size, _name_filter(query.get("name", ""), requested.flag(request, "use_regex")))
 
     def matches(self, shown: dict[str, Any]) -> bool:
-        """Whether one of the names of an object is wanted, which are those at :data:`NAMES`."""
+        """Return True if a name of an object, at :data:`NAMES`, matches the filter."""
         if self.name is None:
             return True
         names = (value_at(shown, path) for path in NAMES)
         return any(self.name(str(name)) for name in names if name is not None)
 
     def cut(self, items: list[Any], count: int) -> list[Any]:
-        """The page's part of the wanted items, given these up to the page's end at least; there are so many.
+        """Return the page's part of ``items``, complete at least up to the page's end, out of ``count``.
 
         Raises:
             BadRequest: the list has fewer pages.
@@ -121,7 +121,7 @@ class Page:
         return items[first : first + self.size]
 
     def counts(self, total: int, filtered: int, count: int) -> dict[str, int]:
-        """What is said of the page beside its items."""
+        """Return the counts shown with the page."""
         return {
             "filtered_count": filtered,
             "item_count": count,
@@ -133,7 +133,7 @@ class Page:
 
 
 def value_at(shown: Any, path: tuple[str, ...] | list[str]) -> Any:
-    """The value that a path of keys leads to; None where it leads nowhere."""
+    """Return the value at a path of keys; None if there is none."""
     for step in path:
         if not isinstance(shown, dict):
             return None
@@ -142,7 +142,7 @@ def value_at(shown: Any, path: tuple[str, ...] | list[str]) -> Any:
 
 
 def _key(values: list[Any]) -> Key:
-    """Each value behind its rank: one tuple, since ten thousand lists of tuples take long to go."""
+    """Return the values with their ranks in a single tuple, since freeing ten thousand lists of tuples takes long."""
     return tuple([part for value in values for part in _comparable(value)])
 
 
@@ -152,7 +152,7 @@ def _comparable(value: Any) -> tuple[int, Any]:
 
 
 OTHER = 3
-"""Rank of values that are compared as texts."""
+"""Rank of values compared as texts."""
 
 _RANKS: dict[type, int] = {type(None): 0, bool: 1, int: 1, float: 1, str: 2}
 

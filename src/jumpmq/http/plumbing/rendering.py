@@ -1,4 +1,4 @@
-"""Messages as JSON for one answer, a message at a time, within the memory for all such answers.
+"""Rendering of messages as JSON, one at a time, within the memory for all answers.
 
 A header table takes twenty times as much as Python objects as it does on the wire, and tens of milliseconds to be read
 and written. So each message becomes text at once, long tables in a thread, and all octets count.
@@ -19,10 +19,10 @@ from jumpmq.http.plumbing.message_json import shown_message
 from jumpmq.queues.memory import MemoryAccount
 
 MAX_OCTETS = 16 << 20
-"""Octets of JSON after which an answer gets no more messages, as it is in memory whole."""
+"""Octets of JSON after which an answer gets no more messages, as it is held in memory."""
 
 SHARE = 8
-"""Of the memory limit, all such answers together take one part in so many; beyond, each gets one message."""
+"""Divisor of the memory limit for all answers together; beyond, an answer has a single message."""
 
 LONG = 4096
 """Octets of properties from which on a message is rendered in a thread (measured: 0.5 us an octet)."""
@@ -31,7 +31,7 @@ _thread = ThreadPoolExecutor(1, thread_name_prefix="rendering")  # one at a time
 
 
 class Rendered:
-    """The messages of one answer, to be made in a ``with`` block, which releases them if it fails.
+    """Messages of one answer, collected in a ``with`` block that releases them on failure.
 
     Attributes:
         texts: the messages, in order.
@@ -45,13 +45,13 @@ class Rendered:
 
     @property
     def room(self) -> int:
-        """Octets that may still be added; not more than 0 where there is none."""
+        """Octets that can be added; 0 or less if full."""
         everyone = self._memory.limit // SHARE - self._memory.by_kind["answers"]
         return min(MAX_OCTETS - self._octets, everyone)
 
     @property
     def is_full(self) -> bool:
-        """Whether no more messages are to be added; the first may always be."""
+        """True if no further message is to be added; the first is always allowed."""
         return bool(self.texts) and self.room <= 0
 
     async def add(self, message: Message, body: bytes, **more: Any) -> None:
@@ -80,7 +80,7 @@ class Rendered:
             self.release()
 
     def sent_by(self, response: Response) -> Response:
-        """The response, which releases the messages at its end."""
+        """Return the response, changed to release the messages at the end."""
         return _Releasing(response, self)
 
     def release(self) -> None:

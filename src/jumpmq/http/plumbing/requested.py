@@ -1,4 +1,4 @@
-"""What a request asks for: its user, names in the path, numbers in the query, JSON in the body.
+"""Parsing of requests: user, names in the path, numbers in the query, JSON in the body.
 
 What is wrong is a :class:`BadRequest`.
 """
@@ -35,46 +35,46 @@ LAST_SECOND = 253402300799
 """The end of the year 9999."""
 
 MAX_BODY = 1 << 20
-"""Octets of JSON that a request may send, unless its resource says otherwise."""
+"""Default maximum size of a JSON body, in octets."""
 
 MAX_LONG_BODY = 16 << 20
-"""The same of definitions, and of a message to publish."""
+"""Maximum size of definitions, and of a message to publish, in octets."""
 
 BODY_TIMEOUT = 30.0
-"""Seconds within which something more of a body must come."""
+"""Maximum time between two parts of a body, in seconds."""
 
 NO_CONNECTION = ""
-"""The name by which requests ask the topology: that of no connection, so that exclusive queues are locked to them."""
+"""Connection name of requests to the topology: no connection, so that exclusive queues are locked."""
 
 DEFAULT_EXCHANGE = "amq.default"
-"""How a path names the exchange whose name is empty."""
+"""Name in paths of the exchange with the empty name."""
 
 
 def broker(request: Request) -> Broker:
-    """The broker that is asked."""
+    """Return the broker."""
     found: Broker = request.app.state.broker
     return found
 
 
 def forwarder(request: Request) -> Forwarder:
-    """Forwards requests to the other homes of the broker; to none where another home has forwarded the request."""
+    """Return the forwarder to remote homes; one without homes if the request was forwarded."""
     found: Forwarder = request.app.state.forwarder
     return found
 
 
 def node_forwarder(request: Request) -> Forwarder:
-    """Forwards requests to the other homes of this node."""
+    """Return the forwarder to further homes of this node."""
     found: Forwarder = request.app.state.node_forwarder
     return found
 
 
 def node_figures(request: Request) -> Figures:
-    """The figures of this node: of all its homes, and of no other node of a cluster."""
+    """Return the metrics of this node: of all its homes, without the cluster's further nodes."""
     return broker(request).node_figures
 
 
 def by_home(request: Request, host: VirtualHost, queues: Iterable[str]) -> dict[int, list[str]]:
-    """Which of some queues are at which other home; those that are here, or nowhere, are left out."""
+    """Group queues by remote home; local and unknown ones are left out."""
     others = forwarder(request).others
     found: dict[int, list[str]] = {}
     for queue_name in queues if others else ():
@@ -85,13 +85,13 @@ def by_home(request: Request, host: VirtualHost, queues: Iterable[str]) -> dict[
 
 
 def principal(request: Request) -> Principal:
-    """Who asks."""
+    """Return the authenticated principal."""
     found: Principal = request.scope["user"]
     return found
 
 
 def user(request: Request) -> User:
-    """What the account of who asks says.
+    """Return the account of the authenticated principal.
 
     Raises:
         Unauthorized: the user has been deleted in the meantime.
@@ -114,7 +114,7 @@ def name(request: Request, parameter: str) -> str:
 
 
 def virtual_host(request: Request) -> VirtualHost:
-    """The virtual host that the path names.
+    """Return the virtual host named in the path.
 
     Raises:
         Unauthorized: the user sees nothing of it.
@@ -136,7 +136,7 @@ def visible_hosts(request: Request) -> list[VirtualHost]:
 
 
 def queue(request: Request) -> Queue:
-    """The queue that the path names.
+    """Return the queue named in the path.
 
     Raises:
         NotFound: there is no such virtual host, or no such queue in it.
@@ -145,7 +145,7 @@ def queue(request: Request) -> Queue:
 
 
 def destination(request: Request) -> Destination:
-    """The queue that the path names, as bindings lead to it.
+    """Return the queue named in the path, as a binding destination.
 
     Raises:
         NotFound: as for :func:`queue`.
@@ -154,7 +154,7 @@ def destination(request: Request) -> Destination:
 
 
 def queue_definition(request: Request) -> QueueDefinition:
-    """How the queue that the path names was declared.
+    """Return the definition of the queue named in the path.
 
     Raises:
         NotFound: as for :func:`queue`.
@@ -163,7 +163,7 @@ def queue_definition(request: Request) -> QueueDefinition:
 
 
 def unlocked_queue(request: Request) -> Queue:
-    """The queue that the path names, for what only its owner may do if it is exclusive.
+    """Return the queue named in the path, refused if exclusive.
 
     Raises:
         NotFound: as for :func:`queue`.
@@ -173,7 +173,7 @@ def unlocked_queue(request: Request) -> Queue:
 
 
 def exchange(request: Request, parameter: str = "exchange") -> Exchange:
-    """The exchange that the path names; ``amq.default`` is the one without a name.
+    """Return the exchange named in the path; ``amq.default`` is the one without a name.
 
     Raises:
         NotFound: there is no such virtual host, or no such exchange in it.
@@ -182,13 +182,13 @@ def exchange(request: Request, parameter: str = "exchange") -> Exchange:
 
 
 def exchange_name(request: Request, parameter: str = "exchange") -> str:
-    """The name of the exchange that the path means."""
+    """Return the name of the exchange in the path."""
     wanted = name(request, parameter)
     return "" if wanted == DEFAULT_EXCHANGE else wanted
 
 
 def query_octets(request: Request, parameter: str) -> bytes | None:
-    """What the query says, which need not be text; None where it is missing."""
+    """Return a query parameter as octets, which need not be text; None if missing."""
     for pair in request.scope["query_string"].split(b"&"):
         name, _, value = pair.partition(b"=")
         if unquote_to_bytes(name) == parameter.encode():
@@ -238,17 +238,17 @@ def seconds(request: Request, parameter: str) -> float:
 
 
 def is_seconds(value: object) -> bool:
-    """Whether a value is a time that a message may have been published at."""
+    """Return True if a value is a valid time of publishing."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LAST_SECOND
 
 
 def is_whole(value: object) -> bool:
-    """Whether a value of a body is a whole number from 0."""
+    """Return True if a value of a body is a whole number from 0."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_SEQ
 
 
 def require_json(request: Request) -> None:
-    """Refuse a body that does not say that it is JSON: a page of another site could have sent it without being asked.
+    """Refuse a body without a JSON content type: a page of a foreign site could have sent it without preflight.
 
     Raises:
         UnsupportedMediaType: it says something else, or nothing.
@@ -259,7 +259,7 @@ def require_json(request: Request) -> None:
 
 
 async def shaped_body(request: Request, shape: Shape, most: int = MAX_BODY) -> dict[str, Any]:
-    """The values that the body holds, of the keys that are there.
+    """Return the values of a JSON body, by key.
 
     Raises:
         BadRequest: the body does not have that shape.
@@ -268,7 +268,7 @@ async def shaped_body(request: Request, shape: Shape, most: int = MAX_BODY) -> d
 
 
 async def body(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
-    """The JSON object that the body holds; nothing at all counts as an empty one.
+    """Parse the body as a JSON object; an empty body counts as an empty object.
 
     Args:
         most: octets that it may have.
@@ -281,7 +281,7 @@ async def body(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
 
 
 async def octets(request: Request, most: int = MAX_BODY) -> bytes:
-    """The body as it is.
+    """Return the body unparsed.
 
     Raises:
         BadRequest: it is longer than ``most`` octets, or does not come.
@@ -304,7 +304,7 @@ async def _read(request: Request, octets: bytearray) -> dict[str, Any]:
 
 
 async def _octets(request: Request, most: int, charges: Charges) -> bytearray:
-    """The body; the account of memory knows of it while it is here."""
+    """Read the body; the memory account is charged while it is held."""
     octets = bytearray()
     parts = aiter(request.stream())
     while True:

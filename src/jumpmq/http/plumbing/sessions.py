@@ -1,4 +1,4 @@
-"""Sessions of the page: who has logged in there, by a cookie that scripts cannot read and other sites do not send.
+"""Sessions of the page: logins kept by a cookie hidden from scripts and foreign sites.
 
 A session lives for some hours, through restarts of a broker that has a data directory: a file there has what is needed
 to know it again, which opens none (:data:`FILE`). It ends with its user's deletion, with a change of the user's
@@ -35,28 +35,28 @@ log = logging.getLogger(__name__)
 
 COOKIE = "jumpmq_session"
 HEADER = "X-JumpMQ-Page"
-"""What requests of the page carry, with any value."""
+"""Header of the page's requests, with any value."""
 
 LIFETIME = 8 * 3600.0
-"""Seconds after which who has logged in must do so again."""
+"""Lifetime of a session, in seconds."""
 
 MAX_SESSIONS = 10_000
 MAX_OF_USER = 50
-"""Sessions there may be at once; beyond, the oldest ends."""
+"""Maximum number of sessions per user; beyond it, the oldest ends."""
 
 
 FILE = "page-sessions.json"
-"""In the data directory: of each session a hash of its token, its user, a hash of the password's hash, its end."""
+"""File in the data directory: by session, hash of the token, user, hash of the password's hash, end."""
 
 MOST_KEPT = 1000
-"""Sessions in the file, those that were opened last."""
+"""Maximum number of sessions in the file, latest first."""
 
 
 @dataclass(frozen=True)
 class _Session:
     user: Principal
     password_hash: str
-    """Of what is kept of the password, see :func:`_digest`."""
+    """Digest of the password's hash, see :func:`_digest`."""
     until: float
     """In seconds since the epoch."""
 
@@ -75,7 +75,7 @@ class Sessions:
             self._sessions.update(_read(self._file))
 
     def open(self, user: Principal) -> str:
-        """Begin a session of who has just proved to be this user; returns the cookie's value."""
+        """Open a session for an authenticated user; return the cookie's value."""
         token = secrets.token_urlsafe(32)
         own = [key for key, one in self._sessions.items() if one.user == user]
         for key in own[: max(0, len(own) - MAX_OF_USER + 1)]:
@@ -99,7 +99,7 @@ class Sessions:
             self._writing = asyncio.create_task(self._write(), name="page sessions")
 
     async def written(self) -> None:
-        """Wait until the file has what was opened and closed."""
+        """Wait until the file reflects all opened and closed sessions."""
         if self._writing is not None:
             await asyncio.shield(self._writing)
 
@@ -117,7 +117,7 @@ class Sessions:
             self._writing = None
 
     def user(self, headers: Headers) -> Principal | None:
-        """Whose session a request belongs to; None where it has none that is alive, or lacks the header."""
+        """Return the user of a request's session; None without a live session, or without the header."""
         if HEADER not in headers:
             return None
         for token in _tokens(headers):
@@ -136,7 +136,7 @@ class Sessions:
         return found is not None and self._password_hash(session.user) == session.password_hash
 
     def _password_hash(self, user: Principal) -> str:
-        """What a change of the password changes; nothing for who came with a token."""
+        """Return a value that changes with the password; empty for logins with a token."""
         kept = None if user.granted is not None else self._broker.topology.users.get(user.name)
         return _digest(kept.password_hash) if kept is not None else ""
 
@@ -146,7 +146,7 @@ def _digest(password_hash: str) -> str:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Have a file that only its owner reads hold a text, as a whole or not at all."""
+    """Replace a file's content atomically; only the owner can read it."""
     new = file.with_name(file.name + ".new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
         written.write(text)
@@ -154,7 +154,7 @@ def _replace(file: Path, text: str) -> None:
 
 
 def _read(file: Path) -> Iterator[tuple[bytes, _Session]]:
-    """The sessions in a file; none where it is damaged, which costs a login."""
+    """Yield the sessions in a file; none if it is damaged, which costs a login."""
     now = time.time()
     try:
         entries: Any = json.loads(file.read_text())
@@ -168,7 +168,7 @@ def _read(file: Path) -> Iterator[tuple[bytes, _Session]]:
 
 
 def set_cookie(token: str, secure: bool) -> str:
-    """The header ``Set-Cookie`` that begins a session, or with an empty token ends it."""
+    """Return the header ``Set-Cookie`` that begins a session, or with an empty token ends it."""
     age = int(LIFETIME) if token else 0
     return f"{COOKIE}={token}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict" + ("; Secure" if secure else "")
 
@@ -184,5 +184,5 @@ def _tokens(headers: Headers) -> Iterator[str]:
 
 
 def _key(token: str) -> bytes:
-    """What is kept of a token: so that a look at this memory gives no session."""
+    """Return the stored form of a token: reading this memory gives no session."""
     return hashlib.sha256(token.encode()).digest()

@@ -1,20 +1,20 @@
-"""The session of a group of readers over homes: it has one at each, and they are told together."""
+"""The session of a reader group over several homes: one session per home, shown as a single one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sized
 
 SEPARATOR = ";"
-"""Stands between the sessions at several homes, each as ``HOME:SESSION``."""
+"""Separator of the homes' sessions, in the form ``HOME:SESSION``."""
 
 
 def joined(sessions: Mapping[int, str]) -> str:
-    """The session of a group, of its sessions at all homes."""
+    """Join the sessions at all homes into the group's session."""
     return SEPARATOR.join(f"{home}:{session}" for home, session in sessions.items())
 
 
 def part_of(session: str | None, home: int) -> str | None:
-    """A home's part of a session; what has none is as it is, and known nowhere."""
+    """Return a home's part of a session; a session without parts is returned unchanged, and unknown everywhere."""
     if session is None:
         return None
     parts = dict(one.partition(":")[::2] for one in session.split(SEPARATOR))
@@ -22,5 +22,7 @@ def part_of(session: str | None, home: int) -> str | None:
 
 
 def share(most: int | None, queues: Sized, of_all: Sized) -> int | None:
-    """A home's share of what may be reserved, by its part of the queues; rounded up, so that each of them goes on."""
+    """Return a home's share of the messages to reserve, in proportion to its queues; rounded up, so that every home
+    proceeds.
+    """
     return most and -(-most * len(queues) // max(1, len(of_all)))

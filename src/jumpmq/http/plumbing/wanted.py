@@ -1,4 +1,4 @@
-"""Which messages a request wants, by what it says of them: numbers, time, key, header, text."""
+"""Filters of messages in requests: numbers, time, key, header, text."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WANTED = Shape(
         "text": TEXT,
     }
 )
-"""What may be said of messages; all of it has to be so."""
+"""Shape of a filter; all conditions must hold."""
 
 
 def wanted_of(queue: Queue, said: Mapping[str, Any]) -> Wanted:
-    """What is looked for in a queue.
+    """Parse a filter for a queue.
 
     Args:
         said: what a :data:`WANTED` has read, and what else there is.

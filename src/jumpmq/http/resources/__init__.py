@@ -1,1 +1,1 @@
-"""What the management port shows, a file a resource; ``ROUTES`` of each says which paths are its."""
+"""Resources of the management API, a file per resource; their paths are in ``ROUTES``."""

@@ -34,7 +34,7 @@ async def all_bindings(request: Request) -> Response:
 
 
 async def bindings_of_host(request: Request) -> Response:
-    """``GET /api/bindings/{vhost}``: of one virtual host."""
+    """``GET /api/bindings/{vhost}``: bindings of a virtual host."""
     host = requested.virtual_host(request)
     return await _answer(request, host, host.bindings())
 
@@ -51,7 +51,7 @@ async def bindings_to_exchange(request: Request) -> Response:
 
 
 async def bindings_to_queue(request: Request) -> Response:
-    """``GET /api/queues/{vhost}/{queue}/bindings``: what routes to the queue."""
+    """``GET /api/queues/{vhost}/{queue}/bindings``: bindings to the queue."""
     host = requested.virtual_host(request)
     return await _answer(request, host, host.bindings_to(requested.destination(request)))
 
@@ -94,7 +94,7 @@ async def unbind(request: Request) -> Response:
 
 
 def _between(request: Request) -> list[Binding]:
-    """The bindings between the two that the path names."""
+    """Return the bindings between source and destination in the path."""
     host, source = requested.virtual_host(request), requested.exchange(request)
     destination = (
         requested.destination(request) if "queue" in request.path_params else requested.exchange(request, "destination")
@@ -103,7 +103,8 @@ def _between(request: Request) -> list[Binding]:
 
 
 def _named(request: Request) -> Binding:
-    """The binding whose ``properties_key`` ends the path: encoded once more, or, as ``rabbitmqadmin`` has it, just so.
+    """Return the binding whose ``properties_key`` ends the path, encoded a second time or, as from ``rabbitmqadmin``,
+    not.
 
     Raises:
         NotFound: there is none.
@@ -121,7 +122,7 @@ async def _answer(request: Request, host: VirtualHost, bindings: Iterable[Bindin
 
 
 def shown(item: tuple[str, Binding]) -> dict[str, Any]:
-    """A binding as RabbitMQ's management API shows one."""
+    """Return a binding in the format of RabbitMQ's management API."""
     vhost, binding = item
     return {
         "source": binding.source,
@@ -135,7 +136,9 @@ def shown(item: tuple[str, Binding]) -> dict[str, Any]:
 
 
 def _properties_key(binding: Binding) -> str:
-    """What tells a binding from others between the same two, fit for a path: its key, and a digest of its arguments."""
+    """Return the key of a binding among those with equal source and destination, fit for a path: routing key, and a
+    digest of the arguments.
+    """
     key = quote(binding.key, safe="")
     if not binding.arguments:
         return key or "~"

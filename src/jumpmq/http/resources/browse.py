@@ -17,7 +17,7 @@ from jumpmq.http.plumbing.wanted import WANTED, wanted_of
 from jumpmq.http.schema.shapes import Shape, one_of, whole
 
 DEFAULT_COUNT, MAX_COUNT = 50, 1000
-"""Messages that one answer has."""
+"""Default and maximum number of messages in an answer."""
 
 SHAPE = Shape(
     {

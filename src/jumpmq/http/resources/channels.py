@@ -23,13 +23,13 @@ async def all_channels(request: Request) -> Response:
 
 
 async def channels_of_host(request: Request) -> Response:
-    """``GET /api/vhosts/{vhost}/channels``: those of one virtual host."""
+    """``GET /api/vhosts/{vhost}/channels``: channels of a virtual host."""
     host = requested.virtual_host(request)
     return await _answer(request, [one for one in await _visible(request) if one.peer.vhost == host.name])
 
 
 async def channels_of_connection(request: Request) -> Response:
-    """``GET /api/connections/{connection}/channels``: those of one connection."""
+    """``GET /api/connections/{connection}/channels``: channels of a connection."""
     connection = await connections.named(request)
     return await _answer(request, await requested.broker(request).figures.channels_of(connection.id))
 
@@ -43,7 +43,7 @@ async def one_channel(request: Request) -> Response:
 
 
 async def named(request: Request) -> ChannelFigures:
-    """The open channel that the path names.
+    """Return the open channel named in the path.
 
     Raises:
         NotFound, BadRequest: as :func:`connections.only`.
@@ -67,7 +67,7 @@ async def _answer(request: Request, channels: list[ChannelFigures]) -> Response:
 
 
 def shown(request: Request, channel: ChannelFigures) -> dict[str, Any]:
-    """A channel as RabbitMQ's management API shows one."""
+    """Return a channel in the format of RabbitMQ's management API."""
     peer, rates = channel.peer, request.app.state.rates
     found = {
         "name": channel.name,

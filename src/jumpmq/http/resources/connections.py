@@ -18,7 +18,7 @@ from jumpmq.http.plumbing.errors import BadRequest, Unauthorized
 from jumpmq.http.samples import add_samples
 
 CLOSED = "Closed via management plugin"
-"""What a client is told unless the request gives a reason: RabbitMQ's words."""
+"""Default reason sent to a client: RabbitMQ's words."""
 
 MAX_REASON = 200
 
@@ -34,7 +34,7 @@ async def all_connections(request: Request) -> Response:
 
 
 async def connections_of_host(request: Request) -> Response:
-    """``GET /api/vhosts/{vhost}/connections``: those that have the virtual host open."""
+    """``GET /api/vhosts/{vhost}/connections``: connections to the virtual host."""
     host = requested.virtual_host(request)
     return await _answer(request, [one for one in await visible(request) if one.peer.vhost == host.name])
 
@@ -82,7 +82,7 @@ async def _close(request: Request, ids: Collection[ConnectionId], reason: str) -
 
 
 def _reason(request: Request) -> str:
-    """What the clients are to be told.
+    """Return the reason to send to clients.
 
     Raises:
         BadRequest: it is too long.
@@ -102,12 +102,12 @@ async def visible(request: Request) -> list[ConnectionFigures]:
 
 
 def details(peer: Peer) -> dict[str, Any]:
-    """What is said of a connection where something of its is shown."""
+    """Return the connection's details, as part of a dependent object."""
     return {"name": peer.name, "peer_host": peer.host, "peer_port": peer.port} | provided_name(peer)
 
 
 def provided_name(peer: Peer) -> dict[str, Any]:
-    """The name that the client gave the connection, if it gave one."""
+    """Return the connection name provided by the client, if any."""
     return {} if peer.provided_name is None else {"user_provided_name": peer.provided_name}
 
 
@@ -117,7 +117,7 @@ def _named(connection: ConnectionFigures) -> dict[str, Any]:
 
 
 def shown(request: Request, connection: ConnectionFigures) -> dict[str, Any]:
-    """A connection as RabbitMQ's management API shows one."""
+    """Return a connection in the format of RabbitMQ's management API."""
     found = {
         **_named(connection),
         **provided_name(connection.peer),
@@ -152,7 +152,7 @@ def _encryption(tls: TLSFigures | None) -> dict[str, Any]:
 
 
 async def named(request: Request) -> ConnectionFigures:
-    """The open connection that the path names.
+    """Return the open connection named in the path.
 
     Raises:
         NotFound, BadRequest: as :func:`only`.
@@ -173,7 +173,7 @@ class OfPeer(Protocol):
 
 
 def only(request: Request, what: str, found: list[P]) -> P:
-    """The one of that name which the user may mean, at the node that the query names, if it does (``?node=``).
+    """Return the object with a name that the user may access, at the node in the query (``?node=``), if given.
 
     A name says where a client comes from and where it went, which may be the same on two nodes.
 

@@ -1,4 +1,4 @@
-"""The metrics of consumer groups, and of their members. JumpMQ's own."""
+"""Metrics of consumer groups and their members. JumpMQ's own."""
 
 from __future__ import annotations
 

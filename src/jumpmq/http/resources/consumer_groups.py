@@ -1,4 +1,4 @@
-"""``/api/consumer-groups``: consumer groups, their members, and who has which queue. JumpMQ's own."""
+"""``/api/consumer-groups``: consumer groups, members, and assignment of queues. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def all_consumer_groups(request: Request) -> Response:
 
 
 async def consumer_groups_of_host(request: Request) -> Response:
-    """``GET /api/consumer-groups/{vhost}``: of one virtual host."""
+    """``GET /api/consumer-groups/{vhost}``: consumer groups of a virtual host."""
     return await _answer(request, [requested.virtual_host(request)])
 
 
@@ -40,8 +40,8 @@ async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
 
 
 async def end_member(request: Request) -> Response:
-    """``DELETE /api/consumer-groups/{vhost}/{kind}/{source}/{group}/members/{member}``: end a member, also one that is
-    away."""
+    """``DELETE /api/consumer-groups/{vhost}/{kind}/{source}/{group}/members/{member}``: remove a member, also an absent
+    one."""
     host = requested.virtual_host(request)
     kind, source, group = (requested.name(request, part) for part in ("kind", "source", "group"))
     key = (host.name, kind, source, group)

@@ -25,7 +25,7 @@ async def all_consumers(request: Request) -> Response:
 
 
 async def consumers_of_host(request: Request) -> Response:
-    """``GET /api/consumers/{vhost}``: of one virtual host."""
+    """``GET /api/consumers/{vhost}``: consumers of a virtual host."""
     return await _answer(request, [requested.virtual_host(request)])
 
 
@@ -36,12 +36,12 @@ async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
 
 
 def _user(consumer: ConsumerFigures) -> tuple[str, bool] | None:
-    """Whose consumer it is."""
+    """Return the consumer's user."""
     return consumer.peer.user_identity if consumer.peer is not None else None
 
 
 def shown(request: Request, consumer: ConsumerFigures) -> dict[str, Any]:
-    """A queue's consumer as RabbitMQ's management API shows one; how fast it is sent messages is JumpMQ's own."""
+    """Return a queue's consumer in the format of RabbitMQ's management API; the delivery rate is JumpMQ's own."""
     rates: Rates = request.app.state.rates
     found: dict[str, Any] = {
         "consumer_tag": consumer.tag,
@@ -71,7 +71,7 @@ def shown(request: Request, consumer: ConsumerFigures) -> dict[str, Any]:
 
 
 def _activity(active: bool) -> str:
-    """How a queue with a single active consumer calls the one that it serves, and those that wait."""
+    """Return the state of a consumer of a queue with a single active consumer."""
     return "single_active" if active else "waiting"
 
 

@@ -1,4 +1,4 @@
-"""What the dead letters in a queue died of, summed over their ``x-death`` headers. JumpMQ's own."""
+"""Causes of dead-lettering in a queue, summed over the ``x-death`` headers. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.wanted import wanted_of
 
 MOST = 20_000
-"""Messages that a request counts."""
+"""Maximum number of messages counted per request."""
 
 LONGEST = 255
 """Characters of a name or reason that are told: anybody may write such a header."""
 
 SHOWN = 100
-"""Pairs of a reason and a queue that are told, those with most messages first."""
+"""Maximum number of pairs of reason and queue in an answer, most frequent first."""
 
 
 async def deaths(request: Request) -> Response:
@@ -51,7 +51,7 @@ async def deaths(request: Request) -> Response:
 
 
 def _last_death(message: Message) -> tuple[str, str, str] | None:
-    """Reason, queue and exchange of the last death that a message tells of; None where it tells of none."""
+    """Return reason, queue and exchange of a message's last death; None without one."""
     if b"x-death" not in message.properties:
         return None  # most have none, and reading properties takes longer
     entries: Any = to_python(Properties.parse(message.properties).headers or []).get("x-death")

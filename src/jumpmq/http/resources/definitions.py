@@ -1,4 +1,4 @@
-"""``/api/definitions``: everything declared, in RabbitMQ's format, out of this broker and into it."""
+"""``/api/definitions``: export and import of all definitions, in RabbitMQ's format."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from jumpmq.broker import Broker
 
 COMPATIBLE_WITH = "3.10.8"
-"""The version of RabbitMQ whose format this is."""
+"""Version of RabbitMQ with this format."""
 
 
 MAX_TOLD = 200
-"""Things that were skipped in an import, and are named."""
+"""Maximum number of skipped entries named after an import."""
 
 
 def _permissions(user: User) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def _permissions(user: User) -> list[dict[str, Any]]:
 
 
 def _named(host: VirtualHost) -> dict[str, Any]:
-    """A virtual host; what says nothing is left out."""
+    """Return a virtual host without empty fields."""
     described = host.description if host.description != default_description(host.name) else ""
     words = {
         "default_queue_type": host.default_queue_type,
@@ -58,7 +58,7 @@ async def export_all(request: Request) -> Response:
 
 
 def exported(broker: Broker) -> dict[str, Any]:
-    """The whole broker as a definitions file has it; lists that may be long are iterators."""
+    """Return the whole broker as a definitions file; potentially long lists are iterators."""
     hosts, users = list(broker.topology.vhosts.values()), list(broker.topology.users.values())
     return {
         "rabbit_version": COMPATIBLE_WITH,
@@ -122,7 +122,7 @@ async def _import(request: Request, found: dict[str, Any], vhost: str | None) ->
 
 
 def _declared(hosts: list[VirtualHost]) -> dict[str, Any]:
-    """What is declared now; queues, exchanges and bindings, which may be many, are shown as they are taken."""
+    """Return the current definitions; queues, exchanges and bindings, potentially many, are rendered on demand."""
     return {
         "parameters": [parameter for host in hosts for parameter in parameters.of_host(host)],
         "policies": [shown_policy(policy) for host in hosts for policy in host.policies.all(operator=False)],

@@ -35,7 +35,7 @@ AT_HAND: dict[str, Callable[[Exchange], Any]] = {
     "vhost": attrgetter("vhost"),
     "type": attrgetter("type"),
 }
-"""What can be sorted by without showing each exchange."""
+"""Sort columns available without rendering the exchange."""
 
 
 async def all_exchanges(request: Request) -> Response:
@@ -45,7 +45,7 @@ async def all_exchanges(request: Request) -> Response:
 
 
 async def exchanges_of_host(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}``: of one virtual host."""
+    """``GET /api/exchanges/{vhost}``: exchanges of a virtual host."""
     return await _answer(request, list(requested.virtual_host(request).exchanges.values()))
 
 
@@ -69,7 +69,7 @@ async def _held(request: Request, exchange: HoldingExchange) -> dict[str, Any]:
 
 
 async def declare_exchange(request: Request) -> Response:
-    """``PUT /api/exchanges/{vhost}/{exchange}``: declare an exchange; one that exists must be equivalent."""
+    """``PUT /api/exchanges/{vhost}/{exchange}``: declare an exchange; an existing one must be equivalent."""
     host, name = requested.virtual_host(request), stripped(requested.exchange_name(request))
     body = await requested.shaped_body(request, SHAPE)
     existed = name in host.exchanges
@@ -91,7 +91,7 @@ async def _answer(request: Request, exchanges: list[Exchange]) -> Response:
 
 
 def _shown(request: Request, exchange: Exchange) -> dict[str, Any] | None:
-    """An exchange as RabbitMQ's management API shows one; None if its virtual host is gone."""
+    """Return an exchange in the format of RabbitMQ's management API; None if its virtual host is gone."""
     rates: Rates = request.app.state.rates
     history: History = request.app.state.history
     host = requested.broker(request).topology.vhosts.get(exchange.vhost)

@@ -1,4 +1,4 @@
-"""Where one message of a queue is: ready, at a consumer, or gone."""
+"""State of one message of a queue: ready, unacknowledged, or gone."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jumpmq.queues import Queue
 from jumpmq.queues.group_offsets import GroupOffset, GroupOffsets
 
 LOOKED_AT_ONCE = 1000
-"""Deliveries that are looked at together."""
+"""Deliveries examined per slice."""
 
 SHOWN_GROUPS = 20
-"""Groups that are named of a stream."""
+"""Maximum number of groups named for a stream."""
 
 
 async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Message:
-    """The message where it is ready; else a sentence on where it is, or was.
+    """Return the message if ready; otherwise a sentence on its state.
 
     Args:
         number: of the message in its queue; of a stream its offset.

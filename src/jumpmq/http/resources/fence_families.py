@@ -12,7 +12,7 @@ from jumpmq.http.resources.ring_families import PREFIX
 from jumpmq.queues.fences import FenceFigures
 
 Found = tuple[str, str, str, list[FenceFigures]]
-"""Virtual host and name of a queue, the name of one that it waits for, and its fences."""
+"""Virtual host and name of a queue, name of the queue it waits for, and the ordering barriers."""
 
 FENCES = Family(
     "fence",

@@ -1,4 +1,6 @@
-"""``/api/fences``: queues whose messages wait for another queue, as their keys have come from there. JumpMQ's own."""
+"""``/api/fences``: queues with messages behind ordering barriers, as their keys moved from older
+queues. JumpMQ's own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ async def all_fences(request: Request) -> Response:
 
 
 async def fences_of_host(request: Request) -> Response:
-    """``GET /api/fences/{vhost}``: of one virtual host."""
+    """``GET /api/fences/{vhost}``: ordering barriers of a virtual host."""
     return await _answer(request, [requested.virtual_host(request)])
 
 

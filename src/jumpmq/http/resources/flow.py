@@ -1,4 +1,4 @@
-"""``/api/exchanges/{vhost}/{exchange}/flow``: who publishes, which queues get it, who takes it. JumpMQ's own.
+"""``/api/exchanges/{vhost}/{exchange}/flow``: publishers, queues and consumers of an exchange. JumpMQ's own.
 
 What is asked for again and again must be cheap at 10,000 queues: rates are those of the last reading, which is taken in
 any case, and only the queues that are shown are asked for their consumers.
@@ -27,20 +27,20 @@ from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 
 SHOWN, MOST_SHOWN = 16, 64
-"""Queues that are shown one by one: unless the query says how many, and at most."""
+"""Number of queues shown individually: default, and maximum."""
 
 IDLEST = 3
-"""Of these, how many come from the other end: what stands still beside what is full is the picture of a skew."""
+"""Number of idle queues among the shown ones: idle queues beside full ones are the picture of a skew."""
 
 MOST_CLIENTS = 12
-"""Publishers, and consumers, that are shown one by one."""
+"""Maximum number of publishers, and of consumers, shown individually."""
 
 MOST_CONSUMERS = 200
-"""Consumers of a queue that are looked at."""
+"""Maximum number of consumers examined per queue."""
 
 
 class Passing(NamedTuple):
-    """What went through a queue, messages a second, and what is in it."""
+    """Message rates of a queue, per second, and its contents."""
 
     queue: Queue | DeclaredQueue
     published: float
@@ -57,13 +57,13 @@ class Passing(NamedTuple):
 
     @property
     def trouble(self) -> tuple[int, ...]:
-        """The fuller, the greater; roughly, so that the order does not change with each reading."""
+        """Sort key: fuller queues first, rounded, so that the order does not change with every reading."""
         waiting = 0 if self.queue.type == "stream" else self.ready + self.unacknowledged
         return _rough(waiting), _rough(int(self.excess)), _rough(int(self.published))
 
 
 def _rough(number: int) -> int:
-    """A number with its three leading bits."""
+    """Round a number to its three leading bits."""
     shift = max(0, number.bit_length() - 3)
     return number >> shift << shift
 
@@ -117,7 +117,7 @@ def _passing(rates: Rates, queue: Queue | DeclaredQueue) -> Passing:
 
 
 def _folded(passing: list[Passing], most: int) -> tuple[list[Passing], list[Passing]]:
-    """The queues that are shown, in the order given, and the others."""
+    """Split queues into those shown, in the given order, and the rest."""
     if len(passing) <= most:
         return passing, []
     places = sorted(range(len(passing)), key=lambda place: passing[place].trouble, reverse=True)
@@ -156,7 +156,7 @@ def _together(folded: list[Passing]) -> dict[str, Any]:
 
 
 def _publishers(found: Iterable[tuple[Peer, int]]) -> list[dict[str, Any]]:
-    """By name of the connection, those that published most first; the last one stands for all that do not fit."""
+    """Return publishers by connection name, busiest first; the last entry is the sum of the rest."""
     published, channels, users = Counter[str](), Counter[str](), dict[str, str]()
     for peer, count in found:
         name = peer.provided_name or peer.name
@@ -175,7 +175,7 @@ def _publishers(found: Iterable[tuple[Peer, int]]) -> list[dict[str, Any]]:
 
 
 async def _consumers(request: Request, host: VirtualHost, shown: list[Passing]) -> list[dict[str, Any]]:
-    """Who takes messages from the queues that are shown, those with the most queues first."""
+    """Return the consumers of the shown queues, those with most queues first."""
     figures, found = requested.broker(request).figures, dict[tuple[str, str], dict[str, Any]]()
     for one in shown:
         declared = host.declared.get(one.queue.name)
@@ -209,7 +209,7 @@ def _nobody(kind: str, name: str, user: str | None) -> dict[str, Any]:
 
 
 def _who(consumer: ConsumerFigures) -> tuple[str, str]:
-    """Whose a consumer is: a consumer group's, or a client's."""
+    """Return the owner of a consumer: a consumer group, or a client."""
     if (group := consumer.arguments.get(GROUP)) is not None:
         return "group", str(group)
     peer = consumer.peer

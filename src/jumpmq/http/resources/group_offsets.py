@@ -31,7 +31,7 @@ async def all_group_offsets(request: Request) -> Response:
 
 
 async def group_offsets_of_host(request: Request) -> Response:
-    """``GET /api/group-offsets/{vhost}``: of one virtual host."""
+    """``GET /api/group-offsets/{vhost}``: group offsets of a virtual host."""
     return await _answer(request, [requested.virtual_host(request)])
 
 
@@ -43,7 +43,7 @@ async def _answer(request: Request, hosts: list[VirtualHost]) -> Response:
 
 
 def shown(figures: GroupOffsetFigures) -> dict[str, Any]:
-    """A group's place in a stream as JSON; ``lag`` are the messages that it has not settled."""
+    """Return a group's offset in a stream as JSON; ``lag`` counts unsettled messages."""
     return {
         "vhost": figures.vhost,
         "queue": figures.queue,
@@ -115,7 +115,7 @@ async def delete_group_offset(request: Request) -> Response:
 
 
 def _stream(request: Request) -> Queue:
-    """The stream that the path names, which the user may read."""
+    """Return the stream named in the path, if the user may read it."""
     host, name = requested.virtual_host(request), requested.name(request, "queue")
     check_permission(request, host.name, "read", name)
     queue = requested.unlocked_queue(request)

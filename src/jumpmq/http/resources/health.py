@@ -1,4 +1,4 @@
-"""``/api/health/checks``: one thing each that an operator or load balancer asks; 200 if it is well, 503 if not.
+"""``/api/health/checks``: checks for operators and load balancers; 200 if healthy, otherwise 503.
 
 Checks of what JumpMQ does not have (mirrors) are always well, so that a check written for
 RabbitMQ goes on.
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 ALIVENESS_QUEUE = "aliveness-test"
 AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})
 REPLICATED = frozenset({"quorum", "stream"})
-"""The kinds of queues that RabbitMQ keeps copies of."""
+"""Types of queues that RabbitMQ replicates."""
 
 NAMED = 1000
-"""Queues at most that a check names."""
+"""Maximum number of queues named by a check."""
 
 UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
@@ -46,13 +46,13 @@ async def virtual_hosts(request: Request) -> JSONResponse:
 
 
 async def mirrors(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/node-is-mirror-sync-critical``: whether mirrors need this node; there are none."""
+    """``GET /api/health/checks/node-is-mirror-sync-critical``: always ok, since there are no mirrors."""
     return JSONResponse({"status": "ok", "reason": "single node cluster"})
 
 
 async def quorum(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/node-is-quorum-critical``: whether this node's quorum queues and streams, which have no
-    copies on other nodes, would be down without it."""
+    """``GET /api/health/checks/node-is-quorum-critical``: fails if this node has quorum queues or streams, which have
+    no replicas on further nodes."""
     broker = requested.broker(request)
     if len(broker.topology.nodes) < 2:
         return JSONResponse({"status": "ok", "reason": "single node cluster"})
@@ -89,8 +89,8 @@ async def moves(request: Request) -> JSONResponse:
 
 
 async def definitions(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/definitions``: whether definitions can be changed at this node, which in a cluster needs
-    an etcd that takes changes and has all that the node knows. JumpMQ's own."""
+    """``GET /api/health/checks/definitions``: fails if definitions cannot be changed at this node, which in a cluster
+    needs a writable etcd with all of the node's definitions. JumpMQ's own."""
     standstill = _standstill(requested.node_figures(request).states())
     return JSONResponse({"status": "ok"}) if standstill is None else _failed(_cannot_be_changed(standstill))
 
@@ -149,7 +149,7 @@ def _do_not_answer(homes: list[int]) -> str:
 
 
 def _short(states: list[HomeState]) -> list[str]:
-    """What is short at any home."""
+    """Return the resources that are short at any home."""
     return list(dict.fromkeys(name for state in states for name in state.short))
 
 
@@ -232,12 +232,12 @@ async def aliveness(request: Request) -> JSONResponse:
 
 
 def listeners(request: Request) -> list[dict[str, Any]]:
-    """Where this node listens, as RabbitMQ lists it."""
+    """Return this node's listeners, in RabbitMQ's format."""
     return _listeners(requested.node_figures(request).node())
 
 
 def all_listeners(request: Request) -> list[dict[str, Any]]:
-    """Where the nodes listen that answer."""
+    """Return the listeners of all running nodes."""
     nodes = requested.broker(request).figures.nodes()
     return [one for name in sorted(nodes) for one in _listeners(nodes[name])]
 

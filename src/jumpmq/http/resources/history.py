@@ -38,7 +38,7 @@ async def of_host(request: Request) -> Response:
 
 
 async def of_queue(request: Request) -> Response:
-    """``GET /api/history/queues/{vhost}/{queue}?seconds=300``: the same of a queue, from when it was first asked for.
+    """``GET /api/history/queues/{vhost}/{queue}?seconds=300``: history of a queue, from the first request on.
 
     The fullest queues are followed without being asked for, and all with messages by a sample a minute.
     """

@@ -1,4 +1,4 @@
-"""Definitions files of RabbitMQ, put into a broker: all of it or nothing, but for what means nothing here.
+"""Import of RabbitMQ's definitions files: atomic, except for entries without a meaning here.
 
 First every entry is read; what has the wrong shape is refused before anything changes. Then the entries become changes,
 made in steps, between which others are served. If the topology refuses one, those before are undone, the last first,
@@ -62,7 +62,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Section:
-    """One list of a definitions file: what an entry may hold, and the changes that it is."""
+    """A list of a definitions file: shape of the entries, and resulting changes."""
 
     shape: Shape
     changes: Callable[[Topology, Entry], list[Change]]
@@ -123,7 +123,7 @@ _POLICY_VALUE = Shape(
     {"pattern": TEXT, "definition": OBJECT, "priority": NUMBER, "apply-to": TEXT}, required=("pattern", "definition")
 )
 COMPONENTS = ("operator_policy", "vhost-limits")
-"""The parameters that there are here; others, of plugins, are skipped."""
+"""Supported parameters; those of plugins are skipped."""
 
 _DECLARED = {"vhost": NAME, "name": NAME, "durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": EXPORTED_ARGUMENTS}
 _BINDING = {
@@ -166,7 +166,7 @@ BROKER_SECTIONS = {
         Shape(_TOPIC_PERMISSIONS, tuple(_TOPIC_PERMISSIONS)), lambda topology, entry: [SetTopicPermissions(**entry)]
     ),
 }
-"""What only a file for a whole broker holds, in the order in which it is applied."""
+"""Sections of files for a whole broker, in order of application."""
 
 HOST_SECTIONS = {
     "parameters": Section(
@@ -186,7 +186,7 @@ HOST_SECTIONS = {
     ),
     "bindings": Section(Shape(_BINDING, ("vhost", "source", "destination")), _binding),
 }
-"""What is declared in virtual hosts."""
+"""Sections of virtual hosts."""
 
 SECTIONS = BROKER_SECTIONS | HOST_SECTIONS
 NOTES = (
@@ -205,7 +205,7 @@ FILE = Shape(
 
 
 AHEAD = 1000
-"""Changes that are proposed before the first of them is decided."""
+"""Maximum number of proposed, undecided changes."""
 
 
 def import_definitions(
@@ -218,8 +218,8 @@ def import_definitions(
     unchanged_too: bool = True,
     renaming: Renaming | None = None,
 ) -> Iterator[Pending | None]:
-    """Add what a definitions file holds, and pause after each entry, so that others may be served; the changes that it
-    gives are to be decided before it goes on.
+    """Import a definitions file with a pause after every entry, so that the event loop serves further clients; yielded
+    changes must be decided before the next step.
 
     Args:
         asker: who asks for the changes.
@@ -279,8 +279,8 @@ def _product(found: Entry) -> Entry:
 
 
 def _may_propose(change: Change, last: Pending | None, waiting: int) -> bool:
-    """Whether a change can be proposed before those are decided that were: what a log of several homes decides takes a
-    while, and many of a sort, which do not depend on each other, are decided together."""
+    """Return True if a change can be proposed before earlier ones are decided: deciding takes a while in a shared log,
+    and independent changes of one kind are decided together."""
     if last is None:
         return True
     is_alike = type(change) is type(last.change) and isinstance(change, DeclareQueue | DeclareExchange | Bind)
@@ -288,7 +288,7 @@ def _may_propose(change: Change, last: Pending | None, waiting: int) -> bool:
 
 
 def lists_of(found: Entry) -> list[list[Any]]:
-    """The sections of a definitions file that hold entries."""
+    """Return the non-empty sections of a definitions file."""
     return [section for section in found.values() if isinstance(section, list)]
 
 
@@ -319,7 +319,7 @@ def _read(shape: Shape, found: Any, subject: str, skipped: list[str] | None) -> 
 def _changes(
     topology: Topology, found: Entry, vhost: str | None, skipped: list[str] | None, renaming: Renaming | None = None
 ) -> Iterator[tuple[str, Change]]:
-    """The changes that the file is, each with the entry that it comes from."""
+    """Yield the changes of a file, with the originating entries."""
     sharding: list[tuple[str, Change]] = []
     for subject, change in _in_order(topology, found, vhost, skipped, renaming):
         if isinstance(change, SetPolicy) and "shards-per-node" in change.definition:
@@ -332,7 +332,7 @@ def _changes(
 def _in_order(
     topology: Topology, found: Entry, vhost: str | None, skipped: list[str] | None, renaming: Renaming | None
 ) -> Iterator[tuple[str, Change]]:
-    """The same, in the order of sections and entries."""
+    """Yield the changes in the order of sections and entries."""
     for name, section in SECTIONS.items():
         if vhost is not None and name in BROKER_SECTIONS:
             if found.get(name):

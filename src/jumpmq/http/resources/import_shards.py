@@ -1,4 +1,4 @@
-"""Shards in a definitions file of another broker, which become shards of this one.
+"""Conversion of shards in a foreign broker's definitions file to shards of this broker.
 
 A shard's name has its node in it, ``sharding: EXCHANGE - NODE - I``. Shards of nodes that are not here would stay bound
 beside new ones, and the pseudo-queue would not reach them. So they are imported under names of this broker's nodes:
@@ -30,7 +30,7 @@ Entry = dict[str, Any]
 
 @dataclass
 class Renaming:
-    """What of a definitions file is imported otherwise.
+    """Changes to a definitions file before the import.
 
     Attributes:
         queues: the new name of a shard, by virtual host and name.
@@ -43,7 +43,7 @@ class Renaming:
     notes: list[str] = field(default_factory=list)
 
     def entry(self, section: str, entry: Any) -> Any:
-        """An entry of a section as it is imported."""
+        """Return an entry of a section as imported."""
         if not isinstance(entry, dict):
             return entry
         if section == "queues" and (name := self._queue(entry, "name")) is not None:
@@ -88,8 +88,8 @@ class _Sharded:
 
 
 def shards_renamed(topology: Topology, found: Entry, vhost: str | None, renaming: Renaming) -> Iterator[None]:
-    """Find the shards of other nodes in a definitions file, and put their new names into ``renaming``; with a pause
-    after each entry.
+    """Collect new names for the shards of foreign nodes in a definitions file into ``renaming``, with a pause after
+    every entry.
 
     Args:
         found: the file's JSON, which may be malformed: that is refused where it is imported.
@@ -138,7 +138,7 @@ def _entries(found: Entry, section: str, vhost: str | None) -> Iterator[Entry]:
 
 
 def _put(topology: Topology, policies: dict[str, Policies], entry: Entry) -> None:
-    """Add a policy of the file to those that are here, if it is one."""
+    """Add a policy of the file to the existing ones, if well-formed."""
     host, name = _key(entry, "name")
     pattern, definition = entry.get("pattern"), entry.get("definition")
     if not (isinstance(pattern, str) and isinstance(definition, dict)):
@@ -157,12 +157,12 @@ def _put(topology: Topology, policies: dict[str, Policies], entry: Entry) -> Non
 
 
 def _octets(name: str) -> bytes:
-    """What names are sorted by; one that is no Unicode is refused later."""
+    """Return the sort key of a name; invalid Unicode is refused later."""
     return name.encode("utf-8", "surrogatepass")
 
 
 def _rename(topology: Topology, host: str, name: str, one: _Sharded, is_own: bool, renaming: Renaming) -> None:
-    """Give the shards of other nodes names of this broker's."""
+    """Choose names for the shards of foreign nodes."""
     nodes = list(topology.nodes)
     others = {node for node, _ in one.shards.values()} - set(nodes)
     if not others or (is_own and (len(others) > 1 or len(nodes) > 1 or len(others) < len(_nodes(one)))):
@@ -195,7 +195,7 @@ def _names_here(topology: Topology, host: str, name: str, nodes: list[str]) -> l
 
 
 def _new_names(name: str, nodes: list[str], one: _Sharded, count: int) -> list[str]:
-    """So many names of shards, spread evenly over the nodes; those that the file has itself are left out."""
+    """Return ``count`` new shard names, spread evenly over the nodes, without names used in the file."""
     found: list[str] = []
     number = 0
     while len(found) < count:
@@ -205,7 +205,7 @@ def _new_names(name: str, nodes: list[str], one: _Sharded, count: int) -> list[s
 
 
 def _note(topology: Topology, host: str, name: str, one: _Sharded, count: int, renaming: Renaming) -> None:
-    """Say that the policy changes, and that shards are added, where they are."""
+    """Note the change of the policy, and the added shards."""
     where = f"in vhost '{host}'"
     if count != one.settings.count:
         line = f"policy '{one.policy.name}' {where}: shards-per-node is {count}, not {one.settings.count}"

@@ -1,4 +1,4 @@
-"""``/api/exchanges/{vhost}/{exchange}/key``: where a key goes, and what is there of it. JumpMQ's own."""
+"""``/api/exchanges/{vhost}/{exchange}/key``: route and messages of a key. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 SHOWN_CONSUMERS = 20
 MAX_DESTINATIONS = 1000
 MAX_BOUND = 20_000
-"""Destinations up to which it is said where a key would go with another number of them."""
+"""Maximum number of destinations for a preview with a different number."""
 
 MAX_HOPS = 8
 """Limit of hash exchanges bound in a row that a key is followed through."""
 
 LONGEST_KEY = 255
-"""Octets of a key that rings remember, by which it is found among the frequent ones."""
+"""Maximum length of a remembered key in octets, used to find it among the frequent ones."""
 
 _HASHES: dict[functions.HashFunction, Callable[[bytes], int]] = {
     "phash2": phash2,
@@ -47,7 +47,7 @@ _HASHES: dict[functions.HashFunction, Callable[[bytes], int]] = {
 }
 
 QUERY = Shape({"key": TEXT, "destinations": whole(MAX_DESTINATIONS)}, required=("key",))
-"""What the query may say."""
+"""Shape of the query."""
 
 
 async def follow(request: Request) -> Response:
@@ -123,8 +123,8 @@ def _state(exchange: ConsistentHashExchange | ModulusHashExchange) -> dict[str, 
 
 
 def _then(state: dict[str, Any] | ModulusPlacement, key: bytes, count: int) -> dict[str, Any]:
-    """Where a key would go with another number of destinations: new ones are called ``new 1`` and so on; if there are
-    to be fewer, those bound last are removed."""
+    """Return the route of a key with ``count`` destinations: added ones are called ``new 1`` and so on; the last bound
+    ones are removed."""
     if isinstance(state, ModulusPlacement):
         names = [*state.names[:count], *(f"new {number}" for number in range(1, count - len(state.names) + 1))]
         label = names[modulus([key], len(names), state.function)] if names else None
@@ -162,7 +162,7 @@ async def _traffic(
 
 
 async def _queue(request: Request, host: VirtualHost, label: str | None) -> dict[str, Any] | None:
-    """The queue that a destination is, with who reads it; None if it is none."""
+    """Return the queue of a destination, with its readers; None if the destination is no queue."""
     kind, name = destination_of(label or "")
     if label is None or kind != "queue" or name not in host.declared:
         return None

@@ -30,17 +30,17 @@ SHAPE = Shape({"value": INTEGER}, required=("value",), ignored=("vhost", "user",
 
 
 async def all_user_limits(request: Request) -> Response:
-    """``GET /api/user-limits``: of all users that have any."""
+    """``GET /api/user-limits``: limits of all users."""
     return await _answer_users(request, list(requested.broker(request).topology.users.values()))
 
 
 async def limits_of_user(request: Request) -> Response:
-    """``GET /api/user-limits/{user}``: of one user: a list of one entry, or of none."""
+    """``GET /api/user-limits/{user}``: limits of a user: a list of one entry, or empty."""
     return await _answer_users(request, [requested.broker(request).topology.user(requested.name(request, "user"))])
 
 
 async def put_user_limit(request: Request) -> Response:
-    """``PUT /api/user-limits/{user}/{limit}``: set one; negative is unlimited.
+    """``PUT /api/user-limits/{user}/{limit}``: set a limit; negative values mean unlimited.
 
     Limits are ``max-connections``, ``max-channels``, ``max-consumers``, ``max-queues``, ``max-bindings`` and
     ``max-publish-rate``, in messages a second.
@@ -68,13 +68,13 @@ async def _answer_users(request: Request, users: list[User]) -> Response:
 
 
 async def all_host_limits(request: Request) -> Response:
-    """``GET /api/vhost-limits``: of all virtual hosts that have any."""
+    """``GET /api/vhost-limits``: limits of all virtual hosts."""
     asking, hosts = requested.user(request), requested.broker(request).topology.vhosts.values()
     return await _answer_hosts(request, [one for one in hosts if monitors(asking) or one.name in asking.permissions])
 
 
 async def limits_of_host(request: Request) -> Response:
-    """``GET /api/vhost-limits/{vhost}``: of one virtual host: a list of one entry, or of none."""
+    """``GET /api/vhost-limits/{vhost}``: limits of a virtual host: a list of one entry, or empty."""
     name, asking = requested.name(request, "vhost"), requested.user(request)
     if not monitors(asking):
         check_virtual_host(asking, name)
@@ -104,8 +104,7 @@ async def _answer_hosts(request: Request, hosts: list[VirtualHost]) -> Response:
 
 def _host(request: Request) -> str:
     """
-    Raises:
-        NotFound: there is none of the name in the path.
+    Raises: NotFound: the virtual host named in the path does not exist.
     """
     name = requested.name(request, "vhost")
     if name not in requested.broker(request).topology.vhosts:

@@ -12,7 +12,7 @@ from jumpmq.http.recent_log import RecentLog
 
 
 async def log(request: Request) -> Response:
-    """``GET /api/log?text=PART``: the last records, the latest first, of those that have the text in their message.
+    """``GET /api/log?text=PART``: the last records, latest first, with the text in their message.
 
     Each is ``{"time", "level", "logger", "message"}``, the time in seconds since the epoch.
     """

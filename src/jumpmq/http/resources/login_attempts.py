@@ -1,4 +1,4 @@
-"""``/api/auth``: how one logs in here, and who has tried to."""
+"""``/api/auth``: authentication methods, and attempted logins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def how(request: Request) -> Response:
 
 
 async def attempts(request: Request) -> Response:
-    """``GET /api/auth/attempts/{node}``: logins that were tried, by protocol; over HTTP every request is one."""
+    """``GET /api/auth/attempts/{node}``: attempted logins, by protocol; over HTTP every request counts."""
     require_node(request)
     found = [
         {

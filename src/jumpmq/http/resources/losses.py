@@ -13,7 +13,7 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 
 
 async def listed(request: Request) -> Response:
-    """``GET /api/losses``: what is missing, each a sentence with when it was found (seconds since the epoch)."""
+    """``GET /api/losses``: losses as sentences, with the time of discovery (seconds since the epoch)."""
     found = [{"loss": loss, "found_at": found_at} for loss, found_at in _losses(request)]
     return await answer_list(request, found, dict, ("found_at",))
 

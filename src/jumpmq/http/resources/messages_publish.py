@@ -112,7 +112,7 @@ async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, mes
 
 @contextmanager
 def _refused_as_answers() -> Iterator[None]:
-    """Answer with what a run of messages is refused for."""
+    """Convert refusals of a run of messages to HTTP errors."""
     try:
         yield
     except AMQPError as error:
@@ -122,8 +122,7 @@ def _refused_as_answers() -> Iterator[None]:
 
 
 async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> tuple[Published, Forwarding]:
-    """Push what was judged. That of a writer is in one commit with the note of it, and so is done as a whole once it is
-    begun.
+    """Push validated messages. Those of a writer are in one commit with the writer's progress, and so all or none.
 
     Returns:
         what became of it, and what goes to other homes.
@@ -163,7 +162,8 @@ async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> tuple[Pu
 
 
 def _require_write(request: Request, host: VirtualHost) -> None:
-    """Refuse who may not publish before anything of the body is read; rows may name other exchanges, each is checked.
+    """Refuse users without the right to publish before the body is read; exchanges named in rows are checked
+    individually.
 
     Raises:
         AccessRefused: the user may not write to what the query names, or may write to nothing.
@@ -205,7 +205,9 @@ async def show(request: Request) -> JSONResponse:
 
 
 async def open_writer(request: Request) -> Response:
-    """``PUT /api/messages/{vhost}/writers/{writer}``: open the writer: what says so is refused once it is deleted."""
+    """``PUT /api/messages/{vhost}/writers/{writer}``: open the writer: requests with ``opened`` are refused once it is
+    deleted.
+    """
     host, broker = requested.virtual_host(request), requested.broker(request)
     _require_virtual_host(request, host)
     broker.authorization.require_any(requested.principal(request), host.name, "write")
@@ -215,7 +217,8 @@ async def open_writer(request: Request) -> Response:
 
 
 async def begin(request: Request) -> JSONResponse:
-    """``POST /api/messages/{vhost}/writers/{writer}/begin``: begin a batch: what other attempts send of it is refused.
+    """``POST /api/messages/{vhost}/writers/{writer}/begin``: begin a batch: rows of earlier attempts are refused from
+    now on.
 
     The body is ``{"batch": N, "attempt": TEXT, "origin": TEXT}``; ``origin``, which may be missing, names what numbers
     the batches. The answer is as that of ``batches``, with ``"complete": true`` where the batch is complete, and there
@@ -236,7 +239,8 @@ async def begin(request: Request) -> JSONResponse:
 
 
 async def show_batch(request: Request) -> JSONResponse:
-    """``GET /api/messages/{vhost}/writers/{writer}/batches/{batch}``: which attempt has begun it, and how far that is.
+    """``GET /api/messages/{vhost}/writers/{writer}/batches/{batch}``: the current attempt at the batch, and its
+    progress.
 
     The answer is ``{"attempt": TEXT, "parts": {NAME: {"batch": N, "rows": N, "digest": TEXT, "attempt": TEXT}, ...}}``.
     """
@@ -269,7 +273,7 @@ def _batch(value: Any) -> int:
 
 
 async def forget(request: Request) -> Response:
-    """``DELETE /api/messages/{vhost}/writers/{writer}``: forget the user's writer with all its parts; it is done.
+    """``DELETE /api/messages/{vhost}/writers/{writer}``: delete the user's writer with all parts.
 
     An administrator's request forgets also what an earlier version has noted of that name without a user.
     """
@@ -310,7 +314,7 @@ def _chunk(request: Request, vhost: str) -> Chunk | None:
 
 
 def _length(request: Request) -> int:
-    """Octets of the body, as its header says; :data:`MAX_OCTETS` without one.
+    """Return the body's length from the header, in octets; :data:`MAX_OCTETS` without one.
 
     Raises:
         BadRequest: they are too many.
@@ -322,7 +326,7 @@ def _length(request: Request) -> int:
 
 
 async def _messages(request: Request, upload: Upload, charges: Charges) -> list[Addressed]:
-    """The messages of the body. The memory account knows of the body while it comes, and of the messages after it.
+    """Return the messages of the body. The memory account is charged for the body on arrival, then for the messages.
 
     Raises:
         BadRequest: the body is too long, does not come, or is no stream of messages.

@@ -23,7 +23,7 @@ COMPATIBLE_WITH = "3.10.8"
 PROTOCOL = "amqp091"
 PUBLISH = OF_CHANNELS.index("publish")
 KINDS = ("classic", "quorum", "stream")
-"""What ``queue_type`` tells apart, as ``rabbit_KIND_queue``."""
+"""Values of ``queue_type``, as ``rabbit_KIND_queue``."""
 
 DEATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "expired": {"classic": ("at_most_once", "disabled"), "quorum": ("at_least_once", "at_most_once", "disabled")},
@@ -31,13 +31,13 @@ DEATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "maxlen": {"classic": ("at_most_once", "disabled"), "quorum": ("at_most_once", "disabled")},
     "delivery_limit": {"quorum": ("at_least_once", "at_most_once", "disabled")},
 }
-"""Why messages die in which kinds of queue, and what may become of their letters."""
+"""Reasons for the death of messages by kind of queue, with the dead-letter strategies."""
 
 Families = Iterable[Metric]
 
 
 def identity(request: Request, endpoint: str) -> Families:
-    """Who is measured, and, as RabbitMQ 4 tells, by which endpoint."""
+    """Families with the broker's identity and, as in RabbitMQ 4, the endpoint."""
     broker = requested.broker(request)
     build = GaugeMetricFamily(
         "rabbitmq_build_info",
@@ -60,7 +60,7 @@ def _counter(name: str, value: float, about: str) -> Metric:
 
 
 def tally(request: Request) -> Tally:
-    """What this node's channels have counted in all virtual hosts, deleted ones included."""
+    """Return the counts of this node's channels in all virtual hosts, deleted ones included."""
     figures, found = requested.node_figures(request), Tally()
     found.add(figures.past_tally())
     for one in figures.tallies().values():
@@ -69,7 +69,7 @@ def tally(request: Request) -> Tally:
 
 
 def churn(request: Request, prefix: str) -> Families:
-    """How much came and went."""
+    """Churn statistics."""
     counts = Churn(*requested.node_figures(request).churn())
     return (
         _counter(f"{prefix}connections_opened", counts.connection_created, "Connections that were opened"),
@@ -83,7 +83,7 @@ def churn(request: Request, prefix: str) -> Families:
 
 
 def node_used(request: Request, prefix: str) -> Families:
-    """What the node uses."""
+    """Resources used by the node."""
     node = requested.node_figures(request).node()
     return (
         _gauge(f"{prefix}process_open_fds", node.files, "Open files"),
@@ -94,7 +94,7 @@ def node_used(request: Request, prefix: str) -> Families:
 
 
 def node_limits(request: Request, prefix: str) -> Families:
-    """What the node may use."""
+    """Resource limits of the node."""
     node = requested.node_figures(request).node()
     memory = "Memory held for messages at which publishers are blocked"
     disk = "Free disk space below which publishers are blocked"
@@ -108,7 +108,7 @@ def node_limits(request: Request, prefix: str) -> Families:
 
 
 def logins(request: Request, prefix: str) -> Families:
-    """Logins that were tried, by protocol."""
+    """Attempted logins, by protocol."""
     tried = CounterMetricFamily(f"{prefix}auth_attempts", "Logins that were tried", labels=("protocol",))
     right = CounterMetricFamily(f"{prefix}auth_attempts_succeeded", "Logins", labels=("protocol",))
     wrong = CounterMetricFamily(f"{prefix}auth_attempts_failed", "Logins that were refused", labels=("protocol",))
@@ -119,7 +119,7 @@ def logins(request: Request, prefix: str) -> Families:
 
 
 def login_counts(states: Iterable[HomeState]) -> dict[str, tuple[int, int]]:
-    """Logins of all homes that succeeded, and that failed, by protocol."""
+    """Return successful and failed logins of all homes, by protocol."""
     found: dict[str, tuple[int, int]] = {}
     for state in states:
         for protocol, (succeeded, failed) in state.logins.items():
@@ -129,7 +129,7 @@ def login_counts(states: Iterable[HomeState]) -> dict[str, tuple[int, int]]:
 
 
 def published(tally: Tally, channels: Sequence[ChannelFigures]) -> Families:
-    """Messages from publishers, of all channels together, closed ones included.
+    """Messages from publishers on all channels, closed ones included.
 
     Args:
         tally: what all channels have counted.
@@ -168,7 +168,7 @@ CHANNEL_COUNTERS = {
     "messages_redelivered": "redeliver",
     "messages_acked": "ack",
 }
-"""What channels count, by its name among the metrics and in a tally."""
+"""Counters of channels: name among the metrics, and in a tally."""
 
 DELIVERED = {
     "delivered_consume_manual_ack": "deliver",
@@ -179,7 +179,7 @@ DELIVERED = {
     "redelivered": "redeliver",
     "acknowledged": "ack",
 }
-"""What queues count, the same."""
+"""Counters of queues: name among the metrics, and in a tally."""
 
 
 def _global(family: type[CounterMetricFamily] | type[GaugeMetricFamily], name: str, value: float) -> Metric:
@@ -189,7 +189,7 @@ def _global(family: type[CounterMetricFamily] | type[GaugeMetricFamily], name: s
 
 
 def delivered(tallies: dict[str, Tally]) -> Families:
-    """Messages from queues, those that are gone among them.
+    """Messages from queues, deleted ones included.
 
     Args:
         tallies: of all queues, by kind.
@@ -207,7 +207,7 @@ def delivered(tallies: dict[str, Tally]) -> Families:
 
 
 def dead(request: Request) -> Families:
-    """Messages that died, and what became of them."""
+    """Dead-lettered and discarded messages."""
     states, deaths = requested.node_figures(request).states(), Counter[tuple[str, str, str]]()
     for state in states:
         deaths.update(dict(state.deaths))
@@ -231,7 +231,7 @@ def _queue_type(kind: str) -> str:
 
 
 def vhosts(request: Request) -> Families:
-    """Which virtual hosts there are; all run."""
+    """Status of virtual hosts; all are running."""
     family = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a virtual host runs", labels=("vhost",))
     for name in requested.broker(request).topology.vhosts:
         family.add_metric((name,), 1)
@@ -239,17 +239,17 @@ def vhosts(request: Request) -> Families:
 
 
 def exchange_names(request: Request) -> Families:
-    """Which exchanges there are."""
+    """Names of exchanges."""
     return (_of_exchanges(request, "exchange_name", "An exchange", lambda exchange: 1),)
 
 
 def exchange_bindings(request: Request) -> Families:
-    """How many bindings each exchange has."""
+    """Numbers of bindings, by exchange."""
     return (_of_exchanges(request, "exchange_bindings", "Bindings", lambda exchange: len(exchange.bindings)),)
 
 
 def _of_exchanges(request: Request, name: str, about: str, value: Callable[[Exchange], int]) -> Metric:
-    """A family with a value for each exchange that has a name and is open to clients."""
+    """A family with a value per exchange that has a name and is not internal."""
     family = GaugeMetricFamily(f"rabbitmq_cluster_{name}", about, labels=("vhost", "exchange", "type"))
     for host in requested.broker(request).topology.vhosts.values():
         for exchange in host.exchanges.values():

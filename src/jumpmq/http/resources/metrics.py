@@ -1,4 +1,4 @@
-"""Prometheus metrics: RabbitMQ's names where the meaning is the same, ``jumpmq_`` for what only JumpMQ has.
+"""Prometheus metrics: RabbitMQ's names for equal meanings, ``jumpmq_`` for JumpMQ's own.
 
 ``/metrics`` has totals, the balance of each hash ring, consumer groups, and how far reader groups are behind;
 ``/metrics/per-object`` has those of queues, channels and connections one by one; ``/metrics/detailed`` the families
@@ -42,15 +42,15 @@ OF_CLUSTER: dict[str, Callable[[Request], Iterable[Metric]]] = {
     "exchange_bindings": metric_families.exchange_bindings,
     "exchange_names": metric_families.exchange_names,
 }
-"""Families by RabbitMQ's names of them; the second are shown where they are asked for, and nowhere else."""
+"""Families by RabbitMQ's names; the second ones are shown only on request."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LINES_AT_ONCE = 1000
-"""That are written out at once."""
+"""Lines rendered per slice."""
 
 
 async def metrics(request: Request) -> Response:
-    """``GET /metrics``: totals of the broker, its hash rings and its groups of readers, for Prometheus."""
+    """``GET /metrics``: totals of the broker, its hash rings and its reader groups, for Prometheus."""
     objects = object_families.Objects(request)
     found = await _of_all(request, "aggregated", objects)
     for family in object_families.FAMILIES.values():
@@ -72,7 +72,8 @@ async def metrics_per_object(request: Request) -> Response:
 
 
 async def metrics_detailed(request: Request) -> Response:
-    """``GET /metrics/detailed?family=NAME&vhost=NAME``: these families for each object, of these virtual hosts or all.
+    """``GET /metrics/detailed?family=NAME&vhost=NAME``: the families per object, restricted to the virtual hosts if
+    given.
 
     Families are ``connection_churn_metrics``, ``node_coarse_metrics``, ``node_metrics``, ``auth_attempt_metrics``,
     ``queue_coarse_metrics``, ``queue_consumer_count``, ``queue_metrics``, ``channel_queue_exchange_metrics``,
@@ -94,7 +95,7 @@ async def metrics_detailed(request: Request) -> Response:
 
 
 async def _answer(request: Request, families: Iterable[Metric], texts: Mapping[str, list[str]]) -> Response:
-    """Answer with families, and with such as are written already."""
+    """Answer with families, and with already rendered ones."""
     found = list({one.name: one for one in families}.values())
     text = await asyncio.to_thread(lambda: generate_latest(_registry(found)))
     slices = requested.broker(request).slices
@@ -120,7 +121,7 @@ def _registry(families: list[Metric]) -> CollectorRegistry:
 
 
 class _Collected:
-    """Families that are collected already, as the registry wants them."""
+    """Collected families, as a collector for the registry."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
@@ -130,7 +131,7 @@ class _Collected:
 
 
 async def _of_all(request: Request, endpoint: str, objects: object_families.Objects) -> list[Metric]:
-    """What is told of the broker as a whole."""
+    """Metrics of the whole broker."""
     broker, figures = requested.broker(request), requested.node_figures(request)
     channels = await objects.of("channel")
     hosts = broker.topology.vhosts.values()
@@ -150,7 +151,7 @@ async def _of_all(request: Request, endpoint: str, objects: object_families.Obje
 
 
 async def _own(request: Request) -> dict[str, list[str]]:
-    """What only JumpMQ has, for each object."""
+    """JumpMQ's own metrics per object."""
     rings, readers = await ring_families.rings(request), await reader_families.readers(request)
     groups = await consumer_group_families.consumer_groups(request)
     return rings | readers | groups | await fence_families.fences(request)
@@ -168,11 +169,11 @@ OF_HOME: dict[str, tuple[str, Callable[[NodeFigures], float]]] = {
         lambda node: round(node.commit_waiting, 3),
     ),
 }
-"""What is told of each home, where there are several."""
+"""Metrics of a home, if there are several."""
 
 
 def _homes(request: Request) -> list[Metric]:
-    """Each home by itself; nothing where there is one."""
+    """Metrics per home; empty with a single home."""
     if not requested.node_forwarder(request).others:
         return []
     figures = requested.node_figures(request)
@@ -189,7 +190,7 @@ def _homes(request: Request) -> list[Metric]:
 
 
 def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
-    """What each home keeps of batches for others, until it is there."""
+    """Messages that homes keep for remote homes until delivery."""
     labels = ("home", "to")
     messages = GaugeMetricFamily("jumpmq_outbox_messages", "Messages on their way to another home", labels=labels)
     octets = GaugeMetricFamily("jumpmq_outbox_bytes", "Memory and disk that they take", labels=labels)
@@ -201,7 +202,7 @@ def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
 
 
 def _moves(states: Iterable[HomeState]) -> list[Metric]:
-    """Queues on their way from each home, and to it."""
+    """Migrating queues, by home."""
     moving = GaugeMetricFamily("jumpmq_moves", "Queues on their way from a home or to it", labels=("home",))
     about = "How long the one of them that waits longest has made no step forward"
     waiting = GaugeMetricFamily("jumpmq_longest_move_wait_seconds", about, labels=("home",))
@@ -213,7 +214,7 @@ def _moves(states: Iterable[HomeState]) -> list[Metric]:
 
 
 def _alarms(request: Request) -> list[Metric]:
-    """What is held for messages, and whether publishers are blocked."""
+    """Memory held for messages, and alarms."""
     node = requested.node_figures(request).node()
     held = GaugeMetricFamily("jumpmq_memory_bytes", "Memory held for messages", labels=("held_for",))
     for kind, octets in node.held.items():

@@ -1,4 +1,4 @@
-"""What operators do to the node: its settings, its log, whom it listens to. JumpMQ's own paths."""
+"""Operators' actions on the node: settings, log, listeners. JumpMQ's own paths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTENERS = Shape({"suspended": BOOLEAN}, required=("suspended",))
 
 
 async def environment(request: Request) -> Response:
-    """``GET /api/nodes/{node}/environment``: the settings that are in force, by their names; secrets are left out."""
+    """``GET /api/nodes/{node}/environment``: the settings in force, by name, without secrets."""
     require_node(request)
     config = requested.broker(request).config
     shown: dict[str, Any] = {}

@@ -22,7 +22,7 @@ SHAPE = Shape({"memory_limit": TEXT, "disk_free_limit": TEXT})
 
 
 async def memory(request: Request) -> Response:
-    """``GET /api/nodes/{node}/memory``: octets held for messages, by what they are held for."""
+    """``GET /api/nodes/{node}/memory``: octets held for messages, by purpose."""
     nodes.require_node(request)
     node = requested.node_figures(request).node()
     total = {"rss": node.resident, "messages": node.memory}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 async def all_nodes(request: Request) -> Response:
-    """``GET /api/nodes``: the nodes; those that do not answer with no more than whether they run."""
+    """``GET /api/nodes``: the nodes; of unreachable ones only the state."""
     broker = requested.broker(request)
     nodes = {broker.node, *broker.topology.nodes}
     await broker.figures.refresh()
@@ -43,7 +43,7 @@ async def one_node(request: Request) -> Response:
 
 
 async def forget_node(request: Request) -> Response:
-    """``DELETE /api/nodes/{node}``: forget a node that does not run, with its queues, whose names are answered."""
+    """``DELETE /api/nodes/{node}``: remove a stopped node with its queues, and return their names."""
     broker, name = requested.broker(request), requested.name(request, "node")
     homes = broker.topology.nodes.get(name)
     if homes is None:
@@ -61,8 +61,8 @@ async def forget_node(request: Request) -> Response:
 
 
 async def contents(request: Request) -> Response:
-    """``GET /api/nodes/{node}/contents``: what its loss would stop: how many queues, those of them that are kept
-    through its restarts, and messages in them; sharded exchanges with their shards there."""
+    """``GET /api/nodes/{node}/contents``: contents affected by a loss of the node: number of queues, of durable ones,
+    and of messages; sharded exchanges with their shards."""
     broker, name = requested.broker(request), requested.name(request, "node")
     homes = {broker.node: [broker.config.home]} | dict(broker.topology.nodes)
     if name not in homes:
@@ -95,7 +95,7 @@ def require_node(request: Request) -> None:
 
 
 def _node(request: Request, name: str) -> dict[str, Any]:
-    """A node by its name; of one that does not answer only that, since when, and what is there."""
+    """Return a node; of an unreachable one only the state, the time and the contents."""
     broker = requested.broker(request)
     workers = {"workers": _workers(request, name)}
     if name == broker.node:
@@ -106,7 +106,7 @@ def _node(request: Request, name: str) -> dict[str, Any]:
 
 
 def _workers(request: Request, name: str) -> list[dict[str, Any]]:
-    """The processes of a node, each with its home. JumpMQ's own.
+    """Return the processes of a node, with their homes. JumpMQ's own.
 
     ``cpu`` is the processor time that it takes, 1.0 being one processor as a whole.
     ``messages`` of one that does not answer are those that it had when it last did.
@@ -140,7 +140,7 @@ def _workers(request: Request, name: str) -> list[dict[str, Any]]:
 
 
 def _sampled(request: Request) -> dict[str, Any]:
-    """This node, with the samples that the query asks for, and how fast its figures change."""
+    """Return this node, with the samples in the query, and the rates of its metrics."""
     overall: Track = request.app.state.history.overall
     found = shown(request, requested.broker(request).figures.node())
     for name, of in OF_NODE.items():
@@ -149,7 +149,7 @@ def _sampled(request: Request) -> dict[str, Any]:
 
 
 def shown(request: Request, node: NodeFigures) -> dict[str, Any]:
-    """A node as RabbitMQ's management API shows one."""
+    """Return a node in the format of RabbitMQ's management API."""
     tls = requested.broker(request).config.tls
     mechanisms = ["AMQPLAIN", "PLAIN", *(["EXTERNAL"] if tls is not None and tls.client != "none" else [])]
     return {
@@ -180,8 +180,7 @@ def shown(request: Request, node: NodeFigures) -> dict[str, Any]:
 
 
 def _links(request: Request, node: NodeFigures) -> list[dict[str, Any]]:
-    """The other nodes to which a node's links are up, each with the octets that wait to be sent there, and those that
-    were sent a second."""
+    """Return the nodes with links from a node, with the octets waiting to be sent and the octets sent per second."""
     homes, rates = requested.broker(request).topology.homes, request.app.state.rates
     found: dict[str, dict[str, Any]] = {}
     for home, unsent, _ in node.links:

@@ -1,4 +1,4 @@
-"""The families of metrics that queues, channels and connections have, under RabbitMQ's names: for each, or summed up.
+"""Families of metrics of queues, channels and connections, under RabbitMQ's names: per object, or summed.
 
 They are collected, and written, in small steps, so that deliveries go on meanwhile: there may be a value for each of
 many thousand queues, too many to make objects of.
@@ -39,7 +39,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """What objects of one sort have.
+    """Metrics of objects of one kind.
 
     Attributes:
         of: ``queue``, ``channel``, ``connection``, ``ring`` or ``reader``.
@@ -68,7 +68,7 @@ class Objects:
         self._read: dict[str, list[Any]] = {}
 
     async def of(self, kind: str) -> list[Any]:
-        """Those of a kind, as :attr:`Family.of` calls it. What is read of queues also has their definitions."""
+        """Return the objects of a kind, as in :attr:`Family.of`; queues come with their definitions."""
         if kind not in self._read:
             self._read[kind] = await self._queues() if kind == "queue" else await self._of_clients(kind)
         return self._read[kind]
@@ -90,7 +90,7 @@ class Objects:
 
 
 class DeclaredQueue(NamedTuple):
-    """A queue and its figures."""
+    """A queue with its metrics."""
 
     definition: QueueDefinition
     figures: QueueFigures
@@ -102,7 +102,7 @@ async def each(request: Request, family: Family, prefix: str, objects: Objects) 
 
 
 async def lines(request: Request, family: Family, prefix: str, objects: Iterable[Any]) -> dict[str, list[str]]:
-    """The family with a value for each of these objects."""
+    """Render the family with a value per object."""
     names = [f"{prefix}{figure.name}{'_total' if figure.counted else ''}" for figure in family.figures]
     found = [_beginning(name, figure) for name, figure in zip(names, family.figures, strict=True)]
     read = family.read(request)
@@ -125,7 +125,7 @@ def _escaped(text: str) -> str:
 
 
 async def summed(request: Request, family: Family, prefix: str, objects: Objects) -> list[Metric]:
-    """The family's figures of all objects together, as far as they are no counters, which would fall with an object."""
+    """Return the family's metrics summed over all objects, without counters, which would fall with a deleted object."""
     read, totals = family.read(request), [0.0] * len(family.figures)
     async for one in requested.broker(request).slices.through(await objects.of(family.of)):
         totals = [total + (value or 0) for total, value in zip(totals, read(one), strict=True)]
@@ -312,4 +312,4 @@ FAMILIES: dict[str, Family] = {
         ("queue_vhost", "queue"),
     ),
 }
-"""By RabbitMQ's names of them, in the order in which a later one replaces what an earlier one has."""
+"""Families by RabbitMQ's names, ordered so that later ones replace metrics of earlier ones."""

@@ -11,7 +11,7 @@ from jumpmq.http.schema.document import document
 
 
 async def openapi(request: Request) -> Response:
-    """``GET /api/openapi.json``: this document."""
+    """``GET /api/openapi.json``: the OpenAPI document."""
     return answer(document(request.app.routes))
 
 

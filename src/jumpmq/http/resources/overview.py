@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from jumpmq.http.history import History
 
 COMPATIBLE_WITH = "3.10.8"
-"""The version of RabbitMQ whose management API this is; tools ask for it."""
+"""Version of RabbitMQ's management API that this one follows; clients ask for it."""
 
 
 async def overview(request: Request) -> Response:
-    """``GET /api/overview?vhost=NAME``: totals of what the user may see, of that virtual host if it says so; message
+    """``GET /api/overview?vhost=NAME``: totals of all objects visible to the user, or of one virtual host; message
     rates over the last seconds.
     """
     broker, wanted = requested.broker(request), request.query_params.get("vhost")

@@ -1,4 +1,4 @@
-"""``/api/parameters``, ``/api/global-parameters`` and the cluster's name, which is one of the latter.
+"""``/api/parameters``, ``/api/global-parameters`` and the cluster's name, a global parameter.
 
 RabbitMQ keeps policies and limits as parameters, so that they are seen here, too, and may be set; components with
 parameters of their own there are none.
@@ -54,12 +54,12 @@ async def parameters_of_component(request: Request) -> Response:
 
 
 async def parameters_of_host(request: Request) -> Response:
-    """``GET /api/parameters/{component}/{vhost}``: those of one virtual host."""
+    """``GET /api/parameters/{component}/{vhost}``: parameters of a virtual host."""
     return await answer_list(request, list(_of_component(request, requested.virtual_host(request))), dict, ORDER)
 
 
 async def one_parameter(request: Request) -> Response:
-    """``GET /api/parameters/{component}/{vhost}/{parameter}``: one of them."""
+    """``GET /api/parameters/{component}/{vhost}/{parameter}``: one parameter."""
     name = requested.name(request, "parameter")
     for one in _of_component(request, requested.virtual_host(request)):
         if one["name"] == name:
@@ -101,12 +101,12 @@ async def delete_parameter(request: Request) -> Response:
 
 
 async def all_global_parameters(request: Request) -> Response:
-    """``GET /api/global-parameters``: what is kept for the whole broker, the cluster's name among it."""
+    """``GET /api/global-parameters``: global parameters, including the cluster's name."""
     return await answer_list(request, globally(requested.broker(request)), dict, ("name",))
 
 
 async def one_global_parameter(request: Request) -> Response:
-    """``GET /api/global-parameters/{parameter}``: one of them."""
+    """``GET /api/global-parameters/{parameter}``: one global parameter."""
     return answer_object(request, _global_parameter(request))
 
 
@@ -120,7 +120,7 @@ async def put_global_parameter(request: Request) -> Response:
 
 
 async def delete_global_parameter(request: Request) -> Response:
-    """``DELETE /api/global-parameters/{parameter}``: take one away."""
+    """``DELETE /api/global-parameters/{parameter}``: delete a global parameter."""
     name = _global_parameter(request)["name"]
     _require_administrator(request, name == CLUSTER_NAME)
     await changing.apply(request, ClearGlobalParameter(name))
@@ -128,7 +128,7 @@ async def delete_global_parameter(request: Request) -> Response:
 
 
 def _require_administrator(request: Request, wanted: bool) -> None:
-    """Refuse what has an endpoint of its own for administrators alone, where this is such a thing.
+    """Require the tag administrator for a parameter whose own endpoint requires it.
 
     Raises:
         Unauthorized: the user is none.
@@ -151,12 +151,12 @@ def _global_parameter(request: Request) -> dict[str, Any]:
 
 
 async def none(request: Request) -> Response:
-    """``GET /api/...``: an empty list: JumpMQ has nothing of this kind."""
+    """``GET /api/...``: an empty list, of objects that JumpMQ does not have."""
     return await answer_list(request, list[dict[str, str]](), dict)
 
 
 async def cluster_name(request: Request) -> Response:
-    """``GET /api/cluster-name``: the name of the cluster: its one node's, unless another was set."""
+    """``GET /api/cluster-name``: the name of the cluster, by default the name of its only node."""
     return answer_object(request, {"name": requested.broker(request).cluster_name})
 
 
@@ -168,7 +168,7 @@ async def put_cluster_name(request: Request) -> Response:
 
 
 def of_host(host: VirtualHost) -> Iterator[dict[str, Any]]:
-    """What RabbitMQ lists, and exports, as parameters: limits and operator policies."""
+    """Yield limits and operator policies, which RabbitMQ lists and exports as parameters."""
     if host.limits:
         yield _shown(host, "vhost-limits", "limits", dict(host.limits))
     for policy in host.policies.all(operator=True):

@@ -1,4 +1,4 @@
-"""``/api/permissions``: what users may do in virtual hosts."""
+"""``/api/permissions``: permissions of users in virtual hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def all_permissions(request: Request) -> Response:
 
 
 async def one_permission(request: Request) -> Response:
-    """``GET /api/permissions/{vhost}/{user}``: of one user in one virtual host."""
+    """``GET /api/permissions/{vhost}/{user}``: permissions of a user in a virtual host."""
     return answer_object(request, shown_permissions(*_named(request)))
 
 
@@ -52,13 +52,13 @@ async def delete_permission(request: Request) -> Response:
 
 
 def shown_permissions(user: User, vhost: str) -> dict[str, Any]:
-    """A user's permissions in a virtual host as RabbitMQ shows them."""
+    """Return a user's permissions in a virtual host in RabbitMQ's format."""
     granted = user.permissions[vhost]
     return {"user": user.name, "vhost": vhost} | {key: getattr(granted, key) for key in KEYS}
 
 
 def _named(request: Request) -> tuple[User, str]:
-    """The user and virtual host that the path names.
+    """Return the user and virtual host named in the path.
 
     Raises:
         NotFound: there is no such user, or without permissions there.

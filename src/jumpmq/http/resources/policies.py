@@ -32,7 +32,7 @@ SHAPE = Shape(
 
 
 def listings(operator: bool) -> tuple[Respond, Respond, Respond]:
-    """The endpoints that show policies, or operator policies."""
+    """Return the endpoints that list policies, or operator policies."""
 
     async def all_policies(request: Request) -> Response:
         """``GET /api/policies``: of all virtual hosts."""
@@ -75,7 +75,7 @@ def changes(operator: bool) -> tuple[Respond, Respond]:
 
 
 def _policy(vhost: str, name: str, body: dict[str, Any], operator: bool) -> SetPolicy | SetOperatorPolicy:
-    """The change that a body asks for, of which the topology says what is wrong, in RabbitMQ's words."""
+    """Return the change requested by a body; the topology reports errors, in RabbitMQ's words."""
     missing = [f"{{key_missing,{key}}}" for key in SHAPE.required if key not in body]
     if missing:
         raise BadRequest(f"[{','.join(missing)}]")
@@ -85,7 +85,7 @@ def _policy(vhost: str, name: str, body: dict[str, Any], operator: bool) -> SetP
 
 
 def shown(policy: Policy) -> dict[str, Any]:
-    """A policy as RabbitMQ's management API shows one."""
+    """Return a policy in the format of RabbitMQ's management API."""
     return {
         "vhost": policy.vhost,
         "name": policy.name,
@@ -97,7 +97,7 @@ def shown(policy: Policy) -> dict[str, Any]:
 
 
 def in_force(host: VirtualHost, found: Destination) -> dict[str, Any]:
-    """What a queue or exchange shows of the policies that are in force for it."""
+    """Return the fields of a queue or exchange about policies in force."""
     force = host.in_force(found)
     return {
         "policy": force.policy.name if force.policy is not None else None,

@@ -1,4 +1,4 @@
-"""What a policy would match and a definitions file would change, before either takes effect. JumpMQ's own."""
+"""Previews of policies and imports: matches and changes, before any takes effect. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jumpmq.topology.exchanges import Destination
 from jumpmq.topology.policies import Policies
 
 SHOWN = 200
-"""Matches, and changes, that are named; all are counted."""
+"""Maximum number of matches and changes named; all are counted."""
 
 IDENTITY = {
     "vhosts": ("name",),
@@ -40,20 +40,21 @@ IDENTITY = {
     "exchanges": ("vhost", "name"),
     "bindings": ("vhost", "source", "destination_type", "destination", "routing_key", "arguments"),
 }
-"""What makes two entries of a section the same thing."""
+"""Keys that identify an entry of a section."""
 
 UNNAMED = {"arguments", "destination_type"}
 FIXED = {"queues", "exchanges"}
-"""What exists of these cannot become another by an import: the file would be refused."""
+"""Sections whose existing entries cannot change by an import: the file would be refused."""
 
 Entry = dict[str, Any]
 
 
 def policy_previews(operator: bool) -> tuple[Respond, Respond]:
-    """The endpoints that say what setting and what clearing a policy, or an operator policy, would do."""
+    """Return the endpoints that preview setting and clearing a policy, or an operator policy."""
 
     async def preview_policy(request: Request) -> Response:
-        """``POST /api/preview/policies/{vhost}/{name}``: what a policy would match, and where it would be in force.
+        """``POST /api/preview/policies/{vhost}/{name}``: matches of a policy, and the objects where it would be in
+        force.
 
         The body is that of the ``PUT``. The answer counts ``queues`` and ``exchanges`` that it ``matches``, and where
         it would be ``in_force``; ``items`` names the first ones, with the policy of higher priority that goes before.
@@ -83,7 +84,7 @@ def policy_previews(operator: bool) -> tuple[Respond, Respond]:
 
 @dataclass
 class Discards:
-    """What other limits would let go of at once.
+    """Messages that new limits would discard at once.
 
     Attributes:
         queues: how many queues would lose messages.
@@ -103,7 +104,7 @@ class Discards:
         return asdict(self)
 
     def add(self, before: Limits, after: Limits, figures: QueueFigures) -> None:
-        """Count what a queue would lose."""
+        """Count the losses of a queue."""
         if figures.append_only:
             kept = ("max_length_bytes", "max_age")
             self.streams += figures.ready > 0 and any(_is_less(before, after, name) for name in kept)
@@ -177,7 +178,7 @@ def _objects(host: VirtualHost) -> Iterator[tuple[Kind, Destination]]:
 
 
 def _goes_before(other: Policy, policy: Policy) -> bool:
-    """Whether another policy stays in force where both match."""
+    """Return True if a second policy takes precedence where both match."""
     if other.name == policy.name:
         return False
     return (-other.priority, other.name) < (-policy.priority, policy.name)

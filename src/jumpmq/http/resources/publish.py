@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jumpmq.topology import VirtualHost
 
 ANSWER_TIMEOUT = 10.0
-"""Seconds that other homes have to answer."""
+"""Seconds for remote homes to answer."""
 
 PROPERTIES = Shape(
     {
@@ -86,7 +86,7 @@ async def publish(request: Request) -> JSONResponse:
 
 
 def _refusal(broker: Broker, host: VirtualHost, exchange: str, key: str) -> str:
-    """Why a message was not taken: the node of a queue is down, or, in RabbitMQ's words, a queue refused it."""
+    """Return the reason of a refused message: a queue's node is down, or, in RabbitMQ's words, a queue refused it."""
     names = [key] if not exchange else [one.destination for one in host.exchanges[exchange].bindings]
     bound = [host.declared[name].definition for name in names if name in host.declared]
     down = next((one for one in bound if one.home not in broker.running_homes), None)
@@ -97,7 +97,7 @@ def _refusal(broker: Broker, host: VirtualHost, exchange: str, key: str) -> str:
 
 
 async def _known(refused_there: asyncio.Future[bool]) -> bool:
-    """What other homes say; one that is short of memory or disk says nothing."""
+    """Return the answer of remote homes; a home short of memory or disk gives none."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT):
             return await refused_there

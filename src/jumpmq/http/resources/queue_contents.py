@@ -27,16 +27,16 @@ from jumpmq.http.schema.shapes import BOOLEAN, NAME, Shape, numbers, one_of, who
 from jumpmq.queues import Outcome, Queue, clock
 
 MAX_COUNT = 10_000
-"""Messages that one request may ask for."""
+"""Maximum number of messages per request."""
 
 TAKEN_AT_ONCE = 256 << 10
-"""Octets of messages that are taken before they are rendered."""
+"""Octets of messages taken before rendering."""
 
 MAX_MOVED = 1_000_000
-"""Messages that one request may move."""
+"""Maximum number of messages moved per request."""
 
 AT_ONCE = 500
-"""Messages that are settled at once."""
+"""Messages settled per slice."""
 
 OUTCOMES = {
     "ack_requeue_true": Outcome.REQUEUED,
@@ -44,7 +44,7 @@ OUTCOMES = {
     "ack_requeue_false": Outcome.ACKNOWLEDGED,
     "reject_requeue_false": Outcome.REJECTED,
 }
-"""What becomes of the messages that were got, by ``ackmode``."""
+"""Outcome of the messages of a request, by ``ackmode``."""
 
 SHAPE = Shape(
     {
@@ -59,7 +59,7 @@ SHAPE = Shape(
 
 
 MAX_NUMBERS = 10_000
-"""Numbers of messages that one request may name."""
+"""Maximum number of message numbers in a request."""
 
 MOVE = Shape(
     {
@@ -76,7 +76,7 @@ MOVE = Shape(
 
 
 async def get(request: Request) -> Response:
-    """``POST /api/queues/{vhost}/{queue}/get``: messages from the front; ``ackmode`` says what becomes of them.
+    """``POST /api/queues/{vhost}/{queue}/get``: messages from the front; ``ackmode`` decides on their outcome.
 
     They are taken in steps, with others served in between, who may take some of those behind; and fewer than asked for
     where the answer would become long, but for one.
@@ -107,14 +107,14 @@ async def get(request: Request) -> Response:
 
 
 async def _next_known(queue: Queue) -> None:
-    """Wait until the queue can tell which message is its next."""
+    """Wait until the queue's next message is known."""
     known = asyncio.get_running_loop().create_future()
     queue.when_next_known(lambda: None if known.done() else known.set_result(None))
     await known
 
 
 class _Getting:
-    """The messages that a request gets."""
+    """Messages of a get request."""
 
     def __init__(self, queue: Queue, body: dict[str, Any], spans: Spans | None) -> None:
         self._queue, self._body, self._spans = queue, body, spans
@@ -145,12 +145,12 @@ class _Getting:
         return False
 
     def unshown(self) -> list[tuple[Message, bytes, int]]:
-        """What was taken since the last call: messages, with their bodies, and how many were left behind each."""
+        """Return the messages taken since the last call, with bodies and numbers of messages left in the queue."""
         found, self._unshown = self._unshown, []
         return found
 
     def _take(self, messages: list[Message]) -> int:
-        """Count a message as got; returns its octets."""
+        """Count messages as got; return their octets."""
         self._taken += messages
         if self._outcome is Outcome.ACKNOWLEDGED:
             self._queue.got_unasked += 1
@@ -163,7 +163,7 @@ class _Getting:
         return len(message.body) + len(message.properties)
 
     def settle(self) -> Iterator[None]:
-        """Decide what becomes of them, some at a time; what goes back to its place does so the last first."""
+        """Settle the messages in slices; requeued ones return to their positions last to first."""
         queue, taken, outcome = self._queue, self._taken, self._outcome
         if outcome is not Outcome.REQUEUED:
             for start in range(0, len(taken), AT_ONCE):
@@ -174,7 +174,7 @@ class _Getting:
 
 
 async def purge(request: Request) -> Response:
-    """``DELETE /api/queues/{vhost}/{queue}/contents``: throw away what is ready."""
+    """``DELETE /api/queues/{vhost}/{queue}/contents``: purge the ready messages."""
     queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
     await changing.in_turns(request, _purging(queue))
@@ -235,7 +235,7 @@ async def move(request: Request) -> JSONResponse:
 
 
 async def _chosen(request: Request, queue: Queue, body: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
-    """The numbers of the messages that are to be moved, and what the answer says of those that follow."""
+    """Return the numbers of the messages to move, and the answer's fields on the remaining ones."""
     wanted = body.keys() & WANTED.keys
     if "numbers" in body:
         if wanted or "count" in body:

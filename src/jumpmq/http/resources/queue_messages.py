@@ -24,10 +24,10 @@ from jumpmq.topology import VirtualHost
 MAX_SLICES = 100_000
 
 MAX_QUEUES = 50_000
-"""Queues that a request may name."""
+"""Maximum number of queues in a request."""
 
 WRITTEN_AT_ONCE = 500
-"""Members of an answer that are sent at once."""
+"""Members of an answer written per slice."""
 
 
 async def ready_messages(request: Request) -> StreamingResponse:
@@ -46,7 +46,7 @@ async def ready_messages(request: Request) -> StreamingResponse:
 
 
 async def ready_slices(request: Request) -> Response:
-    """``POST /api/messages/{vhost}``: the ready messages of ranges of several queues, one range after the other.
+    """``POST /api/messages/{vhost}``: the ready messages of ranges of several queues, in order.
 
     The body is ``{"slices": [[QUEUE, FIRST_SEQ, LAST_SEQ], ...], "columns": [...], "whole": false}``. Of several homes,
     the ranges of one come behind those of another. With ``whole``, for streams only, the answer is 410 unless they
@@ -76,7 +76,7 @@ async def ready_slices(request: Request) -> Response:
 
 
 def _of(slices: list[Any], queues: list[str]) -> list[Any]:
-    """Those of some queues."""
+    """Return the slices of the given queues."""
     wanted = set(queues)
     return [one for one in slices if one[0] in wanted]
 
@@ -139,7 +139,7 @@ async def _object(members: dict[str, dict[str, Any] | None], slices: Slices) -> 
 
 
 def slices_of(body: dict[str, Any], length: int) -> list[list[Any]]:
-    """The slices that a body names: each a queue and so many numbers less one; null stands for no number.
+    """Parse the slices of a body: a queue, and ``length`` - 1 numbers; null stands for no number.
 
     Raises:
         BadRequest: they are something else.
@@ -189,7 +189,7 @@ def _seq_at(queue: Queue, timestamp: float) -> int:
 
 
 def _require_same(host: VirtualHost, queues: Iterable[str], body: dict[str, Any], identity: str | None) -> None:
-    """Refuse unless the broker and its queues are those that a body names, if it does.
+    """Refuse if the body names a different broker or different queues.
 
     Raises:
         BadRequest: it names them otherwise.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jumpmq.http.history import History
 
 MAX_CONSUMERS = 500
-"""Consumers of a queue that are shown with it."""
+"""Maximum number of consumers shown with a queue."""
 
 SHAPE = Shape(
     {"durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": ARGUMENTS, "node": TEXT},
@@ -46,11 +46,11 @@ AT_HAND: dict[str, Callable[[QueueDefinition], Any]] = {
     "vhost": attrgetter("vhost"),
     "type": attrgetter("type"),
 }
-"""What can be sorted by without showing each queue."""
+"""Sort columns available without rendering the queue."""
 
 
 def _sampled_at_hand(rates: Rates) -> dict[str, Callable[[QueueDefinition], Any]]:
-    """What can be sorted by as it was when the figures were last read."""
+    """Return the sort columns available from the last reading of the metrics."""
 
     def rate(name: str) -> Callable[[QueueDefinition], Any]:
         return lambda queue: rates.last_rate(queue.id, name)
@@ -65,12 +65,12 @@ def _sampled_at_hand(rates: Rates) -> dict[str, Callable[[QueueDefinition], Any]
 
 
 FILTERS = ("unattended", "growing", "full")
-"""What ``where`` may be."""
+"""Values of ``where``."""
 
 
 async def all_queues(request: Request) -> Response:
-    """``GET /api/queues?type=classic,quorum&node=NODE&where=full``: of all virtual hosts; of these kinds and that node,
-    if it says so.
+    """``GET /api/queues?type=classic,quorum&node=NODE&where=full``: queues of all virtual hosts, optionally by kind,
+    node and state.
 
     ``where`` is for queues that want a look: ``unattended`` have messages and no consumer, ``growing`` had fewer some
     seconds ago, ``full`` have at least 95 % of their ``max-length``. Streams are not among them.
@@ -80,12 +80,12 @@ async def all_queues(request: Request) -> Response:
 
 
 async def queues_of_host(request: Request) -> Response:
-    """``GET /api/queues/{vhost}``: of one virtual host."""
+    """``GET /api/queues/{vhost}``: queues of a virtual host."""
     return await _answer(request, requested.virtual_host(request).queue_definitions())
 
 
 async def one_queue(request: Request) -> Response:
-    """``GET /api/queues/{vhost}/{queue}``: one queue, with its consumers."""
+    """``GET /api/queues/{vhost}/{queue}``: a queue, with its consumers."""
     definition, figures = requested.queue_definition(request), requested.broker(request).figures
     found = await figures.queue(definition)
     shown_queue = None if found is None else _sampled(request, definition, found)
@@ -97,7 +97,7 @@ async def one_queue(request: Request) -> Response:
 
 
 async def declare_queue(request: Request) -> Response:
-    """``PUT /api/queues/{vhost}/{queue}``: declare a queue; one that exists must be equivalent."""
+    """``PUT /api/queues/{vhost}/{queue}``: declare a queue; an existing one must be equivalent."""
     host, name = requested.virtual_host(request), stripped(requested.name(request, "queue"))
     body = await requested.shaped_body(request, SHAPE)
     broker, node = requested.broker(request), body.pop("node", None)
@@ -115,14 +115,14 @@ async def declare_queue(request: Request) -> Response:
 
 
 def _emptiest(broker: Broker, node: str) -> int:
-    """The home of a node that has the fewest queues, of those that run."""
+    """Return the running home of a node with the fewest queues."""
     topology = broker.topology
     homes = [one for one in topology.nodes[node] if one in broker.running_homes and one not in topology.left]
     return min(homes or topology.nodes[node], key=lambda one: (topology.holdings.queues_by_home[one], one))
 
 
 async def delete_queue(request: Request) -> Response:
-    """``DELETE /api/queues/{vhost}/{queue}?if-empty=true&if-unused=true``: delete a queue with what is in it."""
+    """``DELETE /api/queues/{vhost}/{queue}?if-empty=true&if-unused=true``: delete a queue with its messages."""
     queue = requested.queue_definition(request)
     changing.check_permission(request, queue.vhost, "configure", queue.name)
     if_unused, if_empty = requested.flag(request, "if-unused"), requested.flag(request, "if-empty")
@@ -185,8 +185,8 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
 
 
 async def rebalance(request: Request) -> Response:
-    """``POST /api/rebalance/queues``: have queues move from the homes that have most to those that have fewest, some at
-    a time; answered before it begins."""
+    """``POST /api/rebalance/queues``: move queues from the fullest to the emptiest homes, a few at a time; answered
+    before the first move."""
     await requested.forwarder(request).act("rebalance")
     requested.broker(request).peers.moves.rebalance()
     return changing.deleted()
@@ -215,7 +215,7 @@ async def _answer(request: Request, queues: list[QueueDefinition]) -> Response:
 
 
 async def _where(request: Request, wanted: str, queues: list[QueueDefinition]) -> list[QueueDefinition]:
-    """The queues that one of :data:`FILTERS` is for, mostly by what was last read of them."""
+    """Return the queues that match one of :data:`FILTERS`, mostly by the last reading."""
     if wanted not in FILTERS:
         raise BadRequest(f"'where' must be one of {', '.join(FILTERS)}, not '{wanted}'")
     rates: Rates = request.app.state.rates
@@ -242,7 +242,7 @@ async def _where(request: Request, wanted: str, queues: list[QueueDefinition]) -
 
 
 def _sampled(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any] | None:
-    """A queue, with the samples that the query asks for; None if it is gone."""
+    """Return a queue, with the samples in the query; None if it is gone."""
     history: History = request.app.state.history
     found = shown(request, definition, figures)
     if found is None:
@@ -251,8 +251,8 @@ def _sampled(request: Request, definition: QueueDefinition, figures: QueueFigure
 
 
 def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any] | None:
-    """A queue as RabbitMQ's management API shows one, and the number of its youngest message (``last_seq``); None if it
-    is gone."""
+    """Return a queue in the format of RabbitMQ's management API, with the number of its youngest message
+    (``last_seq``); None if it is gone."""
     rates: Rates = request.app.state.rates
     host = requested.broker(request).topology.vhosts.get(definition.vhost)
     declared = host.declared.get(definition.name) if host is not None else None
@@ -283,7 +283,7 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
 
 
 def _home(broker: Broker, definition: QueueDefinition) -> dict[str, Any]:
-    """The number of the queue's home, where there are several: ``/api/workers`` lists them."""
+    """Return the number of the queue's home, if there are several: ``/api/workers`` lists them."""
     return {"home": definition.home} if broker.peers.is_shared else {}
 
 
@@ -303,7 +303,7 @@ def _move_under_way(topology: Topology, definition: QueueDefinition) -> dict[str
 
 
 def _message_figures(figures: QueueFigures) -> dict[str, Any]:
-    """Where the queue's messages are, as far as its kind tells, and how many octets of bodies they have."""
+    """Return the numbers of messages by state, as far as known for this kind of queue, and the octets of bodies."""
     found = figures.messages
     if found is None:
         return {}
@@ -325,7 +325,7 @@ def _message_figures(figures: QueueFigures) -> dict[str, Any]:
 
 
 def _attendance(rates: Rates, figures: QueueFigures) -> dict[str, Any]:
-    """Who consumes, and whether that is enough."""
+    """Return the consumers' statistics."""
     if figures.append_only:
         return {}
     capacity = rates.consumer_capacity(figures)
@@ -338,7 +338,7 @@ def _attendance(rates: Rates, figures: QueueFigures) -> dict[str, Any]:
 
 
 async def _owner(request: Request, definition: QueueDefinition) -> dict[str, Any]:
-    """The connection that an exclusive queue belongs to."""
+    """Return the connection that owns an exclusive queue."""
     if definition.owner is None:
         return {}
     owner = await requested.broker(request).figures.owner(definition.owner)

@@ -1,4 +1,4 @@
-"""Groups of readers: they reserve messages, read them as often as needed, and acknowledge them."""
+"""Reader groups: reserve messages, read them repeatedly, and acknowledge them."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ async def list_groups(request: Request) -> JSONResponse:
 
 
 async def _told_by_others(request: Request) -> list[Any]:
-    """What other homes that are up answer to the same request, as JSON."""
+    """Return the answers of all reachable remote homes to this request, as JSON."""
     return list((await requested.forwarder(request).everywhere(request)).values())
 
 
 async def all_groups(request: Request) -> JSONResponse:
-    """``GET /api/readers``: the groups of all virtual hosts that the user sees, a place in a queue each.
+    """``GET /api/readers``: the reader groups of all visible virtual hosts, an entry per queue.
 
     Of each ``reserved`` and ``ready`` messages (not yet reserved: how far the group is behind), the octets of the
     latter (``ready_octets``), the ``age`` of the oldest reserved one, whether a query is ``alive``, and how much of its
@@ -113,7 +113,7 @@ async def list_unread(request: Request) -> JSONResponse:
 
 
 async def show(request: Request) -> JSONResponse:
-    """``GET /api/readers/{vhost}/{group}``: where the group is in each queue that the user may read."""
+    """``GET /api/readers/{vhost}/{group}``: the positions of a reader group in readable queues."""
     host, name = requested.virtual_host(request), _name(request, also_others=True)
     group = _groups(request).group(host.name, name) or ReaderGroup(host.name, name)
     found = _shown(request, group)
@@ -162,7 +162,7 @@ async def attend(request: Request) -> Response:
 
 
 async def reserve(request: Request) -> JSONResponse:
-    """``POST /api/readers/{vhost}/{group}/reserve``: acknowledge what is done, reserve more, answer when it is durable.
+    """``POST /api/readers/{vhost}/{group}/reserve``: acknowledge messages and reserve more; answered when durable.
 
     The body is ``{"queues": {NAME: OFFSET or null, ...}, "exchange": NAME, "max_messages": N or null, "max_octets": N
     or null, "last_seq": {NAME: SEQ, ...}, "lease": SECONDS, "accept_loss": false, "shares": true, "session": TEXT,
@@ -246,7 +246,9 @@ async def reserve(request: Request) -> JSONResponse:
 async def _who_knows(
     request: Request, forwarder: Forwarder, host: VirtualHost, body: dict[str, Any], gone: list[str]
 ) -> list[int]:
-    """Another home that knows how many messages went with a queue of a group that is gone; none where none does."""
+    """Return the remote home that knows the number of messages lost with a group's deleted queues;
+    empty if none does.
+    """
     found = []
     for home in forwarder.others:
         asked = _for_home(body, home, gone, dict.fromkeys(gone)) | {"accept_loss": True}
@@ -257,7 +259,7 @@ async def _who_knows(
 
 
 def _for_home(body: dict[str, Any], home: int, queues: list[str], offsets: Mapping[str, Any]) -> dict[str, Any]:
-    """What a home is asked for its queues."""
+    """Return the request for a home's queues."""
     given = body.get("last_seq", {})
     last_seqs = {queue: given[queue] for queue in queues if queue in given}
     own = {"exchange": None, "queues": {queue: offsets[queue] for queue in queues}, "last_seq": last_seqs}
@@ -274,7 +276,7 @@ def _part_of_session(body: dict[str, Any], home: int) -> dict[str, Any]:
 
 
 async def read(request: Request) -> Response:
-    """``POST /api/readers/{vhost}/{group}/read``: the messages of parts of reservations, one part after the other.
+    """``POST /api/readers/{vhost}/{group}/read``: the messages of parts of reservations, in order.
 
     The body is ``{"slices": [[QUEUE, AFTER, UPTO, FIRST, COUNT], ...], "columns": [...], "accept_loss": false}``: of
     the reservations AFTER + 1 to UPTO (null: behind what is acknowledged), COUNT messages from position FIRST (null:
@@ -361,7 +363,7 @@ async def release(request: Request) -> Response:
 
 
 class Attendance(Response):
-    """An answer that goes on until its connection is gone, and then says so."""
+    """An answer that lasts until the client disconnects, and then calls back."""
 
     def __init__(self, groups: ReaderGroups, vhost: str, group: str, session: str) -> None:
         super().__init__(status_code=200)
@@ -413,7 +415,7 @@ def _shown_place(place: Reservations) -> dict[str, Any]:
 
 
 def _name(request: Request, *, also_others: bool = False) -> str:
-    """The name of the group that the path means: the user's own, or one that an earlier version has made.
+    """Return the name of the group in the path: the user's own, or one made by an earlier version.
 
     Args:
         also_others: whether an administrator's request may mean another user's, where there is no own one; the query's
@@ -437,7 +439,7 @@ def _name(request: Request, *, also_others: bool = False) -> str:
 
 
 def _may_see(request: Request, group: ReaderGroup) -> bool:
-    """Whether a list for the user names a group."""
+    """Return True if a list for the user includes a group."""
     user = requested.user(request)
     return (
         sees_all(user)
@@ -493,7 +495,7 @@ def _whole(body: dict[str, Any], key: str) -> int | None:
 
 
 def _session(request: Request, body: dict[str, Any]) -> str | None:
-    """The session, as far as it is this home's."""
+    """Return this home's part of the session in a body."""
     value = body.get("session")
     if value is not None and not isinstance(value, str):
         raise BadRequest("'session' must be text")

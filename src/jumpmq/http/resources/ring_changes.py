@@ -24,7 +24,7 @@ CHANGE = Shape({"destination": NAME, "weight": whole(10_000)}, required=("destin
 MAX_CHANGES = 100
 
 Steps = list[tuple[str, int]]
-"""Destinations, by their labels on the ring, each with the weight that it is to have; 0 unbinds it."""
+"""Destinations, by label on the ring, with their future weights; 0 unbinds."""
 
 
 async def change(request: Request) -> Response:
@@ -48,7 +48,7 @@ async def change(request: Request) -> Response:
 
 
 def read_steps(changes: list[object]) -> Steps:
-    """The steps that a body asks for.
+    """Parse the steps in a body.
 
     Raises:
         BadRequest: they have the wrong shape, or are too many.
@@ -60,13 +60,13 @@ def read_steps(changes: list[object]) -> Steps:
 
 
 def in_order(exchange: Exchange, steps: Steps) -> Steps:
-    """Steps in the order in which they are made: what is bound first, then weights, then what is unbound."""
+    """Sort steps for execution: new bindings first, then weights, then unbinding."""
     bound = dict(exchange.ring.destinations) if isinstance(exchange, ConsistentHashExchange) else {}
     return sorted(steps, key=lambda step: (not step[1], step[0] in bound))
 
 
 def require_destinations(host: VirtualHost, names: Iterable[str]) -> None:
-    """Refuse destinations that are not declared.
+    """Refuse undeclared destinations.
 
     Raises:
         NotFound: one is not.
@@ -87,8 +87,7 @@ def destination_of(label: str) -> tuple[Kind, str]:
 def _changes(
     host: VirtualHost, exchange: ConsistentHashExchange, label: str, weight: int, user: str
 ) -> Iterator[Change]:
-    """The bindings that a step makes and removes. The new one is there before the old one goes, so that the
-    destination stays on the ring."""
+    """Yield the bindings that a step adds and removes: first the new one, so that the destination stays on the ring."""
     kind, name = destination_of(label)
     key = str(weight).encode()
     old = [one for one in exchange.bindings if (one.kind, one.destination) == (kind, name)]
@@ -103,7 +102,7 @@ def _changes(
 
 
 def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterator[Pending | None]:
-    """Make changes one by one; if one is refused, take back those before it.
+    """Apply changes one by one; if one is refused, undo the earlier ones.
 
     Raises:
         AMQPError: one is refused.
@@ -123,4 +122,4 @@ def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterat
 
 
 ROUTES = [Endpoint("POST", "/api/exchanges/{vhost}/{exchange}/ring/changes", change, shape=SHAPE)]
-"""Who may make the changes is judged by each."""
+"""The rights are checked per change."""

@@ -1,4 +1,4 @@
-"""The metrics of hash rings: how the messages of each ring's queues compare with their weights. JumpMQ's own.
+"""Metrics of hash rings: messages of a ring's queues compared with the weights. JumpMQ's own.
 
 A queue's messages are all that it received since the broker started, by whatever way: what is bound to one ring only
 shows the ring's balance.

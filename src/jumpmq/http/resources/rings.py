@@ -1,4 +1,4 @@
-"""``/api/exchanges/{vhost}/{exchange}/ring``: who has which buckets, and what went there. JumpMQ's own."""
+"""``/api/exchanges/{vhost}/{exchange}/ring``: owners of buckets, and their traffic. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jumpmq.broker import Broker
 
 HOTTEST = 20
-"""Keys that are shown."""
+"""Maximum number of hot keys shown."""
 
 PLACES = 6
 """Of shares, and digits of probabilities."""
@@ -51,7 +51,7 @@ async def traffic(request: Request) -> Response:
 
 
 def hash_exchange(request: Request) -> ConsistentHashExchange:
-    """The consistent hash exchange that the path names.
+    """Return the consistent hash exchange named in the path.
 
     Raises:
         NotFound: there is none, or it is of another type.

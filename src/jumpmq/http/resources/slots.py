@@ -24,7 +24,7 @@ from jumpmq.queues.slots import SlotFigures, SlotState, SlottedMessages
 
 
 async def slots(request: Request) -> Response:
-    """``GET /api/queues/{vhost}/{queue}/slots``: messages of each slot in use, the oldest, and whether it is served."""
+    """``GET /api/queues/{vhost}/{queue}/slots``: the used slots, with messages, oldest message and state."""
     queue = requested.queue(request)
     found = [] if queue.slots is None else queue.slots.figures()
     return await answer_list(request, found, shown, ("slot",))
@@ -79,7 +79,7 @@ async def _explain_message(request: Request, queue: Queue) -> Response:
 
 
 def _why_ready(queue: Queue, message: Message) -> str:
-    """Why a message that is ready is not delivered."""
+    """Explain why a ready message is not delivered."""
     if queue.slots is not None:
         reason = _why_slot(queue, queue.slots.figures_of(message.slot)) or _in_turn(queue.slots, message.slot)
         return f"message {message.seq} is ready in slot {message.slot}: {reason}"
@@ -89,7 +89,7 @@ def _why_ready(queue: Queue, message: Message) -> str:
 
 
 def _why_queue(queue: Queue) -> str | None:
-    """Why the queue delivers nothing; None where it delivers."""
+    """Explain why the queue delivers nothing; None if it delivers."""
     if not queue.ready_count:
         if not queue.unacknowledged_count:
             return "the queue is empty"
@@ -118,7 +118,7 @@ def _why_queue(queue: Queue) -> str | None:
 
 
 def _why_fenced(fences: FencedMessages) -> str | None:
-    """Why all ready messages wait for other queues; None where they are about to go on."""
+    """Explain the ordering barriers before all ready messages; None if the barriers are about to open."""
     closed = [one for one in fences.figures() if one.held]
     if not closed:
         return None
@@ -130,7 +130,7 @@ def _why_fenced(fences: FencedMessages) -> str | None:
 
 
 def _fenced(waits: list[Fence]) -> str:
-    """What messages of a key wait for."""
+    """Describe the barriers before a key's messages."""
     marks = {fence.mark.source: max(fence.mark.left, 0) for fence in waits}
     left = ", ".join(f"{count} messages of queue '{source}'" for source, count in marks.items())
     return (
@@ -140,7 +140,7 @@ def _fenced(waits: list[Fence]) -> str:
 
 
 def _why_groups(queue: Queue, offsets: GroupOffsets) -> str | None:
-    """Why a consumer group is not fed from a stream; None where all are that have members."""
+    """Explain why a consumer group gets nothing from a stream; None if all groups with members do."""
     behind = [one.group for one in offsets if one.ready(queue.next_seq)]
     groups = [live for name in behind if isinstance(live := offsets.members.get(name), LiveGroup)]
     reasons = (_why_unit(live, Unit(queue.name, queue.id)) for live in groups)
@@ -148,7 +148,7 @@ def _why_groups(queue: Queue, offsets: GroupOffsets) -> str | None:
 
 
 def _why_consumers(queue: Queue) -> str | None:
-    """Why no consumer of a queue without a consumer group is served; None where one is."""
+    """Explain why no consumer of a queue without a consumer group is served; None if one is."""
     if not queue.consumers:
         return "the queue has no consumer"
     served = queue.consumers if queue.active_consumer is None else [queue.active_consumer]
@@ -158,7 +158,7 @@ def _why_consumers(queue: Queue) -> str | None:
 
 
 def _why_slot(queue: Queue, slot: SlotFigures) -> str | None:
-    """Why a slot is not served; None where it is, in turn."""
+    """Explain why a slot is not served; None if it is, in turn."""
     slots = queue.slots
     assert slots is not None
     if slot.state is SlotState.IDLE:
@@ -194,7 +194,7 @@ def _blocked(slots: SlottedMessages, slot: SlotFigures) -> str:
 
 
 def _why_unit(live: LiveGroup, unit: Unit) -> str | None:
-    """Why a consumer group is not fed from a queue, or a slot of one; None where it is."""
+    """Explain why a consumer group gets nothing from a queue or slot; None if it does."""
     group, now = live.group, asyncio.get_running_loop().time()
     place = group.places.get(unit)
     subject = f"consumer group '{live.name}'"

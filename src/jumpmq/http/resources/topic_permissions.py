@@ -1,4 +1,4 @@
-"""``/api/topic-permissions``: which routing keys users may publish to topic exchanges with, and bind to them by."""
+"""``/api/topic-permissions``: routing keys for publishing to topic exchanges, and for binding, by user."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def topic_permissions_of_user(request: Request) -> Response:
 
 
 async def topic_permissions_of_user_in_host(request: Request) -> Response:
-    """``GET /api/topic-permissions/{vhost}/{user}``: of one user in one virtual host."""
+    """``GET /api/topic-permissions/{vhost}/{user}``: topic permissions of a user in a virtual host."""
     return await _answer(request, _named(request)[1])
 
 
@@ -57,7 +57,7 @@ async def put_topic_permissions(request: Request) -> Response:
 
 
 async def delete_topic_permissions(request: Request) -> Response:
-    """``DELETE /api/topic-permissions/{vhost}/{user}``: take them away, for all exchanges or the one that is named."""
+    """``DELETE /api/topic-permissions/{vhost}/{user}``: clear topic permissions, of all exchanges or of one."""
     user, _ = _named(request)
     exchange = requested.exchange_name(request) if "exchange" in request.path_params else None
     await changing.apply(request, ClearTopicPermissions(user.name, requested.name(request, "vhost"), exchange))
@@ -65,7 +65,7 @@ async def delete_topic_permissions(request: Request) -> Response:
 
 
 def shown(user: User, vhost: str | None = None) -> list[dict[str, Any]]:
-    """A user's topic permissions, in one virtual host or all, as RabbitMQ shows them."""
+    """Return a user's topic permissions, in one virtual host or all, in RabbitMQ's format."""
     return [
         {"user": user.name, "vhost": host, "exchange": exchange, "write": granted.write, "read": granted.read}
         for (host, exchange), granted in user.topic_permissions.items()
@@ -74,7 +74,7 @@ def shown(user: User, vhost: str | None = None) -> list[dict[str, Any]]:
 
 
 def _named(request: Request) -> tuple[User, list[dict[str, Any]]]:
-    """The user that the path names, and what is set in the virtual host that it names.
+    """Return the user named in the path, and the topic permissions in the path's virtual host.
 
     Raises:
         NotFound: there is no such user, or nothing set.

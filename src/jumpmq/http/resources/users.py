@@ -27,30 +27,30 @@ MAX_PASSWORD = 4096
 
 
 async def whoami(request: Request) -> Response:
-    """``GET /api/whoami``: the user who asks."""
+    """``GET /api/whoami``: the authenticated user."""
     user = requested.user(request)
     internal = requested.principal(request).granted is None  # else a token says what the user may
     return answer_object(request, {"name": user.name, "tags": list(user.tags), "is_internal_user": internal})
 
 
 async def all_users(request: Request) -> Response:
-    """``GET /api/users``: all users, with the hashes of their passwords."""
+    """``GET /api/users``: all users, with password hashes."""
     return await answer_list(request, requested.broker(request).topology.users.values(), shown_user, ("name",))
 
 
 async def users_without_permissions(request: Request) -> Response:
-    """``GET /api/users/without-permissions``: those that may open no virtual host."""
+    """``GET /api/users/without-permissions``: users without access to any virtual host."""
     users = [user for user in requested.broker(request).topology.users.values() if not user.permissions]
     return await answer_list(request, users, shown_user, ("name",))
 
 
 async def one_user(request: Request) -> Response:
-    """``GET /api/users/{user}``: one user."""
+    """``GET /api/users/{user}``: a user."""
     return answer_object(request, shown_user(_named(request)))
 
 
 async def user_permissions(request: Request) -> Response:
-    """``GET /api/users/{user}/permissions``: what a user may do where."""
+    """``GET /api/users/{user}/permissions``: permissions of a user by virtual host."""
     user = _named(request)
     found = [(user, vhost) for vhost in user.permissions]
     return await answer_list(request, found, lambda item: shown_permissions(*item), ("vhost",))
@@ -74,7 +74,7 @@ async def delete_user(request: Request) -> Response:
 
 
 async def delete_users(request: Request) -> Response:
-    """``POST /api/users/bulk-delete``: delete users, or none where one is not there."""
+    """``POST /api/users/bulk-delete``: delete users, or none if one does not exist."""
     names = (await requested.shaped_body(request, BULK))["users"]
     known = requested.broker(request).topology.users
     if missing := [name for name in names if name not in known]:
@@ -85,7 +85,7 @@ async def delete_users(request: Request) -> Response:
 
 
 async def _password_hash(request: Request, body: dict[str, Any]) -> str:
-    """The hash to keep for what the body says."""
+    """Return the password hash for a body."""
     if "password" in body:
         if len(body["password"]) > MAX_PASSWORD:
             raise BadRequest(f"'password' has more than {MAX_PASSWORD} characters")
@@ -107,7 +107,7 @@ def read_hash(body: dict[str, Any]) -> str:
 
 
 def shown_user(user: User) -> dict[str, Any]:
-    """A user as RabbitMQ shows one."""
+    """Return a user in RabbitMQ's format."""
     algorithm, text = shown_hash(user.password_hash)
     return {
         "name": user.name,

@@ -30,11 +30,11 @@ SHAPE = Shape(
     },
     ignored=("name", "vhost", "metadata"),
 )
-"""RabbitMQ 3.10 reads the default queue type under one name and shows it under the other; here both are read."""
+"""RabbitMQ 3.10 reads the default queue type under one name and shows a second one; both are read."""
 
 
 async def all_vhosts(request: Request) -> Response:
-    """``GET /api/vhosts``: those that the user may know of."""
+    """``GET /api/vhosts``: the visible virtual hosts."""
     asking = requested.user(request)
     hosts = requested.broker(request).topology.vhosts.values()
     known = [host for host in hosts if monitors(asking) or host.name in asking.permissions]
@@ -45,13 +45,13 @@ async def all_vhosts(request: Request) -> Response:
 
 
 async def one_vhost(request: Request) -> Response:
-    """``GET /api/vhosts/{vhost}``: one virtual host, with its messages counted."""
+    """``GET /api/vhosts/{vhost}``: a virtual host, with message counts."""
     return answer_object(request, await _shown(request, requested.virtual_host(request)))
 
 
 async def put_vhost(request: Request) -> Response:
-    """``PUT /api/vhosts/{vhost}``: add a virtual host, in which the user then may do everything; what the bearer
-    of a token may, that says."""
+    """``PUT /api/vhosts/{vhost}``: add a virtual host, with all permissions for the user; rights of a token's bearer
+    follow from the token."""
     name, body = requested.name(request, "vhost"), await requested.shaped_body(request, SHAPE)
     if not name:
         raise BadRequest("a virtual host needs a name")
@@ -78,13 +78,13 @@ async def start_vhost(request: Request) -> Response:
 
 
 async def delete_vhost(request: Request) -> Response:
-    """``DELETE /api/vhosts/{vhost}``: delete a virtual host with all that is in it; connections to it are closed."""
+    """``DELETE /api/vhosts/{vhost}``: delete a virtual host with all contents, and close its connections."""
     await changing.apply(request, DeleteVirtualHost(requested.virtual_host(request).name))
     return changing.deleted()
 
 
 async def vhost_permissions(request: Request) -> Response:
-    """``GET /api/vhosts/{vhost}/permissions``: who may do what in it."""
+    """``GET /api/vhosts/{vhost}/permissions``: permissions in the virtual host."""
     host = requested.virtual_host(request)
     users = requested.broker(request).topology.users.values()
     found = [(user, host.name) for user in users if host.name in user.permissions]

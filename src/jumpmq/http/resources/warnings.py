@@ -1,4 +1,4 @@
-"""``/api/warnings`` and ``/api/incidents``: what an operator should know, and what to do. JumpMQ's own."""
+"""``/api/warnings`` and ``/api/incidents``: problems, with advice. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jumpmq.http.warnings import Watch
 
 
 async def all_warnings(request: Request) -> Response:
-    """``GET /api/warnings``: alarms first, then the oldest; each has a ``text``, an ``advice``, ``since`` when
-    it is so (seconds since the epoch), and the ``object`` that it is about."""
+    """``GET /api/warnings``: alarms first, then by age; with ``text``, ``advice``, ``since`` (start, in seconds since
+    the epoch) and affected ``object``."""
     watch: Watch = request.app.state.watch
     return answer(await watch.shown())
 
 
 async def all_incidents(request: Request) -> Response:
-    """``GET /api/incidents``: the warnings by their causes, one entry a cause, alarms first.
+    """``GET /api/incidents``: warnings grouped by cause, an entry per cause, alarms first.
 
     Each has what its warning has, the ``symptoms`` that come of it (warnings), the ``messages`` that wait, their
     ``growth`` a second, and ``full_in``, the seconds until the queue is full (null where it does not grow). Queues of

@@ -1,4 +1,4 @@
-"""``/api/exchanges/{vhost}/{exchange}/ring/what-if``: what a change would move, before it is made. JumpMQ's own."""
+"""``/api/exchanges/{vhost}/{exchange}/ring/what-if``: preview of a change to a ring. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SHAPE = Shape({"changes": OBJECTS, "shards": whole(MAX_SHARDS)})
 
 AT_ONCE = 2
-"""Plans that are computed at once."""
+"""Number of plans computed in parallel."""
 
 SHOWN_MOVES = 100
 MAX_DESTINATIONS = 20_000
@@ -68,7 +68,7 @@ _of_users: WeakValueDictionary[tuple[int, Principal], asyncio.Lock] = WeakValueD
 
 @asynccontextmanager
 async def _turn(broker: Broker, user: Principal) -> AsyncIterator[None]:
-    """Wait until another plan may be computed."""
+    """Wait for permission to compute a plan."""
     everyone = _all.setdefault(broker, asyncio.Semaphore(AT_ONCE))
     own = _of_users.setdefault((id(broker), user), asyncio.Lock())  # gone with the last who holds it or waits
     async with own, everyone:
@@ -76,7 +76,7 @@ async def _turn(broker: Broker, user: Principal) -> AsyncIterator[None]:
 
 
 def _shards(request: Request, exchange: Exchange, count: int) -> list[tuple[str, int]]:
-    """The shards that would be bound; fewer than there are leave all bound, as a policy does."""
+    """Return the shards that would be bound; a smaller number leaves all bound, as a policy does."""
     broker, host = requested.broker(request), requested.virtual_host(request)
     settings = host.sharding(exchange)
     if settings is None:
@@ -131,7 +131,7 @@ async def _computed(
     before: dict[str, int],
     after: dict[str, int],
 ) -> dict[Way, Outcome]:
-    """Computed in a thread, in which the kernel routes without hindering others."""
+    """Compute the outcomes in a thread; the kernel routes without the interpreter's lock."""
     from jumpmq.topology.what_if import modulus_outcomes, ring_outcomes
 
     if isinstance(exchange, ConsistentHashExchange):

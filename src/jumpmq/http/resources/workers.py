@@ -1,4 +1,4 @@
-"""``/api/workers``: the processes that serve the broker, and how many there are to be. JumpMQ's own."""
+"""``/api/workers``: the processes of the broker, and their target number. JumpMQ's own."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ COUNT = Shape({"count": INTEGER}, required=("count",))
 
 
 async def listed(request: Request) -> Response:
-    """``GET /api/workers``: the homes of this node, each with how many queues are there, those among them that are on
-    their way from there included, and whether it is left."""
+    """``GET /api/workers``: the homes of this node, with number of queues, including departing ones, and state."""
     broker = requested.broker(request)
     topology = broker.topology
     counts = dict.fromkeys(topology.nodes.get(broker.node, [broker.config.home]), 0)
@@ -37,8 +36,8 @@ async def listed(request: Request) -> Response:
 
 
 async def resize(request: Request) -> Response:
-    """``PUT /api/workers``: have the broker be served by fewer processes: the queues of the others move, and those
-    end. Or keep those that were to end. Answered before it begins."""
+    """``PUT /api/workers``: reduce the number of processes: queues of the removed ones move away. Or cancel a
+    reduction. Answered before the first move."""
     count: Any = (await requested.shaped_body(request, COUNT))["count"]
     broker = requested.broker(request)
     there = len(broker.topology.nodes[broker.node])

@@ -1,1 +1,1 @@
-"""What requests may hold, and the document that says so."""
+"""Shapes of request bodies, and the OpenAPI document of the API."""

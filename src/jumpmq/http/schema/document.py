@@ -1,4 +1,4 @@
-"""The management API as an OpenAPI 3.1 document, made from the routes that serve it."""
+"""The management API as an OpenAPI 3.1 document, generated from the routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the JSON object in a request's body may hold: a table of keys, each with the kind of its value.
+"""Shapes of JSON objects in request bodies: a table of keys, with the kinds of their values.
 
 The table is what the body is read by, and what the OpenAPI document says of it. What does not fit is a
 :class:`BadRequest` that names the key. Numbers and truth values may be strings, since ``rabbitmqadmin`` sends them so.
@@ -50,11 +50,11 @@ class Shape:
     tolerant: bool = False
 
     def knows(self, key: str) -> bool:
-        """Whether the key may be there."""
+        """Return True for an allowed key."""
         return key in self.keys or key in self.ignored
 
     def read(self, found: Any, subject: str = "") -> dict[str, Any]:
-        """The values of the keys that are there.
+        """Return the values of the given keys.
 
         Args:
             subject: what is read, to begin the reason with, where there are several.
@@ -94,7 +94,7 @@ def _read(prefix: str, key: str, kind: Kind, value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as a reason quotes it."""
+    """Return a value as quoted in a reason."""
     text = f"'{value}'" if isinstance(value, str) else repr(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
 
@@ -147,7 +147,7 @@ def whole(maximum: int) -> Kind:
 
 
 def one_of(*words: str) -> Kind:
-    """One of some words."""
+    """Return a kind that accepts the given words."""
 
     def read(value: Any) -> str:
         if value not in words:
@@ -209,7 +209,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _check_table(value: Any, depth: int) -> None:
-    """Whether a JSON value can be an AMQP field value."""
+    """Raise an error unless a JSON value can be an AMQP field value."""
     if not depth:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
     match value:
@@ -244,7 +244,7 @@ NAME = Kind(f"a string of at most {MAX_NAME} octets", _TEXT_SCHEMA | {"maxLength
 NUMBER = Kind("a number", {"type": "number"}, _number)
 INTEGER = Kind("a whole number", {"type": "integer"}, _integer)
 HOME = whole(65535)
-"""A home by its number; 0 is none."""
+"""A home by number; 0 means none."""
 TEXTS = Kind(
     "a list of strings, or one string with commas",
     {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA}]},
@@ -252,7 +252,7 @@ TEXTS = Kind(
 )
 ARGUMENTS = Kind("an object of values that AMQP knows", {"type": "object"}, _arguments)
 EXPORTED_ARGUMENTS = Kind(ARGUMENTS.words, ARGUMENTS.schema, lambda value: Arguments.of(_table(value)))
-"""Arguments as a definitions file has them, which keeps no types: integers are what clients mostly send."""
+"""Arguments in a definitions file, without types: integers get the type that most clients send."""
 OBJECT = Kind("an object", {"type": "object"}, _object)
 ANY = Kind("any value", {}, lambda value: value)
 OBJECTS = Kind("a list of objects", {"type": "array", "items": {"type": "object"}}, _objects)

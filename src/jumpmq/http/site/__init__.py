@@ -1,1 +1,1 @@
-"""The page: its login, and its static files."""
+"""The page: login and static files."""

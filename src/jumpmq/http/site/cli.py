@@ -1,4 +1,4 @@
-"""``/cli/rabbitmqadmin``: where RabbitMQ's management port offers its client; here, where it is to be had."""
+"""``/cli/rabbitmqadmin``: RabbitMQ's path to the command-line client; redirects to its download."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RABBITMQADMIN = (
 
 
 async def rabbitmqadmin(request: Request) -> RedirectResponse:
-    """``GET /cli/rabbitmqadmin``: leads to the client of the version that this API is like."""
+    """``GET /cli/rabbitmqadmin``: redirect to the client of the compatible version."""
     return RedirectResponse(RABBITMQADMIN, 302)
 
 

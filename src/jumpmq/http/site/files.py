@@ -26,7 +26,7 @@ PRELOADS_MARK = b"{preloads}"
 RELEASE_MARK = b"{release}"
 
 SCRIPTS = {"theme.js", "vendor/uplot.js"}
-"""What is no module."""
+"""Scripts that are not modules."""
 
 LOADED_LATER = {
     *(f"views/{name}.js" for name in ("key", "shards", "what_if", "why", "start", "rings", "log")),
@@ -35,7 +35,7 @@ LOADED_LATER = {
     *("views/definitions.js", "views/groups.js", "views/limits.js", "views/nodes.js", "views/permissions.js"),
     *("views/policies.js", "views/readers.js", "views/users.js"),
 }
-"""Modules of views that are loaded when they are opened (``later`` in ``views/all.js``), and so not ahead of time."""
+"""Modules of views loaded on demand (``later`` in ``views/all.js``), and so not preloaded."""
 
 KINDS = {
     "css": "text/css; charset=utf-8",
@@ -44,7 +44,7 @@ KINDS = {
     "svg": "image/svg+xml",
     "txt": "text/plain; charset=utf-8",
 }
-"""What is served, by the end of its name."""
+"""Media types by file suffix."""
 
 PROTECTION = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -53,14 +53,14 @@ PROTECTION = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-"""What browsers are told not to allow."""
+"""Security headers."""
 
 FOREVER = "public, max-age=31536000, immutable"
 
 
 @dataclass
 class File:
-    """One file as it is served."""
+    """A static file with its headers."""
 
     kind: str
     octets: bytes
@@ -76,7 +76,7 @@ class File:
 
 @lru_cache(maxsize=1)
 def site() -> tuple[str, dict[str, File]]:
-    """The version of the files, and each by its path."""
+    """Return the version of the files, and the files by path."""
     found = dict(sorted(_read(resources.files(__package__) / PLACE, "")))
     digest = hashlib.sha256(b"\0".join(path.encode() + b"\0" + octets for path, octets in found.items()))
     version = digest.hexdigest()[:12]
@@ -104,7 +104,7 @@ async def page(request: Request) -> Response:
 
 
 async def asset(request: Request) -> Response:
-    """``GET /assets/{version}/{path}``: what the page refers to."""
+    """``GET /assets/{version}/{path}``: a static file of the page."""
     version, files = site()
     found = files.get(request.path_params["path"])
     if found is None or request.path_params["version"] != version:
@@ -113,7 +113,7 @@ async def asset(request: Request) -> Response:
 
 
 async def icon(request: Request) -> Response:
-    """``GET /favicon.ico``: browsers ask for it unasked."""
+    """``GET /favicon.ico``: the icon, requested by browsers."""
     return _served(request, site()[1]["icon.svg"], "max-age=86400")
 
 

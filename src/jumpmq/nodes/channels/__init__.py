@@ -1,1 +1,1 @@
-"""Channels whose queues are at other homes."""
+"""Channels for queues at remote homes."""

@@ -1,4 +1,4 @@
-"""A member of a consumer group of an exchange: one ``basic.consume`` with a part at each home.
+"""Member of a consumer group of an exchange: a single ``basic.consume`` with a part per home.
 
 Each home shares out the queues that are its own, to the same members (:mod:`jumpmq.broker.consumer_groups`). A member
 has a part at its client's home, which is a :class:`~jumpmq.broker.channel.group_consumer.GroupConsumer`, and a
@@ -38,30 +38,30 @@ RETRY_INTERVAL = 0.5
 
 
 class Homes(Protocol):
-    """The other homes of a member's channel."""
+    """Remote homes of a member's channel."""
 
     @property
     def up(self) -> list[int]:
-        """Those whose links are up."""
+        """Homes with established links."""
 
     def at(self, home: int) -> "Remote | None":
-        """The channel's remote channel there; None where the link is down."""
+        """Return the channel's remote channel at a home; None while the link is down."""
 
     def ask_at(self, remote: "Remote", method: m.Method, then: "Answered") -> "Request":
-        """Ask for something that is about no queue."""
+        """Send a request not related to a queue."""
 
     def close_unused(self, home: int) -> None:
-        """Close the remote channel there if nothing is asked of it, so that the next is another."""
+        """Close the remote channel at a home if no requests are pending, so that a new channel is used next."""
 
     def follow(self, member: "SpreadMember") -> None:
-        """Tell the member of links that are up."""
+        """Notify the member of links coming up."""
 
     def follow_no_more(self, member: "SpreadMember") -> None:
-        """Tell it no longer."""
+        """Stop notifying the member of links."""
 
 
 class _Part:
-    """What a member is at another home. To its remote channel a consumer."""
+    """Part of a group member at a remote home, acting as a consumer of the remote channel."""
 
     def __init__(self, whole: "SpreadMember", remote: "Remote") -> None:
         self.whole = whole
@@ -74,11 +74,11 @@ class _Part:
         self.unacknowledged = 0
 
     def deliver(self, messages: list[Message]) -> None:
-        """Its home has sent messages."""
+        """Take messages sent by the part's home."""
         self.whole.take(self, messages)
 
     def cancelled(self) -> None:
-        """Its home has cancelled it, or is down."""
+        """Handle the part's cancellation by its home, or the loss of the home."""
         self.whole.part_over(self)
 
     def capacity(self) -> int:
@@ -86,15 +86,15 @@ class _Part:
         return 0
 
     def release(self, count: int) -> None:
-        """So many of its deliveries are no longer held."""
+        """Release so many held deliveries of the part."""
         self.unacknowledged -= count
         self.whole.release(count)
 
     def admit(self) -> None:
-        """Its home knows of the room."""
+        """Do nothing: the part's home knows of free capacity."""
 
     def evict_overdue(self) -> None:
-        """A delivery of its waits for too long."""
+        """Evict the member, as a delivery of the part has been held for too long."""
         self.whole.evict()
 
 
@@ -134,7 +134,7 @@ class SpreadMember:
     # --- how it comes and goes ---
 
     def begin(self) -> Waiting | None:
-        """Join the group at all homes; the wait ends when those that are up have answered."""
+        """Join the group at all homes; the wait ends once all linked homes have answered."""
         waiting = Waiting(self._begin)
         for home in self._homes.up:
             self._join(home, waiting)
@@ -178,7 +178,7 @@ class SpreadMember:
         self.admit()
 
     def _join(self, home: int, waiting: Waiting | None = None) -> None:
-        """Join the group at another home."""
+        """Join the group at a remote home."""
         if self._over or self.channel.closed or home in self._asked or home in self._others:
             return
         if (remote := self._homes.at(home)) is None:
@@ -215,7 +215,9 @@ class SpreadMember:
         self._join(home)
 
     def part_over(self, part: _Part) -> None:
-        """A part is over: with its home, then the others go on; or it was cancelled there, and so all is."""
+        """Handle the end of a part: if its home is lost, the remaining parts go on; if cancelled by its home, the whole
+        member ends.
+        """
         self._others = {home: one for home, one in self._others.items() if one is not part}
         part.remote.forget(part)
         self._take_pending(part)
@@ -223,7 +225,9 @@ class SpreadMember:
             self.cancelled()
 
     def cancelled(self) -> None:
-        """The broker has cancelled a part: all of it is over, and the client is told, once it knows of the consumer."""
+        """Handle the broker's cancellation of a part: all parts end, and the client is told, once the consumer is known
+        there.
+        """
         self._cancelled = True
         if self._begun and not self._over:
             self.leave()
@@ -232,7 +236,7 @@ class SpreadMember:
                 self.channel.send(m.BasicCancel(self.tag, True))
 
     def cancel(self, then: Callable[[], None]) -> Waiting:
-        """The client cancels it; deliveries that are under way come before ``then``."""
+        """Cancel the member for the client; deliveries in flight arrive before ``then``."""
         left = set(self._others.values())
 
         def go_on() -> None:
@@ -250,7 +254,7 @@ class SpreadMember:
         return waiting
 
     def leave(self) -> None:
-        """It is over; what waits here goes back, unless its channel is closed: that returns everything."""
+        """End the member; waiting messages are returned, unless its channel is closed: closing returns everything."""
         self._over = True
         if not self._own.ended:
             self._own.leave()
@@ -277,7 +281,7 @@ class SpreadMember:
             request.waiting.on_end(ended)
 
     def evict(self) -> None:
-        """End it, as it does not settle what it has: that goes back."""
+        """Evict the member for not settling its deliveries, and return the messages."""
         channel = self.channel
         tags, messages = channel.unacknowledged.take_of(self._others.values())
         if tags:
@@ -301,14 +305,14 @@ class SpreadMember:
             self.admit()
 
     def release(self, count: int) -> None:
-        """The client holds so many fewer of other homes."""
+        """Release so many deliveries of remote homes held by the client."""
         self.unacknowledged -= count
         self.channel.held -= count
         if self._pending:
             self.channel.waiting[self] = None
 
     def admit(self) -> None:
-        """There may be room again: what waits has it."""
+        """Deliver waiting messages, as capacity may be free again."""
         room = self._room(len(self._pending))
         taken = [self._pending.popleft() for _ in range(min(room, len(self._pending)))]
         for part, entries in groupby(taken, itemgetter(0)):
@@ -319,7 +323,7 @@ class SpreadMember:
             self.channel.waiting[self] = None
 
     def _room(self, wanted: int) -> int:
-        """How many messages of so many there is room for."""
+        """Return the number of messages, up to the number given, with free capacity."""
         if not self._begun or self._own.ended:
             return 0
         room = self.prefetch - self.unacknowledged - self._own.unacknowledged if self.prefetch else wanted
@@ -333,7 +337,7 @@ class SpreadMember:
         hand_on(part, self.channel, self._tag_octets, messages)
 
     def _take_pending(self, part: _Part) -> list[Message]:
-        """Take what waits of a part."""
+        """Remove and return the waiting messages of a part."""
         found = [message for one, message in self._pending if one is part]
         self._pending = deque(entry for entry in self._pending if entry[0] is not part)
         self._charge(found, -1)
@@ -347,15 +351,15 @@ class SpreadMember:
 
     @property
     def queues(self) -> "list[Queue]":
-        """Those of this home."""
+        """Member's queues at the local home."""
         return self._own.queues
 
     @property
     def parts(self) -> "list[ChannelConsumer]":
-        """What it is to these."""
+        """Member's consumers of the queues at the local home."""
         return self._own.parts
 
     @property
     def holders(self) -> "Sequence[Holder]":
-        """What holds its deliveries until they are settled."""
+        """Holders of the member's deliveries until settled."""
         return [*self._own.parts, *self._others.values()]

@@ -1,4 +1,4 @@
-"""The client's side of remote channels: what a channel asks of queues whose homes are others.
+"""Client's side of remote channels: a channel's requests for queues at remote homes.
 
 A channel has one remote channel at each home that it has asked for something. The home serves it as it serves a channel
 of its own clients (:mod:`jumpmq.nodes.channels.served_channels`), and numbers its deliveries; the client's channel
@@ -58,19 +58,19 @@ if TYPE_CHECKING:
 OUTCOMES = [Outcome.ACKNOWLEDGED, Outcome.REJECTED, Outcome.REQUEUED, Outcome.FAILED]
 
 _DELIVER = b"\x00\x3c\x00\x3c"
-"""How the payload of ``basic.deliver`` begins."""
+"""First octets of the payload of ``basic.deliver``."""
 
 _ERRORS = {error.code: error for error in AMQPError.__subclasses__()}
 """By reply code."""
 
 
 Answered = Callable[[Any, Message | None], None]
-"""Acts on the method that answers a request, and on its message, if it has one."""
+"""Callback for the method answering a request, and the method's message, if any."""
 
 
 @dataclass(slots=True)
 class Request:
-    """A method that is not answered yet.
+    """Method not answered yet.
 
     Attributes:
         queue: what it is about; None where that is no single queue.
@@ -86,7 +86,7 @@ class Request:
 
 
 class Remote:
-    """A channel's remote channel at one home."""
+    """Remote channel of a channel, at a single home."""
 
     def __init__(self, ends: "ChannelLinks", channel: "Channel", link: Link, number: int, owed: Owed) -> None:
         self.channel = channel
@@ -105,7 +105,7 @@ class Remote:
             self.link.send(kind, *payload)
 
     def queue(self, declared: DeclaredQueue) -> RemoteQueue:
-        """A queue of its home."""
+        """Return a queue of the remote channel's home."""
         found = self._queues.get(declared.id)
         if found is None:
             in_force = self.channel.connection.vhost.in_force(declared).definition
@@ -114,27 +114,27 @@ class Remote:
         return found
 
     def source(self) -> RemoteQueue:
-        """Stands for all queues of its home that a member of a consumer group has deliveries from."""
+        """Return a placeholder for all queues of the remote home with deliveries to a member of a consumer group."""
         return RemoteQueue(self, self.channel.connection.vhost.name, "", 0, Limits.of({}, {}))
 
     def settle(self, messages: list[Message], outcome: Outcome) -> None:
-        """Tell what becomes of deliveries."""
+        """Report the outcome of deliveries."""
         head = SETTLED.pack(self.number, OUTCOMES.index(outcome))
         self.send(SETTLE, head, packed_seqs(messages))
 
     def add(self, consumer: Taker) -> None:
-        """A consumer is served at its home."""
+        """Register a consumer served at the remote home."""
         self.consumers[consumer.tag] = consumer
         self._ends.consumers[consumer.queue.id] += 1
 
     def forget(self, consumer: Taker) -> None:
-        """It is not any more."""
+        """Unregister a consumer."""
         if self.consumers.get(consumer.tag) is consumer:
             del self.consumers[consumer.tag]
             self._ends.consumers[consumer.queue.id] -= 1
 
     def lose(self) -> None:
-        """Its home is down."""
+        """Handle the loss of the remote home."""
         self.gone = True
         self._owed.take(self)
         for consumer in list(self.consumers.values()):
@@ -151,7 +151,7 @@ class Remote:
             self._owed.tell()
 
     def make_room(self) -> None:
-        """What has come has gone on to the client."""
+        """Acknowledge octets passed on to the client."""
         if octets := self._owed.take(self):
             self.send(CREDIT, TWO.pack(self.number, octets))
 
@@ -195,8 +195,8 @@ class Remote:
         self.count(len(payload))
 
     def _hand_on(self, payload: memoryview, at: int) -> int:
-        """Hand on the deliveries to one consumer that begin here, as far as each is there as a whole; returns where
-        they end."""
+        """Pass on consecutive deliveries to a single consumer, as far as completely received; return
+        the end position."""
         begin = at + START.size + len(_DELIVER) + 1
         tag = str(payload[begin : begin + payload[begin - 1]], "utf-8", "surrogateescape")
         consumer = self.consumers.get(tag)
@@ -241,7 +241,7 @@ class Remote:
 
 
 class _Content:
-    """A message whose frames are coming."""
+    """Message with frames still arriving."""
 
     __slots__ = ("message", "method", "pieces", "size", "tag")
 
@@ -273,13 +273,13 @@ class _Content:
         return cls(method, "", message)
 
     def whole(self) -> Message:
-        """The message, with its body."""
+        """Return the message, with the complete body."""
         self.message.body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
         return self.message
 
 
 class ChannelLinks:
-    """All remote channels that clients of this process have.
+    """All remote channels of the process's clients.
 
     Attributes:
         consumers: how many they have, by the id of the queue.
@@ -300,7 +300,7 @@ class ChannelLinks:
         links.on_up.append(self._up)
 
     def of(self, channel: "Channel") -> "_OfChannel":
-        """Those of one channel; none is open yet."""
+        """Return the remote channels of a channel, all still closed."""
         return _OfChannel(self, channel)
 
     def open(self, channel: "Channel", link: Link) -> Remote:
@@ -351,7 +351,7 @@ class ChannelLinks:
 
 
 def down(channel: "Channel", queue: DeclaredQueue) -> NotFound:
-    """What is said of a queue whose home is down."""
+    """Return the error for a queue at an unreachable home."""
     node = channel.topology.node_of(queue.definition.home)
     durable = "durable " if queue.durable else ""
     return NotFound(

@@ -1,4 +1,4 @@
-"""Consumers of queues of other homes, and these queues, as the client's channel sees them."""
+"""Consumers of queues at remote homes, and these queues, as seen by the client's channel."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class RemoteQueue:
-    """A queue of another home, to the deliveries that one channel has from it; or all queues there that a member of a
-    consumer group may have deliveries from."""
+    """Queue of a remote home, as the source of a channel's deliveries; or all queues of the home with possible
+    deliveries to a member of a consumer group."""
 
     ready_count = 0
     requeues_in_place = True
@@ -39,7 +39,9 @@ class RemoteQueue:
         self._returned: list[Message] = []  # what they have requeued
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
-        """See :meth:`jumpmq.queues.Queue.settle`; what a channel held when it is closed its home finds itself."""
+        """See :meth:`jumpmq.queues.Queue.settle`; deliveries held by a closing channel are found by the remote home
+        itself.
+        """
         if outcome is Outcome.CONSUMER_GONE:
             return
         if outcome is Outcome.REQUEUED and self._returning:
@@ -64,7 +66,7 @@ class RemoteQueue:
 
 
 class RemoteConsumer:
-    """A ``basic.consume`` from a queue of another home. To its channel a :class:`Subscription`."""
+    """Consumer (``basic.consume``) of a queue at a remote home, acting as a :class:`Subscription` of its channel."""
 
     def __init__(
         self, channel: "Channel", remote: "Remote", declared: DeclaredQueue, queue: RemoteQueue, method: m.BasicConsume
@@ -91,7 +93,7 @@ class RemoteConsumer:
 
     @property
     def holders(self) -> "Sequence[Holder]":
-        """What holds its deliveries until they are settled."""
+        """Holders of the consumer's deliveries until settled."""
         return [self]
 
     def capacity(self) -> int:
@@ -99,32 +101,32 @@ class RemoteConsumer:
         return 0
 
     def release(self, count: int) -> None:
-        """So many of its deliveries are no longer held."""
+        """Release so many held deliveries of the consumer."""
         self.unacknowledged -= count
         self.channel.held -= count
 
     def admit(self) -> None:
-        """Its home knows of the room."""
+        """Do nothing: the remote home knows of free capacity."""
 
     def leave(self) -> None:
-        """Its channel is closed; that is told to its home as a whole."""
+        """Leave on the closing of the channel; the remote home is told of the channel as a whole."""
         self.channel.forget(self)
         self.remote.forget(self)
 
     def cancelled(self) -> None:
-        """Its queue is gone, or not reachable any more."""
+        """Handle the deletion or loss of the queue."""
         self.leave()
         if self.channel.connection.wants_cancel_notice:
             self.channel.send(m.BasicCancel(self.tag, True))
 
     def deliver(self, messages: list[Message]) -> None:
-        """Hand the client messages that its home has sent."""
+        """Deliver messages sent by the remote home to the client."""
         self._count(len(messages))
         hand_on(self, self.channel, self._tag_octets, messages)
 
     def relay(self, payload: memoryview, at: int) -> int:
-        """Hand the client the deliveries to this consumer that begin at ``payload[at]``, as far as their frames are
-        there, and short enough for the client; returns where they end."""
+        """Relay the deliveries to the consumer from ``payload[at]`` on to the client, while their frames are complete,
+        and short enough for the client; return the end position."""
         channel = self.channel
         first, connection, held = channel.next_delivery_tag, channel.connection, not self.no_ack
         messages, count, redelivered, end = relay_deliveries(
@@ -144,7 +146,7 @@ class RemoteConsumer:
 
 
 class Taker(Protocol):
-    """What a remote channel has deliveries for."""
+    """Receiver of a remote channel's deliveries."""
 
     @property
     def tag(self) -> str: ...
@@ -153,21 +155,21 @@ class Taker(Protocol):
     def queue(self) -> RemoteQueue: ...
 
     def deliver(self, messages: list[Message]) -> None:
-        """Take messages that its home has sent."""
+        """Take messages sent by the remote home."""
 
     def cancelled(self) -> None:
-        """Its queue is gone, or not reachable any more."""
+        """Handle the deletion or loss of the queue."""
 
 
 class Acknowledging(Protocol):
-    """To whom messages are handed on."""
+    """Receiver of messages passed on to a client."""
 
     @property
     def no_ack(self) -> bool: ...
 
 
 def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: list[Message]) -> None:
-    """Hand the client messages that came from another home.
+    """Deliver messages of a remote home to the client.
 
     Args:
         consumer: holds them until they are acknowledged, if it does that.
@@ -185,7 +187,7 @@ def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: l
 
 
 def note_sent(channel: "Channel", held: list[Message], count: int, redelivered: int) -> None:
-    """The client is sent deliveries that came from another home.
+    """Count deliveries of a remote home as sent to the client.
 
     Args:
         held: them, until they are acknowledged; empty where that is not to be.

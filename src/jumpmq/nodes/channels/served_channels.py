@@ -1,4 +1,6 @@
-"""The home's side of remote channels: each is a channel for a client of another home, whose rights are judged there."""
+"""Server's side of remote channels: a channel per client channel of a remote home; permissions are validated at the
+client's home.
+"""
 
 import asyncio
 import json
@@ -49,14 +51,14 @@ from jumpmq.topology.users import Operation
 log = logging.getLogger(__name__)
 
 SETTLEMENTS = [settling.acknowledge, settling.reject, settling.requeue, settling.fail]
-"""What becomes of deliveries, in the order of the outcomes of :mod:`remote_channels`."""
+"""Settlements of deliveries, in the order of the outcomes of :mod:`remote_channels`."""
 
 UNNUMBERED = 1 << 62
-"""Stands for the commit of this turn, before it has a number."""
+"""Placeholder for the commit of the current event-loop iteration, before numbered."""
 
 
 class _Judged:
-    """Refuses nothing: what a client may do was judged at its own home."""
+    """Permits everything: a client's permissions were validated at the client's home."""
 
     def require_change(self, user: Principal, change: Change) -> None:
         pass
@@ -146,11 +148,11 @@ class _Served:
 
     @property
     def congested(self) -> bool:
-        """Whether the client reads too slowly for more deliveries."""
+        """True if the client reads too slowly for more deliveries."""
         return self._window.congested
 
     def serve(self) -> None:
-        """There is room for deliveries."""
+        """Deliver messages, as the window has room."""
         self.channel.serve()
 
     def set_prefetch(self, prefetch: int) -> None:
@@ -163,7 +165,9 @@ class _Served:
         self._window.credit(self, octets)
 
     def close(self) -> bool:
-        """The client's channel is closed, or its home is down; returns whether it was the client's last one."""
+        """Close the channel, after the client's channel is closed or the client's home is down; return True for the
+        client's last channel.
+        """
         self.channel.tally = Tally()  # its home counts
         self.channel.close()
         self.charges.release()
@@ -173,7 +177,7 @@ class _Served:
     # --- what the channel asks ---
 
     def leave_queues(self) -> None:
-        """They are at the client's home."""
+        """Do nothing: the connection's queues are at the client's home."""
 
     def require_permission(self, operation: Operation, kind: Kind, name: str) -> None:
         """It was judged."""
@@ -192,7 +196,7 @@ class _Served:
         self._gather(buffers)
 
     def relay_deliveries(self, frames: memoryview) -> None:
-        """The same of deliveries that came from another home."""
+        """Relay deliveries from a remote home."""
         self._gather([bytes(frames)])
 
     def _gather(self, buffers: list[bytes | memoryview]) -> None:
@@ -201,25 +205,25 @@ class _Served:
         self._turns.write_soon(self)
 
     def defer_answers(self) -> None:
-        """What is answered leaves when all that was changed is on disk."""
+        """Hold back answers until all changes are on disk."""
         if self._turns.defer(self):
             self._deferred_until = UNNUMBERED
 
     # --- what turns ask ---
 
     def write(self) -> None:
-        """Send what there is to send."""
+        """Write pending output."""
         if self._out and not self._deferred_until:
             self._link.send(FRAMES, self._number, *self._out)
             self._window.send(self, len(self._number))
             self._out.clear()
 
     def defer_until(self, commit: int) -> None:
-        """Send nothing before this commit is complete."""
+        """Send nothing until the given commit is complete."""
         self._deferred_until = commit
 
     def send_deferred(self, completed: int) -> bool:
-        """This commit is complete; returns whether everything may be sent now."""
+        """Handle the completion of a commit; return True if everything may be sent now."""
         if completed < self._deferred_until:
             return False
         self._deferred_until = 0
@@ -233,18 +237,18 @@ class _Served:
 
 
 def client_home(consumer: Consumer) -> int | None:
-    """The home of a consumer's client, if that is another."""
+    """Return the home of a consumer's client, if remote."""
     channel = getattr(consumer, "channel", None)
     return channel.connection.home if channel is not None and isinstance(channel.connection, _Served) else None
 
 
 def _principal(opened: Any) -> Principal:
-    """The client's user, with what a token allows it."""
+    """Return the client's user, with the permissions of a token."""
     return heard(opened["user"], opened["scopes"], opened["until"])
 
 
 class ServedChannels:
-    """The channels that this process serves for clients of other homes."""
+    """Channels served by the process for clients of remote homes."""
 
     def __init__(self, links: Links) -> None:
         self._services: ChannelServices | None = None  # None before there is something to serve
@@ -261,7 +265,7 @@ class ServedChannels:
         links.on_down.append(self._down)
 
     def serve(self, services: ChannelServices, memory: MemoryAccount) -> None:
-        """The queues are there from now on."""
+        """Start serving, as the queues are ready."""
         judged = _Judged()
         self._services = ChannelServices(
             config=services.config,

@@ -1,4 +1,4 @@
-"""Which shard of a sharded exchange a consumer is given, chosen by one home of the node for the clients of all.
+"""Choice of a shard of a sharded exchange for a consumer, made by a single home of the node for all clients.
 
 How it works. The lowest home of the node that is up is the *chooser*. A channel of another home asks it
 (``CHOOSE``). The chooser asks all homes of the node how many consumers their clients have of the exchange's shards
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jumpmq.topology.declared import DeclaredQueue
 
 PATIENCE = 1.0
-"""Seconds that a choice waits for the counts of a home whose link is up; then it is made without them."""
+"""Maximum wait of a choice for the counts of a linked home, in seconds; then made without these counts."""
 
 Name = tuple[str, str]
 """Virtual host and exchange."""
@@ -62,7 +62,7 @@ class _Request:
 
 @dataclass(eq=False, slots=True)
 class _Round:
-    """A choice for all who asked before it began.
+    """Choice for all requests made before the start of the round.
 
     Attributes:
         asked: home of each, and the function that takes the shard.
@@ -80,7 +80,7 @@ class _Round:
 
 
 class ShardChoice:
-    """Has shards chosen for clients here, and chooses for those of other homes of the node.
+    """Requests shard choices for clients here, and makes choices for remote homes of the node.
 
     Args:
         consumers: how many consumers of queues of other homes clients here have, by the id of the queue.
@@ -102,7 +102,7 @@ class ShardChoice:
         links.on_down.append(self._down)
 
     def serve(self, topology: Topology) -> None:
-        """The queues are there from now on."""
+        """Start serving, as the queues are ready."""
         self._topology = topology
 
     def choose(self, channel: Channel, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
@@ -157,7 +157,7 @@ class ShardChoice:
         return self._topology
 
     def _others(self) -> list[int]:
-        """The other homes of this node whose links are up."""
+        """Return the node's linked remote homes."""
         topology = self._served
         return [home for home in self._links.homes if topology.homes.get(home) == topology.node]
 
@@ -241,7 +241,7 @@ class ShardChoice:
         link.send(COUNTED, json.dumps([number, vhost, exchange, counts]).encode())
 
     def _counts(self, name: Name) -> Counter[int]:
-        """Consumers that this home counts, by the id of their shard."""
+        """Return the consumers counted by this home, by the id of the shard."""
         found: Counter[int] = Counter()
         others = set(self._others())
         for shard in self._shards(name):
@@ -260,7 +260,8 @@ class ShardChoice:
 
 
 def spread(shards: list[DeclaredQueue], counts: Counter[int], homes: Iterable[int]) -> list[DeclaredQueue | None]:
-    """A shard for each who asks: one with the fewest consumers, of several one of its own home, of these the first.
+    """Return a shard per request: a shard with the fewest consumers, preferably at the requester's own home, then the
+    first.
 
     Args:
         shards: all there are, in order.

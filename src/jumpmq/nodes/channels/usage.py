@@ -1,4 +1,5 @@
-"""What limited users and virtual hosts have open, told from home to home: their limits hold for all homes together.
+"""Open connections and channels of limited users and virtual hosts, exchanged between homes: limits apply to all homes
+together.
 
 A home tells at the end of the turn in which something limited was opened, and else as it changes, a few times a second;
 so also how many messages its limited users have published, which count at all homes.
@@ -15,11 +16,11 @@ from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import USAGE
 
 INTERVAL = 0.2
-"""Seconds between two looks at what was closed."""
+"""Interval between polls for closed connections and channels, in seconds."""
 
 
 class UsageLinks:
-    """Tells all other homes, and hears from them."""
+    """Exchanges usage with all remote homes."""
 
     def __init__(self, links: Links, turns: Turns) -> None:
         self._links = links  # one to each home

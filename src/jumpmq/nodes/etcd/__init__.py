@@ -1,1 +1,1 @@
-"""etcd: its client, how a cluster's settings name it, and what is sealed there."""
+"""etcd: client, a cluster's etcd settings, and encryption of stored values."""

@@ -1,4 +1,4 @@
-"""A client of etcd, over the JSON gateway that each of its members serves (etcd 3.4 and later).
+"""Client of etcd, over the JSON gateway served by every etcd member (etcd 3.4 and later).
 
 https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/: each call of the gRPC API is a POST, keys and values are in
 base64, numbers of 64 bits are text. One member is asked until it fails, then the next.
@@ -17,7 +17,7 @@ from jumpmq.nodes.etcd.sealing import SEALED, NotOpened, Seal
 log = logging.getLogger(__name__)
 
 RESEALED = 50
-"""Values that are read together to be sealed with another secret."""
+"""Number of values read together to be sealed with a new secret."""
 
 WATCH_LINE = 32 << 20
 """Octets of an answer to a watch at most: some events come together."""
@@ -31,7 +31,7 @@ class EtcdError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a key has.
+    """Value of a key in etcd.
 
     Attributes:
         key: with its folder.
@@ -59,7 +59,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a range of keys has, in order.
+    """Values of a range of keys, in order.
 
     Attributes:
         revision: of etcd, at which this is so.
@@ -70,7 +70,7 @@ class Found:
 
 
 class Compacted(EtcdError):
-    """A watch begins before what etcd still knows."""
+    """A watch starts before the oldest revision kept by etcd."""
 
 
 class NotSealed(EtcdError):
@@ -78,7 +78,7 @@ class NotSealed(EtcdError):
 
 
 class NoSpace(EtcdError):
-    """etcd has reached its quota, or its disk's end, and takes no changes until an operator has made room."""
+    """etcd has reached its quota, or the disk is full, and rejects changes until an operator frees space."""
 
 
 class Etcd:
@@ -112,11 +112,11 @@ class Etcd:
 
     @property
     def url(self) -> str:
-        """The member that is asked now."""
+        """URL of the etcd member currently in use."""
         return self._urls[self._asked % len(self._urls)]
 
     def next_member(self) -> None:
-        """Ask another member from now on."""
+        """Switch to the next etcd member."""
         self._asked += 1
 
     async def close(self) -> None:
@@ -126,23 +126,27 @@ class Etcd:
     # --- calls ---
 
     async def get(self, key: str) -> Value | None:
-        """What a key has."""
+        """Return the value of a key."""
         found = await self.range(key)
         return found.values[0] if found.values else None
 
     async def range(self, first: str, end: str | None = None, limit: int = 0) -> Found:
-        """What the keys from ``first`` up to, but without, ``end`` have; at most ``limit`` of them, if it is not 0."""
+        """Return the values of the keys from ``first`` up to, but without, ``end``; at most ``limit``
+        values, unless 0.
+        """
         answer = await self._call("kv/range", range_of(first, end, limit))
         return self._found(answer, answer)
 
     async def folder(self, folder: str) -> Found:
-        """What all keys in a folder have, whose name ends with a slash."""
+        """Return the values of all keys in a folder, whose name ends with a slash."""
         return await self.range(folder, end_of(folder))
 
     async def transaction(
         self, compare: Sequence[JSON], success: Sequence[JSON], failure: Sequence[JSON] = ()
     ) -> tuple[bool, list[Found]]:
-        """Do ``success`` if all comparisons hold, else ``failure``; returns which, and what was read by :func:`get`."""
+        """Do ``success`` if all comparisons hold, else ``failure``; return True for ``success``, with the results of
+        reads made by :func:`get`.
+        """
         body = {
             "compare": [self._sealed_comparison(one) for one in compare],
             "success": [self._sealed_put(one) for one in success],
@@ -160,7 +164,7 @@ class Etcd:
         return done, [self._found(answer, one) for one in read]
 
     async def reseal(self, folder: str) -> None:
-        """Have all that is kept in a folder sealed with the first secret."""
+        """Seal all values in a folder with the first secret."""
         first, end, seal = folder, end_of(folder), self.seal
         while seal is not None:
             answer = await self._call("kv/range", range_of(first, end, RESEALED))
@@ -176,11 +180,11 @@ class Etcd:
             first = _decoded(read[-1]["key"]).decode() + "\0"
 
     async def grant(self, seconds: int) -> int:
-        """A lease: what is put with it is deleted when it is not kept alive for so long."""
+        """Return a new lease: keys put with the lease are deleted unless kept alive within so many seconds."""
         return int((await self._call("lease/grant", {"TTL": str(seconds)}))["ID"])
 
     async def keep_alive(self, lease: int) -> bool:
-        """Keep a lease alive; returns whether it was."""
+        """Keep a lease alive; return True if the lease still existed."""
         answer = await self._call("lease/keepalive", {"ID": str(lease)})
         return int(answer.get("result", {}).get("TTL", 0)) > 0
 
@@ -189,7 +193,7 @@ class Etcd:
         await self._call("lease/revoke", {"ID": str(lease)})
 
     async def watch(self, folder: str, revision: int) -> AsyncIterator[list[Event]]:
-        """What happens in a folder from a revision on, until the connection breaks.
+        """Yield the events in a folder from a revision on, until the connection breaks.
 
         Raises:
             Compacted: etcd has forgotten what happened after that revision.
@@ -219,7 +223,7 @@ class Etcd:
     # --- seals ---
 
     def _opened(self, key: str, value: bytes) -> bytes:
-        """A value that etcd has.
+        """Return the plain value of a value stored in etcd.
 
         Raises:
             NotSealed: it was put by who has no secret of this cluster, or by a node that has one where this has none.
@@ -254,7 +258,7 @@ class Etcd:
         return comparison | {"value": _encoded(other if same and other is not None else self.seal.seal(key, value))}
 
     def _found(self, answer: JSON, read: JSON) -> Found:
-        """What a range of a call's answer has."""
+        """Return the values in a range of a call's answer."""
         values = []
         for one in read.get("kvs", ()):
             key = _decoded(one["key"]).decode()
@@ -277,7 +281,7 @@ class Etcd:
         return await self._ask(call, body)
 
     async def _ask(self, call: str, body: JSON) -> JSON:
-        """One call, to one member; where it fails, the next one is asked the next time."""
+        """Send a call to a single member; after a failure, the next call goes to the next member."""
         try:
             async with self._post(call, body) as answer:
                 said: JSON = json.loads(await answer.text())
@@ -328,7 +332,9 @@ def delete(first: str, end: str | None = None) -> JSON:
 
 
 def absent(key: str, end: str | None = None) -> JSON:
-    """Holds where a key is not there or, with an ``end``, no key from the first up to, but without, that."""
+    """Comparison: a key is absent or, with an ``end``, all keys from the first up to, but without,
+    ``end`` are absent.
+    """
     keys = {"key": _encoded(key)} | ({"range_end": _encoded(end)} if end else {})
     return keys | {"target": "CREATE", "result": "EQUAL", "create_revision": "0"}
 
@@ -339,7 +345,7 @@ def never(key: str) -> JSON:
 
 
 def present(key: str) -> JSON:
-    """Holds where a key is there."""
+    """Comparison: a key exists."""
     return {"key": _encoded(key), "target": "CREATE", "result": "GREATER", "create_revision": "0"}
 
 

@@ -1,4 +1,4 @@
-"""What a cluster keeps in etcd, in the folder ``/jumpmq/NAME/``.
+"""Keys of a cluster in etcd, in the folder ``/jumpmq/NAME/``.
 
 =====================  ==============================================================================================
 ``format``             version of the log, and of the rules that decide outcomes: entries are appended under the same
@@ -28,7 +28,7 @@ Values are sealed where the nodes have a secret (:mod:`~jumpmq.nodes.etcd.sealin
 from dataclasses import dataclass
 
 FORMAT = "1"
-"""The version that this release speaks."""
+"""Version of the format spoken by the current release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,10 @@ class Keys:
 
 
 def is_of_any_identity(key: str) -> bool:
-    """Whether a key is looked at before the cluster's identity is known, or names one itself."""
+    """Return True if a key is read before the cluster's identity is known, or contains an identity."""
     return key.split("/")[3:4] in (["format"], ["id"], ["lost"])
 
 
 def number_of(entry: str) -> int:
-    """The number of an entry, by its key."""
+    """Return the number of an entry, from the entry's key."""
     return int(entry.rpartition("/")[2])

@@ -12,11 +12,11 @@ TIMEOUT = 3.0
 CONNECT_TIMEOUT = 1.0
 
 FAILURES = (aiohttp.ClientError, OSError, ValueError, TimeoutError)
-"""How a request and its answer fail."""
+"""Exceptions of a failing request or answer."""
 
 
 class Posting:
-    """Connections to the members, which are kept.
+    """Persistent connections to the etcd members.
 
     Args:
         tls: how members with ``https`` are checked; True is as the system does.
@@ -29,7 +29,7 @@ class Posting:
         self._session: aiohttp.ClientSession | None = None  # made in the event loop
 
     def post(self, url: str, body: dict[str, Any], headers: dict[str, str], *, ends: bool = True) -> Any:
-        """A request, whose answer is entered with ``async with``; :data:`FAILURES` are raised there.
+        """Make a request, whose answer is entered with ``async with`` and may raise :data:`FAILURES`.
 
         Args:
             ends: whether the answer is over in :data:`TIMEOUT`; else it may last.
@@ -47,7 +47,7 @@ class Posting:
 
 
 def text_of(error: Exception) -> str:
-    """What one of :data:`FAILURES` says."""
+    """Return the text of a failure of :data:`FAILURES`."""
     match error:
         case TimeoutError():
             return "no answer"

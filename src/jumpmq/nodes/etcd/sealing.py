@@ -1,4 +1,4 @@
-"""What a cluster keeps in etcd, sealed: unreadable and unforgeable without a secret that only its nodes have.
+"""Sealing of a cluster's values in etcd: unreadable and unforgeable without a secret known only to the cluster's nodes.
 
 Each value is encrypted and authenticated with AES-256-SIV (RFC 5297) under a key derived from the secret. Its key in
 etcd and the cluster's identity are authenticated with it: a value that is moved to another key, or comes from another
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 SEALED = b"sealed1:"
-"""What a sealed value begins with; base64 follows, so that releases that know of no seals can say what they found."""
+"""Prefix of a sealed value, followed by base64, so that releases without seals can report the value."""
 
 LEAST = 32
 """Characters of a secret at least."""
@@ -33,11 +33,11 @@ KEY = 64
 
 
 class NotOpened(Exception):
-    """A value was not sealed with any of the secrets; the text says what is known of it."""
+    """A value was not sealed with any of the secrets; the text gives the known details."""
 
 
 def read_secrets(path: Path) -> tuple[str, ...]:
-    """The secrets in a file, one a line; the first one seals.
+    """Return the secrets in a file, one a line; the first is used for sealing.
 
     Raises:
         BrokerError: the file cannot be read, has no secret, or a short one.
@@ -54,7 +54,7 @@ def read_secrets(path: Path) -> tuple[str, ...]:
 
 
 class Seal:
-    """Seals values, and opens them.
+    """Seals and opens values.
 
     Args:
         secrets: the first one seals.
@@ -75,7 +75,7 @@ class Seal:
         return SEALED + b64encode(self._ciphers[0].encrypt(value, self._bound(key)))
 
     def open(self, key: str, sealed: bytes) -> bytes:
-        """What was sealed.
+        """Return the plain value of a sealed value.
 
         Raises:
             NotOpened: it was not, with none of the secrets, for another key, or in another cluster.

@@ -1,4 +1,4 @@
-"""Where a cluster's etcd is, as settings say it."""
+"""Settings of a cluster's etcd."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from jumpmq.nodes.etcd.client import Etcd
 from jumpmq.nodes.etcd.sealing import Seal, read_secrets
 
 PORT = 2379
-"""That of etcd's clients, where a URL names none."""
+"""Default client port of etcd, for URLs without a port."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdSettings:
-    """Where it is.
+    """Addresses and credentials of a cluster's etcd.
 
     Attributes:
         cluster: the cluster's name.
@@ -36,7 +36,7 @@ class EtcdSettings:
 
     @classmethod
     def of(cls, config: Config) -> "EtcdSettings":
-        """Those of a node.
+        """Return the etcd settings of a node.
 
         Raises:
             BrokerError: the cluster has no name, or its secret cannot be read.
@@ -94,7 +94,7 @@ class EtcdSettings:
 
 
 def _refused(number: int) -> str:
-    """Why a URL is refused. It is not shown: a password may be anywhere in it."""
+    """Return the reason for rejecting a URL. The URL is not shown: a password may be anywhere in the text."""
     return (
         f"etcd's URL number {number} is none: http://HOST:PORT or http://USER:PASSWORD@HOST:PORT is meant, with the "
         "characters / ? # @ : % of user and password as %2F %3F %23 %40 %3A %25, and commas as %2C"

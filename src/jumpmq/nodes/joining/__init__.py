@@ -1,1 +1,1 @@
-"""The way of a node into its cluster, at each start, before it has definitions in memory."""
+"""Joining of a node to its cluster, at every start, before definitions are in memory."""

@@ -1,4 +1,4 @@
-"""How a node becomes, or is again, a member of its cluster: before it has any definitions in memory.
+"""Joining or rejoining of a node to its cluster, before any definitions are in memory.
 
 Its data directory keeps who it is (:class:`Membership`), and has it on disk before etcd hears of it, and no earlier: a
 node that is killed anywhere here goes on where it was, and one that is refused can be served alone as before. Nothing
@@ -30,18 +30,20 @@ from jumpmq.topology.snapshot import records_of
 log = logging.getLogger(__name__)
 
 APPLIED = "applied"
-"""Kind of the record that says which change of the cluster's log a home has applied last."""
+"""Kind of the record with the last change of the cluster's log applied by a home."""
 
 AHEAD = 1_000_000
-"""Entries by which the log of a recovered cluster begins behind that of the node: more than others may have had."""
+"""Entries between the log of a node and the start of the log of a recovered cluster: more than other nodes may have
+had.
+"""
 
 DEFINITIONS = "vhost", "user", "exchange", "queue", "binding", "policy", "home"
-"""Kinds of records of which a data directory that was never used has none."""
+"""Kinds of records absent from a data directory that was never used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who a node is.
+    """Identity of a node.
 
     Attributes:
         cluster: the name of its cluster.
@@ -61,7 +63,7 @@ class Membership:
 
     @property
     def process(self) -> str:
-        """What etcd calls it."""
+        """Name of the process in etcd."""
         return self.node if self.worker == 1 else f"{self.node}/{self.worker}"
 
     def __str__(self) -> str:
@@ -70,7 +72,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What a node begins with.
+    """Initial state of a node.
 
     Attributes:
         membership: with its home.
@@ -84,7 +86,7 @@ class Joined:
 
 
 def kept_membership(records: list[Record]) -> Membership | None:
-    """Who a data directory says that its node is; None where it is none of a cluster."""
+    """Return the membership of the node recorded in a data directory; None outside a cluster."""
     return next((Membership(**value) for kind, key, value in records if (kind, key) == MEMBERSHIP), None)
 
 
@@ -186,12 +188,12 @@ class Joining:
         return Joined(me, secret.value.decode(), found)
 
     async def _recovery(self) -> Recovery | None:
-        """The recovery that the cluster follows, if it was recovered."""
+        """Return the recovery followed by the cluster, if the cluster was recovered."""
         found = await self._etcd.get(self._keys.recovery)
         return None if found is None else Recovery.read(found.value)
 
     async def _rejoin(self, me: Membership, recovery: Recovery | None, applied: int, found: list[Record]) -> None:
-        """Bring the queues of a node that has what the recovered cluster did not begin with.
+        """Bring in the queues of a node with data missing from the start of the recovered cluster.
 
         Raises:
             BrokerError: that was not asked for, or cannot be done.
@@ -205,16 +207,16 @@ class Joining:
         log.warning("%s takes the definitions of cluster '%s' in place of its own", me, me.cluster)
 
     def _bind(self, identity: str) -> None:
-        """Have values be sealed as those of the cluster with this identity."""
+        """Seal values as values of the cluster with the given identity."""
         if self._etcd.seal is not None:
             self._etcd.seal.identity = identity
 
     def _is_otherwise(self, me: Membership, node: str | None) -> bool:
-        """Whether another cluster, or another name, was asked for than a start before that got no home."""
+        """Return True if the cluster or the name differs from an earlier start that got no home."""
         return not me.home and (me.cluster != self._keys.cluster or node not in (None, me.node))
 
     async def _is_member(self, me: Membership) -> bool:
-        """Whether etcd knows the node all the same: what it answered did not arrive, or was not kept."""
+        """Return True if etcd knows the node after all: the answer of etcd did not arrive, or was not kept."""
         member = await self._etcd.get(Keys(me.cluster).member(me.process))
         return member is not None and json.loads(member.value)["member"] == me.member
 
@@ -226,8 +228,8 @@ class Joining:
         await self._on_disk()
 
     async def _recover(self, me: Membership, applied: int, found: list[Record]) -> None:
-        """Have this node's definitions be those of a cluster that etcd has lost: the log begins again, so far behind
-        what any node has applied that all of them begin from the snapshot.
+        """Recover a cluster lost by etcd from this node's definitions: the new log starts so far behind any entry
+        applied by a node that all nodes start from the snapshot.
 
         Raises:
             BrokerError: the node was no member.
@@ -260,7 +262,7 @@ class Joining:
                         me.cluster, me.node, applied)  # fmt: skip
 
     async def _created(self, me: Membership, applied: int, found: list[Record]) -> str:
-        """The identity of the cluster, which is made unless it is there.
+        """Return the identity of the cluster, creating the cluster unless present.
 
         Raises:
             BrokerError: it is gone.
@@ -295,7 +297,7 @@ class Joining:
             raise EtcdError(set_back(self._keys.cluster, int(json.loads(one.value)["entry"]), f"node '{node}'"))
 
     async def _require_newest(self, me: Membership, found: list[Record]) -> None:
-        """Refuse a data directory that is older than what etcd has seen of it, or have the loss recorded.
+        """Reject a data directory older than the state noted in etcd, or have the loss recorded.
 
         Raises:
             BrokerError: it is older.
@@ -334,7 +336,7 @@ class Joining:
             raise BrokerError(problem)
 
     async def _with_home(self, me: Membership, applied: int, *, is_stray: bool) -> Membership:
-        """This node with its home, whose number is given to it unless it has one.
+        """Return the membership with a home number, assigned unless already known.
 
         Args:
             is_stray: whether it has followed another recovery of the cluster.
@@ -372,8 +374,9 @@ class Joining:
         return SnapshotHead.read(head.value)
 
     def _replaced(self, found: list[Record], given: list[Record], me: Membership) -> list[Record]:
-        """The records of this node, with the cluster's definitions instead of its own: it has none, or was away for
-        longer than the log reaches back. What its queues hold stays, unless they were deleted meanwhile.
+        """Return the records of this node with the cluster's definitions instead of its own, for a node without
+        definitions or away for longer than the log reaches back. Messages of its queues stay, except of queues deleted
+        meanwhile.
 
         Raises:
             BrokerError: the node was forgotten.
@@ -399,17 +402,20 @@ class Joining:
 
 
 class SetBack(EtcdError):
-    """etcd answers, and lacks what this node has applied."""
+    """etcd answers, and lacks entries already applied by the node."""
 
 
 def set_back(cluster: str, entry: int, node: str = "this node") -> str:
-    """Why definitions cannot be changed where a node has more than etcd, and why such a node does not start."""
+    """Return the reason for rejecting changes of definitions, and the start of a node, while a node has more entries
+    than etcd.
+    """
     missing = f"entry {entry} of the log of cluster '{cluster}'" if entry else f"cluster '{cluster}'"
     return f"etcd lacks {missing}, which {node} has: it was set back, or has lost its data"
 
 
 def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
-    """Why a node cannot follow a cluster that was recovered from a node that knew less; None where it can.
+    """Return the reason why a node cannot follow a cluster recovered from a node with fewer entries; None if the node
+    can.
 
     Args:
         entry: the node's last one.
@@ -425,7 +431,7 @@ def knows_more(me: Membership, entry: int, recovered: int) -> str | None:
 
 
 def other_format(found: Value | None) -> str | None:
-    """Refusal of a log whose format this release does not know; None for the known format.
+    """Return the error for a log in a format unknown to this release; None for the known format.
 
     Args:
         found: the format in etcd.
@@ -435,7 +441,7 @@ def other_format(found: Value | None) -> str | None:
 
 
 async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:
-    """Have etcd name a process as a member no more, whose home was removed.
+    """Remove the membership of a process whose home was removed from etcd.
 
     Raises:
         EtcdError: etcd cannot be asked; to be tried again.

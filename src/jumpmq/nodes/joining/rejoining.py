@@ -1,4 +1,4 @@
-"""A node that comes back to its cluster from another recovery of it.
+"""Return of a node to its cluster from a different recovery of the cluster.
 
 Where etcd has lost a cluster, one node's definitions take its place. If that was the wrong node, etcd's state is
 deleted, and the cluster recovered from another one. What the wrong node, and those that followed it, have on disk is
@@ -34,10 +34,10 @@ RECOVERY = "run", "recovery"
 """Kind and key of the record of the recovery that a data directory follows."""
 
 PART = 100
-"""Queues that are declared by one entry of the log."""
+"""Number of queues declared per entry of the log."""
 
 NAMED = 5
-"""Queues that a refusal names."""
+"""Number of queues named in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +56,33 @@ class Recovery:
 
     @classmethod
     def read(cls, value: bytes) -> "Recovery":
-        """From what etcd has."""
+        """Return the recovery stored in etcd."""
         found = json.loads(value)
         return cls(found["id"], found["before"], int(found["entry"]))
 
     def put(self, keys: Keys) -> dict[str, Any]:
-        """Puts it into etcd."""
+        """Return the operation for storing the recovery in etcd."""
         return put(keys.recovery, to_text(self))
 
     def has_all_of(self, recovery: str, applied: int) -> bool:
-        """Whether it began with all that a node has which followed another one, and has applied an entry."""
+        """Return True if this recovery started with all data of a node that followed the given recovery and has applied
+        an entry.
+        """
         return recovery == self.id or (recovery == self.before and applied <= self.entry)
 
 
 def to_text(recovery: Recovery) -> str:
-    """What etcd keeps of a recovery."""
+    """Return the JSON form of a recovery for etcd."""
     return json.dumps({"id": recovery.id, "before": recovery.before, "entry": recovery.entry})
 
 
 def kept_recovery(records: list[Record]) -> str:
-    """The recovery that a data directory follows; "" where it follows none."""
+    """Return the recovery followed by a data directory; "" if no recovery is followed."""
     return next((str(value) for kind, key, value in records if (kind, key) == RECOVERY), "")
 
 
 def strayed(node: str, cluster: str) -> str:
-    """Why a node does not start that has followed another recovery of its cluster."""
+    """Return the reason for not starting a node after following a different recovery of its cluster."""
     return (
         f"{node} has followed a recovery of cluster '{cluster}' that was given up: start it with --rejoin-cluster "
         "true, and it takes the definitions that the cluster has; its queues stay, with what they hold"
@@ -88,7 +90,7 @@ def strayed(node: str, cluster: str) -> str:
 
 
 async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -> None:
-    """Have a cluster know all queues that a home has on disk, in the snapshot from which its node begins.
+    """Declare all queues of a home's disk in a cluster, in the snapshot from which the home's node begins.
 
     Args:
         found: the records in the data directory.
@@ -115,14 +117,14 @@ async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -
 
 
 async def _missing(etcd: Etcd, keys: Keys, queues: list[QueueDefinition]) -> list[QueueDefinition]:
-    """Those of some queues that the cluster does not have, or has by other numbers."""
+    """Return the queues missing in the cluster, or known to the cluster by different numbers."""
     records = await read_snapshot(etcd, keys, await compact(etcd, keys))
     known = {(value["vhost"], value["name"], value["id"]) for kind, _, value in records if kind == "queue"}
     return [one for one in queues if (one.vhost, one.name, one.id) not in known]
 
 
 async def _declare(etcd: Etcd, keys: Keys, home: int, queues: Sequence[QueueDefinition]) -> None:
-    """Append an entry that declares queues with the numbers that they have."""
+    """Append an entry declaring queues with existing numbers."""
     asker = to_json(THE_BROKER)
     changes = [[change_to_json(DeclareQueue(replace(one, before=0))), asker] for one in queues]
     value = json.dumps({"id": uuid.uuid4().hex, "home": home, "changes": changes}, separators=(",", ":"))

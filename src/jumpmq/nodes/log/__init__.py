@@ -1,1 +1,1 @@
-"""The log of definitions, where several homes share one."""
+"""Log of definitions shared by several homes."""

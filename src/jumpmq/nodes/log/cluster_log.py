@@ -1,4 +1,4 @@
-"""The log of changes of a cluster, which no home orders: each appends to it, and all apply what is in it.
+"""Log of changes of a cluster, without an ordering home: every home appends to the log and applies all entries.
 
 The log is kept by a *metadata store* outside. An entry holds the changes that one home has asked for together; it is
 appended where the log ends, or not at all, and a home that was too late appends behind what others have appended. What
@@ -30,7 +30,7 @@ from jumpmq.topology.proposals import Asker, Pending
 log = logging.getLogger(__name__)
 
 PLACE_BITS = 10
-"""Bits of a change's number that are its place in its entry."""
+"""Bits of a change's number for the change's position in its entry."""
 
 MOST_CHANGES = (1 << PLACE_BITS) - 1
 """Changes of an entry at most."""
@@ -39,25 +39,25 @@ MOST_OCTETS = 1 << 20
 """Octets of an entry's changes at most, so of one change: etcd takes requests of 1.5 MiB."""
 
 STANDS_STILL = "the metadata store operation timed out: etcd is down, inaccessible, or has no quorum"
-"""Why a change is refused while no change can be made; RabbitMQ 4's words, and what they mean here."""
+"""Reason for rejecting a change while no change can be made: RabbitMQ 4's words, with their meaning here."""
 
 NO_SPACE = "the metadata store operation timed out: etcd has no space left"
 SET_BACK = "the metadata store operation timed out: etcd was set back to an older state, or has lost its data"
-"""The same where more is known."""
+"""Reason for rejecting a change after etcd was set back or lost its data."""
 
 
 def forgotten(node: str) -> str:
-    """Why a node ends, or does not start, that others have forgotten."""
+    """Return the reason for stopping, or not starting, a node forgotten by its cluster."""
     return f"{node} was forgotten by its cluster; its data is kept: to join again it needs an empty directory"
 
 
 Entry = dict[str, Any]
-"""An entry; it has a JSON form. ``id`` tells it from all others, ``home`` has asked for its ``changes``."""
+"""Entry of the log, in JSON form. ``id`` is unique, ``home`` has proposed its ``changes``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked for here.
+    """Change proposed by the local process.
 
     Attributes:
         pending: is told.
@@ -73,7 +73,7 @@ class _Asked:
 
 
 class ClusterLog(SharedLog):
-    """The sequencer of a cluster: etcd, whose entries this home appends and receives.
+    """Sequencer of a cluster: etcd, with entries appended and received by every home.
 
     Args:
         topology: where entries take effect.
@@ -115,13 +115,13 @@ class ClusterLog(SharedLog):
 
     @property
     def applied(self) -> int:
-        """The last entry that was applied here, as a whole."""
+        """Number of the last entry completely applied here."""
         return self._topology.applied >> PLACE_BITS
 
     # --- asking ---
 
     def _order(self, pending: Pending) -> None:
-        """Have the change be part of the next entry."""
+        """Add the change to the next entry."""
         try:
             self._topology.refuse_own_end(pending.change)
         except AMQPError as error:
@@ -148,7 +148,7 @@ class ClusterLog(SharedLog):
         return self.least_loaded(change, {self._home, *self._joined()}, self._coming)
 
     def to_append(self) -> Entry | None:
-        """The entry that is to be appended next: the same until it has come; None where nothing is asked for."""
+        """Return the entry to append next: unchanged until received back; None without proposals."""
         if self._sent is None and self._unsent:
             asked = self._next_asked()
             self._count += 1
@@ -157,7 +157,7 @@ class ClusterLog(SharedLog):
         return None if self._sent is None else self._sent[0]
 
     def _next_asked(self) -> list[_Asked]:
-        """What one entry holds; that a home is dead has an entry of its own, as it may be withdrawn."""
+        """Return the changes of a single entry; a home's death has a separate entry, as a withdrawal is possible."""
         asked, octets = [self._unsent.popleft()], 0
         while self._unsent and len(asked) < MOST_CHANGES:
             octets += len(asked[-1].text)
@@ -169,8 +169,8 @@ class ClusterLog(SharedLog):
 
     @property
     def taken_for_dead(self) -> int | None:
-        """The home that the entry of :meth:`to_append` takes for dead, which must not live when it is appended; None
-        where the entry takes none for dead."""
+        """Home declared dead by the entry of :meth:`to_append`, required to be dead when appended; None if the entry
+        declares none dead."""
         return None if self._sent is None else self._sent[1][0].down
 
     def withdraw(self) -> None:
@@ -185,7 +185,7 @@ class ClusterLog(SharedLog):
     # --- applying ---
 
     def receive(self, number: int, entry: Entry) -> None:
-        """An entry is in the log. Those that were received before are not looked at again.
+        """Receive an entry of the log. Entries received before are ignored.
 
         Raises:
             ValueError: it is not the next one.

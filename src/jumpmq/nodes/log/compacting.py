@@ -21,17 +21,17 @@ from jumpmq.topology import Topology
 from jumpmq.topology.snapshot import records_of
 
 KEPT = 1000
-"""Entries that are kept behind the snapshot, for nodes that were away for a while."""
+"""Number of entries kept behind the snapshot, for nodes that were away for a while."""
 
 PACKAGES = Path(__file__).parents[3]
-"""Where this package is."""
+"""Directory of the package."""
 
 PART = 500
-"""Entries that are read together."""
+"""Number of entries read together."""
 
 
 async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
-    """Make a snapshot of the log as it is now; returns the one that there is then, which may be another's.
+    """Make a snapshot of the current log; return the resulting snapshot, which may be made by a peer.
 
     Raises:
         EtcdError: etcd cannot be asked.
@@ -70,7 +70,7 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
 
 
 async def compact_aside(settings: EtcdSettings) -> None:
-    """Compact in another process.
+    """Compact the log in a separate process.
 
     Raises:
         EtcdError: it fails.

@@ -24,11 +24,11 @@ LET_GO = "let_go"
 """Kind of the record with the number of the last entry that all homes have."""
 
 SNAPSHOT_PART = 500
-"""Records that go to a new home together."""
+"""Number of records sent to a new home together."""
 
 
 class Entries(Protocol):
-    """Where entries are recorded."""
+    """Storage for recorded entries."""
 
     def put(self, kind: str, key: str, value: Any) -> None: ...
     def put_text(self, kind: str, key: str, value: str) -> None: ...
@@ -36,7 +36,7 @@ class Entries(Protocol):
 
 
 class _Home:
-    """Another home, as the first one knows it.
+    """State of a remote home at the first home.
 
     Attributes:
         port: the way there.
@@ -48,7 +48,7 @@ class _Home:
         self.unsent = deque(unsent)
 
     def send(self, durable: int) -> None:
-        """Send what is on disk by now."""
+        """Send the entries already on disk."""
         while self.unsent and self.unsent[0]["number"] <= durable:
             self.port.send_log(self.unsent.popleft())
 
@@ -124,7 +124,9 @@ class First(SharedLog):
         ordered.then(decided)
 
     def placed(self, change: Change) -> Change:
-        """The change, with a home for a queue that may be anywhere, or was declared at a home that is gone since."""
+        """Return the change, with a home chosen for a queue that may be anywhere, or was declared at a home removed
+        since.
+        """
         if not isinstance(change, DeclareQueue) or change.definition.home in self._topology.homes:
             return change
         ready = filter(self.is_ready, self._homes)
@@ -132,7 +134,7 @@ class First(SharedLog):
         return self.least_loaded(change, stay or [FIRST])
 
     def note(self, pending: Pending) -> None:
-        """Record the entry in the commit of its effect, and have it sent once that is on disk."""
+        """Record the entry in the commit of its effect, and send the entry once on disk."""
         home, request = (pending.home, pending.request) if isinstance(pending, Ordered) else (FIRST, "")
         number = pending.number
         entry = Entry(
@@ -175,14 +177,14 @@ class First(SharedLog):
         return iter(())
 
     def _when_refused(self, then: Callable[[], None]) -> None:
-        """Call when all that a change may have been refused for is everywhere: else a client is told of what another
-        one does not find, or what a crash undoes."""
+        """Call a function once all possible causes of a change's refusal are everywhere: otherwise a client is told of
+        something not found by a second client, or undone by a crash."""
         self.everywhere.call(self._last, then)
 
     # --- other homes ---
 
     def join(self, number: int, port: Port, applied: int | None, has: int, identity: str | None) -> str | None:
-        """The link to a home is up; returns why it is refused, if it is.
+        """Handle the start of a link to a home; return the reason for a refusal, if refused.
 
         Args:
             number: of the home.
@@ -228,7 +230,7 @@ class First(SharedLog):
 
     @property
     def joined(self) -> list[int]:
-        """The homes that are waited for."""
+        """Homes with awaited acknowledgements."""
         return list(self._homes)
 
     def leave(self, number: int) -> None:
@@ -258,7 +260,7 @@ class First(SharedLog):
                 self._trim()
 
     def _order_for(self, number: int, message: Message) -> None:
-        """Decide what a home asks for, once, however often it asks."""
+        """Decide the request of a home once, however often repeated."""
         request = message["request"]
         known = message.get("number") or self._numbers.get((number, request))
         if known:
@@ -290,12 +292,12 @@ class First(SharedLog):
             home.port.send_log(message)
 
     def _refuse(self, number: int, home: _Home | None, message: Message) -> None:
-        """Tell a home that a change is refused; over another link it has asked again, and that is decided by itself."""
+        """Tell a home that a change is refused; a request repeated over a later link is decided separately."""
         if self._homes.get(number) is home:
             self._answer(number, message)
 
     def _trim(self) -> None:
-        """Let go of the entries that all homes have on disk."""
+        """Release the entries on disk at all homes."""
         least = min((-1 if has is None else has for has in self._has.values()), default=self._durable)
         done = list(takewhile(lambda number: number <= least, self._entries))
         for number in done:
@@ -308,5 +310,5 @@ class First(SharedLog):
 
 
 def _removes(entry: Message) -> bool:
-    """Whether a home is removed."""
+    """Return True if the entry removes a home."""
     return bool(entry["change"]["change"] == RemoveHome.__name__)

@@ -1,4 +1,4 @@
-"""The log at the workers behind the first one: each asks the first one for changes, and replays its entries."""
+"""Log at the workers behind the first: every worker sends changes to the first worker and replays its entries."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -75,7 +75,9 @@ class Follower(SharedLog):
         self._port.send_log(message)
 
     def join(self, port: Port) -> None:
-        """This home has applied what the first one had when the link came up; what is not answered is asked again."""
+        """Repeat unanswered requests, as this home has applied all entries known to the first home when the link came
+        up.
+        """
         self._port = port
         self.go_on()
         port.send_log({"do": "applied", "number": self._topology.applied, "digest": self._digest()})
@@ -144,7 +146,7 @@ class Follower(SharedLog):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Entries are received: what is applied of them is told at the end."""
+        """Receive several entries; the applied position is reported once at the end."""
         self._together = True
         try:
             yield
@@ -158,7 +160,7 @@ class Follower(SharedLog):
         self._untold = 0
 
     def _note_disk(self) -> None:
-        """Tell the first home what is on disk here, once for what is applied meanwhile."""
+        """Report the position on disk to the first home, once for all entries applied meanwhile."""
         if self._noting:
             return
         self._noting = True

@@ -1,4 +1,4 @@
-"""The common log over links: at the first home its other end is :class:`First`, at the others :class:`Follower`.
+"""Shared log over links: :class:`First` at the first home, :class:`Follower` at all others.
 
 A follower says what it has applied when its link is up. It is sent the definitions, if it has none, and then what came
 after; when it has applied that, it asks for changes.
@@ -25,11 +25,11 @@ from jumpmq.store.changes import json_text
 log = logging.getLogger(__name__)
 
 PATIENCE = 10.0
-"""Seconds without the first home after which clients are told that definitions cannot be changed."""
+"""Seconds without the first home before clients are told that definitions cannot be changed."""
 
 
 class OnDisk:
-    """Calls back when what was changed is on disk; many at once where they come together.
+    """Calls back once changes are on disk; simultaneous callbacks are combined.
 
     Args:
         turns: those of the broker.
@@ -65,7 +65,7 @@ class OnDisk:
 
 
 class _LogPort:
-    """The way to another home on a link."""
+    """Path to a remote home over a link."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -76,14 +76,14 @@ class _LogPort:
 
 
 def tell(links: Links, home: int, message: Message) -> None:
-    """Send a message about the log to another home, if it has a link."""
+    """Send a message about the log to a remote home, if linked."""
     link = links.to(home)
     if link is not None:
         link.send(LOG, json.dumps(message, separators=(",", ":")).encode())
 
 
 def serve_log(links: Links, first: First) -> None:
-    """Have the first home's log speak with those of the other homes."""
+    """Connect the first home's log to the logs of its peers."""
 
     def receive(link: Link, payload: memoryview) -> None:
         for message in json.loads(bytes(payload)):
@@ -100,7 +100,7 @@ def serve_log(links: Links, first: First) -> None:
 
 
 class FollowedLog:
-    """The first home's log, as another home hears of it.
+    """The first home's log, as received by a peer.
 
     Args:
         links: one of them leads to the first home.
@@ -138,7 +138,7 @@ class FollowedLog:
         links.on_down.append(self._down)
 
     async def definitions(self) -> list[Record] | None:
-        """Wait for the first home; returns the definitions that this home begins with, None where it has its own.
+        """Wait for the first home; return the initial definitions of the home, None if the home has definitions.
 
         Raises:
             BrokerError: this home is not part of the first one's broker.
@@ -147,7 +147,8 @@ class FollowedLog:
         return self._records if self._applied is None else None
 
     async def follow(self, follower: Follower, applied: Callable[[], int]) -> None:
-        """Apply what has come since, and all that comes; returns when this home has what the first one had at first.
+        """Apply entries received meanwhile and later; return once this home has all entries known to the first home at
+        the start.
 
         Args:
             applied: tells the last entry that is applied here.
@@ -221,7 +222,7 @@ class FollowedLog:
         self._look()
 
     def _look(self) -> None:
-        """Ask for changes again when this home has what the first one had when the link came up."""
+        """Repeat unanswered requests once this home has all entries known to the first home when the link came up."""
         if self._target is not None and self._follower is not None and self._applied_here() >= self._target:
             port = self._port()
             if port is not None:

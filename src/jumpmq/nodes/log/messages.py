@@ -31,29 +31,29 @@ ENTRY = "entry"
 """Kind of the record, and of the message, of an entry."""
 
 Message = dict[str, Any]
-"""A message; it has a JSON form."""
+"""Message between homes about the log, in JSON form."""
 
 OnDisk = Callable[[Callable[[], None]], None]
 """Has a function called when everything that was changed up to now is on disk."""
 
 
 class Entry(Message):
-    """An entry, as homes tell each other of it."""
+    """Entry of the log, as exchanged between homes."""
 
     @cached_property
     def text(self) -> str:
-        """It in JSON, once for all homes and the disk."""
+        """JSON text of the entry, encoded once for all homes and the disk."""
         return json_text(self)
 
 
 class Port(Protocol):
-    """The way to another home. What is sent arrives in order, or the link breaks."""
+    """Path to a remote home. Messages arrive in order, or the link breaks."""
 
     def send_log(self, message: Message) -> None: ...
 
 
 class Ordered(Pending):
-    """A change that becomes an entry.
+    """Change being made into an entry.
 
     Attributes:
         home: who asked for it.
@@ -69,7 +69,7 @@ class Ordered(Pending):
 
 
 def error_to_json(error: Exception) -> Message:
-    """Why a change was refused."""
+    """Return the JSON form of the reason for a change's refusal."""
     if isinstance(error, AMQPError):
         return {"error": type(error).__name__, "text": error.text}
     return {"error": InternalError.__name__, "text": "unexpected error; see the broker's log"}

@@ -1,4 +1,4 @@
-"""The log of definitions that several processes share, as one of them knows it.
+"""One process's side of the log of definitions shared by several processes.
 
 An *entry* of the log has a number and one or more changes. Every process decides the entries in the order of their
 numbers, so that definitions are equal everywhere; the last number applied is recorded in the commit of the effect.
@@ -34,14 +34,14 @@ FIRST = 1
 """The home of the first worker, which orders the log of a node's workers."""
 
 DIGESTS = 1000
-"""Entries whose digests are kept."""
+"""Number of entries with kept digests."""
 
 Record = tuple[str, str, Any]
 """Kind, key and value of a definition's record."""
 
 
 class Deciding(Protocol):
-    """Decides changes and lets them take effect in this process: the topology."""
+    """Decides and applies changes in the local process: the topology."""
 
     applied: int
     holdings: Holdings
@@ -53,7 +53,7 @@ class Deciding(Protocol):
 
 
 class Everywhere:
-    """Callbacks that wait until this process and all its peers have an entry, in the order of the entries.
+    """Callbacks waiting until the local process and all peers have an entry, in the order of the entries.
 
     Args:
         own: the last entry that this process has, as the peers are to have it.
@@ -84,13 +84,15 @@ class Everywhere:
         self.look()
 
     def left(self, home: int) -> None:
-        """Forget the acknowledgements of a peer whose link is down: its process may come back with less."""
+        """Forget the acknowledgements of a peer with a broken link: the peer's process may return with
+        fewer entries.
+        """
         self._applied.pop(home, None)
         self.look()
 
     @property
     def unanswered(self) -> list[int]:
-        """Numbers of the entries that callbacks wait for, in order, each once."""
+        """Numbers of the entries awaited by callbacks, in order, without duplicates."""
         return list(dict.fromkeys(number for number, _ in self._waiting))
 
     @property
@@ -99,7 +101,7 @@ class Everywhere:
         return [home for home in self.peers() if self._waiting and self._applied.get(home, 0) < self._waiting[0][0]]
 
     def look(self) -> None:
-        """Call the functions whose entries are everywhere."""
+        """Call the callbacks of entries applied everywhere."""
         if self._waiting:
             self.answer_to(min([self._own(), *(self._applied.get(home, 0) for home in self.peers())]))
 
@@ -110,7 +112,7 @@ class Everywhere:
 
 
 class SharedLog(ABC):
-    """The log in this process: a :class:`~jumpmq.topology.log.CommonLog`, whose subclasses are its sequencers.
+    """This process's log: a :class:`~jumpmq.topology.log.CommonLog`, with sequencers as subclasses.
 
     Args:
         topology: decides changes here.
@@ -140,7 +142,7 @@ class SharedLog(ABC):
 
     @abstractmethod
     def _order(self, pending: Pending) -> None:
-        """Give the change its place in the log, now or later, and then its outcome."""
+        """Give the change a position in the log, now or later, and then report the outcome."""
 
     def placed(self, change: Change) -> Change:
         """See :meth:`~jumpmq.topology.log.CommonLog.placed`."""
@@ -151,7 +153,7 @@ class SharedLog(ABC):
         return
 
     def least_loaded(self, change: DeclareQueue, homes: Iterable[int], coming: Counter[int] | None = None) -> Change:
-        """The declaration with the home that has the fewest queues; of equal ones the lowest number.
+        """Return the declaration, placed at the home with the fewest queues; among equals, at the lowest number.
 
         Args:
             homes: candidates; homes whose queues move away are left out while others remain.
@@ -166,7 +168,7 @@ class SharedLog(ABC):
     # --- standing still ---
 
     def stand_still(self, told: str) -> None:
-        """Refuse undecided proposals whose askers wait for a limited time, and later ones until :meth:`go_on`.
+        """Reject undecided proposals with a time limit, and later proposals until :meth:`go_on`.
 
         The changes are ordered all the same when that is possible again: the sequencer may have them already.
 
@@ -184,7 +186,7 @@ class SharedLog(ABC):
 
     @abstractmethod
     def _undecided(self) -> Iterable[Pending]:
-        """Proposals of this process whose entries have not come yet."""
+        """Proposals of the local process with outstanding entries."""
 
     # --- digests ---
 
@@ -195,6 +197,6 @@ class SharedLog(ABC):
             del self.digests[next(iter(self.digests))]
 
     def differs(self, number: int, digest: int | None) -> bool:
-        """True where a peer's digest after an entry is known to be another one than this process's."""
+        """True if a peer's digest after an entry is known to differ from this process's digest."""
         own = self.digests.get(number)
         return own is not None and digest is not None and own != digest

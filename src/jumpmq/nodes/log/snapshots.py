@@ -19,7 +19,7 @@ MOST_OCTETS = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHead:
-    """What is known of a snapshot.
+    """Metadata of a snapshot.
 
     Attributes:
         entry: the last one that it has applied.
@@ -40,12 +40,12 @@ class SnapshotHead:
         return cls(**json.loads(value))
 
     def put(self, keys: Keys) -> JSON:
-        """In a transaction: this is the snapshot from now on."""
+        """Return the transaction's operation for making this snapshot the current snapshot."""
         return put(keys.snapshot_head, json.dumps(asdict(self)))
 
 
 async def write_snapshot(etcd: Etcd, keys: Keys, entry: int, floor: int, records: list[Record]) -> SnapshotHead:
-    """Put the chunks of a snapshot, which is none before its head is put.
+    """Put the chunks of a snapshot, not valid until its head is put.
 
     Raises:
         EtcdError: that failed.

@@ -1,4 +1,4 @@
-"""The management port over several homes: one of them answers, and asks the others.
+"""Management port over several homes: a single home answers, and asks the peers.
 
 Each home has a listener of its own on a Unix socket, for the others alone (:mod:`~jumpmq.nodes.management.listener`).
 The one that answers asks them for figures (:mod:`~jumpmq.nodes.management.asking`), which

@@ -1,4 +1,4 @@
-"""What one home has all others do."""
+"""Actions requested by a home from all peers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 
 async def close_connections(broker: Broker, identities: list[str], reason: str) -> int:
-    """Close connections; returns how many of them were here."""
+    """Close connections; return the number of connections closed here."""
     wanted = set(identities)
     return broker.close_connections(reason, lambda one: one.identity in wanted)
 
 
 async def acknowledge_losses(broker: Broker) -> None:
-    """Tell of what is missing no longer."""
+    """Stop reporting acknowledged losses."""
     await broker.acknowledge_losses()
 
 
@@ -51,7 +51,7 @@ async def forget_attempts(broker: Broker) -> None:
 
 
 async def rebalance(broker: Broker) -> None:
-    """Have queues of this home move to homes that have fewer."""
+    """Move queues of the local home to homes with fewer queues."""
     broker.peers.moves.rebalance()
 
 
@@ -88,7 +88,7 @@ ACTS: dict[str, Callable[..., Awaitable[Any]]] = {
 
 
 async def ask(client: HomeClient, name: str, *arguments: Any) -> Any:
-    """Have a home do something; returns what it says, None if it is down."""
+    """Request an action from a home; return the result, None if down."""
     try:
         async with await client.ask("POST", PATH.encode(), body=dump([name, *arguments])) as answer:
             body = await answer.whole()
@@ -101,7 +101,7 @@ async def ask(client: HomeClient, name: str, *arguments: Any) -> Any:
 
 
 def route(broker: Broker) -> Route:
-    """Where a home is told what to do."""
+    """Return the route for actions requested from a home."""
 
     async def act(request: Request) -> JSONResponse:
         name, *arguments = json.loads(await request.body())

@@ -1,4 +1,4 @@
-"""Figures from home to home: the question, and its answer, a line of JSON for some of them at a time."""
+"""Statistics exchanged between homes: question, and answer in lines of JSON for some items at a time."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ TYPES: dict[str, Any] = {
     "by_kind": dict[str, Tally],
     "state": HomeState,
 }
-"""What another home may ask for: functions of :class:`HomeFigures`, and what each tells."""
+"""Statistics available to remote homes: functions of :class:`HomeFigures`, with their result types."""
 
 AT_ONCE = 250
-"""Figures that are written at once."""
+"""Number of statistics written together."""
 
 ANSWER_TIMEOUT = 5.0
-"""Seconds for a home to tell figures; one that takes longer is down, as far as the figures are concerned."""
+"""Maximum time for a home to return statistics, in seconds; a slower home counts as down for statistics."""
 
 
 class QueueRef(NamedTuple):
-    """A queue that is asked for."""
+    """Reference to a queue in a request."""
 
     vhost: str
     name: str
@@ -86,7 +86,7 @@ class QueueRef(NamedTuple):
 
 
 class AskedHome:
-    """Another home: :class:`jumpmq.nodes.management.merged.OtherHome`."""
+    """Remote home: :class:`jumpmq.nodes.management.merged.OtherHome`."""
 
     def __init__(self, client: HomeClient) -> None:
         self._client = client
@@ -108,7 +108,7 @@ class AskedHome:
 
 
 class AskedHomes(Mapping[int, AskedHome]):
-    """All other homes, by number."""
+    """All remote homes, by number."""
 
     def __init__(self, clients: HomeClients) -> None:
         self._clients = clients
@@ -124,7 +124,7 @@ class AskedHomes(Mapping[int, AskedHome]):
 
 
 def route(figures: HomeFigures, slices: Slices) -> Route:
-    """Where a home is asked for its figures."""
+    """Return the route for a home's statistics."""
 
     async def tell(request: Request) -> StreamingResponse:
         name, *arguments = json.loads(await request.body())

@@ -12,7 +12,7 @@ import h11
 from jumpmq.broker.errors import HomeUnreachable
 
 READ = 256 << 10
-"""Octets that are read at once."""
+"""Octets read at once."""
 
 KEPT = 8
 """Connections to a home that are kept open while nothing is asked."""
@@ -21,7 +21,9 @@ CONNECT_TIMEOUT = 2.0
 """Seconds for a home to take a connection."""
 
 ANSWER_TIMEOUT = 60.0
-"""Seconds for a home to begin its answer, and between two parts of it, where the caller sets none."""
+"""Maximum time for a home to begin its answer, and between two parts of the answer, in seconds, unless set by the
+caller.
+"""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -48,7 +50,7 @@ class _Connection:
 
 
 class Answer:
-    """What a home answers. To be used in a ``with`` block, at whose end what was not read is given up.
+    """Answer of a home. To be used in a ``with`` block; unread data is dropped at the end of the block.
 
     Attributes:
         status: of HTTP.
@@ -72,11 +74,13 @@ class Answer:
         self.close()
 
     def close(self) -> None:
-        """Let the connection be used again, if all was read; else close it, which the home takes for a client gone."""
+        """Release the connection for reuse after reading the whole answer; else close the connection, seen by the home
+        as a lost client.
+        """
         self._client.give_back(self._connection, self._is_whole)
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """The body, as it comes.
+        """Yield the body, as received.
 
         Raises:
             HomeUnreachable: it was cut off.
@@ -215,12 +219,12 @@ class HomeClient:
         connection.writer.close()
 
     def close(self) -> None:
-        """Close all connections that are not in use."""
+        """Close all idle connections."""
         while self._idle:
             self._end(self._idle.pop())
 
     def abandon(self) -> None:
-        """Break all connections: who waits for an answer is told that the home is down."""
+        """Break all connections: waiting callers are told that the home is down."""
         self._idle.clear()
         for connection in self._open:
             connection.writer.transport.abort()

@@ -1,4 +1,4 @@
-"""The clients of all other homes, which may come and go."""
+"""Clients of all remote homes, added and removed at run time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jumpmq.nodes.management.client import HomeClient
 
 
 class HomeClients(Mapping[int, HomeClient]):
-    """A client of each other home, by its number.
+    """Client per remote home, by number.
 
     Args:
         homes: the numbers of the others, as they are now.
@@ -34,11 +34,11 @@ class HomeClients(Mapping[int, HomeClient]):
         return len(self._homes())
 
     def abandon(self, home: int) -> None:
-        """A home is down: nothing is waited for any more that it was asked."""
+        """Abandon pending requests to an unreachable home."""
         if home in self._made:
             self._made[home].abandon()
 
     def close(self) -> None:
-        """Close all connections that are not in use."""
+        """Close all idle connections."""
         for client in self._made.values():
             client.close()

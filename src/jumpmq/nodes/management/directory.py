@@ -1,4 +1,4 @@
-"""Where the homes of a machine find each other: a directory that is their user's alone."""
+"""Private directory of the user, for connections between the homes of a machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jumpmq.nodes.transport.unix import SECRET
 
 @dataclass(frozen=True)
 class HomesDirectory:
-    """The homes of a machine, as seen by one of them.
+    """Homes of a machine, as seen by a single home.
 
     Attributes:
         home: this one's number; they are counted from 1.
@@ -28,14 +28,14 @@ class HomesDirectory:
 
     @classmethod
     def of(cls, config: Config) -> HomesDirectory:
-        """That of a started broker with several homes."""
+        """Return the directory of a started broker with several homes."""
         assert config.links is not None
         return cls(config.home, config.links, (config.links / SECRET).read_text())
 
     def socket(self, home: int) -> Path:
-        """Where a home listens for requests of others."""
+        """Return the path of a home's socket for requests of peers."""
         return self.path / f"http-{home}.sock"
 
     def client(self, home: int) -> HomeClient:
-        """A client of one of the others."""
+        """Return a client of a remote home."""
         return HomeClient(home, partial(asyncio.open_unix_connection, self.socket(home), limit=READ), self.secret)

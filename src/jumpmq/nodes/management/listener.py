@@ -1,4 +1,4 @@
-"""A home's private listener: other homes ask for figures there, and pass requests on.
+"""Private listener of a home, for statistics and forwarded requests of peers.
 
 Between workers it is a Unix socket that only its user may open, and who asks has to know the secret; between nodes its
 connections are calls (:mod:`jumpmq.nodes.transport.calls`), which have proved that. The home that asks has judged who
@@ -57,11 +57,11 @@ PASSED = (
     node_limits,
     login_attempts,
 )
-"""The resources of which requests are passed on."""
+"""Resources with forwarded requests."""
 
 
 class PrivateListener:
-    """Answers the other homes. Call :meth:`start` before any of them asks.
+    """Server for requests of peers. Call :meth:`start` before the first request.
 
     Args:
         secret: what who asks has to know; None where connections have proved it.
@@ -101,7 +101,7 @@ class PrivateListener:
             os.umask(umask)
 
     def accept(self) -> asyncio.Protocol:
-        """The protocol of a connection that another home has made."""
+        """Return the protocol for a connection made by a peer."""
         return self._server.accept()
 
     async def stop(self) -> None:
@@ -125,7 +125,7 @@ def _application(broker: Broker, secret: str | None, here: Forwarder) -> ASGIApp
 
 
 class Trusting:
-    """Lets requests of other homes pass; ``scope["user"]`` says for whom."""
+    """Authorizes requests of peers; ``scope["user"]`` is the user behind a request."""
 
     def __init__(self, app: ASGIApp, broker: Broker, secret: str | None) -> None:
         self._app = app

@@ -1,4 +1,6 @@
-"""The management of a broker with several homes: each answers the others, and one or all answer clients."""
+"""Management of a broker with several homes: every home answers its peers, and either a single home or all homes answer
+clients.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.nodes.transport.link import Link
 
 FRONT = 1
-"""The worker that answers clients."""
+"""Worker answering clients."""
 
 Stop = Callable[[], None]
 
@@ -30,7 +32,7 @@ Stop = Callable[[], None]
 async def managed(
     broker: Broker, others: OtherHomes, directory: HomesDirectory, stop_broker: Stop | None = None
 ) -> AsyncIterator[None]:
-    """Serves the management of a started broker that is one home of several on this machine, until the block is left.
+    """Serves the management of a started broker, a home of several on the machine, until the block is left.
 
     Raises:
         BrokerError: an address cannot be listened on.
@@ -84,7 +86,7 @@ async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | N
 async def _answering(
     broker: Broker, others: OtherHomes, clients: HomeClients, here: Passing, stop_broker: Stop | None
 ) -> AsyncIterator[None]:
-    """Answer clients, with what the other homes tell.
+    """Answer clients, with the statistics of remote homes.
 
     Args:
         clients: of all of them.

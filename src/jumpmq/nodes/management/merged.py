@@ -1,4 +1,4 @@
-"""The figures of several homes, put together by the one that answers."""
+"""Statistics of several homes, merged by the answering home."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 AT_ONCE = 250
-"""Figures that are given together, as :class:`HomeFigures` does."""
+"""Number of statistics returned together, as by :class:`HomeFigures`."""
 
 ASKED_AT_ONCE = 500
-"""Queues that a home is asked for at once."""
+"""Number of queues in a request to a home."""
 
 QueueRef = tuple[str, str, int]
 """Virtual host, name and id of a queue."""
 
 
 class OtherHome(Protocol):
-    """Another home, as far as it tells figures."""
+    """Remote home, as a source of statistics."""
 
     @property
     def home(self) -> int:
         """Its number."""
 
     def read(self, figures: str, *arguments: Any) -> AsyncIterator[list[Any]]:
-        """What a function of its :class:`HomeFigures` returns, in parts; a single value is a part of one.
+        """Yield the result of a function of the home's :class:`HomeFigures`, in parts; a single value is a part with a
+        single item.
 
         Args:
             arguments: as JSON has them; a :data:`QueueRef` stands for a queue.
@@ -61,7 +62,7 @@ def _listed(
     figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, list[T]]],
     merge: Callable[[list[T]], list[T]] = lambda found: found,
 ) -> Callable[Concatenate[MergedFigures, P], Coroutine[Any, Any, list[T]]]:
-    """The lists of all homes in one, this home's first; ``merge`` puts items of several homes together."""
+    """Merge the lists of all homes, with the local home's first; ``merge`` combines items of several homes."""
 
     async def merged(self: MergedFigures, /, *given: P.args, **named: P.kwargs) -> list[T]:
         assert not named, "other homes are asked by position"
@@ -86,7 +87,9 @@ def _total(
 def _first(
     figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[MergedFigures, P], Coroutine[Any, Any, T]]:
-    """The figures of the home that has any: of what is at one home only. The others are asked where this has none."""
+    """Return the statistics of the single home with any, for objects present at a single home. Remote homes are asked
+    if the local home has none.
+    """
 
     async def merged(self: MergedFigures, /, *given: P.args, **named: P.kwargs) -> T:
         here = await figures(self.own, *given, **named)
@@ -103,7 +106,7 @@ def _first(
 def _streamed(
     figures: Callable[Concatenate[HomeFigures, P], AsyncIterator[list[T]]],
 ) -> Callable[Concatenate[MergedFigures, P], AsyncIterator[list[T]]]:
-    """The parts of all homes after each other, this home's first."""
+    """Yield the parts of all homes in sequence, beginning with the local home."""
 
     async def merged(self: MergedFigures, /, *given: P.args, **named: P.kwargs) -> AsyncIterator[list[T]]:
         async for part in figures(self.own, *given, **named):
@@ -119,7 +122,7 @@ def _streamed(
 
 
 class MergedFigures:
-    """As :class:`HomeFigures`, of all homes: a row for each figure says how those of the homes are put together.
+    """class:`HomeFigures` for all homes: the merge rule of every statistic is a row.
 
     A home that is down has no figures, except its queues, which are shown as down. Figures that are told without
     waiting (:meth:`exchange` to :meth:`node`) are of other homes as of the last :meth:`refresh`.
@@ -162,11 +165,11 @@ class MergedFigures:
         return self._found
 
     async def refresh(self) -> None:
-        """Ask the other homes for their state."""
+        """Request the state of the remote homes."""
         self._found = {state.home: state for (state,) in filter(None, await self.of_others("state", ()))}
 
     def of(self, others: Mapping[int, OtherHome]) -> MergedFigures:
-        """The same of this home and of some others only, such as those of its node."""
+        """Return merged statistics of this home and the given homes only, for example the homes of a node."""
         return _OfSome(self, self.own, others)
 
     # --- of queues, each of which is at one home ---
@@ -239,26 +242,26 @@ class MergedFigures:
         return found
 
     def states(self) -> list[HomeState]:
-        """Each home that answered when it was last asked, at a glance, this one first."""
+        """Return an overview of every home that answered the last request, beginning with the local home."""
         return [self.own.state(), *self._states.values()]
 
     def down(self) -> list[int]:
-        """The homes that did not answer when they were last asked."""
+        """Return the homes without an answer to the last request."""
         return sorted(self.others.keys() - self._states)
 
     def node(self) -> NodeFigures:
-        """This node: what its homes use and may use together. All are on one disk."""
+        """Return the statistics of this node: joint use and limits of the node's homes, all on a single disk."""
         return _together([one for one in self._nodes() if one.name == self.own.node().name])
 
     def nodes(self) -> dict[str, NodeFigures]:
-        """The nodes that answered when they were last asked, by name."""
+        """Return the nodes with an answer to the last request, by name."""
         found: dict[str, list[NodeFigures]] = {}
         for one in self._nodes():
             found.setdefault(one.name, []).append(one)
         return {name: _together(homes) for name, homes in found.items()}
 
     def _nodes(self) -> list[NodeFigures]:
-        """By home, this one first."""
+        """Return node statistics by home, beginning with the local home."""
         return [self.own.node(), *(state.node for state in self._states.values())]
 
     # --- asking ---
@@ -266,7 +269,7 @@ class MergedFigures:
     async def of_all(
         self, figures: Callable[Concatenate[HomeFigures, P], Coroutine[Any, Any, T]], given: tuple[Any, ...]
     ) -> tuple[T, list[list[Any]]]:
-        """The figures of this home, and the items of each of the others.
+        """Return the statistics of the local home, and the items of every remote home.
 
         Args:
             given: arguments; an iterable among them is a list at all homes.
@@ -275,11 +278,11 @@ class MergedFigures:
         return await figures(self.own, *given), await self.of_others(figures.__name__, given)  # type: ignore[call-arg]
 
     async def of_others(self, figures: str, given: tuple[Any, ...]) -> list[list[Any]]:
-        """The items of each of the other homes; none of a home that is down."""
+        """Return the items of every remote home; none for a home that is down."""
         return await asyncio.gather(*(_list(other, figures, *given) for other in self.others.values()))
 
     async def _by_home(self, figures: str, definitions: list[QueueDefinition], missing: Any) -> list[Any]:
-        """What the homes of queues tell of them, in the order given.
+        """Return statistics of queues from the queues' homes, in the order given.
 
         Args:
             missing: makes what is told of a queue whose home is down.
@@ -312,7 +315,7 @@ class MergedFigures:
 
 
 async def _list(other: OtherHome, figures: str, *arguments: Any) -> list[Any]:
-    """All items of a home; none where it is down."""
+    """Return all items of a home; none while down."""
     try:
         return [one async for part in other.read(figures, *arguments) for one in part]
     except HomeUnreachable:
@@ -320,7 +323,7 @@ async def _list(other: OtherHome, figures: str, *arguments: Any) -> list[Any]:
 
 
 class _OfSome(MergedFigures):
-    """Of some homes: how the others are is known by what all have told."""
+    """Merged statistics of some homes; the state of remote homes is taken from the statistics of all homes."""
 
     def __init__(self, whole: MergedFigures, own: HomeFigures, others: Mapping[int, OtherHome]) -> None:
         super().__init__(own, others)
@@ -376,11 +379,11 @@ OF_NODE: dict[str, Callable[[list[Any]], Any]] = {
     "links": _added_links,
     "cpu": sum,
 }
-"""How each of :class:`NodeFigures` follows from those of the node's homes, which are on one disk."""
+"""Merge rule per field of :class:`NodeFigures` for the node's homes, all on a single disk."""
 
 
 def _together(homes: list[NodeFigures]) -> NodeFigures:
-    """A node, of its homes."""
+    """Return a node's statistics, merged from the node's homes."""
     return NodeFigures(**{name: merge([getattr(one, name) for one in homes]) for name, merge in OF_NODE.items()})
 
 
@@ -404,7 +407,7 @@ NO_COUNTS = (0,) * len((*OF_QUEUES, *LEVELS_OF_QUEUES))
 
 
 def _down(definition: QueueDefinition) -> QueueFigures:
-    """What is shown of a queue whose home is down."""
+    """Return the statistics of a queue for an unreachable home."""
     return QueueFigures(
         id=definition.id,
         type=definition.type,

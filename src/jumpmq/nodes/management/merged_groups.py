@@ -1,15 +1,15 @@
-"""A consumer group of an exchange, whose queues several homes share out, as one."""
+"""Consumer group of an exchange, merged from several homes with shares of the queues."""
 
 from collections.abc import Iterable
 
 from jumpmq.broker.figures.values import ConsumerGroupFigures, GroupMemberFigures
 
 STATES = ["gathering", "draining", "rebalancing", "stable"]
-"""The first that is true of one home is true of the whole."""
+"""Group states by precedence: the first state found at any home is the state of the whole group."""
 
 
 def merged_groups(parts: Iterable[ConsumerGroupFigures]) -> list[ConsumerGroupFigures]:
-    """Groups, each with the members and units of all homes."""
+    """Return groups with the members and partitions of all homes."""
     found: dict[tuple[str, str, str, str], list[ConsumerGroupFigures]] = {}
     for part in parts:
         found.setdefault((part.vhost, part.source_kind, part.source, part.name), []).append(part)
@@ -37,7 +37,7 @@ def _merged(parts: list[ConsumerGroupFigures]) -> ConsumerGroupFigures:
 
 
 def _merged_member(parts: list[GroupMemberFigures]) -> GroupMemberFigures:
-    """A member of all homes; it is away only where it has no consumer at any."""
+    """Return a member merged from all homes; away only without a consumer at any home."""
     shown = next((part for part in parts if part.peer is not None), parts[0])
     return shown._replace(
         joined_since=max(part.joined_since for part in parts),

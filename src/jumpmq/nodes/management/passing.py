@@ -1,4 +1,4 @@
-"""Requests passed to the home that they are about, and its answers passed back as they come."""
+"""Requests forwarded to the home of their subject, with answers streamed back."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 
 ADDRESS = b"jumpmq-address"
-"""The header with the address of who asks."""
+"""Header with the address of the client."""
 
 NOT_PASSED = frozenset({b"connection", b"transfer-encoding", b"date", b"server", b"keep-alive"})
 """Headers of an answer that are of the connection between the homes."""
 
 PASSED = frozenset({b"content-type", b"accept", b"x-reason"})
-"""Headers of a request that its home reads."""
+"""Request headers read by the destination home."""
 
 
 class Passing:
@@ -49,7 +49,7 @@ class Passing:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """The numbers of the others."""
+        """Numbers of the remote homes."""
         return tuple(self.clients)
 
     async def forward(self, request: Request, *, at_home: bool, at_node: bool) -> Response | None:
@@ -70,7 +70,7 @@ class Passing:
         return None
 
     def _queue_of(self, request: Request) -> DeclaredQueue | None:
-        """The queue that the path names, if its home is another.
+        """Return the queue named in the path, if at a remote home.
 
         Raises:
             NotFound, Unauthorized: as :func:`requested.virtual_host`.
@@ -79,7 +79,7 @@ class Passing:
         return found if found is not None and found.definition.home in self.clients else None
 
     def _home_of_node(self, request: Request) -> int | None:
-        """The home of the node that the path names, if that is another node of the cluster."""
+        """Return the home of the node named in the path, if a remote node of the cluster."""
         node, broker = requested.name(request, "node"), requested.broker(request)
         homes = () if node == broker.node else broker.topology.nodes.get(node, ())
         there = [home for home in homes if home in self.clients]
@@ -93,7 +93,7 @@ class Passing:
         return Passed(await self._ask(home, request, request.method, target, headers, body))
 
     async def ask(self, request: Request, home: int, target: bytes, body: object) -> Answer:
-        """Have a home answer a request with another body, which is JSON, for the user who asks.
+        """Forward a request with a new JSON body to a home, for the requesting user.
 
         Args:
             body: None where there is none.
@@ -120,7 +120,7 @@ class Passing:
         return await self.clients[home].ask(method, target, [*headers, *told], body, patience=None)
 
     async def asked(self, request: Request, host: VirtualHost | None, bodies: Bodies) -> list[Any]:
-        """Have homes answer the same request, each with its own body, at once; returns the JSON of their answers.
+        """Forward a request to homes concurrently, with a body per home; return the JSON of the answers.
 
         Raises:
             Refused: one of them refuses.
@@ -130,7 +130,7 @@ class Passing:
         return await asyncio.gather(*asking)
 
     async def asked_of_running(self, request: Request, bodies: Bodies) -> dict[int, Any]:
-        """As :meth:`asked`, of the homes that answer, by number.
+        """Forward a request as by :meth:`asked`; return the answers of reachable homes, by number.
 
         Raises:
             Refused: one of them refuses.
@@ -146,7 +146,7 @@ class Passing:
         return {home: told[0] for home, told in zip(bodies, found, strict=True) if told}
 
     async def everywhere(self, request: Request, body: Any = None) -> dict[int, Any]:
-        """Have all other homes that are up answer the same request; returns the JSON of their answers, by home.
+        """Forward a request to all running remote homes; return the JSON of the answers, by home.
 
         Raises:
             Refused: one of them refuses.
@@ -174,7 +174,7 @@ class Passing:
         here: StreamingResponse,
         columns: tuple[str, ...],
     ) -> Response:
-        """One Arrow stream: that of this home, and behind it those with which homes answer the same request.
+        """Return a single Arrow stream: the local home's stream, followed by the answers of homes to the request.
 
         Headers ``JumpMQ-*`` are numbers, and become sums.
 
@@ -201,7 +201,7 @@ class Passing:
         return Joined(here, answers, len(ArrowEncoder(columns).head()))
 
     async def act(self, name: str, *arguments: Any) -> list[Any]:
-        """Have all other homes do something (:mod:`~.acting`); returns what those say that answer."""
+        """Request an action (:mod:`~.acting`) from all remote homes; return the results of answering homes."""
         found = await asyncio.gather(*(acting.ask(client, name, *arguments) for client in self.clients.values()))
         return [one for one in found if one is not None]
 
@@ -215,7 +215,7 @@ class Passing:
 
 
 def down(queue: DeclaredQueue) -> NotFound:
-    """The error of who wants something of a queue whose home is down, in RabbitMQ's words."""
+    """Return the error for a request about a queue whose home is down, in RabbitMQ's words."""
     durable = "durable " if queue.durable else ""
     name, vhost = queue.name, queue.vhost
     return NotFound(
@@ -224,14 +224,14 @@ def down(queue: DeclaredQueue) -> NotFound:
 
 
 def _down(host: VirtualHost | None, home: int, queues: list[str]) -> NotFound:
-    """The error where a home does not answer for some queues, or for what it has of a group."""
+    """Return the error for a home not answering about some queues, or about its part of a group."""
     if host is not None and queues and (declared := host.declared.get(queues[0])) is not None:
         return down(declared)
     return NotFound(f"home {home} is down or inaccessible")
 
 
 class Passed(Response):
-    """The answer of another home."""
+    """Answer of a remote home."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(status_code=answer.status)
@@ -242,7 +242,7 @@ class Passed(Response):
             await self._until_gone(receive, send)
 
     async def _until_gone(self, receive: Receive, send: Send) -> None:
-        """Answer, but no longer than the client is there."""
+        """Forward the answer until the client disconnects."""
         passing = asyncio.ensure_future(self._pass(send))
         leaving = asyncio.ensure_future(_gone(receive))
         try:
@@ -263,7 +263,7 @@ class Passed(Response):
 
 
 class Joined(Passed):
-    """Several Arrow streams as one.
+    """Several Arrow streams joined into a single stream.
 
     Args:
         here: this home's.
@@ -301,7 +301,7 @@ class Joined(Passed):
 
 
 async def _without_ends(stream: AsyncIterable[Any], head: int, tail: int) -> AsyncIterator[bytes]:
-    """A stream without so many octets at its beginning and its end."""
+    """Yield a stream without the given numbers of octets at beginning and end."""
     kept = b""
     async for part in stream:
         kept += bytes(part)

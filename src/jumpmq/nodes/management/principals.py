@@ -1,4 +1,4 @@
-"""Who asks, told from home to home: the one where the user logged in says it in a header."""
+"""Principal of a request, passed between homes: the home of the user's login sends the principal in a header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node in its cluster: what it keeps in etcd, and reads there, while it runs.
+"""Membership of a running node in its cluster: the node's data in etcd.
 
 ================  ==================================================================================================
 cluster_etcd      calls of etcd, repeated until they are answered

@@ -1,4 +1,4 @@
-"""Answers that wait for homes without a link: what these have applied is in etcd.
+"""Answers waiting for homes without a link, whose applied entries are published in etcd.
 
 A home publishes the last entry that it has applied as ``applied/NODE``, when a home that lives has no link to it. The
 home of the asker reads that, and does not wait without end: a home that publishes nothing is left out after
@@ -18,16 +18,18 @@ from jumpmq.nodes.membership.standstill import PATIENCE
 from jumpmq.nodes.transport.links import Links
 
 SLOW = 1.0
-"""Seconds that an answer waits for homes that have not applied a change, while etcd answers."""
+"""Maximum wait of an answer for homes that have not applied a change, in seconds, while etcd answers."""
 
 REFUSED = 0.35
-"""The same for homes without a link that take no connection: their processes have ended, in all likelihood."""
+"""Maximum wait of an answer for unlinked homes refusing connections, in seconds: their processes have most likely
+ended.
+"""
 
 SWIFT = 0.5
-"""Seconds in which etcd answers, unless something is wrong with it."""
+"""Time of a normal answer of etcd, in seconds."""
 
 HEARD = 0.05
-"""Seconds between two looks at what others say in etcd, while an answer waits for that."""
+"""Interval between two polls of etcd for applied entries of peers, in seconds, while an answer waits."""
 
 
 class Answers:
@@ -70,7 +72,7 @@ class Answers:
         self._behind = behind  # has entries read
 
     async def say(self) -> None:
-        """Publish the last entry applied here, for homes without a link to this one.
+        """Publish the last entry applied here, for homes without a link to this home.
 
         Raises:
             EtcdError: etcd cannot be asked.
@@ -83,12 +85,12 @@ class Answers:
             self.said = applied
 
     def applied(self, entry: int) -> None:
-        """An entry of another home has been applied, which may wait for a word in etcd."""
+        """Handle a peer's applied entry, possibly awaited through etcd."""
         if self.said < entry <= self.wanted:
             self._behind.set()
 
     async def follow(self, revision: int) -> None:
-        """Watch what others publish, without end."""
+        """Watch the entries published by peers, without end."""
         async for events in self._etcd.watched(self._etcd.keys.applied, revision):
             for event in events:
                 if event.value is not None:
@@ -104,8 +106,8 @@ class Answers:
                 self._behind.set()
 
     async def collect(self) -> None:
-        """While answers wait: publish, and read what others publish, without end. Homes that publish nothing for long
-        enough, while etcd answers, are not waited for."""
+        """While answers wait: publish, and read the entries published by peers, without end. Homes publishing nothing
+        for long enough, while etcd answers, are no longer awaited."""
         now, everywhere = asyncio.get_running_loop().time, self._log.everywhere
         while True:
             await self.wait.wait()

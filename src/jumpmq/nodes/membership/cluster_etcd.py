@@ -1,4 +1,4 @@
-"""This node's calls of etcd, each repeated until etcd answers."""
+"""Calls of etcd by the local node, repeated until etcd answers."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ PAUSES = 0.1, 1.0
 
 
 class ClusterEtcd:
-    """etcd, as this node of a cluster uses it.
+    """Access of a cluster's node to etcd.
 
     Args:
         client: of etcd.
@@ -49,11 +49,11 @@ class ClusterEtcd:
 
     @property
     def is_ours(self) -> dict[str, Any]:
-        """Comparison of a transaction: etcd has this cluster, and not another one of its name."""
+        """Comparison of a transaction: etcd has the node's cluster, not a different cluster with an equal name."""
         return has(self.keys.id, self.me.id)
 
     async def until_answered(self, call: Callable[[], Awaitable[T]], most: float = PAUSES[1]) -> T:
-        """Repeat a call until it raises no :class:`EtcdError`.
+        """Repeat a call until no :class:`EtcdError` is raised.
 
         Args:
             most: seconds between two attempts at most.

@@ -26,20 +26,20 @@ from jumpmq.nodes.membership.live_homes import LiveHomes
 log = logging.getLogger(__name__)
 
 COMPACT_EVERY = 5000
-"""Entries behind the snapshot after which another one is made."""
+"""Number of entries behind the snapshot before a new snapshot is made."""
 
 COMPACT_INTERVAL = 10.0
 """Seconds between two looks at the length of the log."""
 
 PART = 100
-"""Entries that are read together."""
+"""Number of entries read together."""
 
 RECENT = 1000
-"""Changes of the last entries that are kept for homes whose links were down."""
+"""Number of changes in the recent entries kept for homes whose links were down."""
 
 
 class Entries:
-    """The entries, as this home appends and applies them.
+    """Appends and applies the entries of the log for the local home.
 
     Args:
         etcd: of this node.
@@ -78,11 +78,11 @@ class Entries:
 
     @property
     def last(self) -> tuple[int, Entry | None]:
-        """The last entry received, with its number; None of an entry from before this run."""
+        """Number of the last entry received, and the entry; None for an entry from before this run."""
         return self._recent[-1] if self._recent else (self._log.entry, None)
 
     def after(self, number: int) -> list[tuple[int, Entry]]:
-        """The entries behind one, with their numbers; none where not all of them are kept here."""
+        """Return the entries behind the given number, with numbers; none if some are no longer kept here."""
         if not self._recent or self._recent[0][0] > number + 1:
             return []
         return [one for one in self._recent if one[0] > number]
@@ -90,7 +90,7 @@ class Entries:
     # --- reading ---
 
     async def catch_up(self) -> None:
-        """Apply all entries that etcd has.
+        """Apply all entries in etcd.
 
         Raises:
             SetBack: etcd lacks entries that were applied here.
@@ -119,7 +119,7 @@ class Entries:
                 return
 
     def _take(self, values: list[Value]) -> None:
-        """Apply entries, up to the first whose predecessor is missing."""
+        """Apply entries, up to the first with a missing predecessor."""
         with self._turns.turn():
             for value in values:
                 number = number_of(value.key)
@@ -130,11 +130,11 @@ class Entries:
                     return
 
     def cannot_read(self, number: int, error: Exception) -> None:
-        """End this process: an entry is not understood, perhaps as that of a later release."""
+        """End this process because an entry cannot be read, perhaps from a later release."""
         self._etcd.on_failure(f"entry {number} of the cluster's log cannot be read: {error!r}")
 
     def take(self, number: int, entry: Entry) -> None:
-        """Apply an entry once its predecessors are applied, and the successors that came before it.
+        """Apply an entry once its predecessors are applied, then successors received early.
 
         Raises:
             ValueError, LookupError, TypeError: the entry is malformed, and not applied.
@@ -160,7 +160,7 @@ class Entries:
     # --- appending ---
 
     async def append(self) -> None:
-        """Append what is proposed here, without end."""
+        """Append the local process's proposals, without end."""
         while True:
             await self.asked.wait()
             self.asked.clear()
@@ -199,7 +199,7 @@ class Entries:
         await self._not_appended(other, *read)
 
     async def _not_appended(self, other: str, *read: Any) -> None:
-        """Act on the reason for which an entry was not appended.
+        """Handle the reason for the failure to append an entry.
 
         Args:
             other: key of the home that the entry takes for dead; "" where it takes none.
@@ -232,7 +232,7 @@ class Entries:
     # --- compacting ---
 
     async def compact(self, is_due_here: Callable[[], bool], settings: EtcdSettings) -> None:
-        """Have the log compacted now and then, without end.
+        """Compact the log from time to time, without end.
 
         Args:
             is_due_here: True where this home is to do it.

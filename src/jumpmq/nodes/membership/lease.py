@@ -1,4 +1,4 @@
-"""The life of this process as the one that serves its home, in etcd.
+"""Lease of a process in etcd, as the process serving a home.
 
 An *epoch* is one life of a home's process; each has a higher number than those before it. A process that starts claims
 the next one in ``home/H`` (:meth:`Lease.claim`), after its data directory has it on disk. From then on every entry of
@@ -29,8 +29,8 @@ LEASE = 10
 """Seconds after which etcd takes a process without a sign of life for dead."""
 
 NOTE_INTERVAL = 60.0
-"""Seconds between two notes in etcd of what is on disk here, beside those at starts and clean stops. Each makes a
-revision, which etcd keeps until that is compacted."""
+"""Interval between two notes in etcd of this node's state on disk, in seconds, besides notes at starts and clean stops.
+Every note makes a revision, kept by etcd until compaction."""
 
 
 EPOCH = "run", "epoch"
@@ -38,7 +38,7 @@ EPOCH = "run", "epoch"
 
 
 class Promise:
-    """The highest epoch of this home that its data directory knows: none that is lower is ever claimed.
+    """Highest epoch of the home known to the data directory: no lower epoch is ever claimed.
 
     Args:
         kept: that epoch; 0 where there is none yet.
@@ -65,14 +65,14 @@ class Promise:
         return cls(next((int(value) for kind, key, value in found if (kind, key) == EPOCH), 0), keep)
 
     async def raised(self, epoch: int) -> None:
-        """Have at least this epoch on disk."""
+        """Store the epoch on disk, unless an equal or higher epoch is stored already."""
         if epoch > self.kept:
             await self._keep(epoch)
             self.kept = epoch
 
 
 class Lease:
-    """The life of this process.
+    """Lease of the local process.
 
     Args:
         etcd: of this node.
@@ -110,7 +110,7 @@ class Lease:
 
     @property
     def is_held(self) -> list[dict[str, Any]]:
-        """Comparisons of a transaction: this process lives, and its home has no later one."""
+        """Comparisons of a transaction: the process is alive, and the home has no later process."""
         return [has(self._live, self._value), has(self._home, self._state)]
 
     @property
@@ -123,18 +123,18 @@ class Lease:
         return [value.value for found in read for value in found.values] == [self._value, self._state]
 
     def require_epoch(self, epoch: int) -> None:
-        """End the process where its home has a later epoch."""
+        """End the process if the home has a later epoch."""
         if epoch > self.epoch:
             self._etcd.on_failure(superseded(self._etcd))
 
     async def bury_workers(self) -> None:
-        """Delete the keys of all processes of this node, which have ended, so that nothing waits for them."""
+        """Delete the keys of all ended processes of the node, so that nothing waits for the processes."""
         found = await self._etcd.client.folder(f"{self._etcd.keys.live_node(self._etcd.me.node)}/")
         if found.values:
             await self._etcd.client.transaction([], [delete(one.key) for one in found.values])
 
     async def claim(self) -> None:
-        """Begin the next epoch of the home: this is the process that was started last.
+        """Start the next epoch of the home: this process is the last started.
 
         Raises:
             SetBack: etcd has lost the cluster.
@@ -148,7 +148,7 @@ class Lease:
         await self._put([_same(self._home, found)])
 
     def _next(self, found: bytes | None) -> Configuration:
-        """The state of the home with the next epoch, which this process leads."""
+        """Return the state of the home with the next epoch, led by this process."""
         me = self._etcd.me
         replica = f"{me.node}.{me.member[:8]}"
         claimed = Configuration.first(me.member, replica)
@@ -161,8 +161,8 @@ class Lease:
         return replace(claimed, epoch=max(claimed.epoch, self._promise.kept + 1))
 
     async def announce(self) -> None:
-        """Announce this process again, with a new lease. It ends instead where its home has a later epoch, or its data
-        directory a later start, however long etcd was out of reach.
+        """Announce this process again, with a new lease. The process ends instead if its home has a later epoch, or its
+        data directory a later start, however long etcd was unreachable.
 
         Raises:
             SetBack: etcd has lost the cluster.
@@ -202,11 +202,11 @@ class Lease:
         self.id = lease
 
     async def renew(self) -> bool:
-        """Renew the lease; False where etcd has ended it."""
+        """Renew the lease; False if ended by etcd."""
         return await self._etcd.client.keep_alive(self.id)
 
     async def require(self) -> None:
-        """Have a lease in any case, without the key of this process, which may be lost with all others."""
+        """Make sure of a lease, without the key of the process, possibly lost with all keys."""
         if not await self.renew():
             self.id = await self._etcd.client.grant(LEASE)
 
@@ -216,7 +216,7 @@ class Lease:
             await self.note()
 
     async def note(self) -> None:
-        """Note in etcd what this process has on disk, so that an older copy of its data directory is refused later.
+        """Record the process's state on disk in etcd, so that an older copy of the data directory is rejected later.
 
         Raises:
             EtcdError: etcd cannot be asked.
@@ -230,7 +230,7 @@ class Lease:
             self._noted, self._noted_at = sight, asyncio.get_running_loop().time()
 
     async def end(self) -> None:
-        """Note what is on disk, and end the lease: others know at once that this process ends.
+        """Record the state on disk, and end the lease: peers learn at once of the end of this process.
 
         Raises:
             EtcdError: etcd cannot be asked.
@@ -241,7 +241,7 @@ class Lease:
 
 
 def _same(key: str, found: Value | None) -> dict[str, Any]:
-    """Comparison: a key is as it was found."""
+    """Return the comparison for a key unchanged since read."""
     return absent(key) if found is None else has(key, found.value)
 
 
@@ -258,5 +258,5 @@ def _parsed(state: bytes) -> Configuration:
 
 
 def superseded(etcd: ClusterEtcd) -> str:
-    """Reason for the end of a process whose data directory has a later one."""
+    """Return the reason for stopping a process after a later process started with its data directory."""
     return f"another process serves {etcd.me} with its data directory, or a copy of that, and was started later"

@@ -1,4 +1,6 @@
-"""The homes of a cluster that live, by the keys that their processes keep in etcd, and the addresses of their links."""
+"""Live homes of a cluster, from the keys kept by the homes' processes in etcd, and the addresses of the
+homes' links.
+"""
 
 import json
 from collections.abc import Callable
@@ -39,19 +41,19 @@ class ClusterDirectory:
         self.own = {"home": home, "boot": self._boot, "host": self._host, "port": port}
 
     def remove(self, *homes: int) -> None:
-        """Keep no links to these homes, of those that are known."""
+        """Drop the links to the given homes, if known."""
         for home in homes:
             self.addresses.pop(home, None)
         self.tell()
 
     def tell(self) -> None:
-        """Call those who follow the addresses."""
+        """Call the subscribers for address changes."""
         for told in list(self.on_change):
             told()
 
 
 class LiveHomes:
-    """The homes that live, as far as etcd knows.
+    """Live homes, as far as known to etcd.
 
     Args:
         etcd: of this node.
@@ -88,8 +90,8 @@ class LiveHomes:
 
     @property
     def read(self) -> dict[str, Any]:
-        """Read of a transaction, for :meth:`found`. An answer to a client needs one that is later than the question:
-        it waits for all homes that lived then."""
+        """Read operation of a transaction, for :meth:`found`. An answer to a client needs a read later than the
+        question, and waits for all homes alive then."""
         return get(self._etcd.keys.live, end_of(self._etcd.keys.live))
 
     async def refresh(self) -> None:
@@ -120,7 +122,7 @@ class LiveHomes:
             self._on_change()
 
     def _take(self, found: Value | Event) -> None:
-        """Take up the value of one key; None where it is gone."""
+        """Take the value of a single key; None if deleted."""
         if found.value is None:
             gone = self.by_key.pop(found.key, 0)
             if gone not in self._topology.homes:
@@ -136,12 +138,12 @@ class LiveHomes:
 
     @property
     def homes(self) -> set[int]:
-        """Numbers of the homes that live."""
+        """Numbers of the live homes."""
         return set(self.by_key.values())
 
     @property
     def unlinked(self) -> set[int]:
-        """Homes that live, and have no link to this one."""
+        """Live homes without a link to the local home."""
         return {home for home in self.by_key.values() if home != self._etcd.me.home and self._links.to(home) is None}
 
     def is_dead(self, home: int) -> bool:
@@ -151,7 +153,7 @@ class LiveHomes:
         return home not in self.serving and home not in self.by_key.values()
 
     async def key_of(self, home: int) -> str:
-        """The key of a home's process, which is in etcd while that lives."""
+        """Return the key of a home's process, present in etcd while the process is alive."""
         keys = self._etcd.keys
         found = await self._etcd.client.folder(keys.members)
         names = {int(json.loads(one.value)["home"]): one.key.removeprefix(keys.members) for one in found.values}

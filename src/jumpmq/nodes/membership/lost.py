@@ -1,4 +1,4 @@
-"""What etcd lacks of what a running node has applied: it may have lost its data, or been set back to an older state.
+"""Entries applied by a running node and missing in etcd, after a loss of data or a reset to an older state.
 
 Nodes that lack something in etcd say so there, in the folder ``lost``, for as long as they run. Nobody appends to the
 log meanwhile, nor makes or joins a cluster of that name: an entry of theirs would take the number of one that is lost.
@@ -25,7 +25,7 @@ LOOK_INTERVAL = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look into etcd.
+    """Single poll of etcd.
 
     Attributes:
         keys, me: the cluster's, and the node.
@@ -40,12 +40,12 @@ class Look:
 
     @property
     def folder(self) -> str:
-        """Where nodes say what is lost."""
+        """Folder for reports of lost entries."""
         return self.keys.lost_of(self.me.id)
 
     @property
     def key(self) -> str:
-        """Where this node does."""
+        """Key of the node's report of lost entries."""
         return self.folder + self.me.process
 
     @property
@@ -55,7 +55,7 @@ class Look:
 
     @property
     def reads(self) -> list[dict[str, Any]]:
-        """The reads of one look at etcd, as one transaction."""
+        """Read operations for a single poll of etcd, as a single transaction."""
         return [
             get(self.keys.id),
             get(self.keys.entry(self.number), end_of(self.keys.log), 1),
@@ -64,7 +64,9 @@ class Look:
         ]
 
     def lacks(self, found: list[Found]) -> tuple[str | None, bool]:
-        """What etcd lacks, by what was read: a sentence, or None; and whether the other nodes are to be told."""
+        """Return a sentence about entries missing in etcd, from the results read, or None; and True if other nodes must
+        be notified.
+        """
         identity, entries, recovered, told = (one.values for one in found)
         if not identity:
             return set_back(self.me.cluster, 0), True
@@ -82,12 +84,14 @@ class Look:
         return None, False
 
     def _is_last(self, number: int, value: bytes) -> bool:
-        """Whether the first entry from the node's last one on is that, or behind it where the log was compacted."""
+        """Return True if the first entry from the node's last entry on is the node's last, or a later entry where the
+        log was compacted.
+        """
         return number > self.number or self.entry is None or json.loads(value)["id"] == self.entry["id"]
 
 
 class Losses:
-    """Looks into etcd every few seconds: does it take changes, and has it all entries that were applied here?
+    """Polls etcd every few seconds, for its acceptance of changes and for all entries applied here.
 
     Args:
         etcd: of this node; its ``doubted`` begins a look at once.

@@ -1,4 +1,4 @@
-"""This node in its cluster: its lease, the homes that live, and the log of definitions in etcd.
+"""Membership of a node: its lease, the live homes, and the log of definitions in etcd.
 
 Tasks of the event loop keep each of these up to date. While etcd does not answer, messages flow on; after
 :data:`~jumpmq.nodes.membership.standstill.PATIENCE` seconds clients are told that definitions cannot be changed, and at
@@ -40,26 +40,26 @@ ALIVE_INTERVAL = LEASE / 4
 """Seconds between two signs of life."""
 
 LINKS_TIMEOUT = 2.0
-"""Seconds that a start, and the end of a stop, waits for the links to the nodes that live."""
+"""Maximum wait of a start, and of the end of a stop, for links to live nodes, in seconds."""
 
 NOTICED_AFTER = 0.05
-"""Seconds after a stop, in which broken links are noticed."""
+"""Time after a stop in which broken links are noticed, in seconds."""
 
 STOP_TIMEOUT = 5.0
-"""Seconds that clients wait at most, after this process was stopped for a while."""
+"""Maximum wait of clients after this process was stopped for a while, in seconds."""
 
 RETURN_TIMEOUT = 1.5
-"""Seconds of these in which etcd may tell of live nodes."""
+"""Part of :data:`STOP_TIMEOUT` for etcd's report of live nodes, in seconds."""
 
 LOOKS = 2.5, 0.25
 """Seconds between two looks at the log, where links to all homes are up, and where one is not."""
 
 FAREWELL = 0.1
-"""Seconds that a home which was removed has links, to tell the others of that."""
+"""Time in which a removed home keeps links, to notify peers of the removal, in seconds."""
 
 
 class Member:
-    """The node, as a member of its cluster.
+    """Local node as a cluster member.
 
     Args:
         settings: of etcd.
@@ -125,7 +125,7 @@ class Member:
     async def start(
         self, topology: Topology, links: Links, sight: Callable[[], Sight], had: Callable[[str], bool]
     ) -> None:
-        """Be seen by the others, and apply the entries of the log; those that come later are applied as they come.
+        """Announce the node, and apply the entries of the log; later entries are applied as received.
 
         Args:
             links: to the other homes; they listen already.
@@ -158,7 +158,7 @@ class Member:
         await self._drop_forgotten()
 
     def _make(self, topology: Topology, links: Links, sight: Callable[[], Sight], had: Callable[[str], bool]) -> None:
-        """Make the parts, wired to each other."""
+        """Make and wire the parts."""
 
         def own(boot: str) -> None:
             if boot != self._boot and not had(boot):
@@ -187,7 +187,7 @@ class Member:
         log.everywhere.peers = lambda: {*links.homes, *live.unlinked}
 
     def _is_first(self) -> bool:
-        """True of the home with the lowest number of those linked."""
+        """Return True if this home has the lowest number among linked homes."""
         return self.me.home == min([self.me.home, *self._links.homes])
 
     def _log_of(self, topology: Topology, links: Links) -> ClusterLog:
@@ -216,7 +216,7 @@ class Member:
             self.etcd.on_failure(f"what follows the cluster has failed: {error!r}")
 
     async def stop(self) -> None:
-        """Leave: the others know at once."""
+        """Leave the cluster, with immediate notification of peers."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -229,7 +229,7 @@ class Member:
         await self.etcd.client.close()
 
     async def resign(self) -> None:
-        """Be no member any more: this home was removed."""
+        """Give up the membership after removal of the home."""
         await self.etcd.until_answered(lambda: resign(self.etcd.client, self.etcd.keys, self.me))
 
     def is_dead(self, home: int) -> bool:
@@ -255,12 +255,12 @@ class Member:
     # --- catching up ---
 
     async def catch_up(self) -> None:
-        """Apply the entries that were appended while links were down."""
+        """Apply the entries appended while links were down."""
         await self._wait_for_links()
         await self.etcd.until_answered(self.entries.catch_up)
 
     async def _follow_log(self) -> None:
-        """Read the entries that links do not tell: that costs etcd and this node less than a watch of all entries."""
+        """Read entries not received over links: cheaper for etcd and this node than a watch of all entries."""
         while True:
             is_told = self._topology.homes.keys() <= {self.me.home, *self._links.homes}
             with contextlib.suppress(TimeoutError):
@@ -273,7 +273,7 @@ class Member:
                     await self.answers.say()
 
     def after_stop(self, end: Callable[[], None]) -> None:
-        """Catch up after a time in which this process was stopped, within :data:`STOP_TIMEOUT`.
+        """Catch up after a stop of this process, within :data:`STOP_TIMEOUT`.
 
         Args:
             end: called then.
@@ -303,13 +303,13 @@ class Member:
         self._run(learn(), "after a stop")
 
     async def _return(self) -> None:
-        """Be seen by the others again, so that they wait for this node, and see their addresses."""
+        """Announce the node again, so that peers wait for the node, and see the peers' addresses."""
         if not await self.lease.renew():
             await self.lease.announce()
         await self.live.refresh()
 
     async def _wait_for_links(self) -> None:
-        """Wait a while for links to the nodes that live: clients' first messages go over them."""
+        """Wait a while for links to live nodes: clients' first messages go over these links."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINKS_TIMEOUT):
                 while not self.directory.addresses.keys() <= set(self._links.homes):
@@ -336,11 +336,11 @@ class Member:
             self._run(self._drop_forgotten(), "forgotten")
 
     def _part(self) -> None:
-        """Make no links to others any more, who would refuse them."""
+        """Stop making links to peers, as refused by the peers."""
         self.directory.remove(*self.directory.addresses)
 
     async def _drop_forgotten(self) -> None:
-        """Delete the members in etcd that were forgotten: another node may come with such a name."""
+        """Delete forgotten members in etcd: a new node may come with the same name."""
         client, keys = self.etcd.client, self.etcd.keys
         found = await self.etcd.until_answered(lambda: client.folder(keys.members))
         for member in found.values:

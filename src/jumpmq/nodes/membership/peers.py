@@ -24,7 +24,7 @@ LATE = 0.3
 
 
 class PeerMessages:
-    """The messages of this node.
+    """Messages of the local node to peers.
 
     Args:
         etcd: of this node.
@@ -58,12 +58,12 @@ class PeerMessages:
         self._lives_unlinked = lives_unlinked  # True while a home without a link lives
 
     def tell_own(self, number: int, entry: Entry) -> None:
-        """Tell all homes with a link of an entry that this one has asked for."""
+        """Send an entry proposed by this home to all linked homes."""
         for home in self._links.homes:
             tell(self._links, home, {"number": number, "entry": entry})
 
     def applied(self, entry: int, asker: int) -> None:
-        """Acknowledge an entry that has been applied to the home that has asked for it."""
+        """Acknowledge an applied entry to the home that proposed the entry."""
         if asker == self._etcd.me.home:
             loop = asyncio.get_running_loop()
             loop.call_later(0.0 if self._lives_unlinked() else LATE, self._answers.wait.set)
@@ -76,7 +76,7 @@ class PeerMessages:
         tell(self._links, link.peer, {"applied": self._log.applied, "joins": True})
 
     def down(self, link: Link) -> None:
-        """Wait for a home whose link is down only as long as etcd says that it lives."""
+        """Wait for a home with a broken link only as long as alive in etcd."""
         self._witness.left(link.peer)
         self._log.everywhere.left(link.peer)
         self._answers.wait.set()
@@ -106,7 +106,7 @@ class PeerMessages:
                 self._witness.heard(link.peer, set(homes))
 
     def _compare(self, home: int, entry: int, digest: int | None) -> None:
-        """Of two nodes whose definitions differ, the one with the higher number ends: the other is the older one."""
+        """End the node if a node with a lower number, the older of the two, has different definitions."""
         if not self._log.differs(entry, digest):
             return
         if home < self._etcd.me.home:

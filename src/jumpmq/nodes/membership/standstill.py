@@ -1,4 +1,4 @@
-"""Whether definitions can be changed: etcd takes changes, and has all entries that this node has applied.
+"""Availability of changes of definitions: etcd accepts changes, and has all entries applied by this node.
 
 Reads and keep-alives succeed in an etcd that takes no changes, for want of space, so only an accepted change ends a
 standstill. :data:`PATIENCE` seconds after the first failed call clients are told. An etcd that was set back, or has
@@ -15,11 +15,11 @@ from jumpmq.nodes.log.cluster_log import NO_SPACE, SET_BACK, STANDS_STILL
 log = logging.getLogger(__name__)
 
 PATIENCE = 10.0
-"""Seconds without a change in etcd after which clients are told that definitions cannot be changed."""
+"""Seconds without a change in etcd before clients are told that definitions cannot be changed."""
 
 
 class Standstill:
-    """The standstill, or that there is none. For use in the event loop.
+    """State of the standstill, if any. For use in the event loop.
 
     Args:
         on_begin: called with the text for clients when definitions cannot be changed; also when the text changes.
@@ -56,7 +56,7 @@ class Standstill:
             self._end()
 
     def lacks(self, entries: str | None) -> None:
-        """Etcd was asked for what this node has applied.
+        """Handle the result of a query to etcd for entries applied by this node.
 
         Args:
             entries: sentence of what it lacks; None where it has everything.
@@ -72,7 +72,7 @@ class Standstill:
                 self._end()
 
     def stop(self) -> None:
-        """Tell nobody any more."""
+        """Stop notifying."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None

@@ -1,4 +1,4 @@
-"""A node enters its cluster, as its settings say."""
+"""Entry of a node into a cluster, as configured."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ async def enter(
     found: list[Record],
     on_failure: Callable[[str], None],
 ) -> tuple[Member, list[Record]]:
-    """Make this node a member; returns it, and the records that it begins with. Waits for etcd.
+    """Make the node a member; return the member and the initial records. Waits for etcd.
 
     Raises:
         BrokerError: it cannot be one.
@@ -90,7 +90,7 @@ async def enter(
 
 
 def _first_definitions(found: list[Record], config: Config) -> list[Record]:
-    """What a new cluster begins with: what the data directory has, or else what a new broker has."""
+    """Return the initial definitions of a new cluster: those of the data directory, or else of a new broker."""
     topology = Topology("", home=0, shared=True)
     topology.restore(found)
     if not topology.vhosts and not topology.users:

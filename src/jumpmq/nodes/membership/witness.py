@@ -17,14 +17,14 @@ from jumpmq.topology import Topology, changes
 log = logging.getLogger(__name__)
 
 GRACE = 60.0
-"""Seconds without a sign of life of a home after which those of its queues that do not outlive its process are gone."""
+"""Seconds without a sign of life of a home before queues not outliving the home's process are gone."""
 
 MOST_QUEUES = 20_000
-"""Such queues that go with one change."""
+"""Maximum number of process-bound queues removed by a single change."""
 
 
 class Witness:
-    """This node's view of homes that are dead.
+    """Local node's view of dead homes.
 
     Args:
         etcd: of this node.
@@ -44,7 +44,7 @@ class Witness:
         self._suspected: dict[int, set[int]] = {}  # by home with a link, the homes that it takes for dead
 
     def heard(self, home: int, dead: set[int]) -> None:
-        """Note the homes that another home takes for dead."""
+        """Note the homes declared dead by a peer."""
         self._suspected[home] = dead
 
     def left(self, home: int) -> None:
@@ -52,7 +52,7 @@ class Witness:
         self._suspected.pop(home, None)
 
     async def look(self) -> None:
-        """Look for homes that are dead, tell the others, and end them where this home is the first of those linked.
+        """Check for dead homes, notify peers, and end dead homes if this home is the first among linked homes.
 
         Raises:
             EtcdError: etcd cannot be asked.

@@ -1,1 +1,1 @@
-"""Messages for queues of other homes."""
+"""Messages for queues of remote homes."""

@@ -1,4 +1,5 @@
-"""Messages for queues of other homes: what a turn publishes goes over a link, which answers when it is complete there.
+"""Messages for queues of remote homes: the publishes of an event-loop iteration go over a link, and are answered once
+complete at the remote home.
 
 What is sent by one push to one home is a *unit*, which holds each message once and says which queues get it. Units of
 a link are numbered, and the home answers in order: which messages its queues have refused, and up to which unit all is
@@ -38,7 +39,7 @@ unit as a whole."""
 WHOLE = (1 << INDEX_BITS) - 1
 
 PAUSE = 0.005
-"""Seconds until it is looked again whether a queue is known here, and the ring that all have."""
+"""Interval between checks for a queue to become known here, and for a ring to be current at all homes, in seconds."""
 
 TOLD = 10.0
 """Seconds for which a link's messages wait for a queue to be known before the log says so."""
@@ -46,11 +47,11 @@ TOLD = 10.0
 log = logging.getLogger(__name__)
 
 CREDIT = 32 << 20
-"""Octets that may be on their way to a home without an answer, before who publishes more is not read."""
+"""Octets in flight to a home without an answer before reading from further publishers is paused."""
 
 
 class _Outgoing:
-    """One end of a link, as a source of receipts.
+    """Sending end of a link, as a source of receipts.
 
     Attributes:
         sent: the last unit that was sent, as a number of receipts.
@@ -68,7 +69,7 @@ class _Outgoing:
         self._account = account  # what is on its way is charged to it
 
     def add(self, octets: int, reader: Client | None) -> int:
-        """One more unit is sent; returns its number.
+        """Register a sent batch; return the batch's number.
 
         Args:
             reader: who is not to be read while too much is on its way; None where that cannot be.
@@ -98,7 +99,7 @@ class _Outgoing:
         return REFUSED if number <= self._lost else PENDING
 
     def complete(self, unit: int, refused: Iterable[tuple[int, int]]) -> None:
-        """All units up to one are complete, but for what was refused."""
+        """Complete all batches up to the given number, except refused messages."""
         for number, place in refused:
             self._refused.add(number << INDEX_BITS | place)
         self._completed = max(self._completed, unit << INDEX_BITS | WHOLE)
@@ -108,7 +109,7 @@ class _Outgoing:
         self._count(-answered)
 
     def forget_refused(self) -> None:
-        """Those who wait have been told of what is complete."""
+        """Forget refused messages, after all waiting publishers are notified of the completed batches."""
         self._refused = {number for number in self._refused if number > self._completed}
 
     def lose(self) -> None:
@@ -120,7 +121,7 @@ class _Outgoing:
 
 
 class _Incoming:
-    """The other end: pushes units to its queues, and answers when that is complete. To turns it is a publisher."""
+    """Receiving end of a link: pushes batches to queues, and answers once complete. Acts as a publisher for commits."""
 
     def __init__(self, link: Link, turns: Turns) -> None:
         self._link = link  # where the answers go
@@ -140,7 +141,7 @@ class _Incoming:
             self.send_confirms()
 
     def add(self, unit: int, sources: int, refused: list[int]) -> None:
-        """A unit was pushed to queues with these sources, and they have refused the messages at these places."""
+        """Register a batch pushed to queues with the given sources, and the indexes of refused messages."""
         assert unit == self._confirms.published + 1
         self._confirms.add(1, sources)
         self._refused += [(unit, place + 1) for place in refused]
@@ -166,7 +167,8 @@ class _Incoming:
 
 
 class Enqueue:
-    """Sends to all other homes, and takes what they send: see :class:`~jumpmq.broker.routing.sending.Sender`.
+    """Sends messages to all remote homes, and receives their messages: see
+    :class:`~jumpmq.broker.routing.sending.Sender`.
 
     Attributes:
         on_ready: called with the link to a home whose queues are there.
@@ -200,11 +202,11 @@ class Enqueue:
         links.on_down.append(self._down)
 
     def begin(self, topology: Topology) -> None:
-        """Messages can be sent from now on, as clients of other homes may have them die here; :meth:`serve` follows."""
+        """Allow sending of messages, as messages of remote clients may be dead-lettered here; :meth:`serve` follows."""
         self._topology = topology
 
     def serve(self, on_reply: Callable[[Message], object]) -> None:
-        """The queues are there from now on.
+        """Start serving, as the queues are ready.
 
         Args:
             on_reply: delivers an answer to the direct reply-to address that is its routing key.
@@ -217,7 +219,7 @@ class Enqueue:
                     link.send(READY)
 
     def is_ready(self, home: int) -> bool:
-        """Whether another home has its queues: what did not outlive its last process has ended."""
+        """Return True if a remote home has loaded its queues: state not outliving the home's last process has ended."""
         outgoing = self._outgoing.get(home)
         return outgoing is not None and outgoing.link is not None
 
@@ -270,7 +272,7 @@ class Enqueue:
         self._turns.when_known(sent.by_source, then)
 
     def _has_ended(self, home: int) -> bool:
-        """Whether the process of a home has ended, and has not come back."""
+        """Return True if the process of a home has ended without a successor."""
         return not self.is_ready(home) and self.is_dead(home)
 
     def _may_refuse(self, queue: DeclaredQueue) -> bool:
@@ -288,7 +290,7 @@ class Enqueue:
     # --- taking ---
 
     def take(self, link: Link, kind: int, payload: memoryview) -> None:
-        """Act on messages, or on a record that comes in order with them."""
+        """Handle messages, or a record ordered with messages."""
         early = self._early.get(link.peer)
         if early is not None:
             early.append((kind, bytes(payload)))
@@ -316,7 +318,7 @@ class Enqueue:
             del self._early[link.peer]
 
     def _look_at_early(self, link: Link, early: deque[tuple[int, bytes]]) -> None:
-        """Say that messages wait for a queue that is not known here, if they still do."""
+        """Log messages still waiting for a queue not known here."""
         if self._early.get(link.peer) is early:
             log.error(
                 "messages of home %d wait since %g s for a queue that it knows and this home does not: %d units",
@@ -324,7 +326,7 @@ class Enqueue:
             )  # fmt: skip
 
     def _take_unit(self, link: Link, payload: memoryview) -> bool:
-        """Push a unit's messages, unless it names a queue that is not known here yet: one that has just moved here."""
+        """Push a batch's messages, unless the batch names a queue not known here yet, just moved here."""
         unit, flags, messages, queues, at = decoded(payload)
         shares = []
         try:

@@ -1,4 +1,4 @@
-"""The outbox: messages for queues of other homes that are kept here until those have them on disk, each exactly once.
+"""Outbox: messages for queues of remote homes, kept here until on disk at the remote home, with exactly-once delivery.
 
 What is published in batches goes this way, and so do dead letters. The messages of each queue are kept in the store in
 a list of their own, in one commit with what their publisher is told, such as a writer's place, or with the end of the
@@ -43,23 +43,25 @@ SLICE_OCTETS, SLICE_MESSAGES = 1 << 20, 1024
 """Of a slice, give or take a message."""
 
 WINDOW = 8 << 20
-"""Octets that are on their way to a home without an answer."""
+"""Octets in flight to a home without an answer."""
 
 MOST_OCTETS, MEMORY_SHARE = 64 << 20, 8
-"""Octets that are kept for a home, and the part of the memory limit that they may be, beyond which no more is taken."""
+"""Octets kept for a home, and the divisor of the memory limit for these octets, beyond which no more messages are
+accepted.
+"""
 
 PAUSE, LONGEST_PAUSE = 0.1, 1.0
 """Seconds until a home is asked again that did not take a slice: the first time, and so much more each time, and at
 most."""
 
 READ_AGAIN = 1.0
-"""Seconds until what an earlier run has kept, and could not be read, is read again; what is behind it waits."""
+"""Delay before unreadable messages kept by an earlier run are read again, in seconds; later messages wait."""
 
 AWAITED = 5.0
-"""Seconds for which who has published waits for other homes that are up."""
+"""Maximum wait of a publisher for running remote homes, in seconds."""
 
 TICKS = 30
-"""Bits of a message's number behind the second in which its process started."""
+"""Low bits of a message's number, below the start time of the process in seconds."""
 
 KIND = "outbox"
 """Kind of the records of the source, and of the number that the last run began with."""
@@ -68,8 +70,8 @@ log = logging.getLogger(__name__)
 
 
 class _Line:
-    """Messages on their way to one queue. They are sent in this order: those that were sent before, or that an earlier
-    run has kept; batches of such that are not read yet; new ones.
+    """Messages in flight to a queue. Sent in the order: messages sent before, or kept by an earlier run; unread batches
+    of an earlier run; new messages.
 
     Attributes:
         queue: where to.
@@ -98,11 +100,11 @@ class _Line:
 
     @property
     def is_sendable(self) -> bool:
-        """Whether there is something to send that is in memory."""
+        """True if messages in memory are ready to be sent."""
         return bool(self.earlier or (self.new and not self.unread))
 
     def take(self, count: int, octets: int) -> list[Message]:
-        """Take messages with consecutive numbers that are next to be sent, at least one."""
+        """Take the next messages to send, with consecutive numbers, at least a single message."""
         source = self.earlier or self.new
         taken = [source.popleft()]
         octets -= len(taken[0].body)
@@ -113,7 +115,7 @@ class _Line:
 
 
 class _Way:
-    """The way to one home.
+    """Path to a home.
 
     Attributes:
         link: None while the home is down.
@@ -138,7 +140,7 @@ class _Way:
 
 
 class Outbox:
-    """The outbox of this home.
+    """Outbox of the local home.
 
     Args:
         links: one to each other home.
@@ -166,7 +168,7 @@ class Outbox:
     def restore(
         self, topology: Topology, definitions: Iterable[tuple[str, str, Any]], batches: dict[int, list[Batch]]
     ) -> None:
-        """Continue with what the store has.
+        """Restore the outbox from the store.
 
         Args:
             batches: by the number under which they are kept, of all queues; those of the outbox are taken out.
@@ -205,31 +207,33 @@ class Outbox:
             self._committing.cancel()
 
     def figures(self) -> list[tuple[int, int, int]]:
-        """Of each home that something was kept for: its number, messages, and octets."""
+        """Return the number, messages and octets of every home with kept messages."""
         return [(home, way.count, way.octets) for home, way in sorted(self._ways.items())]
 
     # --- what is published ---
 
     def full_home(self, homes: Iterable[int]) -> int | None:
-        """One of these homes for which so much is kept that no more is taken; None where there is none."""
+        """Return a home, of the given homes, with so many kept octets that no more messages are accepted; None if all
+        have room.
+        """
         most = min(MOST_OCTETS, self._account.limit // MEMORY_SHARE)
         return next((home for home in homes if (way := self._ways.get(home)) is not None and way.octets > most), None)
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is kept for a home that no more is taken."""
+        """True if so much is kept for a home that no more messages are accepted."""
         return self.full_home(self._ways) is not None
 
     def forwarding(self) -> Forwarding:
-        """What :meth:`add` is given, and :meth:`forwarded` waits for."""
+        """Return an object for :meth:`add`, awaited by :meth:`forwarded`."""
         return Forwarding()
 
     def add_letters(self, queue: DeclaredQueue, messages: list[Message]) -> None:
-        """The same as :meth:`add`, of dead letters: those that are not persistent are kept in memory only."""
+        """Keep dead-lettered messages for a queue, as by :meth:`add`: transient messages are kept in memory only."""
         self._add(None, queue, messages, persistent)
 
     def add(self, forwarding: Forwarding, queue: DeclaredQueue, messages: list[Message]) -> None:
-        """Keep messages for a queue, behind those that are there; in a turn, in whose commit they are."""
+        """Append messages for a queue, in an event-loop iteration whose commit includes the messages."""
         self._add(forwarding, queue, messages, lambda messages: messages)
 
     def _add(
@@ -263,8 +267,8 @@ class Outbox:
             self._committing = asyncio.get_running_loop().create_task(self._commit())
 
     async def forwarded(self, forwarding: Forwarding) -> bool:
-        """Wait until messages are on the disks of their homes, but not long, and not for one that is down; returns
-        whether they are. To be called when their commit is on disk."""
+        """Wait until messages are on the disks of their homes, for a short time, and not for a home that is down;
+        return True if on disk. To be called after their commit is on disk."""
         if not forwarding.is_done and all(self._ways[home].link is not None for home in forwarding.homes):
             self._awaited.add(forwarding)
             try:
@@ -281,8 +285,8 @@ class Outbox:
         self._is_noted = True
 
     async def _commit(self) -> None:
-        """Have what is kept sent once it is on disk: what is published again after a crash would else be there twice,
-        by another number."""
+        """Send kept messages once on disk: after a crash, republished messages would otherwise exist twice, with
+        different numbers."""
         while self._staged:
             staged, self._staged = self._staged, []
             await self._turns.committed()
@@ -302,11 +306,11 @@ class Outbox:
         return line
 
     def has_for(self, queue: int) -> bool:
-        """Whether messages are on their way to the queue with this id."""
+        """Return True if messages are in flight to the queue with the given id."""
         return queue in self._lines
 
     def count_for(self, queue: int) -> int:
-        """How many messages are on their way to the queue with this id."""
+        """Return the number of messages in flight to the queue with the given id."""
         line = self._lines.get(queue)
         return 0 if line is None else line.count
 
@@ -325,7 +329,7 @@ class Outbox:
         self._account.charge("staged", octets)
 
     def _follow(self, change: Change, asker: Asker) -> None:
-        """What is for a queue that is deleted is gone, as if it had been in it."""
+        """Drop the messages for a deleted queue, as if contained in the queue."""
         if isinstance(change, DeleteQueue):
             for queue in change.id, change.id | AHEAD:
                 if (line := self._lines.pop(queue, None)) is not None:
@@ -343,7 +347,7 @@ class Outbox:
     # --- sending ---
 
     def ready(self, link: Link) -> None:
-        """The queues of a home are there."""
+        """Handle the readiness of a home's queues."""
         self._way(link.peer).link = link
         self._send(link.peer)
 
@@ -367,7 +371,7 @@ class Outbox:
             self._send(home)
 
     def _send(self, home: int) -> None:
-        """Send as much as may be on its way."""
+        """Send as much as allowed in flight."""
         way = self._ways[home]
         most = 1 if way.refusals else WINDOW
         while way.link is not None and not way.pausing and way.on_way_octets < most:
@@ -386,7 +390,7 @@ class Outbox:
             way.link.send(FORWARD, head, last, *unit.encoded(way.sent, flags))
 
     def _slice(self, way: _Way) -> list[tuple[_Line, list[Message]]]:
-        """Take what is sent next: of each queue in turn what there is."""
+        """Take the messages to send next, in turn from every queue."""
         shares: list[tuple[_Line, list[Message]]] = []
         count, octets = SLICE_MESSAGES, SLICE_OCTETS
         while way.due and count > 0 and octets > 0:
@@ -404,7 +408,7 @@ class Outbox:
         return shares
 
     def _read_on(self, line: _Line) -> None:
-        """Read the next batch that an earlier run has kept."""
+        """Read the next batch kept by an earlier run."""
         if not line.unread or line.is_reading or line.gone or self._store is None:
             return
         batch, line.is_reading = line.unread[0], True
@@ -475,7 +479,7 @@ class Outbox:
                 self._send(link.peer)
 
     def _forget(self, line: _Line, messages: list[Message]) -> None:
-        """Messages are on the disk of their home."""
+        """Forget messages on disk at the destination home."""
         octets = held_octets(messages)
         self._count(line, -len(messages), -octets)
         self._hold(line, -octets)
@@ -486,12 +490,12 @@ class Outbox:
             self._end(line)
 
     def _end(self, line: _Line) -> None:
-        """Nothing is on its way to a queue any more."""
+        """Remove a queue without messages in flight."""
         del self._lines[line.queue.id]
         self._next = max(self._next, line.next)
 
     def _take_back(self, way: _Way) -> None:
-        """What is on its way is to be sent again, in the same order."""
+        """Prepare messages in flight to be sent again, in the same order."""
         way.attempt += 1
         while way.on_way:
             for line, share in reversed(way.on_way.pop()[2]):
@@ -501,7 +505,7 @@ class Outbox:
 
 
 def _mark(way: _Way, upto: int) -> None:
-    """What a home has taken, and not on disk yet as far as is known, it may have delivered before it is killed.
+    """Mark messages taken by a home, and not known to be on disk there, as possibly delivered before a kill.
 
     Args:
         upto: the last slice that it may have taken.
@@ -514,10 +518,10 @@ def _mark(way: _Way, upto: int) -> None:
 
 
 def ahead_of(queue: DeclaredQueue) -> DeclaredQueue:
-    """A queue that moves, as what was in it before is sent to it: with an id with :data:`AHEAD`."""
+    """Return a moving queue as the destination of the messages from before the move: with :data:`AHEAD` in the id."""
     return DeclaredQueue(replace(queue.definition, id=queue.id | AHEAD), None)
 
 
 def _estimate(batch: Batch) -> int:
-    """Octets of what is left of a batch that was not read."""
+    """Return the estimated octets of the rest of an unread batch."""
     return batch.bytes * batch.remaining // batch.count + OVERHEAD * batch.remaining

@@ -1,4 +1,4 @@
-"""Taking what other homes forward from their outboxes (:mod:`~jumpmq.nodes.messages.outbox`), each message once.
+"""Receiver of messages forwarded by the outboxes of remote homes (:mod:`~jumpmq.nodes.messages.outbox`), exactly once.
 
 The number of the last message that was taken for a queue from a home is recorded in the commit of the messages. What
 comes again, as its answer was lost, is passed over, and answered when that commit is on disk.
@@ -30,14 +30,16 @@ KIND = "taken"
 
 
 class _Last(NamedTuple):
-    """The last message that was taken for a queue from a home: of which source, and its number."""
+    """Last message taken for a queue from a home: source and number."""
 
     source: str
     number: int
 
 
 class _Answers:
-    """Answers one home when what it sent is complete. To turns it is a publisher, whose publishes are slices."""
+    """Answers to a home about the completion of its slices. Acts as a publisher for commits, with
+    slices as publishes.
+    """
 
     def __init__(self, link: Link, turns: Turns) -> None:
         self._link = link  # where the answers go
@@ -47,16 +49,16 @@ class _Answers:
         self._refused = 0  # the last attempt of which a slice was not taken
 
     def is_refused(self, attempt: int) -> bool:
-        """Whether nothing more is taken of an attempt."""
+        """Return True if the attempt's further messages are refused."""
         return attempt <= self._refused
 
     def refuse(self, attempt: int, number: int) -> None:
-        """A slice is not taken, nor what follows in the attempt."""
+        """Refuse a slice and the rest of the attempt."""
         self._refused = attempt
         self._link.send(TAKEN, SLICE_TAKEN.pack(attempt, number, False))
 
     def add(self, attempt: int, number: int, sources: int) -> None:
-        """A slice was pushed to queues with these sources."""
+        """Register a slice pushed to queues with the given sources."""
         self._confirms.add(1, sources)
         self._slices.append((self._confirms.published, attempt, number))
         self._turns.confirm(self)
@@ -80,7 +82,7 @@ class _Answers:
 
 
 class Taking:
-    """Takes what other homes forward to queues here.
+    """Receiver of messages forwarded by remote homes to queues here.
 
     Args:
         store: where it is recorded what was taken; None where everything is in memory.
@@ -102,7 +104,7 @@ class Taking:
         links.on_up.append(self._up)
 
     def restore(self, topology: Topology, definitions: Iterable[tuple[str, str, Any]]) -> None:
-        """Continue with what was recorded."""
+        """Restore the recorded state."""
         self._topology = topology
         topology.listeners.append(self._follow)
         here = {queue.id for host in topology.vhosts.values() for queue in host.queues.values()}
@@ -158,7 +160,7 @@ class Taking:
         answers.add(attempt, number, sources)
 
     def _shares(self, unit: memoryview) -> tuple[int, list[tuple[Queue | Ahead | None, list[Message]]]]:
-        """The flags of a unit's messages, and which queue gets which; None is one that is not here."""
+        """Return the flags of a unit's messages, and the messages per queue; None for a queue not present here."""
         _, flags, messages, queues, at = decoded(unit)
         shares: list[tuple[Queue | Ahead | None, list[Message]]] = []
         for _ in range(queues):
@@ -168,7 +170,7 @@ class Taking:
         return flags, shares
 
     def _new(self, home: int, queue: int, source: str, messages: list[Message], upto: int) -> list[Message]:
-        """Those of some messages that were not taken before; they are recorded as taken.
+        """Return the messages not taken before, and record the messages as taken.
 
         Args:
             upto: the number of the last; they are consecutive.

@@ -1,4 +1,4 @@
-"""Units: messages for several queues of one home, as a link carries them, each message once."""
+"""Units: messages for several queues of a home, as carried by a link, without duplicates."""
 
 import struct
 from functools import cached_property
@@ -15,11 +15,11 @@ from jumpmq.topology.declared import DeclaredQueue
 
 
 class NotKnownYet(Exception):
-    """Another home knows a queue of this one that this one does not know."""
+    """A remote home knows a queue of this home not known here."""
 
 
 class Ahead:
-    """The place in a queue before what waits to enter it: where messages go that come from its earlier home."""
+    """Front of a queue, ahead of messages waiting to enter: destination of messages from the queue's earlier home."""
 
     def __init__(self, queue: Queue) -> None:
         self.id = queue.id | AHEAD
@@ -34,7 +34,7 @@ class Ahead:
 
 
 class Unit:
-    """What goes to one home together.
+    """Messages sent to a home together.
 
     Args:
         shares: the messages of each queue.
@@ -52,7 +52,7 @@ class Unit:
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """The place of each message, by its ``id``."""
+        """Index of every message, by the message's ``id``."""
         return {id(message): place for place, message in enumerate(self.messages)}
 
     def encoded(self, number: int, flags: int) -> list[bytes]:
@@ -76,7 +76,7 @@ class Unit:
 
 
 def decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
-    """The unit's number, flags and messages, the number of its queues, and where these begin."""
+    """Return the unit's number, flags and messages, the number of queues, and the position of the first queue."""
     unit, flags, count, queues = UNIT_HEAD.unpack_from(payload)
     messages, at = unpack(payload, UNIT_HEAD.size, count, time(), clock.now())
     return unit, flags, messages, queues, at
@@ -85,7 +85,8 @@ def decoded(payload: memoryview) -> tuple[int, int, list[Message], int, int]:
 def destination(
     topology: Topology, payload: memoryview, at: int
 ) -> tuple[Queue | Ahead | None, tuple[int, ...] | slice, int]:
-    """A queue of a unit, the places of what it gets, and where the next begins; None for one that is not there.
+    """Return a queue of a unit, the indexes of the queue's messages, and the position of the next queue; None for an
+    unknown queue.
 
     Of one that has moved it is what is still here; under a number with :data:`~jumpmq.store.definitions.AHEAD`, the
     place before what waits to enter it.

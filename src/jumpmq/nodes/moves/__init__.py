@@ -1,1 +1,1 @@
-"""Queues that move from home to home."""
+"""Migration of queues between homes."""

@@ -1,4 +1,4 @@
-"""What homes tell each other while the files of a stream are copied from one to the other.
+"""Messages between homes about copying a stream's files.
 
 ==========  ==============  ===================================================================================
 ``COPY``    from the old    what there is of each segment; asked again until it is answered
@@ -17,7 +17,7 @@ from jumpmq.store.stream_copy import Extent
 
 
 class Copy(NamedTuple):
-    """What a home is asked to copy.
+    """Request for a home to copy a stream.
 
     Attributes:
         number: the id that the stream has at the old home.
@@ -35,7 +35,7 @@ class Copy(NamedTuple):
 
     @property
     def octets(self) -> int:
-        """Those of all files."""
+        """Octets of all files."""
         return sum(extent.size for extent in self.extents)
 
     def encode(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Tasks that have queues move from home to home, and what each waits for: what stands still is said."""
+"""Tasks for migrations of queues between homes, with their wait states; stalled migrations are reported."""
 
 import asyncio
 import logging
@@ -12,15 +12,15 @@ from jumpmq.queues import Queue
 from jumpmq.topology.declared import DeclaredQueue
 
 TOLD = 30.0
-"""Seconds without a step forward after which a queue on its way stands still: the log says what it waits for, and again
-each time, and so do warnings and the health check."""
+"""Seconds without progress before a migration is stalled: the reason is logged, repeatedly at the same interval, and
+shown in warnings and the health check."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Wait:
-    """What a queue on its way waits for, since when by the monotonic clock; ``step`` differs after a step forward."""
+    """Wait state of a moving queue, since a time of the monotonic clock; ``step`` changes after progress."""
 
     queue: DeclaredQueue | Queue
     what: str
@@ -28,20 +28,20 @@ class _Wait:
     since: float
 
     def figures(self, seconds: float) -> MoveFigures:
-        """What is shown of it, so long after the last step forward."""
+        """Return the statistics of the wait, so many seconds after the last progress."""
         queue, leaves = self.queue, isinstance(self.queue, DeclaredQueue)
         return MoveFigures(queue.vhost, queue.name, leaves, self.what, seconds, seconds >= TOLD)
 
 
 class MoveTasks:
-    """The tasks of one home, by the ids of queues."""
+    """Migration tasks of a home, by the ids of queues."""
 
     def __init__(self) -> None:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, _Wait] = {}  # what they wait for
 
     def run(self, queue: DeclaredQueue | Queue, steps: Coroutine[Any, Any, None]) -> None:
-        """Have a queue move by these steps."""
+        """Start the migration of a queue with the given steps."""
 
         async def run() -> None:
             watching = asyncio.get_running_loop().create_task(self._watch(queue))
@@ -61,7 +61,7 @@ class MoveTasks:
         self._tasks[queue.id] = asyncio.get_running_loop().create_task(run())
 
     def end(self, number: int) -> None:
-        """The queue with this id does not move any more, if it did."""
+        """End the migration of the queue with the given id, if any."""
         self._waiting.pop(number, None)
         if (task := self._tasks.pop(number, None)) is not None:
             task.cancel()
@@ -72,13 +72,13 @@ class MoveTasks:
             task.cancel()
 
     def wait(self, queue: DeclaredQueue | Queue, what: str, step: int = 0) -> None:
-        """Note what a queue waits for; what was noted before holds on if it is the same."""
+        """Record the reason for a queue's wait; an unchanged reason keeps the earlier time."""
         found = self._waiting.get(queue.id)
         if found is None or (found.what, found.step) != (what, step):
             self._waiting[queue.id] = _Wait(queue, what, step, time.monotonic())
 
     async def _watch(self, queue: DeclaredQueue | Queue) -> None:
-        """Say in the log when there is no step forward."""
+        """Log a lack of progress."""
         while True:
             await asyncio.sleep(TOLD)
             wait = self._waiting.get(queue.id)
@@ -89,6 +89,6 @@ class MoveTasks:
                 )
 
     def figures(self) -> list[MoveFigures]:
-        """The queues on their way from this home, and to it."""
+        """Return the queues in migration from and to the local home."""
         now = time.monotonic()
         return [one.figures(now - one.since) for one in self._waiting.values()]

@@ -1,4 +1,4 @@
-"""Queues on their way to another home: what they hold follows them, in order, and nothing of it twice.
+"""Migration of queues to a remote home: messages follow in order and without duplicates.
 
 A change says where the queue is from now on (:class:`~jumpmq.topology.changes.MoveQueue`). What is published after that
 goes to the new home, and waits there (:attr:`~jumpmq.queues.Queue.behind`). When all homes know of it, the queue's
@@ -46,20 +46,20 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 
 GRACE = 5.0
-"""Seconds that consumers have to settle what they hold of a queue that moves, before it goes along, and they have it
-again."""
+"""Time for consumers to settle deliveries of a moving queue, in seconds, before unsettled messages move too and are
+delivered again."""
 
 SLICE = 1000
-"""Messages that go together at most."""
+"""Maximum number of messages moved together."""
 
 PAUSE, ASKED_AGAIN = 0.02, 2.0
-"""Seconds until what is waited for is looked at again, and until a home that has not answered is asked again."""
+"""Interval between checks of an awaited condition, and delay before an unanswered home is asked again, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class Moves:
-    """The moves that this home takes part in.
+    """Migrations with the local home as source or destination.
 
     Args:
         store: records which streams are to move to another machine; None where everything is in memory.
@@ -98,7 +98,7 @@ class Moves:
         disk_limit: Callable[[], int],
         readers: Readers,
     ) -> None:
-        """Go on with the moves that are under way, and begin others.
+        """Continue pending migrations, and start accepting new migrations.
 
         Args:
             channels: lists all that may hold deliveries of queues here.
@@ -155,11 +155,11 @@ class Moves:
                     contents.delete()
 
     def figures(self) -> list[MoveFigures]:
-        """The queues on their way from this home, and to it."""
+        """Return the queues in migration from and to the local home."""
         return self._tasks.figures()
 
     def _expect(self, change: MoveQueue) -> None:
-        """A queue may have moved here, whose files are to come."""
+        """Expect the files of a queue that may have moved here."""
         declared = self._topology.vhosts[change.vhost].declared.get(change.name)
         if declared is not None and isinstance(declared.contents, Stream) and declared.contents.awaits:
             self._copies.expect(declared.id, declared.definition.before)
@@ -191,7 +191,7 @@ class Moves:
         pending.result()
 
     async def _hand_over(self, queue: DeclaredQueue, contents: Stream, applied: int) -> None:
-        """Have the new home take a stream's files."""
+        """Hand over a stream's files to the new home."""
         before, home = queue.definition.before, queue.definition.home
         if any(position.unacknowledged for position in contents.offsets):
             await self._take_back(queue, contents)
@@ -211,7 +211,7 @@ class Moves:
         await self._ask(queue, FILES.pack(before, queue.id) + path, [home], HAND)
 
     async def _copy_rest(self, queue: DeclaredQueue, contents: Stream) -> None:
-        """Have the new home have all of a stream's files."""
+        """Copy all of a stream's remaining files to the new home."""
         home, octets = queue.definition.home, sum(extent.size for extent in contents.extents)
         problem = ""
 
@@ -238,7 +238,7 @@ class Moves:
                 break
 
     async def _send_all(self, queue: DeclaredQueue, contents: ClassicQueue, ahead: DeclaredQueue) -> None:
-        """Send what there is; returns when it is on the disk of the new home."""
+        """Send all messages; return once on disk at the new home."""
         home = ahead.definition.home
         while contents.message_count or contents.dead_count or self._outbox.has_for(ahead.id):
             left = contents.message_count + self._outbox.count_for(ahead.id)
@@ -250,7 +250,7 @@ class Moves:
             await self._turns.committed()
 
     async def _take_back(self, queue: DeclaredQueue, contents: Queue) -> None:
-        """Have what consumers hold back: what they settle soon is done with, the rest goes along."""
+        """Take back deliveries held by consumers: deliveries settled soon are finished, the rest moves."""
         loop = asyncio.get_running_loop()
         until = loop.time() + GRACE
         while count := contents.unacknowledged_count:
@@ -261,7 +261,7 @@ class Moves:
             await asyncio.sleep(PAUSE)
 
     def _claim(self, contents: Queue) -> None:
-        """Take back what consumers hold, but for what they have settled in a transaction that is not committed."""
+        """Take back deliveries held by consumers, except deliveries settled in an uncommitted transaction."""
         for channel in list(self._channels()):
             with self._turns.turn():
                 tags = [tag for tag, message in channel.unacknowledged.items() if message.queue is contents]
@@ -272,7 +272,7 @@ class Moves:
                     give_back(channel.upkeep, taken, Outcome.CONSUMER_GONE)
 
     def _send_some(self, contents: ClassicQueue, ahead: DeclaredQueue) -> bool:
-        """Put some messages into the outbox; returns whether there were any."""
+        """Put some messages into the outbox; return True if any existed."""
         with self._turns.turn(), self._turns.together():
             messages = contents.take_for_delivery(SLICE)
             if messages:
@@ -285,7 +285,7 @@ class Moves:
     async def _ask(
         self, queue: DeclaredQueue, question: bytes, homes: Iterable[int] | None = None, kind: int = MOVED
     ) -> None:
-        """Ask other homes until they have answered: these, or unless given those whose links are up."""
+        """Ask remote homes until answered: the given homes, or by default all linked homes."""
         answered, again = self._answered.setdefault(question, set()), 0.0
         try:
             while True:
@@ -327,8 +327,8 @@ class Moves:
     # --- at the new home ---
 
     def _awaiting(self, number: int) -> Stream | None:
-        """The stream here that waits for the files of one with this number at another home, or in a directory of this
-        number."""
+        """Return the stream here awaiting the files of a stream with the given number at a remote home, or in a
+        directory of the number."""
         for host in self._topology.vhosts.values():
             for queue in host.queues.values():
                 numbers = host.declared[queue.name].definition.before, queue.id
@@ -337,7 +337,7 @@ class Moves:
         return None
 
     def _owned(self, link: Link, payload: memoryview) -> None:
-        """Another home has given this epoch for keys that come here."""
+        """Handle an epoch given by a remote home for keys moving here."""
         number, epoch = EPOCH.unpack(payload)
         if not self._serves:
             return
@@ -363,7 +363,7 @@ class Moves:
             taking.add_done_callback(lambda task: self._taking.pop(number))
 
     async def _take_files(self, link: Link, question: bytes, number: int, directory: Path) -> None:
-        """Take the files of a stream, unless that is done; answers once they are on the disk of this home."""
+        """Take the files of a stream, unless already done; answer once on disk at this home."""
         found = [one for host in self._topology.vhosts.values() for one in host.queues.values() if one.id == number]
         stream = found[0] if found else None
         try:
@@ -384,7 +384,7 @@ class Moves:
             self._tasks.run(contents, self._enter(contents))
 
     async def _enter(self, contents: Queue) -> None:
-        """Have what waits enter the queue."""
+        """Move waiting messages into the queue."""
         while contents.behind is not None and not contents.deleted:
             before = self._topology.vhosts[contents.vhost].declared[contents.name].definition.before
             what = f"home {home_of(before)} to send what is left there" if before else "what came meanwhile to enter"

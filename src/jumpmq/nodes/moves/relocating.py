@@ -1,4 +1,5 @@
-"""Queues of this home move to others: all where it is left, or some where it has more than its share.
+"""Migration of this home's queues to remote homes: all queues if the home is left, or some if the home has more than
+its share.
 
 From a home that is left its clients are sent away, too, and then it is removed. That it is left is in the definitions
 (:class:`~jumpmq.topology.changes.LeaveHome`), so that no queue is placed there, and which queues are still there is,
@@ -22,19 +23,19 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 
 AT_ONCE = 20
-"""Queues that are on their way at a time."""
+"""Maximum number of concurrent migrations."""
 
 PAUSE = 0.1
-"""Seconds between two looks at what is left to do."""
+"""Interval between checks for remaining work, in seconds."""
 
 TOLD = 30.0
-"""Seconds without a step forward after which the log says what is waited for, and again each time."""
+"""Seconds without progress before the awaited condition is logged, repeated at the same interval."""
 
 log = logging.getLogger(__name__)
 
 
 class Relocating:
-    """Has queues of this home move.
+    """Moves queues away from the local home.
 
     Attributes:
         on_removed: does what is to be done when the home is removed.
@@ -56,11 +57,11 @@ class Relocating:
         self._since = 0.0  # by the clock of the event loop
 
     def serve(self, topology: Topology, users: QueueUsers) -> None:
-        """Know what is here."""
+        """Set the topology and the users of queues."""
         self._topology, self._users = topology, users
 
     def decide(self, leaves: bool) -> None:
-        """Leave this home, or do not any more."""
+        """Start or stop leaving the local home."""
         self.stop()
         if leaves or self._topology.home in self._topology.left:
             self._task = asyncio.get_running_loop().create_task(
@@ -87,7 +88,7 @@ class Relocating:
         self._streams.end(queue)
 
     async def give(self, vhost: str, name: str, number: int, home: int, begun: bool) -> bool | str:
-        """Have the queue with this id move to another home.
+        """Move the queue with the given id to a remote home.
 
         Args:
             begun: the answer to an earlier request was True.
@@ -115,8 +116,8 @@ class Relocating:
         return True
 
     def rebalance(self) -> None:
-        """Have queues move to homes that have fewer, until none of those that are up has two fewer than this one; goes
-        on by itself, some at a time. What cannot move stays."""
+        """Move queues to homes with fewer queues, until no running home has two fewer than this home; continues in the
+        background, some queues at a time. Immovable queues stay."""
         if self._balancing is None or self._balancing.done():
             self._balancing = asyncio.get_running_loop().create_task(self._rebalance(), name="rebalancing")
 
@@ -134,11 +135,13 @@ class Relocating:
                 await asyncio.sleep(PAUSE)
 
     def _others(self) -> list[int]:
-        """The homes that queues may move to now."""
+        """Return the possible destinations of queues at present."""
         return [home for home in self._links.homes if home in self._topology.homes.keys() - self._topology.left]
 
     def _others_here(self) -> list[int]:
-        """Those of them that are of this node: a worker leaves to the others what it has."""
+        """Return the possible destinations at the local node: a worker leaves its queues to the node's remaining
+        workers.
+        """
         node = self._topology.node_of(self._topology.home)
         return [home for home in self._others() if self._topology.node_of(home) == node]
 
@@ -161,7 +164,7 @@ class Relocating:
         self.on_left()
 
     async def _is_empty(self) -> bool:
-        """Whether no queue, and nothing that is for others, is here any more; else more of it is sent on its way."""
+        """Return True if no queues and no messages for remote homes are left here; else start moving more."""
         own, declared = self._topology.home, self._queues()
         here = [one for one in declared if one.definition.home == own]
         on_way = sum(1 for one in declared if home_of(one.definition.before) == own)
@@ -176,7 +179,7 @@ class Relocating:
         return False
 
     async def _move(self, queue: DeclaredQueue, others: list[int]) -> str | None:
-        """Have a queue move to one of others; returns why it does not."""
+        """Start the migration of a queue to a home of the given list; return the reason if impossible."""
         subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
         if (group := self._users.reader_of(queue.name, queue.vhost)) is not None:
             return f"reader group '{group}' has messages of {subject}"
@@ -201,7 +204,7 @@ class Relocating:
         return [one for host in hosts for one in host.declared.values() if one.definition.is_kept]
 
     async def _propose(self, change: Change) -> bool:
-        """Ask for a change, and wait until it is decided; returns whether it is accepted."""
+        """Propose a change, and wait for the decision; return True if accepted."""
         pending = self._topology.propose(change)
         await decided(pending)
         try:
@@ -212,7 +215,7 @@ class Relocating:
         return True
 
     def _tell(self, waits_for: str) -> None:
-        """Say in the log what is waited for, where that has not changed for long."""
+        """Log the awaited condition if unchanged for long."""
         now = asyncio.get_running_loop().time()
         if waits_for != self._waits_for:
             self._waits_for, self._since = waits_for, now

@@ -1,4 +1,4 @@
-"""Shards return to a node that has joined under the name of a forgotten one.
+"""Return of shards to a node that joined under the name of a forgotten node.
 
 Shards that were moved off the forgotten node keep its name, so that the new node gets no others of these names. After
 its first start, which :mod:`~jumpmq.nodes.joining.joining` notes, the new node lists the shards of its name that
@@ -21,7 +21,7 @@ from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 
 PAUSE = 0.2
-"""Seconds between two looks at a shard that is on its way."""
+"""Interval between checks of a shard in migration, in seconds."""
 
 ASKED_AGAIN, RAREST = 1.0, 30.0
 """Seconds until a shard that could not move is asked for again, at first, and after many attempts without any move."""
@@ -44,7 +44,7 @@ class Returned(NamedTuple):
 
 
 class Returning:
-    """The shards that return to this node.
+    """Shards returning to the local node.
 
     Args:
         store: has the list.
@@ -62,7 +62,7 @@ class Returning:
         self._told: set[tuple[str, str]] = set()  # reasons in the log, by shard
 
     async def run(self, kept: Any) -> None:
-        """Have shards return until none is left.
+        """Bring back shards until none is left.
 
         Args:
             kept: the value of :data:`~jumpmq.broker.config.RETURNING` at the start.
@@ -88,11 +88,11 @@ class Returning:
 
     @property
     def _homes(self) -> list[int]:
-        """The homes of this node that take queues."""
+        """Homes of the local node accepting queues."""
         return [home for home in self._topology.nodes.get(self._topology.node, ()) if home not in self._topology.left]
 
     def _listed(self) -> list[Returned]:
-        """The shards of this node that are at other nodes."""
+        """Return the local node's shards currently at remote nodes."""
         node, found = self._topology.node, []
         for host in self._topology.vhosts.values():
             for exchange in host.exchanges.values():
@@ -109,7 +109,7 @@ class Returning:
         return None if host is None else host.declared.get(shard.name)
 
     async def _bring(self, shard: Returned) -> bool:
-        """Have a shard return; False where that has to be tried again."""
+        """Bring back a shard; False if to be tried again."""
         begun = False
         while (queue := self._queue(shard)) is not None and queue.id == shard.id:
             homes, there = self._homes, queue.definition.home

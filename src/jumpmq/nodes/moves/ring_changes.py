@@ -29,10 +29,10 @@ from jumpmq.topology import Topology
 from jumpmq.topology.fences import MarkName
 
 REASON = "the ring of an exchange changes"
-"""Why clients wait meanwhile."""
+"""Reason for pausing clients during a change."""
 
 PATIENCE = 2.0
-"""Seconds that the others have to make a change."""
+"""Maximum time for the peers to apply a change, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ class Pause(Protocol):
     """Has clients wait."""
 
     def begin(self, reason: str) -> None:
-        """Nothing that they send is acted on from now on."""
+        """Stop handling input of clients."""
 
     def end(self, reason: str) -> None:
-        """This is no reason any more."""
+        """End a reason for the pause."""
 
 
 class RingChanges:
-    """What this home knows of the others' rings; see :class:`~jumpmq.topology.fences.Others`."""
+    """Knowledge of the peers' rings at the local home; see :class:`~jumpmq.topology.fences.Others`."""
 
     def __init__(self, links: Links, turns: Turns, enqueue: Enqueue, on_disk: OnDisk) -> None:
         self._links = links  # one to each other home
@@ -68,14 +68,14 @@ class RingChanges:
         links.on_down.append(self._down)
 
     def serve(self, topology: Topology, pause: Pause) -> None:
-        """The queues are there; changes up to now are made."""
+        """Start serving, as the queues are ready; changes up to now are applied."""
         self._topology, self._pause, self._serves = topology, pause, True
         topology.fences.others = self
         with self._turns.turn():
             self.changed(topology.applied)
 
     def is_ahead(self, home: int) -> bool:
-        """Whether a home may route by a ring that is not that of all homes yet."""
+        """Return True if a home may route by a ring not yet in use at all homes."""
         return bool(self._waits) and self._made.get(home, 0) >= min(self._waits)
 
     def _all(self) -> Iterator[Link]:
@@ -104,7 +104,7 @@ class RingChanges:
             asyncio.get_running_loop().call_soon(self._look_in_turn)  # there may be no other home
 
     def _missing(self, number: int) -> list[int]:
-        """The homes that have not made a change."""
+        """Return the homes yet to apply a change."""
         return [home for home, made in self._made.items() if made < number]
 
     def _on_made(self, link: Link, payload: memoryview) -> None:
@@ -151,7 +151,7 @@ class RingChanges:
             self._tell(link, [(mark, 0)])
 
     def _tell(self, link: Link, left: Iterable[tuple[MarkName, int]]) -> None:
-        """Tell it once it is on disk: what is settled in memory alone comes again after a kill."""
+        """Send the counts once on disk: deliveries settled only in memory return after a kill."""
         told = json.dumps([[*mark, count] for mark, count in left]).encode()
 
         def tell() -> None:
@@ -173,7 +173,7 @@ class RingChanges:
                 self._topology.fences.tell(MarkName(*mark), left)
 
     def stop(self) -> None:
-        """Wait for nobody any more."""
+        """Cancel all waits."""
         for timer in self._waits.values():
             timer.cancel()
         self._waits.clear()

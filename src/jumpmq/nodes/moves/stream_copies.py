@@ -1,4 +1,4 @@
-"""Files of streams of other homes that are copied here: a stream that moves to another machine takes them along.
+"""Files of remote streams being copied here: a stream moving to a different machine takes its files along.
 
 Pieces of segments are asked for, a few at a time, checked, written and synced. When a segment is there its chunks are
 held against their checksums. What has come stays when the link breaks or either process is killed, and the next attempt
@@ -28,33 +28,33 @@ PIECE_OCTETS = 256 << 10
 """Octets of a piece at most."""
 
 WINDOW = 4
-"""Pieces that are on their way at a time."""
+"""Maximum number of pieces in flight."""
 
 LOOKING = 0.002
-"""Seconds for which chunks are checked at a time."""
+"""Time slice for checking chunks, in seconds."""
 
 LOOKED_AT_ROOM = 8 << 20
-"""Octets after which it is looked again whether the disk has room."""
+"""Octets between checks of the disk's free space."""
 
 SILENCE = 10.0
-"""Seconds without a piece after which it is given up until it is asked for again."""
+"""Seconds without a piece before a copy is given up until requested again."""
 
 KEPT, LOOK = 600.0, 60.0
-"""Seconds for which what was copied is kept while nobody asks for the rest, and until that is looked at."""
+"""Time in seconds for keeping copied files without a request for the rest, and interval between checks for expiry."""
 
 log = logging.getLogger(__name__)
 
 
 class _Interrupted(Exception):
-    """It is asked for again, if it is still wanted."""
+    """Interrupted copy, requested again if still wanted."""
 
 
 class _Refused(Exception):
-    """It cannot be copied, as this says."""
+    """The copy is impossible; the text gives the reason."""
 
 
 class _Gone(_Refused):
-    """It cannot, as a file is not there any more."""
+    """The copy is impossible, as a file no longer exists."""
 
 
 class _Piece(NamedTuple):
@@ -86,7 +86,7 @@ class _Copying:
 
 
 class StreamCopies:
-    """The copies that are made here.
+    """Copies of remote streams made at the local home.
 
     Args:
         awaiting: the stream here that waits for the files of one with an id at another home, or for a directory of its
@@ -112,7 +112,7 @@ class StreamCopies:
         links.on_down.append(self._down)
 
     def serve(self, files: StreamFiles, limit: Callable[[], int], queues: set[int]) -> None:
-        """Take copies from now on. What was copied of streams that are deleted is deleted, too.
+        """Start accepting copies. Copied files of deleted streams are deleted.
 
         Args:
             limit: tells the octets of disk that are to stay free.
@@ -131,12 +131,13 @@ class StreamCopies:
                 task.cancel()
 
     def expect(self, to: int, number: int) -> None:
-        """A queue has moved here, where it has another id than it had; it may be a stream whose files are copied."""
+        """Expect files for a queue moved here, with the new and the previous id; possibly a stream with
+        copied files.
+        """
         self._numbers[to] = number
 
     def forget(self, number: int) -> None:
-        """Delete what was copied of a stream, which has this id, or had it before it moved here; nothing happens where
-        nothing was."""
+        """Delete the copied files, if any, of a stream with the given current or previous id."""
         number = self._numbers.pop(number, number)
         if (copying := self._copying.get(number)) is not None:
             copying.is_over = True
@@ -226,7 +227,7 @@ class StreamCopies:
                 copying.link.send(COPIED, answer.encode())
 
     async def _take_over(self, files: StreamFiles, copying: _Copying) -> None:
-        """Copy what is missing, and have the stream be served from the copy, unless it is or was deleted."""
+        """Copy missing files, and serve the stream from the copy, unless deleted before or meanwhile."""
         number = copying.copy.number
         if self._awaiting(number) is not None:
             directory = await self._fetch_all(files, copying)
@@ -267,7 +268,7 @@ class StreamCopies:
                 raise _Refused(f"{octets} octets are to be copied, and its disk has room for {room}")
 
     async def _fetch(self, copying: _Copying, segment: SegmentCopy, extent: Extent) -> None:
-        """Copy what there is of a segment beyond what has come already."""
+        """Copy the rest of a segment."""
         await self._look(copying, segment)
         if segment.end > extent.end or segment.position > extent.size:
             segment.begin_again()
@@ -314,14 +315,14 @@ class StreamCopies:
         return copying.pieces.popleft()
 
     async def _look(self, copying: _Copying, segment: SegmentCopy) -> None:
-        """Check chunks that are not, a few at a time."""
+        """Check unchecked chunks, a few at a time."""
         while await asyncio.to_thread(segment.look, LOOKING):
             if copying.is_over:
                 raise _Interrupted
 
 
 def _drop_others(directory: Path, wanted: set[Path]) -> None:
-    """Delete segments that retention has let go of meanwhile."""
+    """Delete segments dropped by retention meanwhile."""
     for path in directory.iterdir():
         if path not in wanted:
             path.unlink()

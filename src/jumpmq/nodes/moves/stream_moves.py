@@ -1,4 +1,5 @@
-"""Streams that move to another machine: their files are copied before, and they serve where they are meanwhile.
+"""Migration of streams to a different machine: files are copied first, and the stream is served at its current home
+meanwhile.
 
 Where a stream is to go is recorded here, by its home, until it goes: a start goes on. When the other home has nearly
 all of the files, the stream moves as other queues do (:mod:`jumpmq.nodes.moves.moving`), and the little that has come
@@ -25,32 +26,32 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 
 KIND = "stream move"
-"""Kind of the record of the home that a stream is to move to, by its number."""
+"""Kind of the record with a stream's destination home, by the stream's number."""
 
 NEAR = 16 << 20
-"""Octets that may be left to copy when the stream moves."""
+"""Maximum number of octets left to copy before the stream moves."""
 
 ROUNDS = 20
-"""After so many it moves though more is left: it is written to faster than it is copied."""
+"""Number of rounds before a stream moves with more left to copy, as writing is faster than copying."""
 
 AT_ONCE = 2
-"""Streams that are copied to one home at a time; others wait."""
+"""Maximum number of streams copied to a home concurrently; further streams wait."""
 
 PAUSE = 0.1
-"""Seconds until a stream that waits looks again."""
+"""Interval between checks of a waiting stream, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class Readers(Protocol):
-    """Who has messages of queues here."""
+    """Readers holding messages of queues here."""
 
     def reader_of(self, queue: str, vhost: str) -> str | None:
-        """The reader group that has messages of a queue here reserved."""
+        """Return the reader group with reserved messages of a queue here."""
 
 
 class StreamMoves:
-    """The streams of this home that are to move to another machine.
+    """Streams of this home with a pending move to a different machine.
 
     Args:
         store: where that is recorded; None where everything is in memory.
@@ -68,11 +69,11 @@ class StreamMoves:
         self._copying: Counter[int] = Counter()  # how many are being copied, by home
 
     def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
-        """Continue with what was recorded."""
+        """Restore the recorded state."""
         self._homes = {int(key): value for kind, key, value in definitions if kind == KIND}
 
     def serve(self, topology: Topology, readers: Readers) -> None:
-        """Go on with the streams that are under way, and take others."""
+        """Continue with pending streams, and accept more."""
         self._topology, self._readers = topology, readers
         here = {queue.id: queue for host in topology.vhosts.values() for queue in host.declared.values()}
         with self._turns.turn():
@@ -84,16 +85,16 @@ class StreamMoves:
                     self._run(queue, home)
 
     def is_for(self, queue: DeclaredQueue, home: int) -> bool:
-        """Whether a queue is a stream here that has to be copied to get to a home."""
+        """Return True for a stream here whose files must be copied for a move to the given home."""
         own = self._topology.node_of(self._topology.home)
         return isinstance(queue.contents, Stream) and self._topology.node_of(home) != own
 
     def is_under_way(self, queue: QueueDefinition) -> bool:
-        """Whether a stream is being copied."""
+        """Return True if a stream is being copied."""
         return queue.id in self._homes
 
     def begin(self, queue: DeclaredQueue, home: int) -> None:
-        """Have a stream move to another machine, after its files.
+        """Move a stream to a different machine, after copying its files.
 
         Raises:
             PreconditionFailed: it cannot.
@@ -108,7 +109,7 @@ class StreamMoves:
         self._run(queue, home)
 
     def end(self, queue: DeclaredQueue) -> None:
-        """Have a stream stay here, if it is under way; why it could not be moved is not shown any more."""
+        """Cancel the migration of a stream, if pending; the reason for a failed migration is no longer shown."""
         if (home := self._homes.get(queue.id)) is not None:
             self._tasks.end(queue.id)
             self._stay(queue, home, "")
@@ -139,7 +140,7 @@ class StreamMoves:
             self._stay(queue, home, error.text if isinstance(error, AMQPError) else str(error))
 
     async def _copy(self, queue: DeclaredQueue, stream: Stream, home: int) -> None:
-        """Have nearly all of its files at the other home."""
+        """Copy nearly all files of a stream to a remote home."""
         while self._copying[home] >= AT_ONCE:
             self._tasks.wait(queue, "other streams to be copied before", self._offers.octets)
             await asyncio.sleep(PAUSE)
@@ -161,7 +162,7 @@ class StreamMoves:
         self._tasks.wait(queue, what, sent)
 
     def _stay(self, queue: DeclaredQueue, home: int, reason: str) -> None:
-        """It does not move."""
+        """Abandon the migration of a stream."""
         if queue.id not in self._homes:
             return
         node = self._topology.node_of(home) or f"of home {home}"
@@ -180,6 +181,6 @@ class StreamMoves:
 
 
 def _added(before: list[Extent], now: list[Extent]) -> int:
-    """Octets that have come since."""
+    """Return the octets added since."""
     sizes = {extent.first: extent.size for extent in before}
     return sum(extent.size - sizes.get(extent.first, 0) for extent in now)

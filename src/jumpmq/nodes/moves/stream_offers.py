@@ -1,4 +1,4 @@
-"""Streams whose files other homes copy from here: pieces of files are read and sent as they are asked for.
+"""Streams being copied from here by remote homes: pieces of files are read and sent on request.
 
 What is on its way is bounded by who asks, and by what waits to be sent on the link, which is little: other records find
 their way between the pieces.
@@ -21,20 +21,20 @@ from jumpmq.queues.stream import Stream
 from jumpmq.store.file_octets import FileOctets
 
 UNSENT = 256 << 10
-"""Octets that wait to be sent on a link, beyond which no piece is added."""
+"""Octets waiting to be sent on a link, beyond which no piece is added."""
 
 PAUSE, LONG_PAUSE, ASKED_AGAIN = 0.002, 0.02, 2.0
-"""Seconds until it is looked again whether there is room on a link, and whether there is an answer; and until a home
-that has not answered is asked again."""
+"""Intervals in seconds between checks of a link for room, and of an answer; and delay before an unanswered home is
+asked again."""
 
 
 class CopyRefused(Exception):
-    """The other home cannot copy the files, as this says."""
+    """The remote home cannot copy the files; the text gives the reason."""
 
 
 @dataclass
 class _Offer:
-    """What a home is asked to copy; ``octets`` are those that were sent, in this run."""
+    """Files offered to a home for copying; ``octets`` counts octets sent in the current run."""
 
     stream: Stream
     attempt: str = ""
@@ -43,7 +43,7 @@ class _Offer:
 
 
 class StreamOffers:
-    """The files of streams here that other homes copy.
+    """Files of streams here, copied by remote homes.
 
     Attributes:
         octets: how many were sent, in this run.
@@ -67,7 +67,7 @@ class StreamOffers:
             task.cancel()
 
     async def copied(self, stream: Stream, home: int, to: int, tell: Callable[[int], object]) -> None:
-        """Have a home copy what there is of a stream; returns when it is on its disk.
+        """Copy the current content of a stream to a home; return once on disk there.
 
         Args:
             to: the id that the stream has there; 0 while it serves here.
@@ -106,7 +106,7 @@ class StreamOffers:
         return offer.answer
 
     def forget(self, number: int, home: int) -> None:
-        """Have a home delete what it has copied of a stream."""
+        """Request a home to delete the copied files of a stream."""
         if (link := self._links.to(home)) is not None:
             with self._turns.turn():
                 link.send(FORGET, NUMBER.pack(number))
@@ -142,7 +142,7 @@ class StreamOffers:
 
 
 def _piece(path: Path, position: int, length: int) -> tuple[bool, bytes, int]:
-    """Whether a piece is there, its octets or why not, and their CRC-32."""
+    """Return True if a piece is available, the octets or the reason, and the octets' CRC-32."""
     try:
         octets = FileOctets(path).read(position, length)
         problem = None if len(octets) == length else f"{path} has no {length} octets at {position}"

@@ -1,4 +1,4 @@
-"""Clients whose virtual host has its home at another process of this machine: their sockets go there.
+"""Clients of virtual hosts with a home at a different process of this machine: the sockets are passed to that process.
 
 A packet with the socket goes through a Unix socket of its own, in the directory of the links. What comes before the
 links' secret has been found in it is dropped.
@@ -24,13 +24,13 @@ LONGEST = 100_000
 """Octets of a packet at most: what a Unix socket takes at once."""
 
 WAITING = 1024
-"""Packets that may wait for a process that is busy; what comes then stays where it is."""
+"""Maximum number of packets waiting for a busy process; further clients stay at their current process."""
 
 SILENCE = 3.0
-"""Seconds without a sign of life after which a process is given no clients: it may be stopped."""
+"""Seconds without a sign of life before a process is given no clients: the process may be stopped."""
 
 Taken = Callable[[socket.socket, bytes], None]
-"""Serves a client that came, with what is known of it."""
+"""Callback serving a received client, with the data known about the client."""
 
 
 class HandOver:
@@ -52,7 +52,7 @@ class HandOver:
         self._incoming: set[socket.socket] = set()  # senders whose packet is not here yet
 
     def listen(self, topology: Topology, secret: str, taken: Taken) -> None:
-        """Take clients, and give others.
+        """Start accepting clients from peers, and passing clients to peers.
 
         Args:
             secret: that of the links.
@@ -73,7 +73,7 @@ class HandOver:
         asyncio.get_running_loop().add_reader(self._listening.fileno(), self._accept, taken)
 
     def home_of(self, vhost: VirtualHost) -> int | None:
-        """The home that the clients of a virtual host go to; None where they may stay here."""
+        """Return the home for the clients of a virtual host; None if clients may stay here."""
         home, topology = vhost.home, self._topology
         if home in (0, self._home) or home in topology.left or topology.node_of(home) != topology.node_of(self._home):
             return None
@@ -81,7 +81,7 @@ class HandOver:
         return None if link is None or link.silence > SILENCE else home
 
     def give(self, home: int, client: int, known: bytes) -> bool:
-        """Give a client to another home; returns whether that has it.
+        """Pass a client to a remote home; return True if received there.
 
         Args:
             client: the descriptor of its socket, which stays open here.

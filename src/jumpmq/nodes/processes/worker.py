@@ -1,4 +1,4 @@
-"""A process that serves one home of a broker: ``python -m jumpmq.nodes.processes.worker DESCRIPTOR``.
+"""Process serving one home of a broker: ``python -m jumpmq.nodes.processes.worker DESCRIPTOR``.
 
 `DESCRIPTOR` is a socket that the supervisor (:mod:`jumpmq.nodes.processes.workers`) has the other end of. On it come
 the settings, pickled, with their length in front; then an octet at a time: a client without TLS or with, each with its
@@ -47,21 +47,23 @@ LENGTH = 4
 """Octets in front of the settings."""
 
 AT_ONCE = 64
-"""Messages of the supervisor that are read together."""
+"""Number of supervisor messages read together."""
 
 LOOK_INTERVAL = 0.1
-"""Seconds between looks at how many clients there are."""
+"""Interval between polls of the number of clients, in seconds."""
 
 PREDECESSOR_TIMEOUT = 15.0
-"""Seconds that a process of a supervisor that was killed has to end, before its data directory is said to be in use."""
+"""Maximum wait for the end of a killed supervisor's process, in seconds, before the data directory is reported as in
+use.
+"""
 
 SPEAK_INTERVAL = 1.0
-"""Seconds after which the supervisor is told, though it is the same number."""
+"""Interval between reports of an unchanged number to the supervisor, in seconds."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker is started with.
+    """Arguments of a started worker.
 
     Attributes:
         config: the settings of its home.
@@ -136,12 +138,12 @@ class Worker:
         self._listen_no_more()
 
     def _listen_no_more(self) -> None:
-        """Have the supervisor not be told that listeners close: what ends here is this process."""
+        """Stop telling the supervisor about closed listeners, as the whole process is ending."""
         for listener in self._listeners.values():
             listener.ask = lambda listening: None
 
     def _decide(self, leaves: bool) -> None:
-        """Have the home be left, or not."""
+        """Start or stop leaving the home."""
         if self._control is not None and isinstance(others := self._control.broker.peers, OtherHomes):
             others.relocating.decide(leaves)
 
@@ -185,7 +187,7 @@ class Worker:
             silent += LOOK_INTERVAL
 
     def _take(self) -> None:
-        """Read what the supervisor has sent."""
+        """Read the messages of the supervisor."""
         try:
             octets, descriptors, _, _ = socket.recv_fds(self._supervisor, AT_ONCE, AT_ONCE)
         except BlockingIOError:
@@ -213,7 +215,7 @@ class Worker:
 
 
 async def _until_free(directory: Path | None) -> None:
-    """Wait until no other process has a data directory; for so long only as one that is ending may take."""
+    """Wait until the data directory is unused by processes, only for the time allowed to an ending process."""
     loop = asyncio.get_running_loop()
     end = loop.time() + PREDECESSOR_TIMEOUT
     while directory is not None and loop.time() < end:

@@ -1,4 +1,4 @@
-"""A broker in several processes, each of which serves one home, and the supervisor that starts them.
+"""Broker in several processes, with a home per process, and the supervisor of the processes.
 
 The supervisor listens for clients of AMQP and gives each to the process that has the fewest; the first process serves
 HTTP. They find each other by links of their own or, as a node of a cluster, by those that nodes have. One that dies is
@@ -37,25 +37,25 @@ from jumpmq.serving.server import RunningBroker
 log = logging.getLogger(__name__)
 
 SILENCE = 3.0
-"""Seconds without a word after which a process is given no clients: it may be stopped."""
+"""Seconds without a message before a process is given no clients: the process may be stopped."""
 
 UNTAKEN = 1.0
-"""Seconds after which the same holds of one that has not taken a client: it says at once when it does."""
+"""Seconds before a process with an untaken client is given no more clients: taken clients are reported at once."""
 
 SHORT_LIVES = 6
-"""Lives of a process in a row that were too short, after which the broker gives up."""
+"""Number of too short lives of a process in a row before the broker gives up."""
 
 END_TIMEOUT = 30.0
-"""Seconds that a process has to end, before it is killed."""
+"""Time for a process to end before being killed, in seconds."""
 
 LEFT = "left"
-"""Behind the number of a home: directory of one that was left, and has something that could not be moved."""
+"""Suffix of a home's number: directory of a left home with data that could not be moved."""
 
 READ = 1 << 16
 
 
 def config_of(config: Config, home: int, homes: int, links: Path) -> Config:
-    """The settings of a home's process. The first one's data is where that of a broker with one home is."""
+    """Return the settings of a home's process. The first home's data is at the path used by a broker with one home."""
     data_dir = config.data_dir
     if data_dir is not None and home > 1:
         data_dir = data_dir / OTHER_HOMES / str(home)
@@ -108,12 +108,12 @@ class Workers:
 
     @property
     def pids(self) -> list[int]:
-        """The process of each home; 0 where it is ending."""
+        """Process id per home; 0 for an ending process."""
         return [worker.pid for worker in self._workers]
 
     @property
     def all_ready(self) -> bool:
-        """Whether all processes serve."""
+        """Return True if all processes are serving."""
         return all(worker.is_ready for worker in self._workers)
 
     async def start(self) -> None:
@@ -153,8 +153,9 @@ class Workers:
         self.look()
 
     async def may_join(self, home: int) -> None:
-        """Wait until the process before a home's serves, if this is a node of a cluster: the first one makes or joins
-        that and keeps the node's name, and each gets a higher number there than the one before."""
+        """Wait until the preceding home's process is serving, if this is a node of a cluster: the first process makes
+        or joins the cluster and keeps the node's name, and every process gets a higher number there than its
+        predecessor."""
         if self.config.cluster is not None:
             for worker in self._workers[:]:
                 if worker.home < home:
@@ -167,31 +168,33 @@ class Workers:
         worker.begun.set()
 
     def port(self, kind: bytes) -> int | None:
-        """Where clients of a kind are accepted; None where they are not."""
+        """Return the port for clients of a kind; None if not accepted."""
         sockets = self._sockets.get(kind)
         return None if sockets is None else int(sockets[0].getsockname()[1])
 
     def assignment(self, home: int) -> Assignment:
-        """What the process of a home is started with."""
+        """Return the arguments for starting the process of a home."""
         addresses = [str(one.getsockname()[0]) for one in self._sockets.get(CLIENT, [])]
         config = config_of(self.config, home, len(self._workers), self.links)
         begins = self.config.cluster is not None and not self._workers[0].begun.is_set()
         return Assignment(replace(config, begins=begins), self.port(CLIENT), self.port(TLS_CLIENT), addresses)
 
     async def reload_certificates(self) -> None:
-        """Have all processes read certificates again."""
+        """Reload certificates in all processes."""
         for worker in self._workers:
             worker.send(RELOAD)
 
     def resize(self, count: int) -> None:
-        """Be served by so many processes, no more than there are: the homes beyond are left, the others not."""
+        """Change the number of serving processes, up to the existing number: the homes beyond are left, lower homes
+        stay.
+        """
         self.count = count
         for worker in self._workers:
             worker.send(LEAVE if worker.leaves else STAY)
         self.look()
 
     def remove(self, worker: _Worker, whole: bool) -> None:
-        """A home was left: its process ends, and its data goes, unless that holds something that could not be moved."""
+        """Remove a left home: the process ends, and the data is deleted, unless some could not be moved."""
         if worker in self._workers:
             self._workers.remove(worker)
             removing = asyncio.get_running_loop().create_task(self._remove(worker, whole), name="home that was left")
@@ -219,7 +222,7 @@ class Workers:
         self.look()
 
     def look(self) -> None:
-        """Accept clients if there is a process to give them to, else let them wait."""
+        """Accept clients while a process is ready to take clients, else leave clients waiting."""
         ready = any(worker.is_ready and not worker.leaves for worker in self._workers)
         able = not self._full and not self._suspended and ready
         if able is self._listens:
@@ -234,7 +237,7 @@ class Workers:
                     loop.remove_reader(listening)
 
     def _take(self, kind: bytes, listening: socket.socket) -> None:
-        """Accept a client, and give it to the process that has the fewest."""
+        """Accept a client, and pass the client to the process with the fewest clients."""
         try:
             client, _ = listening.accept()
         except (BlockingIOError, ConnectionAbortedError):  # it is gone
@@ -255,7 +258,9 @@ class Workers:
         self.look()
 
     async def stop(self) -> None:
-        """Accept no more clients, and end all processes: the first one last where it orders the log of the others."""
+        """Stop accepting clients, and end all processes: the first process last if its log orders the
+        changes of all.
+        """
         self._suspended = True
         self.look()
         for sockets in self._sockets.values():
@@ -272,7 +277,7 @@ class Workers:
 
 
 class _Worker:
-    """One of the processes.
+    """Process of the broker, as seen by the supervisor.
 
     Attributes:
         home: its number.
@@ -302,22 +307,22 @@ class _Worker:
 
     @property
     def pid(self) -> int:
-        """The process's number; 0 where it is ending."""
+        """Process id; 0 for an ending process."""
         return 0 if self._child is None or self._socket is None else self._child.pid
 
     @property
     def leaves(self) -> bool:
-        """Whether its home is left."""
+        """Return True if the process's home is being left."""
         return self.home > self._workers.count
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing has been heard of it for a while, or of a client that it was given."""
+        """Return True if the process has sent nothing for a while, or has not taken a given client."""
         now = time.monotonic()
         return now - self._heard_at > SILENCE or (self._given > self._taken and now - self._untaken_since > UNTAKEN)
 
     async def first_start(self) -> dict[str, Any]:
-        """Start it, and wait until it serves; returns what it says of itself.
+        """Start the process, and wait until serving; return the process's description of itself.
 
         Raises:
             BrokerError: it cannot.
@@ -357,13 +362,13 @@ class _Worker:
         asyncio.get_running_loop().add_reader(ours, self._take)
 
     def send(self, octets: bytes) -> None:
-        """Tell it something; one that is ending is not told."""
+        """Send octets to the process; nothing to an ending process."""
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.send(octets)
 
     def give(self, kind: bytes, client: socket.socket) -> bool:
-        """Give it a client, unless it does not take any."""
+        """Pass a client to the process, unless no clients are accepted there."""
         assert self._socket is not None
         try:
             socket.send_fds(self._socket, [kind], [client.fileno()])
@@ -385,7 +390,7 @@ class _Worker:
             await asyncio.to_thread(_ended, self._child)
 
     def _take(self) -> None:
-        """Read what it has said."""
+        """Read the messages of the process."""
         assert self._socket is not None
         try:
             octets = self._socket.recv(READ)
@@ -430,7 +435,7 @@ class _Worker:
                 self._workers.stop_broker()
 
     def _end(self) -> None:
-        """It has ended, or will at once."""
+        """Handle the end, current or imminent, of the process."""
         self._disconnect()
         if self._ready is not None and not (
             self._ready.cancelled() or (self._ready.done() and self._ready.exception())
@@ -473,13 +478,13 @@ class _Worker:
 
 @dataclass(frozen=True)
 class SeveralControl:
-    """What can be asked of a broker in several processes."""
+    """Control interface of a broker in several processes."""
 
     endpoints: RunningBroker
     workers: Workers
 
     async def reload_certificates(self) -> None:
-        """Have all processes read certificates again."""
+        """Reload certificates in all processes."""
         await self.workers.reload_certificates()
 
 
@@ -520,7 +525,7 @@ def _bound(host: str, port: int) -> list[socket.socket]:
 
 
 def _ended(child: subprocess.Popen[bytes]) -> int:
-    """The status of a process, which has its time to end."""
+    """Return the exit status of a process, after giving the process time to end."""
     try:
         return child.wait(END_TIMEOUT)
     except subprocess.TimeoutExpired:

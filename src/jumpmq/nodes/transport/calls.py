@@ -1,4 +1,4 @@
-"""Calls: connections between homes beside their link, with the same handshake, for requests of HTTP."""
+"""Calls: connections between homes beside the link, with the same handshake, for HTTP requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from jumpmq.nodes.transport.link import HEADER, HELLO_TIMEOUT, LONGEST_HELLO
 from jumpmq.nodes.transport.records import HELLO, PROOF
 
 READ = 256 << 10
-"""Octets that wait to be read before the other end is not read any more."""
+"""Octets waiting to be read before reading from the peer is paused."""
 
 
 class Caller(asyncio.Protocol):
-    """The end of a call that connects: it shakes hands, and then leaves the connection to streams.
+    """Connecting end of a call: performs the handshake, then passes the connection to streams.
 
     Args:
         handshake: asked for when there is a connection.

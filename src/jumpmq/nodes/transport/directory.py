@@ -1,4 +1,4 @@
-"""Where the homes of other machines are."""
+"""Addresses of homes on remote machines."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -8,7 +8,7 @@ Address = tuple[str, int]
 
 
 class Directory(Protocol):
-    """Knows where homes are. What it says changes as they come, go and move.
+    """Directory of the homes' addresses, updated as homes come, go and move.
 
     Attributes:
         cluster: its identity, which all homes name to each other.
@@ -25,11 +25,11 @@ class Directory(Protocol):
     def addresses(self) -> Mapping[int, Address]: ...
 
     def announce(self, home: int, port: int) -> None:
-        """A home of this process takes links at a port of this host."""
+        """Announce a port of the host for links to a home of the process."""
 
 
 class FixedDirectory:
-    """A directory in memory, which homes of one process share.
+    """Directory in memory, shared by the homes of a process.
 
     Args:
         host: the address of all homes.
@@ -47,12 +47,12 @@ class FixedDirectory:
         self.put(home, (self._host, port))
 
     def put(self, home: int, address: Address) -> None:
-        """A home has an address, perhaps another than before."""
+        """Set the address of a home, possibly a changed address."""
         self.addresses[home] = address
         self._tell()
 
     def remove(self, home: int) -> None:
-        """There is no such home any more."""
+        """Remove a home."""
         self.addresses.pop(home, None)
         self._tell()
 

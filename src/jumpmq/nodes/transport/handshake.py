@@ -1,4 +1,4 @@
-"""How the two ends of a link prove to each other that they know the secret, which is never sent.
+"""Mutual proof by both ends of a link that the secret, never sent, is known.
 
 Each end says who it is: cluster, home, boot, version and a nonce; and what it connects for, a link or a call. The end
 that connects then sends its proof, and is sent the other's: a keyed hash (HMAC-SHA-256) over who has said what, and
@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from typing import Any
 
 VERSION = 1
-"""Of what is said on links."""
+"""Protocol version of links."""
 
 LINK, CALL = "link", "call"
-"""What an end may connect for: records both ways, or requests to the other end's private HTTP listener."""
+"""Purpose of a connection: records both ways, or requests to the peer's private HTTP listener."""
 
 NONCE = 32
 """Octets of a nonce."""
 
 
 class Refused(Exception):
-    """The other end is no part of this broker; the text says why."""
+    """The peer is no part of this broker; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end.
+    """Identity of the peer on a link.
 
     Attributes:
         home: the number of its home.
@@ -76,7 +76,7 @@ class Handshake:
         self._heard = b""  # the other end's hello
 
     def hear(self, hello: bytes) -> Peer:
-        """What the other end says of itself, which is not proved yet.
+        """Return the claimed identity of the peer, not proved yet.
 
         Raises:
             Refused: it is of another cluster or version.
@@ -93,11 +93,11 @@ class Handshake:
         return Peer(int(said["home"]), str(said["boot"]), str(said["purpose"]), int(said.get("epoch", 0)))
 
     def proof(self) -> bytes:
-        """That this end knows the secret, once it has heard the other."""
+        """Return the proof of this end's knowledge of the secret, after receiving the peer's hello."""
         return self._proof(self._connects)
 
     def require(self, proof: bytes) -> None:
-        """Refuse the other end, unless it knows the secret.
+        """Reject a peer without knowledge of the secret.
 
         Raises:
             Refused: it does not.

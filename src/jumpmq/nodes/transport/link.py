@@ -1,4 +1,4 @@
-"""A link: one connection between two processes of a broker, on which records go both ways in order.
+"""Link: one connection between two processes of a broker, carrying records both ways in order.
 
 A record is four octets of length, one of kind, and its payload. The first one each way says who sends it, the second
 proves it (:mod:`~jumpmq.nodes.transport.handshake`); before these nothing else is taken. What is sent leaves at the end
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 HEADER = struct.Struct("!IB")
 
 UNIX_BUFFER = 2 << 20
-"""Octets that a Unix socket may hold, where the machine allows it: what a read of a client brings, and more behind it,
-so that the other end takes it in one turn."""
+"""Buffer size of a Unix socket in octets, if allowed by the machine: enough for the output of one client read and more,
+received in one event-loop iteration."""
 
 ROOM = 1 << 18
 """Octets that a link reads at once; memory is taken as far as something comes."""
@@ -40,20 +40,20 @@ LONGEST = 1 << 30
 """Octets of a record at most."""
 
 LONGEST_HELLO = 4096
-"""The same before the proof."""
+"""Maximum octets of a record before the proof."""
 
 HELLO_TIMEOUT = 5.0
-"""Seconds that the other end has for its hello and its proof."""
+"""Maximum time for the peer's hello and proof, in seconds."""
 
 INTERVAL = 1.0
-"""Seconds after which something is sent, if only :data:`ALIVE`."""
+"""Maximum interval between two sent records, in seconds; :data:`ALIVE` if nothing else is due."""
 
 SILENCE = 5.0
-"""Seconds without a sign of life after which a link is broken: its process may be stopped."""
+"""Seconds without a sign of life before a link is broken: its process may be stopped."""
 
 
 class Refusals:
-    """Logs what is refused: one line a second, with how many others there were, so that it does not fill a disk."""
+    """Logs refusals: a single line a second, with the number of further refusals, to avoid filling a disk."""
 
     def __init__(self) -> None:
         self._next = 0.0  # when a line may be logged
@@ -74,7 +74,7 @@ refusals = Refusals()
 """Of this process."""
 
 Handler = Callable[["Link", memoryview], None]
-"""Acts on a record's payload, which is gone when it returns."""
+"""Handler of a record's payload, invalid after the return."""
 
 
 class Link(asyncio.BufferedProtocol):
@@ -149,8 +149,8 @@ class Link(asyncio.BufferedProtocol):
             self._turns.write_soon(self)
 
     def send_part(self, kind: int, text: bytes) -> None:
-        """Send a value in JSON at the end of the turn. Those of a kind that follow each other there are one record, an
-        array of them, which takes less to read than one for each."""
+        """Send a JSON value at the end of the event-loop iteration. Consecutive values of a kind are sent as one
+        record, an array, which takes less to read than a record per value."""
         if self.up:
             if self._parts_kind != kind or self._parts_octets >= JOINED:
                 self._end_parts()
@@ -166,7 +166,7 @@ class Link(asyncio.BufferedProtocol):
 
     @property
     def unsent_octets(self) -> int:
-        """What waits for the other end to read it."""
+        """Octets not yet read by the peer."""
         return sum(map(len, self._unsent)) + self._parts_octets + self._transport.get_write_buffer_size()
 
     @property
@@ -175,7 +175,7 @@ class Link(asyncio.BufferedProtocol):
         return time.monotonic() - self._heard
 
     def write(self) -> None:
-        """Write what there is to send."""
+        """Write pending output."""
         self._end_parts()
         if self._unsent and not self._transport.is_closing():
             self.sent_octets += sum(map(len, self._unsent))
@@ -191,7 +191,7 @@ class Link(asyncio.BufferedProtocol):
         return True
 
     def wait_for_disk(self, behind: bool) -> None:
-        """A link is always read: what it brings includes what ends the wait."""
+        """Do nothing: a link is always read, as its input includes the end of the wait."""
 
     def wait_for_home(self, behind: bool) -> None:
         """The same."""
@@ -259,7 +259,8 @@ class Link(asyncio.BufferedProtocol):
         self._make_room(needed)
 
     def _make_room(self, needed: int) -> None:
-        """Have room for a whole record, and as much behind it, unless it is very long: several are taken in one turn.
+        """Ensure space for a whole record and as much behind, unless very long, to receive several in one event-loop
+        iteration.
 
         Args:
             needed: octets of the one that has begun, with its header.
@@ -311,7 +312,7 @@ class Link(asyncio.BufferedProtocol):
                 self._transport.abort()
 
     def _hand_over(self) -> None:
-        """This is a call: what else comes is for who takes calls."""
+        """Pass the connection of a call, with its further input, to the receiver of calls."""
         if self._on_call is None:
             log.info("home %d calls, and this one takes no calls yet, or any more", self.peer)
             self._transport.abort()
@@ -326,7 +327,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport.write(HEADER.pack(len(payload), kind) + payload)
 
     def _origin(self) -> str:
-        """Where the other end is, and who it says it is, for the log."""
+        """Return the address and claimed identity of the peer, for the log."""
         peername = self._transport.get_extra_info("peername")
         where = f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "this machine"
         return where if self._said is None else f"{where} as home {self._said.home}"

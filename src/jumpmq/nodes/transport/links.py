@@ -1,4 +1,4 @@
-"""All links of a process: one to each other home. The process of the higher number connects to that of the lower."""
+"""All links of a process: one per remote home. The process of the higher number connects to the lower."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ PAUSES = 0.02, 0.1
 """Seconds between two attempts to connect, at first and at most."""
 
 Told = Callable[[Link], None]
-"""Is told of a link that is up, or down."""
+"""Callback for a link going up or down."""
 
 Factory = Callable[[], asyncio.BaseProtocol]
 
@@ -38,17 +38,17 @@ class Ways(Protocol):
 
     @property
     def homes(self) -> Collection[int]:
-        """The numbers of all homes that are known, this one included."""
+        """Numbers of all known homes, including the local home."""
 
     async def listen(self, factory: Factory) -> None:
-        """Take links of others.
+        """Start accepting links from peers.
 
         Raises:
             OSError: the socket cannot be made.
         """
 
     async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
-        """Connect to another home, where it is now.
+        """Connect to a remote home at the home's current address.
 
         Raises:
             OSError: that is not possible.
@@ -62,7 +62,7 @@ class Ways(Protocol):
 
 
 class Links:
-    """The links of one process.
+    """Links of the local process.
 
     Args:
         ways: the sockets under them.
@@ -94,17 +94,17 @@ class Links:
 
     @property
     def homes(self) -> list[int]:
-        """The numbers of the homes whose links are up."""
+        """Numbers of the homes with established links."""
         return sorted(self._links)
 
     @property
     def waiting(self) -> list[tuple[int, int, int]]:
-        """The homes whose links are up, each with the octets that wait to be sent there, and that were sent."""
+        """Linked homes, with the octets waiting to be sent and the octets sent, per home."""
         links = self._links
         return [(home, links[home].unsent_octets, links[home].sent_octets) for home in self.homes]
 
     def to(self, home: int) -> Link | None:
-        """The link to a home; None where it is down."""
+        """Return the link to a home; None while down."""
         return self._links.get(home)
 
     async def start(self) -> None:
@@ -130,7 +130,7 @@ class Links:
         await asyncio.sleep(0)
 
     def _follow_homes(self) -> None:
-        """Connect to those that are there now, and to others no more."""
+        """Connect to the current homes, and stop connecting to removed homes."""
         homes = self._ways.homes
         for home in homes:
             if home < self.home and home not in self._connecting:
@@ -206,7 +206,7 @@ class Links:
         return True
 
     def require_epoch(self, home: int, epoch: int) -> None:
-        """Have links to the last process of a home only, and tell one before it that it is deposed.
+        """Restrict links to the last process of a home, and tell an earlier process of its deposition.
 
         Args:
             epoch: of the last process; 0 where it has none, as one of a release before epochs.

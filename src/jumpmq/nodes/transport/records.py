@@ -1,4 +1,4 @@
-"""The records of links: every kind that homes send each other, with the grammar of its payload.
+"""Records of links: all kinds sent between homes, with the grammar of their payloads.
 
 A record is four octets of length, one of kind, and its payload. Numbers are unsigned and big-endian; ``JSON`` is UTF-8.
 :data:`TABLE` has each kind with a decoder, which needs nothing but the payload: it is for tests, and for who looks at
@@ -41,13 +41,13 @@ UNIT_HEAD = struct.Struct("!QIII")
 (:func:`~jumpmq.queues.runs.pack`), then the queues, each a :data:`UNIT_QUEUE`."""
 
 UNIT_QUEUE = struct.Struct("!QHHI?")
-"""Id, octets of virtual host and name, which follow; number of its messages; whether these are neighbours in the unit:
-then the index of the first one follows, else that of each, as :data:`UNIT_INDEX`."""
+"""Id, octets of virtual host and name, both following; number of the queue's messages; True if neighbours in the unit,
+followed by the index of the first, else by all indexes, as :data:`UNIT_INDEX`."""
 
 UNIT_INDEX = struct.Struct("!I")
 
 ANSWERED = struct.Struct("!QI")
-"""The last unit that is complete; number of refused messages, which follow: each unit and index, as
+"""Last complete unit; number of refused messages, followed by unit and index per message, as
 :data:`REFUSED_MESSAGE`."""
 
 REFUSED_MESSAGE = struct.Struct("!QI")
@@ -80,20 +80,20 @@ SLICE_HEAD = struct.Struct("!IQQ16sI")
 number of queues, the number of whose last message follows each (:data:`NUMBER`); then a unit."""
 
 SLICE_TAKEN = struct.Struct("!IQ?")
-"""Number of the attempt, and of a slice; whether that slice and all before it are on disk, or else it was not taken,
-and what follows in the attempt will not be either."""
+"""Number of the attempt, and of a slice; True if the slice and all before are on disk, False if the slice was not
+taken, nor will be the rest of the attempt."""
 
 # --- moves ---
 
 QUESTION = struct.Struct("!QQ?")
-"""The id that a queue had; number of the change of definitions since which it has another; whether the question is
-also that the home's outbox has nothing more for it where it was."""
+"""Previous id of a queue; number of the change of definitions since which the queue has a new id; True to ask also for
+the home's outbox to be empty for the previous id."""
 
 FILES = struct.Struct("!QQ")
-"""The id that a stream had, and the id that it has. The path of its files follows."""
+"""Previous id and current id of a stream, followed by the path of its files."""
 
 EPOCH = struct.Struct("!QQ")
-"""Id of a queue at the receiver, whose keys come with this, or 0; the highest epoch that the sender has given."""
+"""Id of a queue at the receiver, whose keys arrive with the record, or 0; highest epoch given by the sender."""
 
 WANTED = struct.Struct("!QQQI")
 """Id of a stream at the old home; first offset of a segment; position and octets of the piece."""
@@ -128,7 +128,7 @@ def _nothing(payload: memoryview) -> None:
 
 
 def _fixed(structure: struct.Struct) -> Callable[[memoryview], Any]:
-    """Decode a structure, and return what follows behind its fields, if anything does."""
+    """Return a decoder for a structure and the octets behind its fields, if any."""
 
     def decode(payload: memoryview) -> tuple[Any, ...]:
         rest = bytes(payload[structure.size :])

@@ -17,8 +17,8 @@ from jumpmq.nodes.transport.directory import Directory
 from jumpmq.nodes.transport.link import HELLO_TIMEOUT, Link, refusals
 
 HANDSHAKES = 64
-"""Links of others at most that have not proved yet who they are. One more takes the place of the oldest one from the
-address that has most, so that who fills them all keeps no home of another address out."""
+"""Maximum number of incoming links without a proof of identity. A new link replaces the oldest link from the address
+with the most, so that flooding from one address keeps out no home of a different address."""
 
 CONNECT_TIMEOUT = 5.0
 """Seconds until an attempt to connect is given up."""
@@ -62,11 +62,11 @@ class TLSSockets:
 
     @property
     def homes(self) -> Collection[int]:
-        """The numbers of all homes that are known."""
+        """Numbers of all known homes."""
         return {self._home, *self._directory.addresses}
 
     async def listen(self, factory: Factory) -> None:
-        """Take links of others, and tell the directory where."""
+        """Start accepting links from peers, and announce the address to the directory."""
         host, port = self._where
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
@@ -76,7 +76,7 @@ class TLSSockets:
         self._directory.announce(self._home, self._listening.getsockname()[1])
 
     async def _accept(self, listening: socket.socket, factory: Factory) -> None:
-        """Take connections, of which it is not known whose they are.
+        """Accept connections from unknown peers.
 
         TLS begins with the socket: loops differ in whether a transport can be kept from reading before its TLS begins.
         """
@@ -95,7 +95,7 @@ class TLSSockets:
             task.add_done_callback(lambda task: self._pending.pop(task, None))
 
     def _make_place(self) -> None:
-        """End the oldest handshake from the address that has most."""
+        """End the oldest handshake from the address with the most."""
         (address, count), *_ = Counter(self._pending.values()).most_common(1)
         refusals.add(f"a link of {address} was refused: {count} from there have not proved yet who they are")
         oldest = next(task for task, of in self._pending.items() if of == address)
@@ -103,7 +103,7 @@ class TLSSockets:
         oldest.cancel()
 
     async def _shake_hands(self, accepted: socket.socket, factory: Factory) -> None:
-        """Do what comes before a link is up."""
+        """Perform the handshake before a link is up."""
         origin, link = _origin(accepted), factory()
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
@@ -124,7 +124,7 @@ class TLSSockets:
             raise
 
     async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
-        """Connect to another home, where it is now."""
+        """Connect to a remote home at the home's current address."""
         address = self._directory.addresses.get(home)
         if address is None:
             raise OSError(f"home {home} has no address")
@@ -157,7 +157,7 @@ class TLSSockets:
 
 
 def _address(accepted: socket.socket) -> str:
-    """The address that a connection comes from; empty if its client is gone."""
+    """Return the address of a connection's client; empty if the client is gone."""
     try:
         return str(accepted.getpeername()[0])
     except OSError:
@@ -165,7 +165,7 @@ def _address(accepted: socket.socket) -> str:
 
 
 def _origin(accepted: socket.socket) -> str:
-    """Where a connection comes from, for the log."""
+    """Return the origin of a connection, for the log."""
     try:
         return str(accepted.getpeername())
     except OSError:

@@ -1,4 +1,4 @@
-"""Links between processes of one machine: Unix sockets in a directory that only their user can read."""
+"""Links between processes of a machine: Unix sockets in a directory readable only by the processes' user."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 SECRET = "secret"
-"""File beside the sockets with what all processes of the broker know, and no other user of the machine."""
+"""File beside the sockets with the secret known to all processes of the broker, and to no other user of the machine."""
 
 Factory = Callable[[], asyncio.BaseProtocol]
 
@@ -34,7 +34,7 @@ class UnixSockets:
         self._server: asyncio.Server | None = None  # where those of higher numbers connect
 
     async def listen(self, factory: Factory) -> None:
-        """Take links of others.
+        """Start accepting links from peers.
 
         Raises:
             OSError: other users of the machine may enter the directory.
@@ -55,13 +55,13 @@ class UnixSockets:
             os.umask(before)
 
     async def connect(self, home: int, factory: Factory) -> asyncio.BaseProtocol:
-        """Connect to another home."""
+        """Connect to a remote home."""
         path = str(self._socket(home))
         _, protocol = await asyncio.get_running_loop().create_unix_connection(factory, path)
         return protocol
 
     def certificate(self, transport: asyncio.Transport, connects: bool) -> bytes:
-        """There is no TLS."""
+        """Return an empty certificate, as Unix sockets have no TLS."""
         return b""
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class UnixSockets:
 
 
 def _shared_secret(path: Path) -> str:
-    """What a file says; the first process to come makes it."""
+    """Return the secret in a file, created by the first process."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32))

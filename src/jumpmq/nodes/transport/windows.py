@@ -1,4 +1,4 @@
-"""How much may be under way to one client from one other home: a window for all its remote channels there.
+"""Flow control of deliveries from a remote home to a client: a shared window for all remote channels at the home.
 
 A client that does not read has so no more waiting for it than :data:`WINDOW` from each home, however many channels it
 has. Its home lets go of what has gone on to it (:class:`Owed`); the home of the queues delivers while there is room
@@ -8,18 +8,18 @@ has. Its home lets go of what has gone on to it (:class:`Owed`); the home of the
 from typing import Protocol
 
 WINDOW = 1 << 20
-"""Octets of frames that may be under way to a client before it gets no more deliveries."""
+"""Octets of frames in flight to a client before deliveries are paused."""
 
 
 class Served(Protocol):
     """A remote channel at the home of the queues."""
 
     def serve(self) -> None:
-        """There is room for deliveries."""
+        """Deliver messages, as the window has room."""
 
 
 class Window:
-    """What is under way to one client.
+    """Octets in flight to a client.
 
     Attributes:
         congested: whether the client gets no more deliveries for now.
@@ -31,11 +31,11 @@ class Window:
         self._under_way = 0  # octets of all
 
     def enter(self, channel: Served) -> None:
-        """One more remote channel is open."""
+        """Add an opened remote channel."""
         self._channels[channel] = 0
 
     def leave(self, channel: Served) -> bool:
-        """It is closed; returns whether it was the last one."""
+        """Remove a closed remote channel; return True if no channels are left."""
         self._let_go(self._channels.pop(channel, 0))
         return not self._channels
 
@@ -70,11 +70,11 @@ class Debtor(Protocol):
     """A remote channel at the client's home."""
 
     def make_room(self) -> None:
-        """Tell its home of what it owes, and take that from the debt of all."""
+        """Acknowledge received octets to the peer and reduce the shared total."""
 
 
 class Owed:
-    """What one client's remote channels at one home have taken, and that home has not been told of.
+    """Octets received by a client's remote channels at a remote home, and not yet acknowledged to the home.
 
     Attributes:
         by_channel: octets of each that owes some.
@@ -91,12 +91,12 @@ class Owed:
         return self._octets >= WINDOW // 8
 
     def take(self, channel: Debtor) -> int:
-        """What a channel owes, which it does no longer."""
+        """Return the octets owed by a channel, and clear the debt."""
         octets = self.by_channel.pop(channel, 0)
         self._octets -= octets
         return octets
 
     def tell(self) -> None:
-        """Have all channels tell."""
+        """Acknowledge the octets of all channels."""
         for channel in list(self.by_channel):
             channel.make_room()

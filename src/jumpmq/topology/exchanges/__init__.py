@@ -1,4 +1,4 @@
-"""The exchange types, a file each: given a message, which destinations?"""
+"""The exchange types, a file per type: from a message to destinations."""
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.topology.definitions import ExchangeDefinition
@@ -41,9 +41,9 @@ _ALL: tuple[type[Exchange], ...] = (
     DeduplicationExchange,
 )
 HASH_EXCHANGES = (ConsistentHashExchange, ModulusHashExchange)
-"""Those that send each key to one destination."""
+"""Exchange types that send a key to a single destination."""
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {cls.type: cls for cls in _ALL}
-"""Every exchange type by its name."""
+"""Exchange types by name."""
 
 
 def exchange_type(name: str) -> type[Exchange]:

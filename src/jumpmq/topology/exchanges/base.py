@@ -1,4 +1,4 @@
-"""What all exchange types share: their declaration and their bindings. A type adds where a message goes."""
+"""Base of the exchange types: declaration and bindings. Subclasses add routing."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -16,10 +16,10 @@ from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.placement import Placement
 
 Destination = Union[Queue, DeclaredQueue, "Exchange"]
-"""What a binding leads to: of a queue its contents where they are here, else the declared queue."""
+"""Target of a binding: a local queue's contents, or else the declared queue, or an exchange."""
 T = TypeVar("T")
 Split = tuple[dict[Destination, list[T]], list[T]]
-"""How an exchange spreads a run of messages: what each destination gets, and what none gets.
+"""Result of routing a run of messages: messages by destination, and unroutable ones.
 
 Two destinations may be given the same list: it must not be changed.
 """
@@ -45,7 +45,7 @@ class Exchange(ABC):
 
     type: ClassVar[str]
     compared_arguments: ClassVar[tuple[str, ...]] = ("alternate-exchange",)
-    """The declare arguments that a second declaration must repeat; as in RabbitMQ, others are ignored there."""
+    """Declaration arguments that must match in a redeclaration; as in RabbitMQ, further ones are ignored."""
     kept_by_twins: ClassVar[frozenset[str]] = frozenset(
         {"alternate", "ordered", "received", "published_in", "published_out"}
     )
@@ -53,8 +53,7 @@ class Exchange(ABC):
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         """
-        Raises:
-            PreconditionFailed: the type does not take these arguments.
+        Raises: PreconditionFailed: the exchange type does not accept these arguments.
         """
         self.definition = definition
         self.vhost = definition.vhost
@@ -72,7 +71,7 @@ class Exchange(ABC):
         return f"<{self.type} exchange {self.name!r} in vhost {self.vhost!r}>"
 
     def check(self, binding: Binding, queue_type: str | None) -> None:  # noqa: B027  (most types take any binding)
-        """Refuse a binding that this type cannot take.
+        """Refuse a binding unsuitable for the exchange type.
 
         Args:
             queue_type: the kind of the queue that it leads to; None for an exchange.
@@ -82,14 +81,14 @@ class Exchange(ABC):
         """
 
     def bind(self, binding: Binding, destination: Destination) -> None:
-        """Add a binding that :meth:`check` has passed and that is not there yet."""
+        """Add a new binding accepted by :meth:`check`."""
         self.bindings[binding] = destination
         if not isinstance(destination, Queue):
             self._count_further(destination, 1)
         self.added(binding, destination)
 
     def unbind(self, binding: Binding) -> None:
-        """Remove a binding that is there."""
+        """Remove an existing binding."""
         destination = self.bindings.pop(binding)
         if not self.bindings:  # the table of many keeps its size
             self.bindings.clear()
@@ -98,7 +97,7 @@ class Exchange(ABC):
         self.removed(binding, destination)
 
     def lead(self, bindings: list[Binding], destination: Destination) -> None:
-        """Have bindings that are there, all those to one queue, lead to what has taken its place.
+        """Redirect all existing bindings of a queue to its replacement.
 
         Args:
             bindings: the oldest first.
@@ -118,7 +117,7 @@ class Exchange(ABC):
             self.feeds_remote += number
 
     def twin(self) -> Generator[None, None, Self]:
-        """Make an exchange with the same bindings, step by step; it routes as this one does.
+        """Build, step by step, an exchange with equal bindings and routing.
 
         Bindings that many steps add and remove there take effect together by :meth:`take_over`.
         """
@@ -129,7 +128,7 @@ class Exchange(ABC):
         return twin
 
     def take_over(self, twin: Self) -> None:
-        """Have the bindings of a :meth:`twin`, all at once; what was counted here stays."""
+        """Replace the bindings by those of a :meth:`twin`, at once; counters stay."""
         for name, value in vars(twin).items():
             if name not in self.kept_by_twins:
                 setattr(self, name, value)
@@ -140,18 +139,18 @@ class Exchange(ABC):
 
     @abstractmethod
     def removed(self, binding: Binding, destination: Destination) -> None:
-        """A binding has gone; others to the same destination may remain in ``bindings``."""
+        """Handle a removed binding; further ones to its destination may remain in ``bindings``."""
 
     @abstractmethod
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:
-        """Where one message goes, each destination once."""
+        """Return the destinations of a message, without duplicates."""
 
     def split(self, messages: list[Message]) -> Split[Message]:
-        """Where a run of messages goes that have no headers CC and BCC."""
+        """Route a run of messages without headers CC and BCC."""
         return split(messages, lambda message: self.destinations(Envelope(message)))
 
     def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
-        """Where a run of messages goes, by all their routing keys and headers."""
+        """Route a run of messages by all routing keys and headers."""
         return split(envelopes, self.destinations)
 
     def preview(self, messages: list[Message]) -> Split[Message]:
@@ -163,19 +162,19 @@ class Exchange(ABC):
         return self.split_envelopes(envelopes)
 
     def placement(self) -> Placement | None:
-        """Where keys go now, and will have gone then; None where it is not by a key."""
+        """Return an immutable snapshot of the key placement; None if messages are not placed by key."""
         return None
 
     def placed(self) -> Mapping[str, Destination]:
-        """Its destinations, by the names that its placement has for them."""
+        """Return the destinations by their names in the placement."""
         return {}
 
     def count(self, messages: list[Message]) -> None:  # noqa: B027  (most types count nothing)
-        """Count messages that were previewed, and are published now."""
+        """Count messages that were previewed and are now published."""
 
 
 def string_argument(definition: ExchangeDefinition, name: str) -> str | None:
-    """A declare argument that must be a string, None where it is absent.
+    """Return a declaration argument of type string; None if absent.
 
     Raises:
         PreconditionFailed: it is something else.
@@ -190,7 +189,7 @@ def string_argument(definition: ExchangeDefinition, name: str) -> str | None:
 
 
 def split(items: list[T], destinations: Callable[[T], Iterable[Destination]]) -> Split[T]:
-    """Gather items by their destinations, one item after the other."""
+    """Group items by destination, item by item."""
     groups: defaultdict[Destination, list[T]] = defaultdict(list)
     missed: list[T] = []
     for item in items:
@@ -204,7 +203,7 @@ def split(items: list[T], destinations: Callable[[T], Iterable[Destination]]) ->
 
 
 class BoundDestinations(dict[Destination, int]):
-    """Destinations in the order in which they were first bound, each with its number of bindings."""
+    """Destinations in order of their first binding, with the number of bindings."""
 
     def add(self, destination: Destination) -> None:
         self[destination] = self.get(destination, 0) + 1

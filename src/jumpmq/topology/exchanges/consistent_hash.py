@@ -31,7 +31,7 @@ _INTEGER = re.compile(rb"[+-]?[0-9]+")
 
 
 class ConsistentHashExchange(Exchange):
-    """Of several bindings to one destination the oldest gives the weight.
+    """Of several bindings to a destination the oldest determines the weight.
 
     Attributes:
         ring: destinations by their labels (:func:`label`).
@@ -88,7 +88,7 @@ class ConsistentHashExchange(Exchange):
         self._order = None
 
     def restore_ring(self, state: dict[str, Any]) -> None:
-        """Put a stored ring in place of the one that the bindings made, so that every key goes where it went before.
+        """Replace the ring built from bindings by a stored one, so that every key keeps its destination.
 
         Destinations of the stored ring that are not bound (so) any more leave it, bound ones that it lacks join it.
         """
@@ -115,7 +115,7 @@ class ConsistentHashExchange(Exchange):
 
     @property
     def hashed(self) -> tuple[str, str] | None:
-        """What is hashed instead of the routing key: ``("header", NAME)`` or ``("property", NAME)``."""
+        """Hashed value instead of the routing key: ``("header", NAME)`` or ``("property", NAME)``."""
         return self._hashed
 
     @property
@@ -161,13 +161,13 @@ class ConsistentHashExchange(Exchange):
         return by_destination(items, self._counted(traffic, keys, missing), order), []
 
     def _counted(self, traffic: Traffic, keys: list[bytes] | list[bytes | int], missing: int) -> list[int]:
-        """The destinations of keys, which are counted on the way; ``missing`` of them stand for having none."""
+        """Return the destinations of keys and count the keys; ``missing`` of them are placeholders."""
         if missing:
             traffic.note_missing(missing)
         return self.ring.route_index(keys, traffic.counts, MISSING if missing else None)
 
     def _in_order(self) -> list[Destination]:
-        """The destinations as the ring counts them."""
+        """Return the destinations in the ring's order."""
         if self._order is None:
             self._order = [self._by_label[name] for name in self.ring.names]
             if self.traffic is not None:
@@ -188,7 +188,7 @@ class ConsistentHashExchange(Exchange):
 
 
 def weight(binding_key: bytes) -> int:
-    """The weight that a binding key stands for.
+    """Parse a binding key as weight.
 
     Raises:
         PreconditionFailed: it is no integer from 1 to ``MAX_WEIGHT``.

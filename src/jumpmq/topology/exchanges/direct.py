@@ -12,7 +12,7 @@ from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Excha
 
 
 class DirectExchange(Exchange):
-    """Also the default exchange, to which every queue is bound with its name."""
+    """The direct exchange, and the default exchange, to which every queue is bound with its name."""
 
     type = "direct"
 
@@ -43,8 +43,8 @@ class DirectExchange(Exchange):
             self._bound.clear()
 
     def merge(self, other: Self) -> None:
-        """Have also the bindings of another direct exchange, whose routing keys are all others: in one step, however
-        many there are."""
+        """Add the bindings of a second direct exchange with disjoint routing keys: in one step, for any number of
+        bindings."""
         self.bindings |= other.bindings
         self.fed_further += other.fed_further
         self.feeds_remote += other.feeds_remote

@@ -26,7 +26,7 @@ def hashed(definition: ExchangeDefinition) -> tuple[str, str] | None:
 
 
 def hash_function(definition: ExchangeDefinition) -> functions.HashFunction:
-    """The hash function that the argument ``hash-function`` names; RabbitMQ's where it is absent.
+    """Return the hash function in the argument ``hash-function``; by default RabbitMQ's.
 
     Raises:
         PreconditionFailed: there is no such function, or the argument is no string.

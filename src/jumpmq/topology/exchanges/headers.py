@@ -21,7 +21,7 @@ from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges.base import Destination, Exchange
 
 Condition = tuple[str, Any]
-"""The name of a header and the value that it must have, or ``_ANY``."""
+"""Name of a header and its required value, or ``_ANY``."""
 
 _ANY = None
 
@@ -31,7 +31,7 @@ _MODES = {"all": (True, False), "any": (False, False), "all-with-x": (True, True
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rule:
-    """A binding: which conditions must be met together, and by which it is found (none: by every message)."""
+    """A binding: conditions to meet together, and the condition to find it by (none: by every message)."""
 
     destination: Destination
     together: frozenset[Condition]
@@ -95,7 +95,7 @@ class HeadersExchange(Exchange):
 
 
 def _conditions(binding: Binding) -> tuple[bool, set[Condition]]:
-    """Whether all conditions of a binding must be met, and which they are."""
+    """Return True if all conditions of a binding must be met, and the conditions."""
     needs_all, with_x = _MODES[binding.arguments.text("x-match") or "all"]
     conditions = {
         (field.name, _ANY if field.type == "V" else _hashable(comparable(field)))

@@ -1,4 +1,4 @@
-"""The local random exchange, RabbitMQ's ``x-local-random``: to one bound queue of this node, each as likely.
+"""The local random exchange, RabbitMQ's ``x-local-random``: to a random bound queue of this node.
 
 For requests that the nearest of several servers may answer, each with a queue of its own.
 """
@@ -9,7 +9,9 @@ from jumpmq.topology.exchanges.random import RandomExchange
 
 
 class LocalRandomExchange(RandomExchange):
-    """Only classic queues are bound, as others may have their leader on another node; the binding key must be empty."""
+    """Accepts only bindings of classic queues, as further types may have their leader on a remote node, with an empty
+    binding key.
+    """
 
     type = "x-local-random"
 

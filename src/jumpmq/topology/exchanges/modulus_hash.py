@@ -69,7 +69,7 @@ class ModulusHashExchange(Exchange):
 
     @property
     def names(self) -> list[str]:
-        """The destinations as they are counted; an exchange among them is called ``exchange:NAME``."""
+        """The destinations in counting order; exchanges are called ``exchange:NAME``."""
         return [_label(one) for one in self._order()]
 
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:

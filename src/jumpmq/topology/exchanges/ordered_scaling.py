@@ -1,5 +1,5 @@
-"""The declare argument ``ordered-scaling`` of hash exchanges: messages of a key that comes to another queue wait there
-until that of before has none (:mod:`jumpmq.queues.fences`)."""
+"""The declaration argument ``ordered-scaling`` of hash exchanges: messages of a key moved to a new queue wait there
+until the previous queue has none (:mod:`jumpmq.queues.fences`)."""
 
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
@@ -9,7 +9,7 @@ from jumpmq.topology.exchanges.base import Exchange
 
 
 def ordered_scaling(definition: ExchangeDefinition) -> bool:
-    """What the argument is; false where it is absent.
+    """Return the argument's value; False if absent.
 
     Raises:
         PreconditionFailed: it is no boolean.
@@ -26,7 +26,7 @@ def ordered_scaling(definition: ExchangeDefinition) -> bool:
 
 
 def require_fenceable(exchange: Exchange, binding: Binding, queue_type: str | None) -> None:
-    """Refuse a binding to what cannot hold messages back, or of which it is not known what of a key is in it.
+    """Refuse a binding to a destination that cannot hold messages back, or whose messages of a key are unknown.
 
     Raises:
         PreconditionFailed: it is one.

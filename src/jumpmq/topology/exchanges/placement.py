@@ -1,4 +1,4 @@
-"""Where a hash exchange sends keys, kept as it was: what the exchange itself decides changes with its bindings."""
+"""Snapshot of a hash exchange's placement of keys: the exchange's own decisions change with its bindings."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,23 +23,25 @@ class Placement(ABC):
 
     @abstractmethod
     def places(self, messages: list[Message]) -> list[int]:
-        """Where messages go, as indices into ``names``; -1 is nowhere."""
+        """Return the destinations of messages, as indexes into ``names``; -1 for none."""
 
     @abstractmethod
     def place(self, key: bytes) -> int:
-        """Where a key goes."""
+        """Return the destination of a key."""
 
     @abstractmethod
     def moved(self, after: "Placement") -> tuple[set[str], set[str]]:
-        """Which destinations may have lost keys, and which may have got some, where this is as it was before."""
+        """Return the destinations that may have lost keys, and those that may have gained some, between this placement
+        and ``after``.
+        """
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """It as plain JSON."""
+        """Return the placement as plain JSON."""
 
 
 class RingPlacement(Placement):
-    """That of a consistent hash exchange.
+    """Placement of a consistent hash exchange.
 
     Args:
         hashed: the header or property that is hashed, None for the routing key.
@@ -71,7 +73,7 @@ class RingPlacement(Placement):
 
 
 class ModulusPlacement(Placement):
-    """That of a modulus hash exchange: nearly all keys move with each change.
+    """Placement of a modulus hash exchange: nearly all keys move with every change.
 
     Args:
         hashed: the header or property that is hashed, None for the routing keys.
@@ -109,7 +111,7 @@ class ModulusPlacement(Placement):
 
 
 def restored(state: Mapping[str, Any]) -> Placement:
-    """The placement whose ``state`` this is.
+    """Return the placement with this ``state``.
 
     Raises:
         KeyError, ValueError: it is none.
@@ -122,9 +124,9 @@ def restored(state: Mapping[str, Any]) -> Placement:
 
 
 def octets_of(messages: list[Message], hashed: tuple[str, str]) -> tuple[list[bytes], int]:
-    """What a modulus hash exchange hashes in place of the routing key, and how many messages lack it, which go where
-    the empty routing key does: text as it is, and what :func:`~jumpmq.hashing.header_key` has a number for as that
-    number's digits."""
+    """Return the octets that a modulus hash exchange hashes instead of the routing key, and the number of messages
+    without them, placed as with an empty routing key: text unchanged, and numbers of :func:`~jumpmq.hashing.header_key`
+    as decimal digits."""
     kind, name = hashed
     is_header = kind == "header"
     place = Properties.place("headers" if is_header else name)
@@ -133,7 +135,7 @@ def octets_of(messages: list[Message], hashed: tuple[str, str]) -> tuple[list[by
 
 
 def keys_of(messages: list[Message], hashed: tuple[str, str] | None) -> tuple[list[bytes] | list[bytes | int], int]:
-    """What of messages is hashed, and how many lack it, for which the key ``MISSING`` stands."""
+    """Return the hash keys of messages, and the number of missing ones, replaced by ``MISSING``."""
     if hashed is None:
         return routing_keys(messages), 0
     kind, name = hashed

@@ -1,4 +1,4 @@
-"""The random exchange, RabbitMQ's ``x-random``: to one bound destination, any with the same probability."""
+"""The random exchange, RabbitMQ's ``x-random``: to a random bound destination."""
 
 import random
 from collections.abc import Iterable

@@ -16,11 +16,11 @@ from jumpmq.topology.exchanges.topic_automaton import TopicAutomaton
 from jumpmq.topology.exchanges.topic_trie import TopicTrie
 
 MAX_KEYS, MAX_DESTINATIONS = 10_000, 200_000
-"""Routing keys, and destinations of them, that are remembered; beyond, all are forgotten."""
+"""Maximum numbers of cached routing keys and destinations; beyond them the cache is cleared."""
 
 
 class TopicExchange(Exchange):
-    """Each destination gets a message once, however many patterns match."""
+    """A destination gets a message once, even if several patterns match."""
 
     type = "topic"
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from jumpmq.topology.exchanges.base import BoundDestinations
 
 MASK_BYTES = 16 << 20
-"""Octets of the masks of words that are kept ready."""
+"""Maximum size of cached word masks, in octets."""
 
 
 class TopicAutomaton:
-    """Patterns, each with what is bound by it."""
+    """Patterns with their bound destinations."""
 
     def __init__(self) -> None:
         self._ends: dict[int, BoundDestinations] = {}
@@ -30,7 +30,7 @@ class TopicAutomaton:
         self._masks: dict[bytes, int] = {}
 
     def add(self, words: list[bytes], bound: BoundDestinations) -> None:
-        """Add a pattern that is not there yet."""
+        """Add a new pattern."""
         first = self._places[tuple(words)] = self._length
         any_one = any_number = count = 0
         for word in _simplified(words):
@@ -50,7 +50,7 @@ class TopicAutomaton:
         self._length += count + 1
 
     def remove(self, words: list[bytes]) -> None:
-        """Take a pattern away. Its bits stay, without effect, until they are half of all."""
+        """Remove a pattern. Its bits stay, without effect, until they are half of all."""
         first = self._places.pop(tuple(words))
         end = first + len(_simplified(words))
         self._starts &= ~(1 << first)
@@ -68,7 +68,7 @@ class TopicAutomaton:
             self.add(list(words), bound)
 
     def match(self, words: list[bytes]) -> list[BoundDestinations]:
-        """What is bound by the patterns that match."""
+        """Return the destinations bound by matching patterns."""
         any_one, any_number = self._any_one, self._any_number
         state = self._starts | (self._starts & any_number) << 1
         for word in words:
@@ -95,12 +95,12 @@ class TopicAutomaton:
 
 
 def _simplified(words: list[bytes] | tuple[bytes, ...]) -> list[bytes]:
-    """The words with a single ``#`` for several in a row, which mean the same."""
+    """Return the words with consecutive ``#`` reduced to a single equivalent one."""
     return [word for number, word in enumerate(words) if word != b"#" or number == 0 or words[number - 1] != b"#"]
 
 
 def _places(bits: int) -> Iterator[int]:
-    """The places of the bits that are set."""
+    """Yield the positions of set bits."""
     text = bin(bits)[:1:-1]
     place = text.find("1")
     while place >= 0:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from jumpmq.topology.exchanges.base import BoundDestinations, Destination
 
 MAX_VISITS = 500
-"""Nodes that one walk may visit, some 0.3 ms of them."""
+"""Maximum number of nodes visited in a walk, some 0.3 ms."""
 
 
 class Node:
@@ -25,13 +25,13 @@ class Node:
 
 
 class TopicTrie:
-    """Patterns, each with the destinations that are bound by it."""
+    """Patterns with their bound destinations."""
 
     def __init__(self) -> None:
         self._root = Node()
 
     def add(self, words: list[bytes], destination: Destination) -> BoundDestinations:
-        """Bind a destination; returns all that are bound by the pattern."""
+        """Bind a destination; return all destinations of the pattern."""
         node = self._root
         for word in words:
             child = node.children.get(word)
@@ -44,7 +44,7 @@ class TopicTrie:
         return node.bound
 
     def remove(self, words: list[bytes], destination: Destination) -> BoundDestinations:
-        """Take one binding of a destination away; returns what is still bound by the pattern."""
+        """Remove a binding of a destination; return the pattern's remaining destinations."""
         path = [self._root]
         for word in words:
             path.append(path[-1].children[word])
@@ -59,7 +59,7 @@ class TopicTrie:
         return bound
 
     def match(self, words: list[bytes]) -> list[BoundDestinations] | None:
-        """What is bound by the patterns that match; None where there are too many places to look at."""
+        """Return the destinations bound by matching patterns; None after too many visits."""
         visits = 0
         reached = _with_empty_matches({self._root: None})
         for word in words:
@@ -77,7 +77,7 @@ class TopicTrie:
         return [node.bound for node in reached if node.bound is not None]
 
     def patterns(self) -> Iterator[tuple[list[bytes], BoundDestinations]]:
-        """All patterns, as their words, with what is bound by them."""
+        """Yield all patterns as words, with their bound destinations."""
         rest: list[tuple[Node, list[bytes]]] = [(self._root, [])]
         while rest:
             node, words = rest.pop()
@@ -87,7 +87,7 @@ class TopicTrie:
 
 
 def _with_empty_matches(nodes: dict[Node, None]) -> dict[Node, None]:
-    """The nodes, and those behind them that a ``#`` matching no word opens."""
+    """Return the nodes, and those reached by ``#`` matching no word."""
     found = dict(nodes)
     open_nodes = list(nodes)
     for node in open_nodes:

@@ -1,4 +1,4 @@
-"""What went through a hash ring lately: messages and different keys of each destination, and the frequent keys.
+"""Recent traffic of a hash ring: messages and distinct keys by destination, and frequent keys.
 
 Counts are kept in windows, the current one and the one before it. The caller, who knows the time, ends a window with
 :meth:`Traffic.turn`; one in which nothing came does not end, so that what came last remains to be seen. A change of
@@ -15,7 +15,7 @@ from jumpmq.hashing.kernel import KeyCounts
 from jumpmq.hashing.sampling import ALL_NOTED, MEAN_GAP
 
 WINDOW = 60.0
-"""Seconds after which a window ends."""
+"""Length of a window, in seconds."""
 
 STANDARD_ERROR = 1.04 / math.sqrt(1024)
 """Of the number of different keys, relative (Flajolet et al., 2007, with 1,024 registers)."""
@@ -26,7 +26,7 @@ _RANKS = len(KeyCounts(0).ranks())
 
 @dataclass(frozen=True)
 class FrequentKey:
-    """A key that many messages have.
+    """A key of many messages.
 
     Attributes:
         destination: where its messages go.
@@ -41,7 +41,7 @@ class FrequentKey:
 
 @dataclass(frozen=True)
 class Counted:
-    """What windows have counted.
+    """Counts of windows.
 
     Attributes:
         since: when the older one began, as told to :meth:`Traffic.turn`; None where nothing came yet.
@@ -70,7 +70,7 @@ class _Window:
 
 
 class Traffic:
-    """The traffic of one ring."""
+    """Traffic of one ring."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -78,13 +78,13 @@ class Traffic:
         self._before: _Window | None = None
 
     def begin(self, names: Sequence[str]) -> None:
-        """The ring has changed: these are its destinations, in the order that owners are counted in."""
+        """Restart for a changed ring with these destinations, in the order of owners."""
         self._names = list(names)
         self._now, self._before = _Window(len(self._names)), None
 
     @property
     def counts(self) -> KeyCounts:
-        """What counts the keys of the current window."""
+        """Key counts of the current window."""
         return self._now.counts
 
     def note_missing(self, count: int) -> None:
@@ -92,7 +92,7 @@ class Traffic:
         self._now.missing += count
 
     def turn(self, now: float) -> None:
-        """Begin another window, where the current one has messages and is old enough; to be called every second or so.
+        """Begin a new window if the current one is old enough and has messages; called about once a second.
 
         Args:
             now: seconds, by any clock.
@@ -106,7 +106,7 @@ class Traffic:
             self._now, self._before = _Window(len(self._names)), window
 
     def counted(self) -> Counted:
-        """What the last one or two windows have counted."""
+        """Return the counts of the last one or two windows."""
         window, before = self._now, self._before
         counts, missing, since = self._both(), window.missing, window.since
         if before is not None:
@@ -126,7 +126,7 @@ class Traffic:
         )
 
     def keys(self) -> Iterator[tuple[str, int]]:
-        """Each destination with an estimate of how many different keys it got: ten microseconds of work each."""
+        """Yield destinations with an estimated number of distinct keys: ten microseconds of work per destination."""
         counts = self._both()
         for owner, name in enumerate(self._names):
             yield name, round(distinct(counts.ranks(owner)))
@@ -148,7 +148,7 @@ def _error(count: int, error: int, noted: int) -> int:
 
 
 def distinct_of(registers: Sequence[bytes]) -> int:
-    """How many different keys several homes have counted together, by the registers of each."""
+    """Estimate the number of distinct keys counted by several homes together, from their registers."""
     ranks = [0] * _RANKS
     for rank in map(max, *registers) if len(registers) > 1 else registers[0]:
         ranks[rank] += 1
@@ -156,7 +156,8 @@ def distinct_of(registers: Sequence[bytes]) -> int:
 
 
 def distinct(ranks: list[int]) -> float:
-    """How many different keys left registers of these ranks (Ertl, arXiv 1702.01284, algorithm 6: no bias to correct).
+    """Estimate the number of distinct keys from register ranks (Ertl, arXiv 1702.01284, algorithm 6: no bias to
+    correct).
 
     Args:
         ranks: how many registers have rank 0, 1, 2...
