@@ -124,7 +124,7 @@ class StreamFiles:
         self._logs[number] = log
         if self._store is not None:
             self._store.sync_stream(log)
-            if known is None or not known.bounds.is_exact:
+            if known is None or not known.bounds.is_exact or log.handed is not None:
                 self._store.bound_stream(log)
         return log
 

@@ -72,8 +72,7 @@ class StreamLog:
         self._directory = directory
         self.handed = None if is_new else _handed(directory)
         self.is_gone = False
-        if known is None and self.handed is not None:
-            known = Known(self.handed.bounds)
+        known = _with_handed(known, self.handed)
         unsynced = [] if known is None else redo(directory, known, files)
         self.number = int(directory.name)
         self._name = f" of {name}" if name else ""
@@ -358,6 +357,14 @@ def _handed(directory: Path) -> Handed | None:
         return None
 
 
+def _with_handed(known: Known | None, handed: Handed | None) -> Known | None:
+    """What the store knows; where it knows less, as a crash came before it was told of files from another home, what
+    that home knew."""
+    if handed is not None and (known is None or known.end < handed.bounds.end):
+        return Known(handed.bounds)
+    return known
+
+
 def is_foreign(directory: Path, known: Known) -> bool:
     """Return True if all expected files exist, but belong to a different stream."""
     bounds = known.bounds
@@ -386,6 +393,7 @@ def check(directory: Path, known: Known | None = None) -> Iterator[str]:
         first, end = known.first, known.end
         yield f"{directory} has the files of another stream: offsets {first} to {end - 1} are lost"
         return
+    known = _with_handed(known, _handed(directory))
     segments: list[Segment] = []
     paths, limit = _paths(directory), _limit(known)
     whole = [] if known is None else [piece for piece, chunk in contents(known.pieces, Files()) if chunk is not None]
