@@ -1,8 +1,10 @@
 """What is missing of a stream's files is named by its offsets, and what is written later follows behind it."""
 
+import contextlib
 import random
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,10 @@ import pytest
 from tests.store.opened import killed_now
 from tests.store.stream_opened import Opened, bodies, message
 
-from jumpmq.store.stream_bounds import Known
+from jumpmq.store.files import Files
+from jumpmq.store.records import BLOCK, CHUNK_AT
+from jumpmq.store.recovery import Recovery
+from jumpmq.store.stream_bounds import KIND, Bounds, Known
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import check
 from jumpmq.store.stream_segment import Segment
@@ -165,3 +170,49 @@ def test_one_bit_anywhere_is_served_or_named(tmp_path: Path) -> None:
         for one in (directory / "7").glob("*.damaged"):
             one.unlink()
         path.write_bytes(whole)
+
+
+def test_a_damaged_chunk_of_the_log_harms_no_file(tmp_path: Path) -> None:
+    """The place that such a chunk names is damaged, too: no file is made there, which would end another one."""
+    opened = Opened(tmp_path / "before")
+    opened.log.segment_bytes = 5000
+    for number in range(COUNT):
+        opened.append(message(number, 100))
+    after = tmp_path / "after"
+    shutil.copytree(opened.directory, after)
+    opened.close()
+    piece = Recovery(after, Files(), lambda settled: None).streams()[7].pieces[-2]  # the last commit would be left out
+    place = CHUNK_AT.pack(piece.segment - 3, piece.position)
+    with piece.log.open("r+b") as log:
+        log.seek(piece.offset + BLOCK.size)
+        log.write(place)
+    names = files(after / "streams")
+    again = Opened(after)
+    assert bodies(again.log) == list(range(COUNT)) and again.losses == []
+    assert files(after / "streams") == names
+    again.close()
+
+
+def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(tmp_path: Path) -> None:
+    """The index may still say that the stream is empty, as it was before its files came from another home."""
+    source = Opened(tmp_path / "source")
+    for number in range(COUNT):
+        source.append(message(number))
+    left = source.files.hand_over(source.log, {})
+    source.commit()
+    opened = Opened(tmp_path / "before")
+    opened.store.delete(KIND, "7")  # as for a stream whose files are to come
+    opened.commit()
+    assert opened.files.take_over(7, left).end == COUNT
+    shutil.copytree(opened.directory, tmp_path / "killed")
+    with contextlib.closing(sqlite3.connect(tmp_path / "killed" / "jumpmq.db")) as index, index:
+        kept = index.execute("SELECT key, value FROM definition WHERE kind = ?", [KIND]).fetchall()
+    assert kept == [("7", Bounds(0, 0, 0, 0, 0, is_exact=True).encode())]
+    killed = Opened(tmp_path / "killed")
+    assert bodies(killed.log) == list(range(COUNT)) and killed.losses == []
+    killed.append(message(COUNT))
+    killed.close()
+    again = Opened(tmp_path / "killed")
+    assert bodies(again.log) == list(range(COUNT + 1)) and again.losses == []
+    for one in again, opened, source:
+        one.close()

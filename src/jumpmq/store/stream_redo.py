@@ -27,23 +27,22 @@ def redo(directory: Path, known: Known, files: Files) -> list[Path]:
     Raises:
         OSError: something cannot be read or written.
     """
-    unsynced: list[Path] = []
-    for first, pieces in groupby(known.pieces, key=lambda piece: piece.segment):
-        if first < known.first:
-            continue  # retention has let go of it
-        if not unsynced:
-            directory.mkdir(parents=True, exist_ok=True)
-            unsynced += directory, directory.parent
+    pieces = [piece for piece in known.pieces if piece.segment >= known.first]  # retention has let go of the others
+    if not pieces:
+        return []
+    directory.mkdir(parents=True, exist_ok=True)
+    whole = ((piece, chunk) for piece, chunk in contents(pieces, files) if chunk is not None)
+    for first, found in groupby(whole, key=lambda one: one[0].segment):
         path = segment_path(directory, first)
         file = files.open(path) if path.exists() else files.create(path)
         try:
-            for piece, chunk in contents(pieces, files):
-                if chunk is not None and read_whole(file, len(chunk), piece.position) != chunk:
+            for piece, chunk in found:
+                if read_whole(file, len(chunk), piece.position) != chunk:
                     files.write(file, piece.position, [chunk])
         finally:
             files.close(file)
-        unsynced.append(path)
-    return unsynced
+    segments = dict.fromkeys(piece.segment for piece in pieces)
+    return [directory, directory.parent, *(segment_path(directory, first) for first in segments)]
 
 
 def contents(pieces: Iterable[Piece], files: Files) -> Iterator[tuple[Piece, bytes | None]]:
