@@ -90,7 +90,8 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
 
 def _declared(channel: "Channel", method: m.QueueDeclare, name: str) -> Waiting | None:
     """Answer the declaration of an existing queue with its counts."""
-    queue = channel.find(name)
+    # Not by `find`: a passive declaration without a name does not stand for the queue declared last.
+    queue = channel.remote_queue(name) or channel.connection.vhost.queue(name, channel.connection.identity)
     if isinstance(queue, DeclaredQueue):
 
         def answer(found: m.QueueDeclareOk) -> None:
