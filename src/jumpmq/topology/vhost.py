@@ -548,7 +548,6 @@ class VirtualHost:
         self.declared |= coming.declared
         self._holdings.queues_by_home.update(coming.by_home)
         self.queues |= coming.contents
-        self._holdings.queues_by_home.update(declared.definition.home for declared in coming.declared.values())
         self._in_force |= coming.in_force
         for exchange, shards in coming.shards.items():
             self._shards.setdefault(exchange, {}).update(shards)
