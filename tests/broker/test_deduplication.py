@@ -113,6 +113,17 @@ def test_headers_of_other_exchanges_pass_unchanged(channel):
     assert properties.headers == {"x-deduplication-header": "x", "x-delay": -30}
 
 
+def test_what_the_default_exchange_cannot_route_passes_once_as_an_alternate(channel, api):
+    declare(channel, "caught", "catching")
+    policy = {"pattern": "", "apply-to": "exchanges", "definition": {"alternate-exchange": "caught"}}
+    api.request("PUT", "policies", "/", "catch", json=policy).raise_for_status()
+    for _ in range(2):
+        publish(channel, "", "a", key="no-such-queue")
+    api.request("DELETE", "policies", "/", "catch").raise_for_status()
+    assert bodies(channel, "catching", 1) == ["'a'"]
+    assert api.get("exchanges", "/", "caught")["cache_info"]["entries"] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

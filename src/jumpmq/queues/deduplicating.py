@@ -141,8 +141,9 @@ class DeduplicatingQueue(DelayedQueue):
 
 
 def _is_entry(message: Message) -> bool:
-    """Whether it is an entry: no message that an exchange has routed names none."""
-    return not message.exchange
+    """Whether it is an entry: one has no properties, and a message that says which it is has some. The exchange alone
+    does not tell: what the default exchange cannot route may come by its alternate exchange."""
+    return not message.exchange and message.properties == NO_PROPERTIES
 
 
 def _copied(message: Message, expires_at: float) -> Message:
