@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,21 @@ def test_exchanges_that_cannot_be(broker, arguments, text):
     assert text in found
     code, found = refused(broker, lambda other: other.queue_declare("bad", arguments={"x-queue-type": "delayed"}))
     assert (code, "unsupported queue type 'delayed'" in found) == (406, True)
+
+
+def test_no_exchange_takes_a_queue_that_is_there_for_its_own(broker, channel, api):
+    """Else what it delays would be in a queue that never lets it go, or go to whoever binds to the other exchange."""
+    long = "n" * 250
+    declare(channel, sha256(long.encode()).hexdigest())
+    imported = {"name": "amq.delayed.taken", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+    api.request("POST", "definitions", json={"queues": [imported]}).raise_for_status()
+    for name in (long, "taken"):
+        code, text = refused(broker, lambda other, one=name: declare(other, one))
+        assert code == 406
+        assert f"cannot declare exchange '{name}'"[:60] in text
+    api.request("DELETE", "queues", "/", "amq.delayed.taken").raise_for_status()
+    declare(channel, "taken")
+    assert delayed(channel, "taken") == 0
 
 
 def test_another_type_is_another_exchange(broker, channel):

@@ -168,6 +168,11 @@ def _check_declare_exchange(topology: Topology, change: changes.DeclareExchange)
         _refuse_reserved("exchange", definition.name)
         exchange = make_exchange(definition)  # refuses arguments that its type does not take
         if isinstance(exchange, HoldingExchange):
+            if exchange.queue_name in vhost.declared:  # imported as any queue, or of another exchange with a long name
+                raise PreconditionFailed(
+                    f"cannot declare exchange '{exchange.name}' in vhost '{vhost.name}': its queue "
+                    f"'{exchange.queue_name}' would be one that is there already"
+                )
             _refuse_beyond_limit(vhost, exchange.queue_name)
 
 
