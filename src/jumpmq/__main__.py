@@ -1,4 +1,4 @@
-"""`jumpmq` and `python -m jumpmq`: a broker starts without what only other commands need."""
+"""`jumpmq` and `python -m jumpmq`: a broker starts without imports needed only by other commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use, so that who needs few of them starts soon."""
+"""Names of a package imported on first use, for a fast start of programs with few of the names."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def import_name(package: str, homes: Mapping[str, str], name: str) -> Any:
-    """What a package's ``__getattr__`` returns: a name from the module that is its home.
+    """Import a name from its module, on behalf of a package's ``__getattr__``.
 
     Raises:
         AttributeError: it has none.

@@ -38,11 +38,11 @@ BASIC_ACK = b"\x00\x3c\x00\x50"
 BASIC_DELIVER = b"\x00\x3c\x00\x3c"
 
 MAX_RUN = 4096
-"""Maximum number of messages or tags in one event, so that a large read still interleaves with other work."""
+"""Maximum number of messages or tags per event, to interleave a large read with other work."""
 
 
 class Message:
-    """A message in one queue, or on its way there: one object per message and queue.
+    """A message in a queue, or on the way to the queue: one object per message and queue.
 
     Attributes:
         exchange: name of the exchange it was published to, "" for the default exchange.
@@ -498,7 +498,7 @@ class Body:
         self.missing -= len(piece)
 
     def room(self) -> memoryview:
-        """Return the unfilled rest of the buffer, for a read that writes into it."""
+        """Return the unfilled rest of the buffer, for a read directly into the body."""
         return memoryview(self._octets)[len(self._octets) - self.missing :]
 
     def placed(self, length: int) -> None:
@@ -630,7 +630,8 @@ def encode_deliveries(
 
 
 def decode_deliveries(octets: bytes | bytearray | memoryview, at: int) -> tuple[bytes, list[Message], int]:
-    """Decode consecutive complete deliveries to one consumer from ``octets[at]`` on, each with at most one body frame.
+    """Decode consecutive complete deliveries to a single consumer from ``octets[at]`` on, with at most one body frame
+    per delivery.
 
     Returns:
         The consumer tag; the messages, whose ``seq`` is the delivery tag; and where they end. No messages, and ``at``,
@@ -715,7 +716,7 @@ def _whole_delivery(octets: bytes, at: int) -> tuple[bytes, Message, int] | None
 
 
 def _whole_frame(octets: bytes, at: int, kind: int) -> bytes | None:
-    """Return the payload of a frame of this type at ``octets[at]``; None if it is incomplete."""
+    """Return the payload of a frame of the given type at ``octets[at]``; None if incomplete."""
     length = int.from_bytes(octets[at + 3 : at + 7])
     end = at + 7 + length
     if len(octets) <= end or octets[at] != kind or octets[end] != FRAME_END:

@@ -26,10 +26,10 @@ STREAM_OFFSET_ALONE = (len(STREAM_OFFSET) + 8).to_bytes(4) + STREAM_OFFSET
 """First octets of a header table whose only entry is ``x-stream-offset``."""
 
 ADDED = (b"x-stream-offset", b"x-delivery-count")
-"""Headers that a broker adds to deliveries."""
+"""Headers added to deliveries by a broker."""
 
 CONTENT_TYPE, CONTENT_ENCODING = 0x8000, 0x4000
-"""Flags of the properties that precede the headers."""
+"""Flags of the properties in front of the headers."""
 """Name and type octet of the header ``x-stream-offset``, as encoded in a header table."""
 
 LARGEST_FRAME = 1 << 30

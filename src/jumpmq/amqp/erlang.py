@@ -1,4 +1,6 @@
-"""Erlang's notation of terms (``~p``): RabbitMQ's error texts show offending values in it, and clients compare them."""
+"""Erlang's notation of terms (``~p``): RabbitMQ's error texts show offending values in Erlang notation, and clients
+compare the texts.
+"""
 
 import math
 import re

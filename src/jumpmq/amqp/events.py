@@ -1,4 +1,4 @@
-"""Events of a connection, in the order of the octets that they were parsed from."""
+"""Events of a connection, in the order of the parsed octets."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Publish:
-    """A run of messages from one channel to one exchange.
+    """A run of messages from a channel to a single exchange.
 
     Attributes:
         channel: channel number.
@@ -31,7 +31,7 @@ class Publish:
 
 @dataclass(slots=True)
 class Ack:
-    """``basic.ack``: single delivery tags, or with ``multiple`` one tag for all deliveries up to it."""
+    """``basic.ack``: single delivery tags, or with ``multiple`` one tag for all deliveries up to the tag."""
 
     channel: int
     tags: list[int]

@@ -111,7 +111,7 @@ def typed(value: Any) -> tuple[str, Any]:
 
 
 def read_short_string(octets: bytes, offset: int) -> tuple[str, int]:
-    """Decode a short string; return it with the offset after it.
+    """Decode a short string; return the string with the offset after the end.
 
     Raises:
         MalformedFrame: it runs past the end or is not UTF-8.
@@ -124,7 +124,9 @@ def read_short_string(octets: bytes, offset: int) -> tuple[str, int]:
 
 
 def read_short_octets(octets: bytes, offset: int) -> tuple[bytes, int]:
-    """Read a short string as octets, for routing keys that are not text; return it with the offset after it."""
+    """Read a short string as octets, for routing keys other than text; return the octets with the
+    offset after the end.
+    """
     if offset >= len(octets):
         raise _truncated()
     end = offset + 1 + octets[offset]

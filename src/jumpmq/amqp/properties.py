@@ -11,7 +11,7 @@ EXPIRATION = 0x0100
 REPLY_TO = 0x0200
 TIMESTAMP = 0x0040
 USER_ID = 0x0010
-"""Flags of the properties that the broker interprets."""
+"""Flags of the properties interpreted by the broker."""
 
 UNKNOWN_MODE = 0x0001
 """Stands, among the property flags of a run of messages, for an unknown delivery mode."""

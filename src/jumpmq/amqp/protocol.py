@@ -66,7 +66,7 @@ PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131072
 """Frame size proposed to clients, in octets."""
 SPLIT_FROM = 4096
-"""Size, in octets, from which a body frame is consumed piece by piece as it arrives."""
+"""Size, in octets, from which a body frame is consumed in pieces on arrival."""
 SCATTERED_FROM = 256 << 10
 """Missing octets of a body from which reads go directly into the body's memory."""
 FRAME_MIN = 4096
@@ -168,7 +168,7 @@ Event = Publish | Ack | Received | Failed | Begun | BadHeader | TooLarge
 
 @dataclass(slots=True)
 class _Content:
-    """A publish whose header or body is incomplete.
+    """A publish with an incomplete header or body.
 
     Attributes:
         size: octets of the body, as its header announced.
@@ -183,12 +183,12 @@ class _Content:
 
     @property
     def missing(self) -> int:
-        """Octets of the body that have not arrived."""
+        """Octets of the body not yet arrived."""
         return self.body.missing if self.body is not None else 0
 
     @property
     def gathered(self) -> int:
-        """Octets of properties and body that have arrived."""
+        """Octets of properties and body already arrived."""
         if self.body is None or self.properties is None:
             return 0
         return len(self.properties) + self.size - self.missing
@@ -202,7 +202,8 @@ class _Channel:
 
 @dataclass(slots=True)
 class _SplitFrame:
-    """A body frame that arrives in several reads. Its octets are appended to the body at once and counted at its end.
+    """A body frame arriving in several reads. The octets are appended to the body at once and counted at the frame's
+    end.
 
     Attributes:
         length: octets of the payload.
@@ -275,7 +276,7 @@ class ServerProtocol:
 
     @property
     def has_data_to_send(self) -> bool:
-        """True if there is data to send."""
+        """True if output is waiting to be sent."""
         return bool(self._out)
 
     def data_to_send(self) -> list[bytes | memoryview]:
@@ -400,7 +401,7 @@ class ServerProtocol:
         return bytes(self._unread)
 
     def give_up(self) -> None:
-        """End parsing here; another process continues with this client from ``connection.open`` on."""
+        """End parsing here; another process continues with the client from ``connection.open`` on."""
         self.skip()
         self.state = State.CLOSED
 
@@ -415,7 +416,7 @@ class ServerProtocol:
         self._scanned.clear()
 
     def _scan(self) -> bool:
-        """Scan frames; return True if there was at least one."""
+        """Scan frames; return True if at least one frame was found."""
         if self._split is not None:
             return self._continue_split_frame(self._split)
         unread = self._unread
@@ -605,7 +606,7 @@ class ServerProtocol:
         self._channels[number] = _Channel()
 
     def _channel(self, number: int) -> _Channel | None:
-        """Return the open channel with this number; None while it closes.
+        """Return the open channel of the given number; None while the channel closes.
 
         Raises:
             ChannelError: it was not opened.

@@ -10,11 +10,11 @@ there on is put together again, and read as if it had come in one piece.
 from jumpmq.amqp.frames import FRAME_BODY, FRAME_END, FRAME_OVERHEAD
 
 MOST_FRAMES = 16
-"""Maximum number of frames that one read anticipates: two megabytes of the largest frames."""
+"""Maximum number of frames anticipated by a read: two megabytes of the largest frames."""
 
 
 class Scatter:
-    """Buffers of one scatter read.
+    """Buffers of a scatter read.
 
     Args:
         room: where what is missing of the body belongs.

@@ -17,7 +17,7 @@ _COPIES = ("CC", "BCC")
 
 
 def undelivered(properties: bytes, exchange: str, reason: str) -> bytes:
-    """Return the properties of an undelivered message, for the exchange that takes it instead.
+    """Return the properties of an undelivered message, for the exchange that receives the message instead.
 
     The headers ``x-undelivered-exchange`` and ``x-undelivered-reason`` are added; it goes to its routing key alone.
 

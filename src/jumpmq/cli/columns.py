@@ -1,4 +1,4 @@
-"""Columns of rabbitmqctl's listings, and the fields of the management API that they show.
+"""Columns of rabbitmqctl's listings, and the management API fields behind the columns.
 
 A column that the API does not give for an object (a classic queue has no `members`, say) is listed empty,
 as by rabbitmqctl. Where rabbitmqctl lists the id of an Erlang process (`pid`), the name of the connection or channel
@@ -20,7 +20,7 @@ Column = Callable[[Listed], Any]
 
 @dataclass(frozen=True)
 class Listing:
-    """Columns of one `list_*` command by name, and the default ones.
+    """Columns of a `list_*` command by name, and the default columns.
 
     Attributes:
         kind: of object, as in the path of the management API.

@@ -25,7 +25,7 @@ INTERRUPTED = 130
 
 
 def fail(text: str, status: int = 1) -> NoReturn:
-    """End `jumpmq` with one line on standard error."""
+    """End `jumpmq` with a line on standard error."""
     echo(f"jumpmq: {text}", err=True)
     sys.exit(status)
 

@@ -23,7 +23,7 @@ class FormatterName(StrEnum):
 
 
 class Atoms(list[str]):
-    """Words that rabbitmqctl lists without quotes, such as a user's tags."""
+    """Words listed by rabbitmqctl without quotes, such as a user's tags."""
 
 
 Rows = list[list[Any]]

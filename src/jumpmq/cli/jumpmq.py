@@ -1,4 +1,4 @@
-"""`jumpmq`: run a broker, see it at work."""
+"""`jumpmq`: run a broker, and watch the broker at work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def version() -> None:
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer takes it: with an option for every setting, which it gets as one mapping."""
+    """Wrap a command for typer, with an option per setting; the command gets all options as a mapping."""
 
     def called(config: Path | None, **options: str | None) -> None:
         command(config, options)
@@ -69,7 +69,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @_with_settings
 def serve(file: Path | None, options: Mapping[str, str | None]) -> None:
-    """Run a broker until SIGTERM or Ctrl-C. One line says when it is ready, and where."""
+    """Run a broker until SIGTERM or Ctrl-C. One line reports readiness, and the addresses."""
     from jumpmq.cli.serve import run
 
     sys.exit(run(file, options))
@@ -78,7 +78,7 @@ def serve(file: Path | None, options: Mapping[str, str | None]) -> None:
 @app.command()
 @_with_settings
 def config(file: Path | None, options: Mapping[str, str | None]) -> None:
-    """Show what `serve` would be set to with the same options, and whence. What is printed is a configuration file."""
+    """Show the settings of `serve` for the given options, with their origins. The output is a configuration file."""
     from jumpmq.cli.serve import settings_in_force
 
     try:
@@ -253,7 +253,7 @@ def verify(
     table: Annotated[str, typer.Option(help="of a SQLite database")] = "deliveries",
     as_json: Annotated[bool, typer.Option("--json", help="a JSON object a fault, and one with the sums")] = False,
 ) -> None:
-    """Say whether each key's messages were handled in order, once, and by one owner at a time.
+    """Verify the handling of every key's messages: in order, once, and by a single owner at a time.
 
     Consumers write a row for each message that they handle, in the transaction that handles it: `key`, `number` (which
     message of its key it is) or `message` (its id), `epoch` (of the header `x-owner-epoch`), and whatever else.

@@ -14,7 +14,7 @@ NAMES = (
     "rabbitmq-streams",
     "rabbitmq-upgrade",
 )
-"""RabbitMQ's tools whose verbs `jumpmqctl` has or answers."""
+"""RabbitMQ's tools with verbs provided or answered by `jumpmqctl`."""
 
 MARK = "# Written by jumpmq install-names."
 SCRIPT = """#!/bin/sh

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jumpmq.nodes.processes.workers import SeveralControl
 
 STOPS = signal.SIGTERM, signal.SIGINT
-"""Signals that stop the broker."""
+"""Signals to stop the broker."""
 
 
 def default_data_dir() -> Path:
@@ -37,7 +37,7 @@ def default_data_dir() -> Path:
 
 
 def settings_in_force(file: Path | None, options: Mapping[str, str | None]) -> dict[str, Value]:
-    """Return all settings with their origin.
+    """Return all settings, with the origin of every setting.
 
     Args:
         file: the configuration file; None for the default ones.

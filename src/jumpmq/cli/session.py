@@ -195,7 +195,7 @@ FLAGS = ("--quiet", "-q", "--silent", "-s", "--no-table-headers")
 
 
 def verb_first(arguments: Iterable[str]) -> list[str]:
-    """Move general options from before the verb to after it, as rabbitmqctl accepts them."""
+    """Move general options from before the verb to after the verb, as accepted by rabbitmqctl."""
     rest, leading = list(arguments), list[str]()
     while rest and (rest[0] in FLAGS or rest[0].partition("=")[0] in WITH_VALUE):
         count = 2 if rest[0] in WITH_VALUE else 1

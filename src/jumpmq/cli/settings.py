@@ -68,7 +68,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Value:
-    """A value in force, and its origin."""
+    """A value in force, and the value's origin."""
 
     value: Any
     source: str

@@ -8,7 +8,7 @@ from jumpmq.cli.terminal import echo
 from jumpmq.ordering.verification import KINDS, UnreadableRecords, Verification, read
 
 SHOWN = 100
-"""Rows that are shown of what broke; more are counted."""
+"""Maximum number of violating rows shown; more are counted."""
 
 __all__ = ["UnreadableRecords", "verify"]
 

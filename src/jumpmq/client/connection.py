@@ -1,4 +1,4 @@
-"""A blocking connection with one channel."""
+"""A blocking connection with a single channel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ M = TypeVar("M", bound=m.Method)
 
 CHANNEL = 1
 AT_ONCE = 1 << 20
-"""Octets read or written in one system call."""
+"""Octets read or written per system call."""
 
 CAPABILITIES = ("publisher_confirms", "consumer_cancel_notify", "authentication_failure_close", "basic.nack")
 MOST_DECLARATIONS = 64
@@ -55,7 +55,7 @@ class Cancelled(Refused):
 
 
 class AMQPConnection:
-    """An open connection with one channel.
+    """An open connection with a single channel.
 
     Args:
         tls: for an ``amqps`` address.
@@ -100,7 +100,7 @@ class AMQPConnection:
         return self._protocol.frame_max
 
     def call(self, method: m.Method, answer: type[M]) -> M:
-        """Send a method and wait for its answer; deliveries that arrive first are kept.
+        """Send a method and wait for the answer; deliveries that arrive first are kept.
 
         Raises:
             Refused: the broker closed the channel or the connection instead.
@@ -182,7 +182,7 @@ class AMQPConnection:
         return bool(self.deliveries)
 
     def ack(self, tag: int, *, multiple: bool = True) -> None:
-        """Acknowledge all deliveries up to ``tag``, or only that one."""
+        """Acknowledge all deliveries up to ``tag``, or only ``tag``."""
         self._write([self._frame(m.BasicAck(tag, multiple=multiple))])
 
     def requeue(self, tag: int) -> None:
@@ -275,7 +275,7 @@ class AMQPConnection:
         self._pump(frames, time.monotonic() + self._timeout, patient=False)
 
     def _pump(self, frames: Iterable[bytes], until: float, *, patient: bool) -> None:
-        """Send octets, and process arriving ones meanwhile, so that neither side blocks the connection.
+        """Send octets, and process arriving octets meanwhile, to keep either side from blocking the connection.
 
         Args:
             patient: whether to wait for something to arrive.

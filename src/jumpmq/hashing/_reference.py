@@ -1,4 +1,4 @@
-"""Reference implementation of the compiled kernel in plain Python: its specification in tests, and its fallback.
+"""Reference implementation of the compiled kernel in plain Python: specification of the kernel in tests, and fallback.
 
 Three parts, in the order in which a key passes through them:
 

@@ -44,7 +44,7 @@ def survival(statistic: float, degrees: int) -> float:
 
 
 def critical_value(p_value: float, degrees: int) -> float:
-    """Return the statistic that counts following their weights exceed with probability ``p_value``."""
+    """Return the chi-squared statistic exceeded with probability ``p_value`` by counts in proportion to the weights."""
     low, high = 0.0, 10.0 + 4.0 * degrees
     while survival(high, degrees) > p_value:
         high *= 2

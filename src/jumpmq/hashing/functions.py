@@ -16,10 +16,10 @@ from typing import Literal, get_args
 HashFunction = Literal["phash2", "xxh64", "murmur2", "murmur3"]
 
 NAMES: tuple[HashFunction, ...] = get_args(HashFunction)
-"""Every function, at its number."""
+"""Names of the hash functions, indexed by number."""
 
 NUMBERS: dict[HashFunction, int] = {name: number for number, name in enumerate(NAMES)}
-"""The number of each function, by which kernels know it."""
+"""Numbers of the hash functions, as used by kernels."""
 
 _CHOICE = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
 _DIGITS = re.compile(rb"([0-9]+)")

@@ -1,4 +1,4 @@
-"""The compiled kernel or, where none is built, its reference implementation: same results, some 150 times slower."""
+"""The compiled kernel or, if not built, the reference implementation: equal results, some 150 times slower."""
 
 import warnings
 

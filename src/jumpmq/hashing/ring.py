@@ -95,7 +95,7 @@ class HashRing:
 
     @property
     def function(self) -> HashFunction:
-        """What hashes a key."""
+        """The hash function of keys."""
         return self._function
 
     @property
@@ -114,7 +114,7 @@ class HashRing:
         return self._buckets.working
 
     def add(self, destination: str, weight: int) -> None:
-        """Add a destination. Keys move only to it.
+        """Add a destination. Keys move only to the new destination.
 
         Raises:
             ValueError: the weight is not an integer from 1 to 10,000, or the destination is on the ring.
@@ -143,7 +143,8 @@ class HashRing:
             self._runs[destination] = _joined(runs)
 
     def remove(self, destination: str) -> None:
-        """Remove a destination. Its keys, and those of remaining destinations, move according to ``removal``.
+        """Remove a destination. Keys of the removed destination, and of remaining destinations, move according to
+        ``removal``.
 
         Raises:
             KeyError: it is not on the ring.
@@ -229,7 +230,7 @@ class HashRing:
         return pa.DictionaryArray.from_arrays(owners, names)
 
     def _routing(self) -> Buckets | RunBuckets:
-        """The buckets that arrays are routed with."""
+        """Return the buckets used for routing arrays."""
         return self._buckets
 
     def runs(self) -> dict[str, list[tuple[int, int]]]:
@@ -269,7 +270,7 @@ class HashRing:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Self:
-        """Return a ring with the given ``state``: its decisions and later changes equal those of the original.
+        """Return a ring with the given ``state``: decisions and later changes equal the original ring's.
 
         Raises:
             ValueError: it is not the state of a ring.
@@ -325,7 +326,7 @@ def _joined(runs: list[Run]) -> list[Run]:
 
 
 def _join_below(runs: list[Run], first: int, count: int) -> None:
-    """Append a run that is retired downwards; it is merged with the last run if adjacent."""
+    """Append a run retired downwards, merged with the last run if adjacent."""
     if runs and runs[-1][0] == first + count:
         runs[-1] = (first, runs[-1][1] + count)
     else:

@@ -1,7 +1,7 @@
-"""Sampling of keys: the first ones are all counted, later ones at random."""
+"""Sampling of keys: the first messages are all counted, later messages at random."""
 
 ALL_NOTED = 16384
-"""Number of messages of which all are counted."""
+"""Number of messages counted without sampling."""
 
 MEAN_GAP = 16
-"""Average number of later messages per counted one."""
+"""Average number of later messages per counted message."""

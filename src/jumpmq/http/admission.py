@@ -23,7 +23,7 @@ class Asking(Protocol):
 
 
 class _Line:
-    """Waiting connections of one address."""
+    """Waiting connections of an address."""
 
     def __init__(self) -> None:
         self.new: deque[Asking] = deque()  # those that were not answered yet
@@ -37,7 +37,7 @@ class _Line:
 
 
 class Admission:
-    """Requests of one event loop."""
+    """Requests of an event loop."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, _Line] = OrderedDict()  # by address, in the order of their turns

@@ -1,4 +1,4 @@
-"""A connection that waits for its protocol."""
+"""A connection waiting for a protocol."""
 
 from __future__ import annotations
 

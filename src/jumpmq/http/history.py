@@ -47,7 +47,7 @@ FORGET_AFTER = 900.0
 """Seconds without a request after which an object is no longer followed."""
 
 YIELD_AFTER = 60.0
-"""Seconds without a request after which an object may be replaced by a new one."""
+"""Seconds without a request after which an object may be replaced by a new object."""
 
 MAX_EVENTS = 500
 """Maximum number of remembered changes."""
@@ -111,7 +111,7 @@ class Ring:
 
 
 class Track:
-    """The history of one subject."""
+    """History of a subject."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.asked_at = time.monotonic()

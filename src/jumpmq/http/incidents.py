@@ -37,7 +37,7 @@ CAUSES = (
 _ORDER = {kind: place for place, kind in enumerate(CAUSES)}
 
 ALIKE = 3
-"""Number of queues, with similar names and the same kind of warning, that make a single incident."""
+"""Number of queues, with similar names and an equal kind of warning, that make a single incident."""
 
 NAMED = 20
 """Maximum number of similar queues named."""

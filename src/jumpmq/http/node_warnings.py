@@ -96,7 +96,7 @@ def _down(node: str, homes: list[int], away: list[Absence]) -> Warning:
 
 
 def _holes(away: list[Absence]) -> str:
-    """Describe the rings with destinations that are down."""
+    """Describe the rings with unavailable destinations."""
     gone: dict[tuple[str, str], int] = {}
     of_all = {}
     for one in away:

@@ -29,7 +29,7 @@ LEFT = 0.2
 """Maximum share of connections that remain."""
 
 WITHIN = 10.0
-"""Seconds within which the connections left."""
+"""Maximum duration, in seconds, of the loss of the connections."""
 
 TOLD = 600.0
 """Maximum duration of the warning, in seconds."""

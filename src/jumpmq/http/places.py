@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Places(Generic[T]):
-    """Slots of one event loop."""
+    """Slots of an event loop."""
 
     def __init__(self) -> None:
         self._by_address: dict[str, dict[T, None]] = {}

@@ -41,7 +41,9 @@ KEPT_PLACES = ("/metrics", "/api/health", "/api/healthchecks", "/api/messages/",
 """Paths whose requests are not given up for a new connection: metrics, checks, Spark."""
 
 SHARE_KEPT = 0.5
-"""Maximum share of all connections for long requests of one address; beyond it, they are closed like the rest."""
+"""Maximum share of all connections for long requests of an address; beyond the share, connections are closed like the
+rest.
+"""
 
 
 class Door:

@@ -79,7 +79,7 @@ Samples = dict[Any, Sample]
 
 @dataclass
 class Look:
-    """Metrics at one time.
+    """Metrics at a point in time.
 
     Attributes:
         at: seconds by the monotonic clock.
@@ -291,7 +291,7 @@ class Rates:
         return found
 
     def _shown(self, names: tuple[str, ...], now: Counts, past: Counts | None) -> dict[str, Any]:
-        """Return counters by RabbitMQ's names, with rates; unknown ones count from 0, unless there is no reading.
+        """Return counters by RabbitMQ's names, with rates; unknown counters count from 0, unless no reading exists.
 
         Args:
             now, past: counters in the order of ``names``; there may be more of them.
@@ -401,7 +401,7 @@ def _counts(sample: Sample | None) -> Counts | None:
 
 
 def _sample(found: Iterable[tuple[Any, Counts]], samples: Samples, last: Samples) -> None:
-    """Sample counters; unchanged ones keep the time of their last change."""
+    """Sample counters; unchanged counters keep the time of the last change."""
     wall = time.time()
     for key, counts in found:
         sample = last.get(key)

@@ -26,7 +26,7 @@ class RingCounts:
 
 
 def together(parts: Iterable[RingTrafficFigures], names: list[str]) -> RingCounts | None:
-    """Merge the homes' counts of one ring.
+    """Merge the homes' counts of a ring.
 
     Args:
         names: the ring's destinations now; what was counted before the ring changed is left out.

@@ -61,7 +61,7 @@ CONSUMERS = 200
 """Maximum number of consumers compared per queue."""
 
 SLOWER = 3
-"""Factor below the other consumers' rates that makes a consumer slow."""
+"""Factor below the rates of the remaining consumers from which a consumer is slow."""
 
 BACKLOG = 100
 """Ready messages below which a queue with consumers is not worth a warning."""

@@ -25,7 +25,7 @@ TLS_ALERT = "\x15\x03"
 
 
 class ManagementClient:
-    """The management port of one broker. Holds no connection, so that it can be pickled for other processes.
+    """The management port of a broker. Holds no connection, and so can be pickled for other processes.
 
     A place in the API is given by the segments of its path below ``/api``, as they are: they are percent-encoded here.
 

@@ -10,7 +10,7 @@ class InvalidRequest(ManagementError):
 
 
 class NoAnswer(ManagementError):
-    """No answer, or an incomplete one.
+    """No answer, or an incomplete answer.
 
     Attributes:
         refused: whether nothing listens there.

@@ -1,4 +1,4 @@
-"""TLS of HTTPS clients: how client and broker authenticate each other."""
+"""TLS of HTTPS clients: mutual authentication of client and broker."""
 
 from __future__ import annotations
 

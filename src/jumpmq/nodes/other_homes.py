@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Member(Protocol):
-    """This node in its cluster.
+    """The local node as a cluster member.
 
     Attributes:
         is_ready: whether another home has its queues, so that others may be there.

@@ -1,4 +1,4 @@
-"""Write as the present owner of a key only: what consumers do with the header ``x-owner-epoch``, whatever their client.
+"""Write as the present owner of a key only: use of the header ``x-owner-epoch`` by consumers, for any client.
 
 A member of a consumer group that was stopped may lose its queues to another member, wake, and finish what it had
 begun. The broker ignores its acknowledgement; its write to a database is the application's to refuse. Each delivery to
@@ -27,12 +27,12 @@ __all__ = ["Delivery", "StaleOwner"]
 
 
 class StaleOwner(Exception):
-    """The delivery's key has another owner by now: what follows from the delivery is that one's to do."""
+    """The delivery's key has a newer owner: consequences of the delivery are up to the newer owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Where a message is from, and whose it is.
+    """Origin and owner of a message.
 
     Attributes:
         key: the routing key, unless given.
@@ -52,7 +52,7 @@ class Delivery:
 
     @classmethod
     def of(cls, properties: Any, method: Any = None, *, key: str | None = None) -> "Delivery":
-        """That of a message.
+        """Return the origin and owner of a message.
 
         Args:
             properties: what has ``headers`` and ``message_id``: pika's ``BasicProperties``, a message of aio-pika.
@@ -83,7 +83,8 @@ class Delivery:
             raise StaleOwner(f"key {self.key!r} has an owner with a higher epoch than {self.epoch}")
 
     def record(self, number: int | None = None, **more: Any) -> dict[str, Any]:
-        """What to write down of the message, in the transaction that handles it, for ``jumpmq verify``.
+        """Return the record of the message, to be written in the transaction that handles the message, for ``jumpmq
+        verify``.
 
         Args:
             number: which message of its key it is, as the publisher counts; order is judged by it.

@@ -1,4 +1,4 @@
-"""The proof of order: what consumers have written down, held against what is promised for each key.
+"""Proof of order: records written by consumers, checked against the guarantees for each key.
 
 The rows (:meth:`jumpmq.ordering.Delivery.record`) are those of messages that were *handled*, in the order in which that
 took effect: as they were appended to a file, or committed to a table. Of each key, three things are looked at:
@@ -30,11 +30,11 @@ SQLITE = b"SQLite format 3\0"
 
 
 class UnreadableRecords(Exception):
-    """What was written down cannot be read, and why."""
+    """Unreadable records, with the reason."""
 
 
 class Fault(NamedTuple):
-    """What broke a promise.
+    """A violation of a guarantee.
 
     Attributes:
         kind: ``order``, ``once`` or ``owner``.
@@ -61,7 +61,7 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class _Key:
-    """What is known of a key: the rows with the highest number and epoch, and where each message was handled."""
+    """State of a key: the rows with the highest number and epoch, and the row in which each message was handled."""
 
     highest: Mapping[str, Any] | None = None
     latest: Mapping[str, Any] | None = None
@@ -85,7 +85,7 @@ class Verification:
 
     @property
     def keys(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
         return len(self._keys)
 
     @property
@@ -94,7 +94,7 @@ class Verification:
         return sum(max(numbers) - min(numbers) + 1 - len(numbers) for numbers in numbered if numbers)
 
     def add(self, row: Mapping[str, Any]) -> list[Fault]:
-        """Take the next row. Returns what it breaks.
+        """Process the next row, and return the violations.
 
         Raises:
             UnreadableRecords: it lacks a column, or a number is none.
@@ -132,7 +132,7 @@ class Verification:
 
 
 def verify(rows: Iterable[Mapping[str, Any]]) -> Iterator[Fault]:
-    """What rows break, in their order.
+    """Yield violations by the rows, in order.
 
     Raises:
         UnreadableRecords: a row lacks a column, or a number is none.
@@ -185,7 +185,7 @@ def _of_sqlite(path: Path, table: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _checked(row: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """A row with what is looked at, and its place."""
+    """Return a row's checked columns, and the row's position."""
     given: dict[str, Any] = {name: row.get(name) for name in ("key", "message", "number", "epoch", "consumer")}
     given = {name: None if value == "" and name != "key" else value for name, value in given.items()}
     if not isinstance(given["key"], str):

@@ -34,7 +34,7 @@ CONSUMER_ARGUMENTS: frozenset[str] = frozenset().union(*(kind.consumer_argument_
 """Arguments of ``basic.consume`` known to some queue type, and refused by the rest."""
 
 DECLARABLE_TYPES: tuple[str, ...] = tuple(cls.type for cls in _ALL if not cls.is_internal)
-"""The kinds that a client may declare."""
+"""Queue types available to clients for declaration."""
 
 DEFAULT_QUEUE_TYPE = ClassicQueue.type
 """Queue type of declarations without ``x-queue-type``."""

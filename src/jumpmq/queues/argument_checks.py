@@ -16,7 +16,7 @@ class Arguments(Protocol):
     """All arguments of a declaration."""
 
     def get(self, name: str) -> Field | None:
-        """Return the first field with this name."""
+        """Return the first field of a given name."""
 
 
 Check = Callable[[Field, Arguments], str | None]
@@ -85,7 +85,7 @@ def overflow(field: Field, arguments: Arguments) -> str | None:
 
 
 def one_of(what: str, values: tuple[str, ...]) -> Check:
-    """Return a check for one of the string ``values``; ``what`` names them in the error."""
+    """Return a check for the string ``values`` only; ``what`` names the values in the error."""
 
     def check(field: Field, arguments: Arguments) -> str | None:
         if (problem := _of_type(field, "S")) is not None:
@@ -179,7 +179,7 @@ RETRY_TYPES = ("disabled", "all", "failed", "returned")
 
 
 def retry_type(field: Field, arguments: Arguments) -> str | None:
-    """Which messages that come back rest."""
+    """Check the argument that selects the returned messages to be delayed."""
     if (problem := _of_type(field, "S")) is not None:
         return problem
     if field.value not in RETRY_TYPES:
@@ -196,7 +196,7 @@ RETRY_CHECKS: dict[str, Check] = {
     "x-delayed-retry-multiplier": positive,
     "x-ordered-retries": boolean,
 }
-"""Of queues whose messages may come back."""
+"""Argument checks of queues with possible retries of returned messages."""
 
 dead_letter_strategy = word_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")
 queue_mode = one_of("queue mode", ("default", "lazy"))

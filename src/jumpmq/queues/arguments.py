@@ -74,11 +74,11 @@ class Limits:
 
     @property
     def delays_retries(self) -> bool:
-        """Whether messages that come back may have to rest."""
+        """True if returned messages may have to rest before the next try."""
         return self.delayed_retry_type != "disabled" and self.delayed_retry_min is not None
 
     def retry_delay(self, count: int) -> float:
-        """Seconds that a message rests which comes back for the ``count``-th time; where it is to rest."""
+        """Rest of a message after the ``count``-th return, in seconds; for queues with delayed retries."""
         lowest = self.delayed_retry_min or 0
         multiplier = self.delayed_retry_multiplier
         factor = count if multiplier is None else multiplier ** min(count - 1, MOST_DOUBLINGS)
@@ -87,8 +87,8 @@ class Limits:
 
     @property
     def dead_letters_at_least_once(self) -> bool:
-        """True if a dead-lettered message must reach all its queues, however long it takes. As in RabbitMQ, not with an
-        overflow behaviour that drops messages."""
+        """True if a dead-lettered message must reach all its queues, however long delivery takes. As in RabbitMQ, not
+        with an overflow behaviour that drops messages."""
         return self.dead_letter_strategy == "at-least-once" and self.overflow == "reject-publish"
 
     def unbounded(self) -> "Limits":
@@ -101,13 +101,13 @@ class Limits:
 
 
 LONGEST_RETRY = 10 * 365 * 24 * 3600 * 1000
-"""Milliseconds that a message rests at most."""
+"""Maximum rest of a message, in milliseconds."""
 
 MOST_DOUBLINGS = 64
-"""Times that a delay is multiplied at most: it is the longest by then."""
+"""Maximum number of multiplications of a delay: the delay is at the maximum by then."""
 
 NO_LIMITS = Limits()
-"""Limits of most queues, shared between them."""
+"""Limits of most queues, as a shared object."""
 
 
 def _lower(declared: int, by_policy: int) -> int:

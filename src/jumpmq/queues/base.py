@@ -43,7 +43,7 @@ class Outcome(Enum):
     REQUEUED = "requeued"
     """Requeued by a consumer."""
     FAILED = "failed"
-    """A consumer put them back by ``basic.reject``: it could not handle them."""
+    """Returned by a consumer with ``basic.reject``: the messages could not be handled."""
     CONSUMER_GONE = "consumer_gone"
     """Returned because the consumer, channel or reader is gone."""
 
@@ -147,7 +147,7 @@ number.
 """
 
 STORE, FIRST_LINK = 1, 4
-"""Bits of storages that confirm messages; a queue type names its own as ``source``."""
+"""Bits of storages with message confirms; every queue type gives a bit of its own as ``source``."""
 
 
 class Queue(ABC):
@@ -266,8 +266,8 @@ class Queue(ABC):
 
     @classmethod
     def problem_with(cls, arguments: Arguments) -> str | None:
-        """Return the problem with arguments that passed ``argument_checks``, in RabbitMQ's words; None if there is
-        none.
+        """Return the problem with arguments that passed ``argument_checks``, in RabbitMQ's words; None for valid
+        arguments.
         """
         return None
 
@@ -288,7 +288,7 @@ class Queue(ABC):
 
     @property
     def resting(self) -> Resting | None:
-        """Its messages that rest until they are tried again; None where none has."""
+        """The queue's messages resting until the next try; None if no message has rested."""
         return None
 
     @property
@@ -475,7 +475,7 @@ class Queue(ABC):
         return None
 
     def mark_of(self, seq: int) -> int | None:
-        """Return a fingerprint that distinguishes a message from earlier ones with its number, after a restored backup;
+        """Return a fingerprint to distinguish a message from earlier messages of equal number, after a restored backup;
         None if unsupported, or if the message is gone.
         """
         return None
@@ -486,7 +486,7 @@ class Queue(ABC):
 
     @abstractmethod
     def purge(self) -> int:
-        """Remove all ready messages; return their number."""
+        """Remove all ready messages and return the number removed."""
 
     def tell_gone(self) -> None:
         """Call the callbacks for the queue's deletion."""
@@ -534,11 +534,15 @@ class Queue(ABC):
         """Stop serving a consumer; unacknowledged messages stay with it."""
 
     def draw_epoch(self) -> int:
-        """A number for who gets the queue, or a slot, now; deliveries with it wait for the commit of this turn."""
+        """Draw an epoch for the new owner of the queue or of a slot; deliveries with it wait for the commit of this
+        event-loop iteration.
+        """
         return self._epochs.draw()
 
     def renew_owners(self) -> None:
-        """Keys have come from another queue: what is delivered from now on has a higher number than it had there."""
+        """Raise the owner epoch after keys have come from another queue: deliveries from now on have a higher epoch
+        than at the source.
+        """
         self.owner_floor = self._epochs.draw()
 
     def subscribe_to(self, consumer: Consumer, share: Share) -> None:
@@ -546,15 +550,15 @@ class Queue(ABC):
         raise NotImplementedError
 
     def restore_retries(self, records: dict[int, list[Any]]) -> None:  # noqa: B027  (of kinds that let messages rest)
-        """Before :meth:`restore`: what the store kept of messages that have rested, by their numbers
+        """Load the stored retries of rested messages by message number, before :meth:`restore`
         (:mod:`jumpmq.queues.resting`)."""
 
     def keys_of(self, messages: list[Message]) -> list[Key] | None:
-        """What rests with each message: its key; None where it rests alone."""
+        """Return the key by which messages rest together, per message; None where messages rest alone."""
         return None
 
     def retry_now(self) -> int:
-        """Have all messages that rest go on now; returns how many there are."""
+        """Release all resting messages now, and return their number."""
         return 0
 
     def restore_offsets(self, records: Mapping[str, Any], *, clean: bool) -> None:
@@ -645,7 +649,7 @@ class Queue(ABC):
         mark.end()
 
     def recount(self, mark: Mark) -> None:
-        """End a marker whose messages are gone, should they not have been counted."""
+        """End a marker of vanished messages, in case the messages were not counted."""
         mark.end()
 
     def fence(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
@@ -721,7 +725,7 @@ class Queue(ABC):
 
     @abstractmethod
     def trim(self, now: float) -> None:
-        """Do one bounded step of due work: drop expired messages, and those beyond limits.
+        """Do one bounded step of due work: drop expired messages, and messages beyond limits.
 
         Where more is due, now or later, the queue asks for it with :meth:`wake`.
 

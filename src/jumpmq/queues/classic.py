@@ -37,13 +37,13 @@ SEQUENCE_BLOCK = 1 << 20
 """Message numbers reserved in the journal at a time, so that no number is reused."""
 
 STEP = 1000
-"""Messages that expire or overflow per step; dead-lettering that many takes a few milliseconds."""
+"""Number of messages that expire or overflow per step; dead-lettering a full step takes a few milliseconds."""
 
 LOOKED_AT = 4 * CHUNK
-"""Messages that rest, or wait for one that does, past which ``basic.get`` looks at once: some milliseconds."""
+"""Maximum number of resting or waiting messages that ``basic.get`` passes at once: some milliseconds."""
 
 RETRIED = 500
-"""Messages that have rested and go on in one step."""
+"""Maximum number of rested messages released per step."""
 
 MEASURED = 4
 """Batches read per step to measure a restored queue."""
@@ -168,7 +168,7 @@ class ClassicQueue(Queue):
         return ({"backing_queue_status": shown} if shown else {}) | self.retry_status()
 
     def retry_status(self) -> dict[str, Any]:
-        """What there is to show of messages that rest, of a queue where they may."""
+        """Status of resting messages, for a queue with delayed retries."""
         resting = self._resting
         if resting is None:
             return (
@@ -368,7 +368,7 @@ class ClassicQueue(Queue):
         )
 
     def _passing_by(self, take: Callable[[], list[Message]], most: int) -> list[Message]:
-        """Take until there is something to be delivered, past messages that rest or wait for one that does.
+        """Take until a message can be delivered, past messages that rest or wait for a resting message.
 
         Args:
             most: how many of these are looked at; what is behind them is taken soon.
@@ -392,7 +392,7 @@ class ClassicQueue(Queue):
         return []
 
     def _take(self, take: Callable[[int], list[Message]], count: int) -> list[Message]:
-        """Take unexpired messages; expired ones are dropped, also behind others. If more have expired than one step
+        """Take unexpired messages; expired messages are dropped, also behind others. If more have expired than a step
         drops, nothing is taken yet."""
         if self._resting is not None and self._resting.is_full:
             return []
@@ -588,11 +588,11 @@ class ClassicQueue(Queue):
         return None
 
     def _delivery_count(self, message: Message, resting: Resting) -> int:
-        """How often a message has come back, this time too."""
+        """Number of returns of a message, including the current return."""
         return resting.tries(message) + 1
 
     def _rest(self, messages: list[Message], outcome: Outcome) -> list[Message]:
-        """Have messages rest that came back. Returns those that do not."""
+        """Delay returned messages. Return the messages not delayed."""
         kind = self.limits.delayed_retry_type
         if kind != "all" and (kind == "returned") != (outcome is Outcome.REQUEUED):
             return messages
@@ -612,7 +612,7 @@ class ClassicQueue(Queue):
         return back
 
     def _keep(self, messages: list[Message]) -> None:
-        """Messages rest, or wait behind what does."""
+        """Hold messages resting, or waiting behind resting messages."""
         if messages:
             assert self._resting is not None
             self._hold(messages, Held.UNACKNOWLEDGED, 1)
@@ -621,7 +621,7 @@ class ClassicQueue(Queue):
                 self.wake(due)
 
     def _without_resting(self, messages: list[Message], resting: Resting) -> list[Message]:
-        """Of messages that were taken, those that neither rest nor wait for one that does."""
+        """Return the taken messages that neither rest nor wait for a resting message."""
         if not (resting.in_use and messages):
             return messages
         alive, kept = resting.divert(messages, self.keys_of(messages), clock.now())
@@ -633,7 +633,7 @@ class ClassicQueue(Queue):
         return alive
 
     def _release_due(self, now: float) -> None:
-        """Have messages go on that have rested, a step at a time."""
+        """Release rested messages, in steps."""
         resting = self._resting
         if resting is None:
             return
@@ -721,7 +721,7 @@ class ClassicQueue(Queue):
         return count
 
     def leave_consumers(self) -> None:
-        """Cancel all consumers: the queue is at another home now. What rests goes along."""
+        """Cancel all consumers: the queue has moved to another home. Resting messages go along."""
         self._delivery.cancel_all()
         self.retry_now()
 
@@ -926,7 +926,7 @@ class ClassicQueue(Queue):
         )
 
     def _push_what_fits(self, messages: list[Message]) -> list[Message]:
-        """Push messages one by one, as a delivery may make room for the next; return those without room."""
+        """Push messages singly, as a delivery may make room for the next; return the messages without room."""
         refused = []
         for message in messages:
             if self.would_refuse([message]):

@@ -21,12 +21,14 @@ from collections.abc import Callable
 from functools import partial
 
 boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-"""Seconds since some moment before the start, with those in which the machine was suspended; never set."""
+"""Seconds since some moment before the start, including time while the machine was suspended; never set."""
 
 _OFFSET = time.time() - boot_time()
 
 JUMP = 1.0
-"""Seconds by which the wall clock may differ from the steady one before it has been set: less is let gather."""
+"""Difference in seconds between the wall clock and the steady clock that counts as a clock change: smaller differences
+accumulate.
+"""
 
 JUMPS = 10_000
 """Maximum number of remembered clock settings; earlier ones are merged."""
@@ -74,4 +76,4 @@ class Stamps:
 
 
 stamps = Stamps(lambda: time.time(), lambda: boot_time())
-"""Timestamps by this machine's clocks."""
+"""Timestamps by the local machine's clocks."""

@@ -38,7 +38,7 @@ class Consumer(Protocol):
         """Return the number of messages that the consumer accepts now."""
 
     def passed_over(self) -> None:
-        """Note that a message found no capacity: call :meth:`Queue.admit` once there is some."""
+        """Note a message without capacity: call :meth:`Queue.admit` once capacity is free."""
 
     @property
     def shares_capacity(self) -> bool:

@@ -1,4 +1,4 @@
-"""The queue of a deduplication exchange: each message goes through it once, and leaves an entry that tells it.
+"""Queue of a deduplication exchange: every message passes once, and leaves an entry for identification.
 
 A message and its entry enter the queue in one commit. The message leaves it at once, handed back to the exchange the
 way dead letters are handed to theirs; the entry, without a body, stays until it expires or others push it out. So a
@@ -21,16 +21,16 @@ from jumpmq.store import Batch
 from jumpmq.store.definitions import BEHIND
 
 PASSED = "passed"
-"""Why messages leave the queue."""
+"""Reason for messages leaving the queue."""
 
 FOR_EVER = 3.2e9
-"""Seconds that an entry without a TTL stays, unless it is pushed out: a hundred years."""
+"""Seconds that an entry without a TTL stays, unless pushed out: a hundred years."""
 
 NO_PROPERTIES = b"\0\0"
 
 
 class DeduplicatingQueue(DelayedQueue):
-    """Entries of what was seen, and messages that are about to pass.
+    """Entries of messages already seen, and messages about to pass.
 
     What enters while its entries come from another home waits as it is, and is looked at behind them.
     """
@@ -83,7 +83,7 @@ class DeduplicatingQueue(DelayedQueue):
         return bool(messages)
 
     def _look_at(self, messages: list[Message]) -> None:
-        """Have those enter that were not seen, each with an entry."""
+        """Admit unseen messages, and add an entry per identified message."""
         coming, now = list[Message](), clock.now()
         for message in self._seen.new(messages):
             if (identity := identity_of(message)) is not None:

@@ -1,4 +1,4 @@
-"""What tells duplicates: the header ``x-deduplication-header``, and a table of those that were seen.
+"""Identification of duplicates: the header ``x-deduplication-header``, and a table of seen identities.
 
 Source: ``RabbitMQMessageDeduplication.Common`` of noxdafox's plugin.
 """
@@ -28,12 +28,12 @@ _CACHED = 512
 
 
 def is_identified(message: Message) -> bool:
-    """Whether a message says which it is."""
+    """True if a message carries an identity."""
     return _NAMED in message.properties and identity_of(message) is not None
 
 
 def identity_of(message: Message) -> bytes | None:
-    """What a message says it is, as a digest; None where it says nothing.
+    """Return the identity of a message as a digest; None without an identity.
 
     Integers of any width are alike, and so are text and octets; a list or table says nothing.
     """
@@ -79,7 +79,7 @@ def milliseconds_of(message: Message, name: str) -> int | None:
 
 
 class Seen:
-    """Identities that were seen, each with the number of the message that it was seen in.
+    """Seen identities, with the number of the message carrying the identity.
 
     Attributes:
         duplicates: how many messages were dropped, since the broker started.
@@ -98,7 +98,7 @@ class Seen:
         return len(self._numbers)
 
     def new(self, messages: list[Message]) -> list[Message]:
-        """Those of messages that are no duplicates, neither of what was seen nor of each other; the others count."""
+        """Return the messages without duplicates of seen messages or among themselves; the duplicates are counted."""
         found, among = [], set[bytes]()
         for message in messages:
             identity = identity_of(message)
@@ -111,7 +111,7 @@ class Seen:
         return found
 
     def add(self, identity: bytes, number: int) -> None:
-        """An identity is seen in a message of this number, and in no other any more."""
+        """Record an identity as seen in the message of this number, and in no earlier message any more."""
         before = self._numbers.get(identity)
         if before is None:
             self._account.charge("ready", OCTETS)
@@ -121,13 +121,13 @@ class Seen:
         self._identities[number] = identity
 
     def note(self, messages: Iterable[Message]) -> None:
-        """Messages are in a queue, by their numbers."""
+        """Record messages of a queue, by number."""
         for message in messages:
             if (identity := identity_of(message)) is not None:
                 self.add(identity, message.seq)
 
     def forget(self, messages: Iterable[Message]) -> None:
-        """Messages are no longer in their queue."""
+        """Forget messages removed from the queue."""
         for message in messages:
             identity = self._identities.pop(message.seq, None)
             if identity is not None:

@@ -1,4 +1,4 @@
-"""The queue of an exchange of type ``x-delayed-message``: what it delays, until it is due.
+"""Queue of an exchange of type ``x-delayed-message``: holds delayed messages until they are due.
 
 It comes and goes with its exchange, and nobody else declares, consumes from, binds or deletes one. All of it is stored,
 whatever the delivery modes. What is due is handed to the exchange the way dead letters are handed to theirs.
@@ -19,14 +19,14 @@ from jumpmq.queues.delays import delay_of
 from jumpmq.queues.slots import Share
 
 DUE = "due"
-"""Why messages leave the queue."""
+"""Reason for messages leaving the queue."""
 
 DUE_AT_ONCE = 200
-"""Messages that are due and leave in one step; each may have to be read from disk."""
+"""Maximum number of due messages leaving per step; each may have to be read from disk."""
 
 
 class DelayedQueue(ClassicQueue):
-    """Messages in the order in which they are due."""
+    """Messages ordered by due time."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class DelayedQueue(ClassicQueue):
         super().push_ahead(messages)
 
     def expect_expiry(self) -> None:
-        """What expires does so where it is due."""
+        """Do nothing: messages of a delaying queue expire when due."""
 
     def status(self) -> dict[str, Any]:
         return {}

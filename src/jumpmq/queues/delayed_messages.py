@@ -1,4 +1,4 @@
-"""Messages in the order in which they are due: a hierarchical timer wheel whose slots can be paged.
+"""Messages ordered by due time: a hierarchical timer wheel whose slots can be paged.
 
 A slot, a *window*, is a range of time with the messages that are due in it, as :class:`ReadyMessages`, so that what is
 due later lies in the store while memory is short. There are three sizes of windows. A message enters the smallest that
@@ -29,23 +29,23 @@ FINE, MIDDLE, COARSE = 4, 16, 22
 """Sizes of windows, as powers of two of milliseconds: 16 ms, 66 s and 70 minutes."""
 
 LEADS = {FINE: 0, MIDDLE: 5_000, COARSE: 60_000}
-"""Milliseconds before a window begins from which on it is emptied into smaller ones."""
+"""Milliseconds before the start of a window from which on the window is emptied into smaller windows."""
 
 EMPTIED_AT_ONCE = 200
-"""Messages that go to smaller windows in one step."""
+"""Maximum number of messages moved to smaller windows per step."""
 
 _due = attrgetter("expires_at", "seq")
 
 
 class Window(NamedTuple):
-    """A range of time: its first millisecond since the epoch, and its size."""
+    """A time range: first millisecond since the epoch, and size."""
 
     start: int
     size: int
 
 
 class DelayedMessages(PrioritizedMessages):
-    """Ready messages that are due at ``expires_at``, those that are due first in front.
+    """Ready messages due at ``expires_at``, earliest first.
 
     :meth:`take_expired` takes what is due; to take in any other way takes messages that are not due yet.
     """
@@ -119,8 +119,8 @@ class DelayedMessages(PrioritizedMessages):
     # --- going ---
 
     def take_expired(self, now: float, count: int) -> list[Message]:
-        """Take up to ``count`` messages that are due, those due first in front; windows that begin soon are emptied
-        into smaller ones on the way, one step of it."""
+        """Take up to ``count`` due messages, earliest first; windows that begin soon are emptied into smaller windows
+        on the way, by one step."""
         taken: list[Message] = []
         left = EMPTIED_AT_ONCE
         while self._alarms and self._alarms[0][0] <= now and len(taken) < count and left > 0:
@@ -198,7 +198,7 @@ class DelayedMessages(PrioritizedMessages):
         return left
 
     def page_out(self, kept: int) -> int:
-        """As :meth:`ReadyMessages.page_out`, what is due last first. What is due soon may stay."""
+        """Page out as :meth:`ReadyMessages.page_out`, latest due messages first. Messages due soon may stay."""
         done = 0
         for window, held in reversed(list(self._windows_in_order())):
             done += held.page_out(kept if window.size == FINE else 0)
@@ -211,7 +211,7 @@ class DelayedMessages(PrioritizedMessages):
 
 
 def _window_of(due: int, now: int) -> Window:
-    """The window that a message enters.
+    """Return the window for a new message.
 
     Args:
         due, now: milliseconds since the epoch.

@@ -18,11 +18,11 @@ LONGEST = (1 << 32) - 1
 """Milliseconds of the longest delay."""
 
 _CACHED = 512
-"""Octets of properties of which a delay is remembered: neighbours often have the same."""
+"""Maximum octets of properties for which a delay is cached: neighbouring messages often have equal properties."""
 
 
 def delay_of(message: Message) -> int:
-    """Milliseconds that a message is to be delayed, 1 to ``LONGEST``; 0 where it is not.
+    """Delay of a message in milliseconds, 1 to ``LONGEST``; 0 without delay.
 
     A number of any type counts, without its fraction, and so does one as text. What is none, negative or too large
     delays nothing.
@@ -64,7 +64,7 @@ def _milliseconds(field: Field) -> int | None:
 
 
 def negated(headers: list[Field]) -> list[Field]:
-    """Headers with the delay negated: the message is not delayed again, and consumers see that it was."""
+    """Return headers with the delay negated: the message is not delayed again, and consumers see the delay."""
     found = []
     for field in headers:
         if field.name == HEADER and (delay := _milliseconds(field)) is not None:

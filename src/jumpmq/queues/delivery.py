@@ -75,7 +75,7 @@ NO_LEVELS: list[int] = []
 
 
 class Delivery:
-    """The consumers of one queue.
+    """The consumers of a queue.
 
     Attributes:
         consumers: by priority, then the first to come.
@@ -182,7 +182,7 @@ class Delivery:
             self.renew_epoch()
 
     def renew_epoch(self) -> None:
-        """Have deliveries to the active consumer, if there is one, say another number than up to now."""
+        """Give deliveries to the active consumer, if any, a new owner epoch."""
         if self.active is not None:
             self.active.owns(self._source.draw_epoch())
 

@@ -31,14 +31,14 @@ import time
 from collections.abc import Callable
 
 OWNER_EPOCH = "x-owner-epoch"
-"""Header of deliveries from a queue or slot that one consumer at a time has."""
+"""Header of deliveries from a queue or slot owned by one consumer at a time."""
 
 CEILING = "owner_epoch"
-"""Kind of the record of the ceiling; there is one, its key is empty."""
+"""Kind of the single record of the ceiling; its key is empty."""
 
 AHEAD = 10_000_000
-"""How far the ceiling is raised above the number that needs it: 10 s, in microseconds. After a kill numbers may be
-ahead of the clock by so much."""
+"""Distance by which the ceiling is raised above the number in need: 10 s, in microseconds. After a kill, numbers may be
+ahead of the clock by this distance."""
 
 LARGEST = (1 << 63) - 1
 
@@ -69,12 +69,14 @@ class OwnerEpochs:
         self.last = self._ceiling = max(self._ceiling, ceiling)
 
     def draw(self) -> int:
-        """A number above all that were given. Deliveries that carry it wait for the commit of this turn."""
+        """Draw a number above all earlier numbers. Deliveries with the number wait for the commit of the current
+        event-loop iteration.
+        """
         self._reach(max(self.last + 1, int(self._now() * 1e6)))
         return self.last
 
     def observe(self, number: int) -> None:
-        """Another home has given this number for keys that are here from now on."""
+        """Raise the numbers above a remote home's number, for keys that are here from now on."""
         if self.last < number <= LARGEST - AHEAD:
             self._reach(number)
 

@@ -293,7 +293,7 @@ class FencedMessages:
         return found
 
     def _sorted(self, messages: list[Message]) -> tuple[list[Message], dict[Waits, list[Message]]]:
-        """Split messages into free ones, and waiting ones by their barriers."""
+        """Split messages into free messages, and waiting messages by barrier."""
         found: list[Waits] = [()] * len(messages)
         for past in self._pasts:
             change, first = past.change, past.first_seq

@@ -30,7 +30,7 @@ MAX_GROUPS = 1000
 
 
 class GroupOffset:
-    """Offset of one group in a stream.
+    """Offset of a group in a stream.
 
     Attributes:
         group: its name.
@@ -131,7 +131,7 @@ class GroupOffset:
 
 
 class GroupOffsets:
-    """Groups with an offset in one stream.
+    """Groups with an offset in a stream.
 
     Attributes:
         members: the groups that have members now, by name.
@@ -152,7 +152,7 @@ class GroupOffsets:
         return len(self._by_group)
 
     def get(self, group: str) -> GroupOffset | None:
-        """Return a group's offset; None without one."""
+        """Return a group's offset; None without an offset."""
         return self._by_group.get(group)
 
     def of(self, number: int) -> GroupOffset | None:

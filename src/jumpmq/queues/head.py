@@ -33,12 +33,12 @@ class Head:
 
     @property
     def first(self) -> Message:
-        """Return the first message; there must be one."""
+        """Return the first message; the head must not be empty."""
         return self._runs[0][0]
 
     @property
     def last(self) -> Message:
-        """Return the last message; there must be one."""
+        """Return the last message; the head must not be empty."""
         return self._runs[-1][-1]
 
     def extend(self, messages: list[Message]) -> None:
@@ -129,7 +129,7 @@ class Head:
         return bisect_right(self._runs[0], last_seq, key=_seq) if self._runs else 0
 
     def since(self, first_seq: int) -> list[Message]:
-        """Return messages from ``first_seq`` or higher to the end of their run; there must be one."""
+        """Return messages from ``first_seq`` on to the end of the run; at least one must exist."""
         run = self._runs[bisect_left(self._runs, first_seq, key=_last_seq)]
         return list(islice(run, bisect_left(run, first_seq, key=_seq), None))
 

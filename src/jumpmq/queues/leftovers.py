@@ -24,7 +24,7 @@ def settle_spilled(messages: list[Message]) -> None:
 
 
 class Leftovers:
-    """Messages removed from the ready ones at once.
+    """Messages removed from the ready messages at once.
 
     Args:
         messages, returned: those in memory.
@@ -74,7 +74,7 @@ class Leftovers:
                 yield
 
     def forget(self) -> Iterator[None]:
-        """Drop the messages: the store has dropped their queue, except for spilled ones."""
+        """Drop the messages: the store has dropped their queue, except for spilled messages."""
         for messages in self._steps():
             settle_spilled(messages)
             if len(messages) == STEP:

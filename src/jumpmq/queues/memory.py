@@ -22,7 +22,7 @@ PAGED = bytes(bytearray(b"(on disk)"))
 """Body of a paged-out delivery. No further body is this object."""
 
 UNLIMITED = 1 << 62
-"""A limit that is never reached."""
+"""Unreachable limit."""
 
 KINDS = ("ready", "unacknowledged", "reserved", "staged", "unsent", "unfinished", "transactions", "channels", "answers")
 """Purposes of memory.
@@ -69,7 +69,7 @@ class MemoryAccount:
         self.total += octets
 
     def move(self, source: str, target: str, octets: int) -> None:
-        """Move octets from one kind to a second."""
+        """Move octets between kinds."""
         self.by_kind[source] -= octets
         self.by_kind[target] += octets
 

@@ -121,7 +121,9 @@ class QuorumQueue(ClassicQueue):
         super().push_ahead(messages)
 
     def _counted(self, message: Message, seq: int) -> Message:
-        """Return a message from the previous home, for this number, with the delivery count it carries."""
+        """Return a message from the previous home, under the given number, with the delivery count carried by the
+        message.
+        """
         if _DELIVERY_COUNT not in message.properties:
             return message
         headers = Properties.parse(message.properties).headers or []
@@ -205,7 +207,7 @@ class QuorumQueue(ClassicQueue):
         return [message for message in messages if self._failures.get(message.seq, 0) > DEFAULT_DELIVERY_LIMIT]
 
     def _move_to_end(self, messages: list[Message]) -> None:
-        """Requeue messages at the end, and settle the old ones, in one commit."""
+        """Requeue messages at the end, and settle the old messages, in one commit."""
         moved = []
         for message in sorted(messages, key=lambda one: one.seq):
             again = message.copy()

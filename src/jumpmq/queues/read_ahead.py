@@ -15,7 +15,7 @@ AHEAD_COUNT, AHEAD_OCTETS = 4096, 2 << 20
 
 
 class ReadAhead:
-    """Reads in progress for one queue.
+    """Reads in progress for a queue.
 
     Args:
         arrived: called with segments and what was read of each.
@@ -33,7 +33,7 @@ class ReadAhead:
         self.low = 0
 
     def ask(self, reader: BatchReader | None, tail: Iterable[Segment]) -> bool:
-        """Start reading the first segments; return True if they are on their way."""
+        """Start reading the first segments; return True if reads are in progress."""
         if self._asked:
             return True
         if self._failed:

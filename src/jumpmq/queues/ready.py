@@ -46,8 +46,8 @@ CUT_AT_ONCE = 1 << 18
 freed memory would keep it from the system (measured: 280 MB with a million messages)."""
 
 SPILLED_COUNT, SPILLED_OCTETS = 1024, 1 << 20
-"""Maximum number and octets, give or take a message, of transient messages stored together; they make one batch, as do
-those of a segment."""
+"""Maximum number and octets, give or take a message, of transient messages stored together; they make a batch, as do
+the messages of a segment."""
 
 
 NO_SEQ = 1 << 63
@@ -57,7 +57,7 @@ NONE: deque[Segment] = deque()
 """No segments. Most queues never have any that wait, and an empty deque takes 600 octets."""
 
 NONE_RETURNED = Returned()
-"""Shared empty instance; nothing is added to it."""
+"""Shared empty instance; never filled."""
 
 
 class ReadyMessages:
@@ -364,7 +364,7 @@ class ReadyMessages:
     # --- looking ---
 
     def first_seq(self) -> int:
-        """Return the number of the first message; there must be one."""
+        """Return the number of the first message; the collection must not be empty."""
         in_order = self._first_seq_in_order()
         return min(in_order, self._returned.first_seq) if self._returned.messages else in_order
 
@@ -445,7 +445,7 @@ class ReadyMessages:
             yield messages
 
     def _readable(self, messages: list[Message]) -> Iterator[list[Message]]:
-        """Yield the messages, reading dropped bodies from disk one by one."""
+        """Yield the messages, reading dropped bodies from disk singly."""
         if not of_body(messages, PAGED):
             yield messages
             return
@@ -539,7 +539,7 @@ class ReadyMessages:
         return count
 
     def _drop_bodies(self, messages: list[Message]) -> None:
-        """Drop bodies of returned messages, which lie between further ones and cannot become segments."""
+        """Drop bodies of returned messages, scattered between others and so unable to become segments."""
         if self._reader is None:
             return
         dropped = droppable(messages, self._reader)
@@ -547,7 +547,7 @@ class ReadyMessages:
         self._charge(-drop(dropped))
 
     def _spill_tail(self) -> int:
-        """Store one step of the tail's unstored messages; return their number."""
+        """Store one step of the tail's unstored messages, and return the number stored."""
         count = 0
         while self._reader is not None and self._unstored and count < PAGED_AT_ONCE:
             segment = self._unstored.popleft()
@@ -565,7 +565,7 @@ class ReadyMessages:
         self._unwritten.append(segment)
 
     def _shed(self) -> int:
-        """Drop one step of safely stored messages from memory; return their number."""
+        """Drop one step of safely stored messages from memory, and return the number dropped."""
         waiting, count = self._unwritten, 0
         while waiting and count < PAGED_AT_ONCE:
             segment = waiting[0]
@@ -617,7 +617,7 @@ class ReadyMessages:
 
 
 def _end_of_batch(messages: list[Message]) -> int:
-    """Return the number of first messages that end a batch begun earlier, if further ones follow; otherwise 0."""
+    """Return the number of first messages that end an earlier begun batch, if more follow; otherwise 0."""
     batch = messages[0].batch
     if batch is None or batch is messages[-1].batch or batch.first_seq == messages[0].seq:
         return 0

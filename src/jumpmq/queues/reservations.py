@@ -53,7 +53,7 @@ class Run(NamedTuple):
 
 
 class Reservation:
-    """The messages of one reservation.
+    """Messages of a reservation.
 
     Attributes:
         runs: which messages these are, in queue order.
@@ -139,7 +139,7 @@ OWNED = "\x1f"
 
 
 class Reservations:
-    """Reservations of one group in one queue.
+    """Reservations of a group in a queue.
 
     Attributes:
         acknowledged: every reservation up to this number is settled for good.
@@ -163,7 +163,7 @@ class Reservations:
 
     @property
     def outstanding(self) -> int:
-        """Number of reserved, unacknowledged messages, including lapsed ones."""
+        """Number of reserved, unacknowledged messages, including lapsed reservations."""
         return sum(
             reservation.count for number, reservation in self._reservations.items() if number > self.acknowledged
         )
@@ -320,7 +320,8 @@ class Reservations:
         yield from self.free()
 
     def reinstate(self, *, partly: bool = False) -> Iterator[None]:
-        """Hold lapsed reservations again if complete; the first incomplete one stays lapsed, with all later ones.
+        """Hold complete lapsed reservations again; the first incomplete reservation stays lapsed, with all later
+        reservations.
 
         Args:
             partly: hold also those of which only some are left, as reservations of these.
@@ -394,7 +395,7 @@ class Reservations:
                     yield messages
 
     def _let_go(self, pieces: list[Piece]) -> Iterator[None]:
-        """Settle held pieces one by one; those in memory are left to :meth:`free`."""
+        """Settle held pieces in order; pieces in memory are left to :meth:`free`."""
         while pieces:
             piece = pieces.pop(0)
             self.queue.settle(_loaded(piece), Outcome.ACKNOWLEDGED, Held.RESERVED)

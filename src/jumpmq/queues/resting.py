@@ -1,4 +1,4 @@
-"""Messages that came back to their queue and rest until they are tried again (``x-delayed-retry-type``, RabbitMQ 4.3).
+"""Returned messages resting in their queue until the next try (``x-delayed-retry-type``, RabbitMQ 4.3).
 
 A message that rests is held by its queue as a delivery is by a consumer: it is no longer ready, counts as
 unacknowledged, can be paged, and does not expire. When it is due it returns to its place.
@@ -23,20 +23,22 @@ KIND = "retry"
 """Kind of the record of a message that has rested; its key is the queue's number and the message's."""
 
 MAX_KEYS = 100_000
-"""Keys of a queue that rest; a message of one more returns at once."""
+"""Maximum number of resting keys of a queue; a message of a further key returns at once."""
 
 MAX_HELD = 1_000_000
-"""Messages of a queue that rest, or wait behind one; with so many, it delivers nothing until some are due."""
+"""Maximum number of messages of a queue that rest or wait behind a resting message; at the maximum, the queue delivers
+nothing until some are due.
+"""
 
 Key = bytes | float
-"""A key; of messages that rest alone, when they are due: those that came back together need no object each."""
+"""A key; for messages resting alone, the due time: messages returned together need no object per message."""
 
 Noted = tuple[float, int]
 """When a message is due, and how often it came back."""
 
 
 class _Key:
-    """What rests together.
+    """Messages resting together.
 
     Attributes:
         due: when it goes on, by :mod:`~jumpmq.queues.clock`.
@@ -54,7 +56,7 @@ class _Key:
 
 
 class Resting:
-    """The messages of a queue that rest.
+    """Resting messages of a queue.
 
     Args:
         record: notes of a message, by its number, until when it rests and how often it came back; None forgets it.
@@ -76,18 +78,18 @@ class Resting:
         self._to_page: list[int] = []  # numbers of messages whose bodies may be in memory
 
     def restore(self, noted: dict[int, list[Any]]) -> None:
-        """Take back what was recorded."""
+        """Load recorded retries."""
         self._noted = {seq: (float(due), int(tries)) for seq, (due, tries) in noted.items()}
         self._has_rested = True
 
     @property
     def is_full(self) -> bool:
-        """Whether no more messages can be held."""
+        """True if no more messages can be held."""
         return len(self.held) >= MAX_HELD
 
     @property
     def in_use(self) -> bool:
-        """Whether some may rest."""
+        """True if messages may be resting."""
         return bool(self._keys or self._noted)
 
     @property
@@ -102,7 +104,7 @@ class Resting:
         return None
 
     def tries(self, message: Message) -> int:
-        """How often a message came back, and rested."""
+        """Number of times a message was returned and rested."""
         noted = self._noted.get(message.seq)
         return 0 if noted is None else noted[1]
 
@@ -116,7 +118,7 @@ class Resting:
         return self._noted.get(seq, (0.0, 0))[0]
 
     def rest(self, message: Message, key: Key, due: float, tries: int, *, recorded: bool) -> bool:
-        """Have a message rest, and its key. Returns whether there is room for it.
+        """Delay a message and the message's key. Return True if room is available.
 
         Args:
             tries: how often it came back.
@@ -154,7 +156,7 @@ class Resting:
     def divert(
         self, messages: list[Message], keys: list[Key] | None, now: float
     ) -> tuple[list[Message], list[Message]]:
-        """Of messages that were taken to be delivered, those that may be, and those that are held.
+        """Split messages taken for delivery into deliverable and held messages.
 
         Args:
             keys: theirs; None where each rests alone.
@@ -196,7 +198,7 @@ class Resting:
         return found
 
     def hasten(self) -> int:
-        """Have all go on now; returns how many messages are held."""
+        """Release all resting messages now; return the number of held messages."""
         for key in self._keys.values():
             key.due = 0.0
         self._has_rested = False
@@ -225,10 +227,10 @@ class Resting:
         return list(self.held.values())
 
     def to_page(self, count: int) -> list[Message]:
-        """Up to ``count`` messages whose bodies may be in memory, each once."""
+        """Return up to ``count`` messages with bodies possibly in memory, without repetition."""
         some, self._to_page = self._to_page[:count], self._to_page[count:]
         return [self.held[seq] for seq in some if seq in self.held]
 
     def page_again(self, messages: Iterable[Message]) -> None:
-        """The bodies of these are in memory still."""
+        """Note messages with bodies still in memory."""
         self._to_page += [message.seq for message in messages]

@@ -38,12 +38,12 @@ class Returned:
 
     @property
     def first_seq(self) -> int:
-        """Return the lowest number; there must be one."""
+        """Return the lowest number; the collection must not be empty."""
         return self._seqs[0]
 
     @property
     def first(self) -> Message:
-        """Return the message with the lowest number; there must be one."""
+        """Return the message with the lowest number; the collection must not be empty."""
         return self.messages[self._seqs[0]]
 
     def pop(self) -> Message:

@@ -13,11 +13,11 @@ ABSORBED_OCTETS, ABSORBED_STORED = 64 << 10, 1 << 20
 
 
 NEVER = 0.0
-"""Expiry of most segments: one shared object."""
+"""Expiry of most segments, as a shared object."""
 
 
 class Segment(SegmentNumbers):
-    """Consecutive messages of one batch.
+    """Consecutive messages of a batch.
 
     Attributes:
         batch: where they are stored, None where they are not.

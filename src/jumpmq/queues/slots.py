@@ -316,7 +316,7 @@ class SlottedMessages:
         self.extend(messages, 0)
 
     def keys_of(self, messages: list[Message]) -> list[bytes]:
-        """The keys by which messages have their slots."""
+        """Return the keys by which messages are assigned to slots."""
         keys = self._key.keys(messages)
         return [message.routing_key for message in messages] if keys is None else keys
 
@@ -446,7 +446,7 @@ class SlottedMessages:
         return self._by_seq
 
     def first_seq(self) -> int:
-        """Return the number of the oldest message; there must be one."""
+        """Return the number of the oldest message; the collection must not be empty."""
         first = self._fronts().first()
         assert first is not None
         return int(first[0])
@@ -510,7 +510,7 @@ class SlottedMessages:
         return SlotState.READING if slot in self._reading else SlotState.WAITING
 
     def before(self, slot: int) -> int:
-        """Number of slots ahead of this one in its consumer's queue."""
+        """Number of slots ahead of ``slot`` in the consumer's queue."""
         share = self._lanes.given_to(slot)
         return 0 if share is None else sum(1 for _ in takewhile(slot.__ne__, self._lanes.ring(share)))
 

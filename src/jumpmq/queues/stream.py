@@ -248,7 +248,7 @@ class Stream(Queue):
 
     @property
     def end(self) -> int:
-        """The offset that follows the last message that is complete."""
+        """Offset after the last complete message."""
         return self._log.end
 
     @property
@@ -533,7 +533,7 @@ class Stream(Queue):
             self._write_soon(position)
 
     def _chunk_for(self, reader: "_Reader", offset: int) -> Chunk | None:
-        """Return the chunk with a message, or the next one if it is lost; None if there is none.
+        """Return the chunk with a message, or the next chunk if that is lost; None at the end.
 
         Raises:
             Unreadable: the disk does not give it; the consumer waits until it is read again.
@@ -735,7 +735,7 @@ class Rows:
 
 
 class _Content(NamedTuple):
-    """Parts of a message sent after its method."""
+    """Parts of a message sent after the method."""
 
     properties: bytes
     body: memoryview

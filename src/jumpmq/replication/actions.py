@@ -1,4 +1,4 @@
-"""Actions: what a replica asks its surroundings to do, and the event that answers each.
+"""Actions: requests of a replica to its surroundings, and the events in answer.
 
 ==========  ==============================================================  =============================
 action      done by the surroundings                                        answered by

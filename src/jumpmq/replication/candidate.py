@@ -48,7 +48,7 @@ class Candidate:
         return [Send(one, Ask(self.epoch)) for one in sorted(self.asked)] or self.gathered()
 
     def ask(self, peer: Replica) -> list[Action]:
-        """A replica is connected: ask it while others are asked."""
+        """Ask a newly connected replica for its lineage while answers are being gathered."""
         if self.phase != GATHERING or peer not in self.asked:
             return []
         return [Send(peer, Ask(self.epoch))]
@@ -60,7 +60,7 @@ class Candidate:
         return self.gathered() if self.answers.keys() >= self.asked else []
 
     def gathered(self) -> list[Action]:
-        """Go on with the answers that came: those that are missing had their time."""
+        """Go on with the answers received so far: replicas without an answer had their time."""
         if self.phase not in (GATHERING, FETCHING):
             return []
         self.source = self.longest()
@@ -71,7 +71,7 @@ class Candidate:
         return [Send(self.source, Fetch(self.epoch, self.copy.end))]
 
     def longest(self) -> Replica | None:
-        """The replica with the longest log that extends the own one (R5); None where none is longer."""
+        """Return the replica with the longest log extending the own log (R5); None where no log is longer."""
         longer = {
             peer: end_of(lineage)
             for peer, lineage in self.answers.items()
@@ -92,7 +92,7 @@ class Candidate:
         return self._sync()
 
     def on_lost(self, peer: Replica) -> list[Action]:
-        """A source that is gone leaves a log that is longer than before; another may have yet more."""
+        """Drop the answer of a lost replica; if it was the source, fetch the longest of the remaining logs."""
         self.answers = {one: lineage for one, lineage in self.answers.items() if one != peer}
         return self.gathered() if self.phase == FETCHING and peer == self.source else []
 

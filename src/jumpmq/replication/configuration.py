@@ -1,4 +1,4 @@
-"""The configuration of a home: etcd's one value, and the changes that a compare-and-swap may make of it.
+"""Configuration of a home: the single value in etcd, and the changes allowed by compare-and-swap.
 
 Each method that changes a configuration returns the value to swap in, with the next version. The version only grows, so
 a value never returns, and every other swap that was prepared from the same value fails once one of them has landed.
@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 Replica = str
-"""A copy's identity, ``NODE.DISK``: a node that returns with another disk is another replica."""
+"""Identity of a copy, ``NODE.DISK``: a node that returns with a new disk is a new replica."""
 
 
 class ConfigurationError(ValueError):
-    """A value that is no configuration, or a change that its rules forbid; the text is for operators."""
+    """An invalid configuration value, or a change that the rules forbid; the text is for operators."""
 
 
 def node_of(replica: Replica) -> str:
@@ -23,13 +23,13 @@ def node_of(replica: Replica) -> str:
 
 
 def default_min(copies: int) -> int:
-    """Copies that must store a commit before it is complete, for a number of copies: 1 → 1, 2 → 1, 3 → 2, 5 → 3."""
+    """Number of copies required to store a commit for completion, by number of copies: 1 → 1, 2 → 1, 3 → 2, 5 → 3."""
     return (copies + 1) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Replication state of one home, as etcd has it.
+    """Replication state of a home, as stored in etcd.
 
     Attributes:
         v: version, one more with each change.
@@ -84,7 +84,9 @@ class Configuration:
         return configuration
 
     def to_json(self) -> bytes:
-        """The octets that etcd holds: the same octets for the same configuration, since swaps compare them."""
+        """Encode the configuration for etcd: always equal octets for equal configurations, since swaps
+        compare octets.
+        """
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     def problem(self) -> str:
@@ -106,18 +108,20 @@ class Configuration:
 
     @property
     def short(self) -> bool:
-        """Whether the set is below `min`: nothing becomes complete."""
+        """True if the set is below `min`: nothing becomes complete."""
         return len(self.set) < self.min
 
     @property
     def electable(self) -> tuple[Replica, ...]:
-        """Replicas that have all that is complete, by rank."""
+        """Replicas with all complete commits, by rank."""
         return self.set + self.eligible
 
     # --- swaps of the leader ---
 
     def renewed(self) -> Self:
-        """The same with the next version, which fails every swap that was prepared from this value (R3)."""
+        """Return an equal configuration with the next version, to fail every swap prepared from the
+        present value (R3).
+        """
         return replace(self, v=self.v + 1)
 
     def without(self, leaving: Iterable[Replica], lost: Iterable[Replica] = ()) -> Self:
@@ -136,26 +140,26 @@ class Configuration:
         return self._settled(set=stay, eligible=tuple(one for one in left if one not in lost))
 
     def having(self, joining: Iterable[Replica]) -> Self:
-        """The set with replicas that have all that is complete, of members only (R2)."""
+        """Add replicas with all complete commits to the set, of members only (R2)."""
         new = tuple(sorted({*joining} - {*self.set}))
         if strangers := [one for one in new if node_of(one) not in self.members]:
             raise ConfigurationError(f"{strangers[0]} is not of a member")
         return self._settled(set=self.set + new, eligible=tuple(one for one in self.eligible if one not in new))
 
     def resized(self, copies: int, least: int) -> Self:
-        """Another number of copies, and of those that must store a commit."""
+        """Change the number of copies, and the number that must store a commit."""
         if not 1 <= least <= copies:
             raise ConfigurationError(f"min is from 1 to copies, which is {copies}; not {least}")
         return self._settled(copies=copies, min=least)
 
     def with_member(self, node: str) -> Self:
-        """One more node that is to have a copy. It joins the set when it has one (I16)."""
+        """Add a node for a further copy. The node's replica joins the set once the copy exists (I16)."""
         if node in self.members:
             raise ConfigurationError(f"{node} is a member already")
         return self._settled(members=(*self.members, node))
 
     def without_member(self, node: str) -> Self:
-        """One node less (I16). Its replica leaves the set in the same swap, and is not eligible any more.
+        """Remove a node (I16). The node's replica leaves the set in the same swap, and is no longer eligible.
 
         Raises:
             ConfigurationError: the node leads, is no member, or members or set would fall below `min` without it.
@@ -184,7 +188,7 @@ class Configuration:
     # --- the swap of a candidate ---
 
     def claimed(self, me: Replica) -> Self:
-        """Leadership for one that is electable, in a new epoch (R4).
+        """Give leadership to an electable replica, in a new epoch (R4).
 
         The old leader leaves the set, unless it is the claimer, and stays eligible where the set is below `min`. A
         claimer that was eligible is alone in the new set: those that were in the set may have what it lacks, but

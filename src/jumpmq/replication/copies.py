@@ -1,11 +1,11 @@
-"""The copy that a replica keeps, as its roles know it: a log and the file ``replica``."""
+"""The copy kept by a replica, as seen by the replica's roles: a log and the file ``replica``."""
 
 from jumpmq.replication.configuration import Replica
 from jumpmq.replication.lineage import Lineage, end_of, segment_at
 
 
 class Copy:
-    """What one disk has of a home, and what is known of it in memory.
+    """Data of a home on a single disk, and the state known in memory.
 
     Attributes:
         me: identity of the replica.
@@ -40,7 +40,7 @@ class Copy:
 
     @property
     def lost(self) -> bool:
-        """Whether the log of a disk that was just opened ends before the disk's own mark (R7, I7).
+        """True if the log of a just opened disk ends before the disk's own mark (R7, I7).
 
         The disk then takes another identity before it answers anything: as that, it is in no set.
         """
@@ -48,7 +48,7 @@ class Copy:
 
     @property
     def removable(self) -> int:
-        """The segment before which segments may be removed, if the own index says that they are consumed (R10, R11).
+        """Segment before which segments may be removed, if consumed by the own index (R10, R11).
 
         The segment with the end of what is complete stays: the logs of the set meet in it.
         """

@@ -1,4 +1,4 @@
-"""The follower's part: promises, truncation, and what it has stored (R6, R7, R11).
+"""The follower role: promises, truncation, and stored positions (R6, R7, R11).
 
 To follow, a replica notes the epoch, syncs what it has, cuts its log to what it has in common with the leader's, and
 answers how far that goes. From then on the leader's octets are appended at that end, and each sync is answered.
@@ -12,7 +12,7 @@ from jumpmq.replication.lineage import Stretch, common_end, cut_to, grown_to, po
 
 
 class Follower:
-    """A copy that stores what a leader ships.
+    """A copy for entries shipped by a leader.
 
     Attributes:
         copy: the copy.
@@ -34,7 +34,7 @@ class Follower:
         self.told = 0
 
     def promise(self, epoch: int) -> list[Action]:
-        """Refuse lower epochs from now on, and note that; what was promised is answered by :meth:`proceed`."""
+        """Refuse lower epochs from now on, and record the promise; :meth:`proceed` answers it."""
         if epoch <= self.copy.promised:
             return []
         self.copy.promised = epoch
@@ -43,7 +43,7 @@ class Follower:
         return [Note(epoch, self.copy.mark)]
 
     def accepts(self, epoch: int) -> bool:
-        """Whether a frame of this epoch is acted on (R6)."""
+        """True if a frame of this epoch is to be processed (R6)."""
         return epoch >= self.copy.promised
 
     # --- following ---
@@ -112,7 +112,7 @@ class Follower:
         return [Send(self.leader, Matched(epoch, self.copy.stored))]
 
     def may_cut(self, position: int) -> bool:
-        """Whether the log may be cut to a position: never below what is complete (R7)."""
+        """True if the log may be truncated at a position: never below the complete position (R7)."""
         return position >= min(self.copy.complete, self.copy.end)
 
     # --- octets ---
@@ -128,7 +128,7 @@ class Follower:
         return self.append(peer, frame)
 
     def open(self, peer: Replica, stretch: Stretch) -> list[Action]:
-        """Begin a segment at the end; one that is no successor of it ends the connection."""
+        """Begin a segment at the end; a segment that does not follow the end closes the connection."""
         if position_at(stretch.segment, 0) <= self.copy.end or stretch.end:
             return [Drop(peer)]
         self.copy.lineage = (*self.copy.lineage, stretch)
@@ -167,7 +167,7 @@ class Follower:
         return self.matched and peer == self.leader and epoch == self.copy.promised
 
     def _reveal(self) -> list[Action]:
-        """Reveal what is complete and stored here (R10)."""
+        """Reveal commits both complete and stored here (R10)."""
         position = min(self.told, self.copy.stored)
         if position <= self.copy.complete:
             return []

@@ -1,4 +1,4 @@
-"""Frames between replicas of a home: the octets that they send each other, and their grammar.
+"""Frames between replicas of a home: octets on the connection, and their grammar.
 
 A frame is ``octets of the rest (4), kind (1), home (4), epoch (8)`` and its payload. Numbers are unsigned and
 big-endian. A text is its length (2) and UTF-8; a lineage is a count (4) and that many segments, each
@@ -39,10 +39,10 @@ from typing import Any, NamedTuple
 from jumpmq.replication.lineage import Lineage, Stretch
 
 VERSION = 1
-"""Of this protocol; HELLO carries the lowest and highest that a replica speaks."""
+"""Version of this protocol; HELLO carries the lowest and highest version spoken by a replica."""
 
 MOST_OCTETS = (1 << 20) + (1 << 16)
-"""Of a frame behind its length: a piece of a megabyte, and what is said with it."""
+"""Maximum octets of a frame after the length field: a piece of a megabyte, and the fields sent with the piece."""
 
 HEAD = struct.Struct("!IBIQ")
 """Octets of the rest, kind, home, epoch."""
@@ -268,7 +268,7 @@ TABLE: dict[int, tuple[type[Any], tuple[tuple[Callable[[Any], bytes], Callable[[
     19: (Manifest, (LONG, LINEAGE, FILES)),
     20: (Piece, (TEXT, LONG, WORD, OCTETS)),
 }
-"""Each kind's number, its value, and how each field behind the epoch is written and read."""
+"""Frame types by number: the value class, and the encoder and decoder of each field after the epoch."""
 
 KINDS = {value: kind for kind, (value, _) in TABLE.items()}
 
@@ -282,7 +282,7 @@ def encode(home: int, frame: Frame) -> bytes:
 
 
 def decode(octets: bytes) -> tuple[int, Frame]:
-    """The home and the frame that octets are.
+    """Decode octets into a home and a frame.
 
     Raises:
         FrameError: the octets are not exactly one frame.
@@ -303,13 +303,13 @@ def decode(octets: bytes) -> tuple[int, Frame]:
 
 
 class Splitter:
-    """Cuts what a connection receives into frames."""
+    """Splits received octets of a connection into frames."""
 
     def __init__(self) -> None:
         self._octets = bytearray()
 
     def feed(self, octets: bytes) -> Iterator[tuple[int, Frame]]:
-        """The frames that are whole with these octets.
+        """Yield the frames completed by the given octets.
 
         Raises:
             FrameError: the connection does not speak this protocol, and is to be closed.

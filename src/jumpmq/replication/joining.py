@@ -21,7 +21,9 @@ PIECE_OCTETS = 1 << 20
 """Octets of a piece at most."""
 
 MOST_DAMAGED = 8
-"""Damaged pieces of a file, one after the other, until the join is given up: the file is damaged at its source."""
+"""Maximum number of consecutive damaged pieces of a file before the join is given up: the file is damaged at its
+source.
+"""
 
 
 class Put(NamedTuple):
@@ -33,7 +35,9 @@ class Put(NamedTuple):
 
 
 class Clear(NamedTuple):
-    """Remove files beside the old copy that no manifest names, and begin others again at their first octet."""
+    """Remove files beside the old copy without an entry in any manifest, and restart certain files at
+    the first octet.
+    """
 
     names: tuple[str, ...]
 
@@ -80,7 +84,7 @@ class Joining:
         return [Send(self.source, Want(self.epoch, "", 0))]
 
     def on_manifest(self, manifest: Manifest) -> list[Step]:
-        """The files of the leader's copy. Those that are there already stay as they are."""
+        """Process the list of files of the leader's copy. Files already present stay unchanged."""
         if manifest.epoch != self.epoch or self.installed or self.failed:
             return []
         if (end_of(manifest.lineage) or manifest.kept) < self.copy.complete:
@@ -118,7 +122,7 @@ class Joining:
         return steps + self._next()
 
     def on_installed(self) -> list[Step]:
-        """The new copy is in place, synced, with its mark: all of it is complete."""
+        """Process the installation of the new copy, in place and synced, with its mark: all of the copy is complete."""
         assert self.manifest is not None
         self.installed = True
         self.copy.kept, self.copy.lineage = self.manifest.kept, self.manifest.lineage
@@ -126,7 +130,7 @@ class Joining:
         return []
 
     def _is_stale(self, name: str, file: File | None, before: File | None) -> bool:
-        """Whether what is there of a file is of no use: it is of another file, or cannot become the one that is named.
+        """True if the present part of a file is useless: part of a different file, or unable to become the named file.
 
         Octets that an earlier process left may be of another file, too: the CRC of the whole file tells.
         """

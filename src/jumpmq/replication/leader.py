@@ -1,4 +1,4 @@
-"""The leader's part: which commits are complete, and which changes of the set keep them safe (R1 to R3, R10).
+"""The leader role: completion of commits, and changes of the set that keep complete commits safe (R1 to R3, R10).
 
 The invariant behind all of it: every replica that may take over, in the value that etcd has now, has stored all that is
 complete (I1). The leader does not know the value that etcd has now, only the newest that it was told, and the swaps of
@@ -15,7 +15,7 @@ from jumpmq.replication.lineage import grown_to, position_at
 
 
 class Leader:
-    """One epoch of a leading process.
+    """An epoch of a leading process.
 
     Attributes:
         copy: the leader's own copy.
@@ -55,16 +55,16 @@ class Leader:
     # --- what is complete ---
 
     def waits(self) -> frozenset[Replica]:
-        """Replicas other than the leader that store a commit before it is complete (R1)."""
+        """Replicas besides the leader, required to store a commit before completion (R1)."""
         possible = frozenset().union(self.known.set, self.joining, *(value.set for value in self.open))
         return possible - {self.copy.me}
 
     def may_complete(self) -> bool:
-        """Whether anything becomes complete: the set is known and has `min` replicas."""
+        """True if commits can become complete: the set is known and has `min` replicas."""
         return self.settled and not self.known.short
 
     def advance(self) -> list[Action]:
-        """Take for complete what the leader and all that it waits for have stored."""
+        """Mark as complete everything stored by the leader and by all replicas it waits for."""
         if not self.may_complete():
             return []
         actions: list[Action] = []
@@ -97,7 +97,9 @@ class Leader:
         return [Send(peer, Lead(self.epoch, self.copy.kept, self.copy.lineage))]
 
     def on_matched(self, peer: Replica, position: int) -> list[Action]:
-        """A follower's log is a prefix of this one, synced up to a position, which may be less than it had stored."""
+        """Process the position up to which a follower's log is a synced prefix of the leader's log, possibly lower than
+        previously stored.
+        """
         if peer in self.known.electable and position < self.copy.complete:
             # It stored this once. With less than is complete it must not be electable: whatever its disk lost, it
             # comes back under another identity.
@@ -115,21 +117,23 @@ class Leader:
         return self.advance() + self.grow()
 
     def on_lost(self, peer: Replica) -> list[Action]:
-        """A connection ended. What the follower had stored still counts, since it was synced."""
+        """Process the end of a connection. Commits stored by the follower still count, since they were synced."""
         self.following -= {peer}
         return []
 
     # --- the set ---
 
     def join(self, peer: Replica) -> list[Action]:
-        """Bring a follower into the set: wait for it first, and swap when it has all that is complete (R2)."""
+        """Bring a follower into the set: wait for the follower first, and swap once it has all complete
+        commits (R2).
+        """
         if peer in self.known.set or peer not in self.following or node_of(peer) not in self.known.members:
             return []
         self.joining |= {peer}
         return self.grow()
 
     def grow(self) -> list[Action]:
-        """Swap in those of the joining that have all that is complete, one swap at a time."""
+        """Add joining replicas with all complete commits to the set, one swap at a time."""
         enough = max(self.copy.complete, self.start)
         ready = [one for one in self.joining if one in self.following and self.stored[one] >= enough]
         if not ready or self.open or not self.settled:
@@ -172,7 +176,9 @@ class Leader:
         return self._swap(self.known.handed(target))
 
     def resign(self) -> list[Action]:
-        """Let any electable replica claim at once. The caller ends this life: nothing is delivered from here on."""
+        """Allow any electable replica to claim leadership at once. The caller ends this process: nothing is delivered
+        from here on.
+        """
         self.handing = True
         return [Send(one, Resign(self.epoch)) for one in sorted(self.following & self.electors())]
 
@@ -191,12 +197,12 @@ class Leader:
         return self.advance() + self.grow()
 
     def electors(self) -> frozenset[Replica]:
-        """Replicas other than the leader that may take over, in any value that etcd may have (R8)."""
+        """Replicas besides the leader, allowed to take over under any value possibly in etcd (R8)."""
         possible = frozenset().union(self.known.electable, self.joining, *(value.electable for value in self.open))
         return possible - {self.copy.me}
 
     def _swap(self, value: Configuration) -> list[Action]:
-        """Ask for a change, unless the same is asked for already: :meth:`retry` repeats it."""
+        """Ask for a change of the configuration, unless already asked for: :meth:`retry` repeats it."""
         if value in self.open:
             return []
         self.open = (*self.open, value)
@@ -204,5 +210,5 @@ class Leader:
 
 
 def start_of(copy: Copy, epoch: int) -> int:
-    """The position where an epoch's first segment begins in a log that has one."""
+    """Return the start position of an epoch's first segment, in a log with a segment of the epoch."""
     return position_at(next(one.segment for one in copy.lineage if one.epoch == epoch), 0)

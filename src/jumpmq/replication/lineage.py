@@ -1,4 +1,4 @@
-"""The lineage of a log: which history its octets are a prefix of.
+"""Lineage of a log: the history of which the log's octets are a prefix.
 
 A log is a row of segments. One life of one leader wrote each of them, in one epoch and with a random salt, and began it
 where the segment before it ended in that leader's own log. So two logs that both have the segment (number, epoch, salt)
@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """What two copies of the same segment have in common, whatever their ends."""
+        """Identity of a segment, equal in all copies of the segment, whatever the ends of the copies."""
         return self[:3]
 
 
@@ -46,12 +46,14 @@ def position_at(segment: int, offset: int) -> int:
 
 
 def segment_at(position: int) -> int:
-    """The segment that a position is in."""
+    """Return the segment of a position."""
     return position >> OFFSET_BITS
 
 
 def before(segment: int) -> int:
-    """The position behind all segments before one, whatever their ends, and before its file; 0 before the first."""
+    """Return the position behind all segments before a given segment, whatever their ends, and before the segment's
+    file; 0 before the first.
+    """
     return position_at(segment, 0) - 1 if segment > 1 else 0
 
 
@@ -61,7 +63,7 @@ def end_of(lineage: Sequence[Stretch]) -> int:
 
 
 def common_end(mine: Sequence[Stretch], theirs: Sequence[Stretch]) -> int:
-    """The end of what two logs have in common; 0 where they share no segment.
+    """Return the end of the common prefix of two logs; 0 where they share no segment.
 
     Segments that only one of them still has do not matter: the last segment that both have decides.
     """
@@ -74,12 +76,12 @@ def common_end(mine: Sequence[Stretch], theirs: Sequence[Stretch]) -> int:
 
 
 def extends(longer: Sequence[Stretch], shorter: Sequence[Stretch]) -> bool:
-    """Whether a log has all of another, and possibly more."""
+    """True if the first log contains all of the second, and possibly more."""
     return common_end(shorter, longer) == end_of(shorter)
 
 
 def cut_to(lineage: Sequence[Stretch], position: int) -> Lineage:
-    """The lineage of a log that was truncated at a position of it."""
+    """Return the lineage of a log truncated at a position."""
     segment, offset = segment_at(position), position & (1 << OFFSET_BITS) - 1
     kept = tuple(stretch for stretch in lineage if stretch.segment < segment)
     cut = [stretch._replace(end=offset) for stretch in lineage if stretch.segment == segment]
@@ -94,5 +96,5 @@ def grown_to(lineage: Sequence[Stretch], position: int) -> Lineage:
 
 
 def from_segment(lineage: Sequence[Stretch], segment: int) -> Lineage:
-    """The lineage without the segments before one."""
+    """Return the lineage without the segments before ``segment``."""
     return tuple(stretch for stretch in lineage if stretch.segment >= segment)

@@ -62,7 +62,7 @@ class Times:
 
 
 class Arrears:
-    """How far one replica is behind, in time, as its leader sees it.
+    """Lag of a replica in time, as seen by its leader.
 
     Attributes:
         closed: when its connection ended; None while there is one.
@@ -80,21 +80,21 @@ class Arrears:
         self.hold = hold
 
     def look(self, now: float, end: int, stored: int, following: bool) -> None:
-        """Note what it has stored, and the end of the leader's log."""
+        """Record the replica's stored position, and the end of the leader's log."""
         if stored >= self.target[0] and following:
             self.target = (end, now)
         if not following or now - self.target[1] > 1:
             self.steady = now
 
     def overdue(self, now: float, times: Times) -> bool:
-        """Whether it has to leave the set."""
+        """True if the replica has to leave the set."""
         if self.closed is not None and now - self.closed >= times.reset:
             return True
         return now - self.answered >= times.silent or now - self.target[1] >= times.unstored
 
 
 class Pace:
-    """The clock of one replica's process: :meth:`tick` says what is due.
+    """Clock of a replica's process: :meth:`tick` returns due actions.
 
     Attributes:
         replica: whose clock it is.
@@ -124,7 +124,7 @@ class Pace:
     # --- what comes in ---
 
     def on_connected(self, peer: Name, now: float) -> None:
-        """A connection is there; it is not answered yet."""
+        """Record a new connection to a peer, not yet answered."""
         arrears = self._arrears(peer, now)
         arrears.closed, arrears.answered = None, now
 
@@ -133,7 +133,7 @@ class Pace:
         self._arrears(peer, now).closed = now
 
     def on_beat(self, peer: Name, beat: Beat, now: float) -> list[Action]:
-        """A leader or candidate says that it lives. It is answered if its epoch is the one that is promised."""
+        """Process a beat of a leader or candidate, answered if the beat's epoch is the promised epoch."""
         copy = self.replica.copy
         if beat.epoch < copy.promised:
             return [Send(peer, Refused(copy.promised))]
@@ -144,14 +144,16 @@ class Pace:
         return [Send(peer, Beaten(beat.epoch, beat.clock))]
 
     def on_beaten(self, peer: Name, beaten: Beaten, now: float) -> None:
-        """A replica answered a beat of this leader: it counts from when the beat was sent."""
+        """Process a replica's answer to a beat of this leader, counted from the time of sending the beat."""
         leader = self.replica.leader
         if leader is not None and beaten.epoch == leader.epoch:
             self.answers[peer] = max(self.answers.get(peer, 0.0), beaten.clock / MICROSECONDS)
             self._arrears(peer, now).answered = now
 
     def on_value(self, before: Configuration | None, value: Configuration, now: float) -> None:
-        """A newer configuration is known. One that makes this replica leader says from when it may deliver."""
+        """Process a newer configuration. A configuration with this replica as leader sets the start of permitted
+        deliveries.
+        """
         if before is not None and before.epoch == value.epoch:
             return
         self.heard = now  # who leads now has the whole time to be heard
@@ -171,14 +173,14 @@ class Pace:
     # --- what is asked ---
 
     def may_deliver(self, now: float) -> bool:
-        """Whether this replica may hand messages to consumers."""
+        """True if the replica may hand messages to consumers."""
         leader = self.replica.leader
         if leader is None or not leader.serving or leader.handing or now < self.delivers_from:
             return False
         return all(now < self.answers.get(one, -1e9) + self.times.lease for one in leader.electors())
 
     def tick(self, now: float) -> list[Action]:
-        """What is due at a time; to be called at least once a `beat`."""
+        """Return actions due at a time; to be called at least once a `beat`."""
         replica = self.replica
         if replica.stopped:
             return []
@@ -232,14 +234,14 @@ class Pace:
         return actions + self._keep_set(leader, now)
 
     def _beat(self, epoch: int, now: float) -> list[Action]:
-        """A beat for each connected replica, if one is due."""
+        """Return beats for all connected replicas, if due."""
         if now - self.beaten < self.times.beat:
             return []
         self.beaten = now
         return [Send(peer, Beat(epoch, round(now * MICROSECONDS))) for peer in sorted(self.replica.peers)]
 
     def _keep_set(self, leader: Leader, now: float) -> list[Action]:
-        """Remove who is overdue, all at once, and bring in who keeps up."""
+        """Remove overdue replicas, all at once, and bring in replicas that keep up."""
         waited = leader.waits()
         for peer in waited | leader.following:
             arrears = self._arrears(peer, now)

@@ -1,4 +1,4 @@
-"""A replica of a home: one copy, and the part that it plays now.
+"""A replica of a home: a copy and its current role.
 
 Events go in by the methods, and each returns actions, in the order in which they are to be done. The caller owns all
 I/O and all time: it performs actions, calls back with their answers, and says by :class:`~jumpmq.replication.pace.Pace`
@@ -35,7 +35,7 @@ from jumpmq.replication.lineage import Lineage, Stretch, before, from_segment, p
 
 
 class Replica:
-    """The parts of one copy of a home.
+    """Roles of a home's copy.
 
     Attributes:
         copy: what the disk has.
@@ -62,7 +62,7 @@ class Replica:
 
     @property
     def electable(self) -> bool:
-        """Whether this replica may take over, in the newest configuration that it knows."""
+        """True if the replica may take over, by the newest known configuration."""
         return self.known is not None and self.copy.me in self.known.electable
 
     # --- etcd ---
@@ -88,12 +88,14 @@ class Replica:
         return actions
 
     def _deposed(self, value: Configuration) -> bool:
-        """Whether a value ends the epoch of this leader or candidate."""
+        """True if a value ends the epoch of this leader or candidate."""
         part = self.leader or self.candidate
         return part is not None and (value.leader, value.epoch) != (self.copy.me, part.epoch)
 
     def on_read(self, value: Configuration, read: Read) -> list[Action]:
-        """A linearizable read, which began when a version and an epoch were known, has its answer."""
+        """Process the answer of a linearizable read; the version and epoch known when the read began
+        are in ``read``.
+        """
         if self.stopped:
             return []
         if value.v < read.v or value.epoch < read.epoch:
@@ -118,7 +120,7 @@ class Replica:
         return [Swap(self.known, self.claim)]
 
     def _win(self, value: Configuration, before: Configuration | None) -> list[Action]:
-        """Begin an epoch that etcd's value gives to this replica, and that no life of it has used."""
+        """Begin an epoch given to this replica by etcd's value, and unused by the replica's earlier processes."""
         asked = self.peers.union(value.electable, before.electable if before is not None else ())
         self.candidate = Candidate(self.copy, value, asked)
         return self.candidate.begin(self.follower)
@@ -139,7 +141,7 @@ class Replica:
     # --- connections ---
 
     def on_connected(self, peer: Name) -> list[Action]:
-        """A connection to another replica has said hello."""
+        """Process the hello of a connection to a peer."""
         if self.stopped:
             return []
         self.peers |= {peer}
@@ -150,7 +152,7 @@ class Replica:
         return self._replaced(peer) + self.leader.lead(peer)
 
     def _replaced(self, peer: Name) -> list[Action]:
-        """A node with another disk than the set knows: the former disk is gone, with what it had stored."""
+        """Process a node with a disk unknown to the set: the former disk is gone, with everything stored on it."""
         assert self.leader is not None
         node, known = node_of(peer), self.leader.known
         return self.leader.remove((), [one for one in known.electable if node_of(one) == node and one != peer])
@@ -186,7 +188,7 @@ class Replica:
         return self._to_follower(peer, frame) if self.leader is None else []
 
     def _on_higher(self, peer: Name, frame: Lead | Ask) -> list[Action]:
-        """A leader or a candidate speaks. One of a higher epoch ends what this replica does in its own."""
+        """Process a frame of a leader or candidate. A higher epoch ends the role of this replica in its own epoch."""
         actions: list[Action] = []
         if frame.epoch > self.copy.promised:
             actions = self.end(f"{peer} leads in epoch {frame.epoch}")
@@ -228,7 +230,7 @@ class Replica:
         return []
 
     def _on_refused(self, frame: Refused) -> list[Action]:
-        """Another has promised a higher epoch: etcd must know it, or was set back."""
+        """Process a refusal: a peer has promised a higher epoch, so etcd must know that epoch, or was set back."""
         if frame.epoch <= self.copy.promised or self.known is None:
             return []
         return [Read(self.known.v, frame.epoch)]
@@ -243,7 +245,7 @@ class Replica:
         return actions + self.candidate.proceed() if self.candidate is not None else actions
 
     def note(self) -> list[Action]:
-        """Note what is complete, so that a disk that loses it is found out (R7)."""
+        """Record the complete position, to detect a disk that loses complete commits (R7)."""
         if self.stopped or self.copy.mark == self.copy.complete:
             return []
         return [Note(self.copy.promised, self.copy.complete)]
@@ -258,7 +260,7 @@ class Replica:
         return actions + self.candidate.on_synced() if self.candidate is not None else actions
 
     def on_cut(self, position: int) -> list[Action]:
-        """The log is truncated, and that is synced."""
+        """Process the synced truncation of the log."""
         return [] if self.stopped else self.follower.on_cut(position)
 
     def on_begun(self, stretch: Stretch) -> list[Action]:
@@ -303,7 +305,7 @@ class Replica:
         return self.leader.join(peer) if self.leader is not None and not self.stopped else []
 
     def gathered(self) -> list[Action]:
-        """Those that were asked for a longer log had their time."""
+        """Go on without missing answers: the replicas asked for a longer log had their time."""
         return self.candidate.gathered() if self.candidate is not None and not self.stopped else []
 
     def hand_over(self, target: Name) -> list[Action]:
@@ -311,7 +313,7 @@ class Replica:
         return self.leader.hand_over(target) if self.leader is not None and not self.stopped else []
 
     def end(self, reason: str) -> list[Action]:
-        """The epoch of this leader or candidate is over: its worker ended, or another leads.
+        """End the epoch of the local leader or candidate: the worker ended, or a peer leads.
 
         A worker of an epoch that was begun, or is about to be, may have written what is not known here. Nothing is
         answered before it is gone and the log was looked at (:meth:`on_closed`).
@@ -324,7 +326,7 @@ class Replica:
         return [Close(reason)]
 
     def on_closed(self, lineage: Lineage) -> list[Action]:
-        """The worker is gone, and this is what its log has now."""
+        """Process the end of the worker and the final lineage of its log."""
         if self.stopped:
             return []
         self.copy.lineage, self.copy.closing = lineage, False
@@ -332,13 +334,13 @@ class Replica:
         return actions + self.candidate.proceed() if self.candidate is not None else actions
 
     def resign(self) -> list[Action]:
-        """Give leadership up, so that another claims without waiting."""
+        """Give up leadership, to let a peer claim it without waiting."""
         if self.leader is None or self.stopped:
             return []
         return [*self.leader.resign(), *self.end("this node resigned")]
 
     def retry(self) -> list[Action]:
-        """Repeat a swap whose answer did not come."""
+        """Repeat an unanswered swap."""
         if self.stopped:
             return []
         if self.leader is not None:

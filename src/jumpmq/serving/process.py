@@ -24,7 +24,7 @@ MEMORY_INTERVAL = 0.1
 
 
 def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
-    """Configure this process for serving.
+    """Configure the current process for serving.
 
     Args:
         process: which of several it is, as :func:`jumpmq.serving.logs.configure` has it.
@@ -36,7 +36,7 @@ def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
 
 
 async def until_stopped(serving: Coroutine[Any, Any, None], stop: asyncio.Event, started: asyncio.Event) -> None:
-    """Run ``serving`` until it ends or is stopped.
+    """Run ``serving`` until ended or stopped.
 
     Args:
         serving: does it, and ends by itself once `stop` is set.
@@ -84,7 +84,7 @@ def calm_garbage_collection() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Raise the limit of open files to the system's maximum: connections take one each."""
+    """Raise the limit of open files to the system's maximum: every connection takes a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_FILES if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < most:

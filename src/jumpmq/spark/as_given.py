@@ -33,10 +33,10 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.schema import PROPERTIES
 
 OCTETS = ("delivery_mode", "priority")
-"""Properties with integers of one octet."""
+"""Properties with integers of a single octet."""
 
 NUMBERS_AS_TEXT = ("expiration", "message_id", "correlation_id")
-"""Text properties that also accept whole numbers."""
+"""Text properties with whole numbers accepted too."""
 
 _KINDS: dict[DataType, str] = {
     StringType(): "S",

@@ -40,7 +40,7 @@ LOGIN_FAILED = "Login failed"
 
 
 class Client:
-    """Requests to one virtual host. Holds no connection, so that it can be pickled for executors.
+    """Requests to a virtual host. Holds no connection, and so can be pickled for executors.
 
     Args:
         broker: where it is; where several URLs are given, nodes of one cluster, each is asked until one answers.
@@ -64,7 +64,7 @@ class Client:
 
     @property
     def _broker(self) -> ManagementClient:
-        """The node in use; it changes only when it stops answering."""
+        """The node in use; changed only after the node stops answering."""
         return self._nodes[0]
 
     @contextmanager
@@ -424,7 +424,7 @@ class Had:
 
 @contextmanager
 def _said_here(broker: ManagementClient) -> Iterator[None]:
-    """Convert errors of a request to this package's."""
+    """Convert errors of a request to errors of the package."""
     try:
         yield
     except pa.ArrowException as error:

@@ -46,11 +46,11 @@ class NoSession(JumpMQError):
 
 
 class BrokerAway(JumpMQError):
-    """No answer, or an incomplete one."""
+    """No answer, or an incomplete answer."""
 
 
 class TooLarge(JumpMQError):
-    """The data is too large for one request; a part of it may be sent."""
+    """The data is too large for a single request; a part of the data may be sent."""
 
 
 def reason(error: BaseException) -> str:

@@ -53,7 +53,7 @@ def _quick_start(context: SparkContext) -> str | None:
 
 
 def without_archives(directory: str) -> str:
-    """Write a script into ``directory`` that starts this interpreter without the archives; return the path."""
+    """Write a script into ``directory`` that starts the current interpreter without the archives; return the path."""
     with tempfile.NamedTemporaryFile("w", prefix="python-", dir=directory, delete=False) as script:
         script.write(f'#!/bin/sh\nexport PYTHONPATH="${{PYTHONPATH#*{ARCHIVES}}}"\n')
         script.write(f'exec {shlex.quote(sys.executable)} "$@"\n')

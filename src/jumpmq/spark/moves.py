@@ -15,7 +15,7 @@ from jumpmq.spark.routing import route
 
 @dataclass(frozen=True)
 class Move:
-    """Keys, and their messages, that would go to a different destination."""
+    """Keys, and messages of the keys, with a changed destination."""
 
     source: str | None
     target: str | None
@@ -42,7 +42,7 @@ class Movement:
 
     @property
     def moved(self) -> float:
-        """Share of keys that would move."""
+        """Share of moving keys."""
         return self.moved_keys / self.keys if self.keys else 0.0
 
     def frame(self, spark: SparkSession) -> DataFrame:

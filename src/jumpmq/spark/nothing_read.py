@@ -15,7 +15,7 @@ AHEAD = 60.0
 
 
 class Warnings:
-    """Sentences that are printed once, and shown for as long as they hold."""
+    """Sentences printed once, and shown for as long as they hold."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()

@@ -142,7 +142,7 @@ class SourceOptions:
         return cls(broker=broker_of(given), queues=queues, given=names, **given)
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
-        """Refuse options that would have no effect.
+        """Refuse options without effect.
 
         Raises:
             JumpMQError: one of these was given; ``reason`` says what it is for.
@@ -297,7 +297,7 @@ def seconds(lowest: float) -> Callable[[str, str], float]:
 
 
 def one_of(*words: str) -> Callable[[str, str], str]:
-    """Return a parser that accepts the given words."""
+    """Return a parser for the given words only."""
 
     def read(name: str, value: str) -> str:
         if value.lower() not in words:
@@ -361,7 +361,7 @@ TRIGGERED = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "checkpointLocation"
 """Options of micro-batches."""
 
 RESERVED = ("group", "lease", "sameEnds", "shareQueues")
-"""Options of queries that reserve messages."""
+"""Options of queries with reserved messages."""
 
 BROKER_OPTIONS: Reads = {
     "url": ("url", text),

@@ -25,7 +25,7 @@ class Origin:
         return cls(broker, {name: at["id"] for name, at in found.items()})
 
     def only(self, names: set[str]) -> Origin:
-        """Return the origin restricted to these queues."""
+        """Return the origin restricted to the given queues."""
         return Origin(self.broker, {name: id for name, id in self.ids.items() if name in names})
 
     def said(self) -> dict[str, Any]:

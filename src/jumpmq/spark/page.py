@@ -20,7 +20,7 @@ th { border-bottom: 1px solid #999 } td:first-child, th:first-child { text-align
 """
 
 NAMED = 60
-"""Maximum number of queues with a label each in a chart; beyond it only some are labelled."""
+"""Maximum number of queues with a label each in a chart; beyond the maximum only some are labelled."""
 
 LONGEST = 30
 """Characters of a name in a chart."""

@@ -28,7 +28,7 @@ WORTHWHILE = 25_000
 
 @dataclass
 class Slices(InputPartition):
-    """Parts of queues read by one task."""
+    """Parts of queues read by a single task."""
 
     slices: list[Slice]
 

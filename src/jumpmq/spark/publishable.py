@@ -24,7 +24,7 @@ TEXTS = ("routing_key", "body", "exchange", "queue")
 """Columns of text or octets; text is UTF-8."""
 
 IGNORED = ("seq", "published_at", "redelivered")
-"""Columns of the source that the sink ignores, so that rows can be written as read."""
+"""Columns of the source ignored by the sink, to let rows be written as read."""
 
 
 def check_publishable(schema: StructType, has_exchange: bool, has_queue: bool) -> None:
@@ -191,7 +191,7 @@ def _changed(octets: bytes | None, before: dict[str, Any], row: dict[str, Any], 
 
 
 def _retyped(new: list[Any], before: list[tuple[str, Any]], fields: list[Field], kind: str) -> list[Field]:
-    """Return headers as fields: unchanged ones keep their types."""
+    """Return headers as fields: unchanged headers keep the previous types."""
     kept = dict(zip(before, fields, strict=True)) if before else {}
     return [kept.get(each) or _header(*each, kind) for each in map(_pair, new)]
 

@@ -239,7 +239,7 @@ def hashed_by(declared: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _routed_as(declared: dict[str, Any]) -> str:
-    """The type of exchange that an exchange routes as: it may delay messages besides."""
+    """Return the exchange type used for routing: the exchange may delay messages besides."""
     kind: str = declared["type"]
     return str(declared.get("arguments", {}).get("x-delayed-type")) if kind == "x-delayed-message" else kind
 

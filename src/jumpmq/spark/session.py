@@ -65,7 +65,7 @@ class Session:
                 time.sleep(0.2)
 
     def stop(self) -> None:
-        """Stop renewing. Reservations stay for the lease, so that a restarted query finds them."""
+        """Stop renewing. Reservations stay for the lease, to be found by a restarted query."""
         self._stopped.set()
 
     def _in_session(self, ask: Callable[[str], T]) -> T:

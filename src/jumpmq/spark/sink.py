@@ -465,7 +465,7 @@ def _bounds(column: pa.Array) -> tuple[int, int]:
 def _behind(
     batches: Iterator[pa.RecordBatch], place: Mapping[str, Any] | None, digest: RowsDigest
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows after the published ones.
+    """Yield the rows after the published rows.
 
     Args:
         place: how far an earlier attempt has got; None if there was none.

@@ -137,7 +137,7 @@ def uniformity(frame: DataFrame, key: str, ring: Router | HashRing) -> Uniformit
 
 
 def _counter(router: Router) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that counts a partition's distinct keys, and their messages."""
+    """Return a function to count a partition's distinct keys, and the messages of the keys."""
 
     def count_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted: Counter[tuple[str, str]] = Counter()

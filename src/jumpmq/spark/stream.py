@@ -227,14 +227,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return counts
 
     def _require_nothing_lost(self, lost: dict[str, int | None], done: dict[str, int]) -> None:
-        """Refuse unless what was deleted since the last micro-batch held nothing, or that is no matter."""
+        """Refuse if queues deleted since the last micro-batch may have held unread messages, unless data loss is
+        allowed.
+        """
         for queue, count in lost.items():
             if self._options.fail_on_data_loss and queue in done and count != 0:
                 what = "messages" if count is None else f"{count} messages"
                 raise JumpMQError(f"queue '{queue}' was deleted with {what} that the query had not read; {GO_ON}")
 
     def _require_own(self, offset: Offset) -> None:
-        """Refuse unless the checkpoint is this query's.
+        """Refuse a checkpoint of a different query.
 
         Raises:
             JumpMQError: it is another's.

@@ -1,4 +1,4 @@
-"""The proof of order for what does not fit into one process; see :mod:`jumpmq.ordering.verification`."""
+"""Proof of order for data too large for one process; see :mod:`jumpmq.ordering.verification`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 MISSING = {"number": "bigint", "message": "string", "consumer": "string"}
-"""Columns that a table may lack."""
+"""Columns possibly missing in a table."""
 
 
 def verify(handled: DataFrame, *order: str | Column) -> DataFrame:

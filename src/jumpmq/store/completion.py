@@ -1,4 +1,4 @@
-"""Which commits are complete: what no crash, and no loss that is provided for, can take back.
+"""Completion of commits: complete commits cannot be undone by a crash, or by a loss provided for.
 
 A commit is *stored* when it is on the disk of this process, and *complete* when it is wherever it has to be. For
 a store without copies both are one. What is only stored may be read and delivered; what is told, forgotten or deleted
@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import NewType
 
 Complete = NewType("Complete", int)
-"""The number of a commit that is complete, as are all before it."""
+"""Number of a complete commit; all earlier commits are complete too."""
 
 MOST_COMMITS, MOST_BYTES = 64, 64 << 20
-"""Commits, and octets of these, that may be stored and not complete; then the next one waits."""
+"""Maximum number, and octets, of commits stored but not complete; at the maximum, the next commit waits."""
 
 
 class Completion:
-    """Completion of a store that has no copies: what is stored is complete.
+    """Completion of a store without copies: stored commits are complete.
 
     Attributes:
         wake: has the store look again at what is complete; it is given by the store, and any thread may call it.
@@ -31,16 +31,16 @@ class Completion:
         self._complete = 0
 
     def stored(self, number: int) -> None:
-        """All up to this commit is on disk."""
+        """Note all commits up to a number as on disk."""
         self._complete = number
 
     def of(self, number: int) -> Complete | None:
-        """The number of a commit as that of one that is complete; None as long as it is not."""
+        """Return the number of a commit as a ``Complete``; None while the commit is incomplete."""
         return Complete(number) if number <= self._complete else None
 
 
 NOT_KEPT = Complete(0)
-"""What stands for it where nothing is to outlive the process."""
+"""Placeholder where nothing is to outlive the process."""
 
 
 def _asleep() -> None:

@@ -35,7 +35,7 @@ from jumpmq.store.upkeep import SPARSE, Upkeep
 from jumpmq.store.writer import NO_ROOM, WRITTEN, Result, Writer
 
 PATIENCE = 5.0
-"""Seconds for which a store that is closed waits for what is stored to be complete."""
+"""Maximum seconds for a closing store to wait until stored commits are complete."""
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts of a failing commit."""
@@ -121,7 +121,7 @@ class Pipeline:
 
     @property
     def _may_store(self) -> bool:
-        """Whether so little is stored and not complete that more may be."""
+        """True if the stored but incomplete commits leave room for more."""
         return len(self._stored) < MOST_COMMITS and self._stored_bytes < MOST_BYTES
 
     @property
@@ -221,7 +221,9 @@ class Pipeline:
             self._on_failed(prepared, result.error, result.unsafe)
 
     def _on_written(self, prepared: Prepared) -> None:
-        """A commit is stored. Where that completes it, it is told of first, and noted while those who waited go on."""
+        """Process a stored commit. If storing completes the commit, completion is reported first, and noted while
+        waiting callers go on.
+        """
         if not prepared.relief:
             self.error = None
         if prepared.write is not None:
@@ -253,7 +255,7 @@ class Pipeline:
             self._take_note(prepared, complete)
 
     def _tell(self, prepared: Prepared, complete: Complete) -> None:
-        """A commit is complete: streams show it, and who waits for it is told."""
+        """Report a complete commit: streams show the commit, and waiting callers are notified."""
         if not prepared.relief:
             self._staging.succeed(prepared.changes.receipt, complete)
             for stream, places in prepared.streams:
@@ -298,7 +300,7 @@ class Pipeline:
             self._upkeep.drop(queue_id, complete)
 
     def _note_settled(self, changes: Changes, complete: Complete) -> None:
-        """Forget batches that are settled whole, unless the last of that is not complete yet."""
+        """Forget wholly settled batches, unless the last of a batch's settlements is not complete yet."""
         emptied = []
         for batch, ranges in changes.settlements():
             if batch.positions:
@@ -449,7 +451,7 @@ class Pipeline:
         return self._number if clean else None
 
     def _wait_for_completion(self) -> bool:
-        """Wait a while for all that is stored to be complete; returns whether it is."""
+        """Wait a while for all stored commits to be complete; return True on success."""
         until = time.monotonic() + PATIENCE
         while self._stored and (left := until - time.monotonic()) > 0:
             select.select([self._writer.fileno()], [], [], left)

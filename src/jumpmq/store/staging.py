@@ -333,17 +333,17 @@ class Staging:
         return changes
 
     def written(self) -> None:
-        """What was taken is complete, and noted."""
+        """Drop the taken changes, now complete and noted."""
         self._taken = None
 
     def stored(self) -> None:
-        """What was taken is on disk, and not complete."""
+        """Note the taken changes as on disk, but not complete."""
         assert self._taken is not None
         self._stored.append(self._taken)
         self._taken = None
 
     def forget_stored(self) -> None:
-        """The oldest of that is complete."""
+        """Drop the oldest stored changes, now complete."""
         self._stored.popleft()
 
     def succeed(self, receipt: int, complete: Complete) -> None:

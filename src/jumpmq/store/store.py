@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class Store(Staging):
-    """An open store, held by this process alone.
+    """An open store, held by the current process alone.
 
     All methods are for one thread, the broker's, but ``read`` and ``arrow``, which any thread may call. The owner
     calls :meth:`completed` when :meth:`fileno` is readable.
@@ -271,7 +271,7 @@ class Store(Staging):
 
     @property
     def last_commit(self) -> Complete:
-        """The number of the last commit that is complete; they are counted over all openings."""
+        """Number of the last complete commit, counted over all openings."""
         return self._pipeline.last_complete
 
     def begin(self, *, here: bool = False) -> None:
@@ -300,7 +300,7 @@ class Store(Staging):
         self._pipeline.begin_again()
 
     def wait(self, receipt: int) -> None:
-        """Let nothing else happen until that receipt is complete.
+        """Block everything else until the given receipt is complete.
 
         Raises:
             StoreError: a commit failed.

@@ -36,7 +36,7 @@ class EtcdMember:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the member on its data directory."""
+        """Start the member on the member's data directory."""
         null = subprocess.DEVNULL
         self.process = subprocess.Popen(
             ending_with_us(self.command), stdin=null, stdout=null, stderr=null, start_new_session=True

@@ -28,7 +28,7 @@ MOUNTS = 'for at in proc dev sys; do mount --rbind "/$at" "$0/$at"; done; mount 
 
 @dataclass(frozen=True)
 class Installation:
-    """A RabbitMQ that can be started on this machine.
+    """A RabbitMQ installation on the local machine.
 
     Attributes:
         root: the folder; ``/`` for the machine's own.
@@ -73,7 +73,7 @@ class Installation:
         return directory if self.root == MACHINE else Path(INNER)
 
     def command(self, directory: Path, *command: str) -> list[str]:
-        """Return the command line for a program of this installation, which sees one outside directory."""
+        """Return the command line for a program of the installation, with a single outside directory visible."""
         if self.root == MACHINE:
             return list(command)
         script = f'{MOUNTS}; cd "$0" && exec chroot "$0" "$@"'

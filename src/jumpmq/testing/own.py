@@ -58,6 +58,6 @@ class JumpMQ(BrokerProcess):
 
 
 def _with_this_package() -> dict[str, str]:
-    """Return an environment in which the broker imports this package, installed or not."""
+    """Return an environment for the broker to import the current package, installed or not."""
     paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -28,7 +28,7 @@ def children(pid: int) -> list[int]:
 
 
 class BrokerProcess:
-    """A broker in its own session, so that all its forked processes are counted and ended with it.
+    """A broker in its own session, to count and end all forked processes together.
 
     Attributes:
         port: AMQP port, once started.
@@ -61,11 +61,11 @@ class BrokerProcess:
         self.close()
 
     def start(self) -> None:
-        """Start the broker and return when it answers. Raises BrokerError if it ends or stays silent."""
+        """Start the broker and return after the first answer. Raises BrokerError if the broker ends or stays silent."""
         raise NotImplementedError
 
     def stop(self, timeout: float = 30) -> int:
-        """Stop the broker with SIGTERM and return its exit status; after `timeout` seconds it is killed."""
+        """Stop the broker with SIGTERM and return the exit status; after `timeout` seconds the broker is killed."""
         return self._end(signal.SIGTERM, timeout)
 
     def kill(self, *, alone: bool = False) -> None:

@@ -59,7 +59,7 @@ class RabbitMQ(BrokerProcess):
 
     @classmethod
     def available(cls) -> Availability:
-        """Return True if RabbitMQ is installed; otherwise the reason names the command that installs it."""
+        """Return True if RabbitMQ is installed; otherwise the reason names the command to install RabbitMQ."""
         if Installation.all():
             return Availability(True, "RabbitMQ is installed")
         return Availability(False, "RabbitMQ is not installed (apt-get install rabbitmq-server)")

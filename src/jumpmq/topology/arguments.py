@@ -46,7 +46,7 @@ class Arguments:
         return _first_equal(made) if len(made._octets) <= SHARED else made
 
     def get(self, name: str) -> Field | None:
-        """Return the first field with this name."""
+        """Return the first field of a given name."""
         for field in self.fields:
             if field.name == name:
                 return field

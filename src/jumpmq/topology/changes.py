@@ -38,7 +38,7 @@ class AddHome(Change):
 
 @dataclass(frozen=True, slots=True)
 class ForgetNode(Change):
-    """Remove a stopped node from the cluster, with its homes and their queues.
+    """Remove a stopped node from the cluster, with the homes and queues of the node.
 
     The numbers of its homes are not used again.
     """
@@ -48,7 +48,7 @@ class ForgetNode(Change):
 
 @dataclass(frozen=True, slots=True)
 class HomeDown(Change):
-    """A home has been down for long: queues that do not outlive its process are deleted.
+    """A home has been down for long: queues bound to the lifetime of the home's process are deleted.
 
     Attributes:
         queues: their ids, as far as they are known; what the home has made since it is up again stays.
@@ -60,7 +60,7 @@ class HomeDown(Change):
 
 @dataclass(frozen=True, slots=True)
 class LeaveHome(Change):
-    """Vacate a home, or cancel that: no queue is placed there, and existing ones move away."""
+    """Vacate a home, or cancel the vacating: no queue is placed in the home, and existing queues move away."""
 
     home: int
     leaves: bool = True
@@ -233,7 +233,7 @@ class DeclareExchange(Change):
 
 @dataclass(frozen=True, slots=True)
 class DeleteExchange(Change):
-    """Delete an exchange and its bindings; no change if it does not exist.
+    """Delete an exchange and its bindings; no change if the exchange does not exist.
 
     Attributes:
         if_unused: refuse while it has bindings.
@@ -246,7 +246,7 @@ class DeleteExchange(Change):
 
 @dataclass(frozen=True, slots=True)
 class DeclareQueue(Change):
-    """Declare a queue; an existing one must be equivalent, and keeps its number and home.
+    """Declare a queue; an existing queue must be equivalent, and keeps its number and home.
 
     Attributes:
         definition: :meth:`Topology.define_queue` makes one; it gets its number when it takes effect.
@@ -284,7 +284,7 @@ class MoveQueue(Change):
 
 @dataclass(frozen=True, slots=True)
 class EndMove(Change):
-    """All messages of the queue with this name and number have arrived from its previous home."""
+    """All messages of the queue of a given name and number have arrived from its previous home."""
 
     vhost: str
     name: str
@@ -293,7 +293,7 @@ class EndMove(Change):
 
 @dataclass(frozen=True, slots=True)
 class Bind(Change):
-    """Add a binding; no change if it exists.
+    """Add a binding; no change if the binding exists.
 
     Attributes:
         user: whose it then is; "" where it belongs to none.

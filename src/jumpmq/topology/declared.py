@@ -39,7 +39,7 @@ class DeclaredQueue:
 
     @property
     def is_internal(self) -> bool:
-        """Whether the broker alone feeds and reads it, for an exchange."""
+        """True if the broker alone writes and reads the queue, for an exchange."""
         return QUEUE_TYPES[self.type].is_internal
 
     @property

@@ -73,7 +73,7 @@ class QueueDefinition:
 
     @property
     def identity(self) -> int:
-        """Id that distinguishes redeclared queues of one name; a moved stream keeps its id, as it keeps its offsets."""
+        """Id that distinguishes redeclared queues of equal name; a moved stream keeps both id and offsets."""
         return self.original or self.id
 
     @property

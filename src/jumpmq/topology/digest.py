@@ -1,4 +1,4 @@
-"""Digest of all definitions, used by processes to verify that their definitions are equal."""
+"""Digest of all definitions, compared by processes to verify equal definitions."""
 
 import xxhash
 

@@ -289,7 +289,7 @@ def _end_queues(topology: Topology, home: int, ends: Callable[[DeclaredQueue], b
 def _holding_elsewhere(
     topology: Topology, vhost: VirtualHost, shards: Preparation, gone: Iterable[int]
 ) -> Iterator[changes.Change]:
-    """What makes the queues of exchanges again that end with homes, at others."""
+    """Return the changes that recreate, at remote homes, the queues of exchanges ending with the ``gone`` homes."""
     return holding_queues.missing(topology, vhost, {declared.name for declared in shards.ended}, frozenset(gone))
 
 

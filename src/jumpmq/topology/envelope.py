@@ -15,7 +15,7 @@ per word if patterns are matched."""
 
 
 class Envelope:
-    """A message with the parts that exchanges use.
+    """A message with the parts used by exchanges.
 
     Attributes:
         message: the message itself.

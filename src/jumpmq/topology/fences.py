@@ -1,4 +1,4 @@
-"""Ring changes that queues wait for (:mod:`jumpmq.queues.fences`), and their records.
+"""Ring changes awaited by queues (:mod:`jumpmq.queues.fences`), and their records.
 
 A change of an exchange whose keys are to stay in order is noted with the placement of keys as it was, a mark at each
 queue that may have lost keys and is not empty, and the queues that may have got some, each with its number at which
@@ -112,7 +112,7 @@ class Before(NamedTuple):
 
 
 class Others(Protocol):
-    """Remote homes, which route by their own rings."""
+    """Remote homes, routing by rings of their own."""
 
     def changed(self, number: int) -> None:
         """The bindings of a hash exchange have changed here, by this change of definitions."""
@@ -128,7 +128,7 @@ class Others(Protocol):
 
 
 class Fences:
-    """The ring changes that queues wait for.
+    """Ring changes awaited by queues.
 
     Args:
         topology: whose exchanges change.
@@ -168,11 +168,11 @@ class Fences:
 
     @property
     def _is_shared(self) -> bool:
-        """True if there are remote homes, which may have messages when this home has none."""
+        """True if remote homes exist, with possible messages even when this home has none."""
         return len(self._topology.homes) > 1
 
     def after(self, exchange: Exchange, before: Before) -> None:
-        """Handle changed bindings, within the same event-loop iteration."""
+        """Handle changed bindings, within the current event-loop iteration."""
         placement = exchange.placement()
         assert placement is not None
         lost_names, got = before.placement.moved(placement)
@@ -259,7 +259,7 @@ class Fences:
         return None if host is None else host.exchanges.get(change.exchange)
 
     def _declared(self, vhost: str, name: str, number: int) -> DeclaredQueue | None:
-        """Return the queue with this number; None if it no longer exists."""
+        """Return the queue of a given number; None if deleted."""
         host = self._topology.vhosts.get(vhost)
         declared = None if host is None else host.declared.get(name)
         return declared if declared is not None and declared.id == number else None
@@ -383,7 +383,7 @@ class Fences:
         return len(changes)
 
     def sources(self, vhost: str, exchange: str) -> set[Queue]:
-        """Return the local queues that further ones wait for since a change of the exchange."""
+        """Return the local queues awaited by further queues since a change of the exchange."""
         changes = self._open.get((vhost, exchange), ())
         return {queue for change in changes for name, queue in change.sources.items() if change.marks[name].left}
 

@@ -1,4 +1,4 @@
-"""The queues of exchanges that hold messages: each has one, which follows from it as shards follow from a policy."""
+"""Queues of message-holding exchanges: one per exchange, derived from the exchange as shards are from a policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def missing(
     topology: Topology, vhost: VirtualHost, ended: Set[str] = frozenset(), gone: Set[int] = frozenset()
 ) -> Iterator[Change]:
-    """What makes the queues that such exchanges of a virtual host lack.
+    """Yield the changes that create missing queues of holding exchanges in a virtual host.
 
     Args:
         ended: names of queues that are still there, and will not be.
@@ -35,8 +35,8 @@ def queue_of(
     ended: Set[str] = frozenset(),
     gone: Set[int] = frozenset(),
 ) -> Iterator[Change]:
-    """What makes the queue of an exchange that lacks it: where the fewest queues are, and as durable as
-    the exchange."""
+    """Yield the change that creates the missing queue of an exchange: at the home with the fewest queues, and as
+    durable as the exchange."""
     if not isinstance(exchange, HoldingExchange):
         return
     name = exchange.queue_name

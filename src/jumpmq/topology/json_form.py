@@ -17,7 +17,7 @@ from jumpmq.topology.arguments import Arguments
 T = TypeVar("T")
 
 _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
-"""Types whose values are JSON already."""
+"""Types with values already in JSON form."""
 
 _CHANGES: dict[str, type[changes.Change]] = {
     name: cls for name, cls in vars(changes).items() if isinstance(cls, type) and issubclass(cls, changes.Change)

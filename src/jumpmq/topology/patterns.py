@@ -131,7 +131,7 @@ def _size(kind: str | None, text: str) -> int:
 
 
 def quoted(name: str) -> str:
-    """Return an expression that matches exactly this name."""
+    """Return an expression for exactly the given name."""
     return "".join(letter if letter.isalnum() or letter > "\x7f" else f"\\x{ord(letter):02x}" for letter in name)
 
 

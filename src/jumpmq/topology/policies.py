@@ -83,7 +83,7 @@ def policy_of(change: SetPolicy | SetOperatorPolicy) -> Policy:
 
 
 class InForce(NamedTuple):
-    """Policies in force for one object."""
+    """Policies in force for an object."""
 
     policy: Policy | None = None
     operator_policy: Policy | None = None
@@ -121,7 +121,7 @@ class Policies:
         self._sort()
 
     def remove(self, name: str, operator: bool) -> Policy:
-        """Remove a policy and return it.
+        """Remove a policy and return the removed policy.
 
         Raises:
             NotFound: there is none of this name.
@@ -132,7 +132,7 @@ class Policies:
         return policy
 
     def get(self, name: str, operator: bool) -> Policy:
-        """The policy, or operator policy, of this name.
+        """Return the policy, or operator policy, of a given name.
 
         Raises:
             NotFound: there is none.
@@ -143,7 +143,7 @@ class Policies:
             raise NotFound(f"no {'operator policy' if operator else 'policy'} '{name}'") from None
 
     def has(self, name: str, operator: bool) -> bool:
-        """Whether there is a policy, or operator policy, of this name."""
+        """True if a policy, or operator policy, of a given name exists."""
         return name in self._of_kind(operator)
 
     def all(self, operator: bool) -> list[Policy]:
@@ -151,7 +151,7 @@ class Policies:
         return list(self._of_kind(operator).values())
 
     def in_force(self, kind: Kind, name: str, refused: Set[str] = frozenset(), queue_type: str = "") -> InForce:
-        """What is in force for a queue or exchange of this name.
+        """Return the policies in force for a queue or exchange of a given name.
 
         Args:
             refused: keys that it has no use for; as in RabbitMQ, a policy with one of them is not for it.
@@ -164,13 +164,13 @@ class Policies:
         return NOTHING_IN_FORCE if policy is operator_policy is None else InForce(policy, operator_policy)
 
     def with_policy(self, policy: Policy, operator: bool = False) -> "Policies":
-        """What would be if a policy were put."""
+        """Return the policies as they would be after a policy was put."""
         changed = self._copy()
         changed.put(policy, operator)
         return changed
 
     def without_policy(self, name: str, operator: bool = False) -> "Policies":
-        """What would be if a policy were removed.
+        """Return the policies as they would be after a policy was removed.
 
         Raises:
             NotFound: there is none of this name.
@@ -231,7 +231,7 @@ def _apply_to_problem(apply_to: object) -> str | None:
 
 
 def _text_problem(value: object) -> str | None:
-    """Whether a string in it cannot be written as UTF-8: JSON may hold half a surrogate pair."""
+    """Return the problem with a string that cannot be written as UTF-8: JSON may hold half a surrogate pair."""
     match value:
         case str():
             try:

@@ -1,4 +1,4 @@
-"""What a policy may define: a table of its keys, with RabbitMQ 3.10's texts for what is wrong.
+"""Policy definitions: a table of valid keys, with RabbitMQ 3.10's error texts.
 
 Beyond RabbitMQ are the highest ``shards-per-node``, the longest ``routing-key``, ``single-active-consumer`` and
 ``queue-type``.
@@ -28,14 +28,14 @@ NUMERIC = (
     "max-in-memory-bytes",
     "delivery-limit",
 )
-"""The keys that an operator policy may have: limits, of which the lower one counts."""
+"""Keys valid in an operator policy: limits, of which the lower value counts."""
 
 DECLARED_ONLY = frozenset({"slots", "slot-key", "in-flight-per-slot"})
-"""What a queue is, rather than what it is limited to: a policy would have to sort all its messages again."""
+"""Keys to define a queue rather than limit a queue: a policy would have to sort all messages again."""
 
 
 def problem_of(definition: object, operator: bool = False) -> str | None:
-    """What is wrong with a definition, or None.
+    """Return the problem with a definition, or None.
 
     Args:
         operator: whether it is an operator policy's.
@@ -61,7 +61,7 @@ def problem_of(definition: object, operator: bool = False) -> str | None:
 
 
 def is_whole(value: object) -> bool:
-    """Whether a JSON value is a whole number; true and false are none."""
+    """True if a JSON value is a whole number; true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -131,11 +131,11 @@ _VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     "target-group-size": (_is_positive, "{} is not a valid qq target count value"),
     "stream-max-segment-size-bytes": (_is_count, "{} is not a valid segment size"),
 }
-"""By key, what its value must be, and what is said of another."""
+"""By key, a check of the value, and the text for an invalid value."""
 
 
 def _value_problem(definition: Mapping[str, Any]) -> str | None:
-    """What is wrong with the first value, by the names of keys, that is wrong."""
+    """Return the problem with the first invalid value, in the order of keys."""
     for key in sorted(definition.keys() & _VALUES.keys()):
         is_valid, text = _VALUES[key]
         if not is_valid(definition[key]):
@@ -192,7 +192,9 @@ def _shard_count_problem(count: object) -> str | None:
 
 
 def _mirroring_problem(definition: Mapping[str, Any]) -> str | None:
-    """Queues are not mirrored here; policies written for brokers that do are taken, and checked as there."""
+    """Return the problem with mirroring keys. Queues are not mirrored; policies written for mirroring brokers are
+    accepted, and validated as by RabbitMQ.
+    """
     if not any(key in definition for key in _MIRRORING):
         return None
     if "ha-mode" not in definition:

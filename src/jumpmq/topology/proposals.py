@@ -1,4 +1,4 @@
-"""Proposed changes: validated, applied as a whole, and answered, one after the other.
+"""Proposed changes: validated, applied as a whole, and answered, in sequence.
 
 A proposal waits for those before it, some of which may take effect in steps with others served between. The asker
 gets a :class:`Pending`, which is decided at once where nothing is before it and it takes few steps, and else calls back
@@ -42,7 +42,7 @@ THE_BROKER = Asker()
 
 
 class Pending:
-    """A proposed change and its outcome.
+    """A proposed change and the outcome.
 
     Attributes:
         change: as it was proposed.
@@ -88,7 +88,7 @@ class Pending:
         self._decide()
 
     def refuse(self, error: Exception) -> None:
-        """Refuse the change, or stop waiting for it; its later outcome is not reported."""
+        """Refuse the change, or stop waiting for it; the later outcome is not reported."""
         if not self.decided:
             self._error = error
         self._decide()

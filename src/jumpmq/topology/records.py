@@ -36,7 +36,7 @@ NEXT_QUEUE_ID = "next-queue-id"
 """Key of the counter of home 1; those of further homes have the number appended."""
 
 COUNTER = (1 << 40) - 1
-"""Bits of a queue's id that its home counts."""
+"""Bits of a queue's id counted by the queue's home."""
 
 
 class Keeper(Protocol):

@@ -17,7 +17,7 @@ from jumpmq.topology.exchanges.base import Destination, Exchange, Split
 
 T = TypeVar("T")
 Alternate = Callable[[Exchange], Exchange | None]
-"""Returns the alternate exchange of an exchange; None without one, or if it does not exist."""
+"""Returns the alternate exchange of an exchange; None if undefined or nonexistent."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Routes:
     remote: dict[DeclaredQueue, list[Message]] | None = None
 
     def count(self) -> None:
-        """Count the routed messages at exchanges that only previewed them: they are published now."""
+        """Count the routed messages, now published, at exchanges with only previewed routing."""
         for exchange, messages in self.uncounted or ():
             exchange.count(messages)
 
@@ -110,7 +110,7 @@ def _routes(
 
 
 def _is_last(exchange: Exchange, missed: list[T]) -> bool:
-    """Return True if messages stop at the queues of this exchange; ``missed`` are the unrouted ones."""
+    """Return True if messages stop at the queues of this exchange; ``missed`` are the unrouted messages."""
     return not exchange.fed_further and not (missed and exchange.alternate)
 
 

@@ -54,7 +54,7 @@ def passive_exchange(vhost: VirtualHost, name: str) -> Exchange:
 def queue_deletion(
     vhost: VirtualHost, name: str, *, if_unused: bool = False, if_empty: bool = False, connection: str | None = None
 ) -> changes.DeleteQueue | None:
-    """Return the change that deletes a queue on request; None if it does not exist.
+    """Return the change that deletes a queue on request; None if the queue does not exist.
 
     Args:
         if_unused: refuse while it has consumers.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Summary of one shard.
+    """Summary of a shard.
 
     Attributes:
         number: from 0; those from ``shards-per-node`` on are left from when it was higher.
@@ -114,7 +114,7 @@ class Sharding:
                 yield from self.reshard(vhost, exchange, vhost.sharding(exchange), after)
 
     def missing(self, vhost: VirtualHost, ended: Set[str]) -> Iterator[Change]:
-        """Yield the changes that make and bind missing shards, such as those of a new node.
+        """Yield the changes that make and bind missing shards, for example the shards of a new node.
 
         Args:
             ended: names of queues that are still there, and will not be.
@@ -152,7 +152,7 @@ class Sharding:
     def _shard(
         self, vhost: VirtualHost, exchange: Exchange, settings: ShardSettings, name: str, home: int
     ) -> QueueDefinition:
-        """Return a shard's definition: durable if its exchange is, or if its queue type requires it."""
+        """Return a shard's definition: durable if the exchange is, or if the queue type requires durability."""
         durable, arguments = exchange.durable, NO_ARGUMENTS
         if settings.queue_type is not None:
             durable = durable or QUEUE_TYPES[settings.queue_type].always_durable
@@ -237,7 +237,7 @@ class Sharding:
         return self._turn
 
     def refuse(self, vhost: VirtualHost, name: str, operation: str) -> None:
-        """Refuse an operation that pseudo-queues do not support.
+        """Refuse an operation unsupported by pseudo-queues.
 
         Args:
             operation: what is wanted, such as ``purge``.

@@ -46,7 +46,7 @@ LOCATORS = "queue-leader-locator", "queue-master-locator"
 """Policy keys, and with ``x-`` arguments, for the placement of a queue, as in RabbitMQ."""
 
 CLIENT_LOCAL = "client-local"
-"""Locator that places a queue at its client's home; all further ones choose the home with the fewest queues."""
+"""Locator for placing a queue at the client's home; all further locators choose the home with the fewest queues."""
 
 Listener = Callable[[changes.Change, Asker], None]
 """Called with every applied change and its author; may propose further changes."""
@@ -186,7 +186,7 @@ class Topology:
     # --- changing ---
 
     def propose(self, change: changes.Change, asker: Asker = THE_BROKER, *, limited: bool = False) -> Pending:
-        """Propose a change; it is decided in its turn, mostly at once in a single process.
+        """Propose a change, decided in its turn, mostly at once in a single process.
 
         Args:
             limited: whether the asker waits for a limited time while the common log stands still. The change is refused
@@ -226,7 +226,7 @@ class Topology:
         self.sharding.check(change)
 
     def _take(self, pending: Pending) -> Iterator[None]:
-        """Validate a change, apply it, and notify listeners."""
+        """Validate a change, apply the change, and notify listeners."""
         if self.log.is_shared:
             self.refuse_own_end(pending.change)
         pending.change = self.log.placed(pending.change)
@@ -247,7 +247,7 @@ class Topology:
         pending.accept(effects)
 
     def refuse_own_end(self, change: changes.Change) -> None:
-        """Reject the removal of this node. Other nodes accept it; this one then diverges and stops.
+        """Reject the removal of this node. Remote nodes accept the removal; the local node then diverges and stops.
 
         Raises:
             PreconditionFailed: the change does that.

@@ -12,7 +12,7 @@ Changes = list[changes.Change]
 
 
 def inverse(topology: Topology, change: changes.Change) -> Changes:
-    """Return the changes that undo one about to be applied, to be applied in reverse order afterwards.
+    """Return the changes that undo a change about to be applied, to be applied in reverse order afterwards.
 
     Only changes that add or replace have one, and unbinding.
 

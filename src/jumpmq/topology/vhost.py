@@ -195,7 +195,7 @@ class VirtualHost:
         return [(*place, found[place]) for place in sorted(found)]
 
     def moved_shards(self, exchange: str, node: str, homes: Collection[int]) -> list[DeclaredQueue]:
-        """Return the shards of further nodes that have moved to one of the given homes of this node."""
+        """Return the shards of further nodes moved to any of the given homes of the local node."""
         found = self._shards.get(exchange, {})
         return [one for (named, _), one in found.items() if named != node and one.definition.home in homes]
 
@@ -204,7 +204,7 @@ class VirtualHost:
         return [declared for declared in self.declared.values() if declared.definition.home == home]
 
     def ended_with(self, home: int) -> list[DeclaredQueue]:
-        """Return the queues of a home that end with its process."""
+        """Return the queues of a home that end with the home's process."""
         return [declared for declared in self.queues_of(home) if not declared.definition.is_kept]
 
     def exclusive_queues(self, connection: str) -> list[DeclaredQueue]:
@@ -421,13 +421,13 @@ class VirtualHost:
             self.insert_binding(default_binding(declared.name))
 
     def remove_queue(self, declared: DeclaredQueue) -> None:
-        """Remove a queue, with its messages and bindings."""
+        """Remove a queue, including messages and bindings."""
         self.take_queue(declared)
         if declared.contents is not None:
             declared.contents.delete()
 
     def take_queue(self, declared: DeclaredQueue) -> None:
-        """Remove a queue with its bindings, but keep its messages."""
+        """Remove a queue and all bindings of the queue, but keep the messages."""
         definition = declared.definition
         del self.declared[declared.name]
         if declared.contents is not None:

@@ -44,7 +44,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Moves for one way of removing.
+    """Moves for a way of removing a destination.
 
     Attributes:
         moved: the share of all keys.

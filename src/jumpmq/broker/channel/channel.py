@@ -106,7 +106,7 @@ class Channel:
     # --- the connection's side ---
 
     def send(self, method: m.Method) -> None:
-        """Send a method on this channel."""
+        """Send a method on the channel."""
         self.connection.send(self.number, method)
 
     def receive(self, method: m.Method) -> Waiting | None:
@@ -199,7 +199,7 @@ class Channel:
         return confirms.waiting
 
     def look_at_confirms(self) -> None:
-        """Check for a publish that delays later confirms, and then send these."""
+        """Check for a publish that delays later confirms, and then send the delayed confirms."""
         if self.confirms is not None:
             self.confirms.look()
             self.send_confirms()
@@ -262,7 +262,7 @@ class Channel:
         return self.connection.vhost.queue(self.resolve(name), self.connection.identity)
 
     def find(self, name: str) -> Queue | DeclaredQueue:
-        """A queue here, or the definition of one that is at another home; for "" the queue declared last.
+        """Return a local queue, or the definition of a remote queue; for "" the queue declared last.
 
         Raises:
             NotFound: there is no such queue.

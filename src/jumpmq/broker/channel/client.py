@@ -13,7 +13,7 @@ from jumpmq.topology.users import Operation
 
 
 class ChannelClient(Client, Protocol):
-    """A client as seen by its channels.
+    """A client as seen by the client's channels.
 
     Attributes:
         name: ``CLIENT:PORT -> SERVER:PORT``.

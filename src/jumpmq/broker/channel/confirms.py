@@ -18,7 +18,7 @@ from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, Part, Parts
 
 
 class Confirms:
-    """Publisher confirms of one channel.
+    """Publisher confirms of a channel.
 
     Attributes:
         published: tag of the last publish.
@@ -101,7 +101,9 @@ class Confirms:
         return self._mixed and bool(self._runs)
 
     def look(self) -> None:
-        """Check for a publish that delays later ones. If found by two checks in a row, it is overtaken from now on."""
+        """Check for a publish that delays later publishes. If found by two checks in a row, the publish is overtaken
+        from now on.
+        """
         seen, self._seen = self._seen, self._runs[0].first_tag if self._runs else 0
         if self._mixed and self._runs and seen == self._seen:
             self._overtaking = Overtaking(run for run in self._runs if run.receipt is not None)

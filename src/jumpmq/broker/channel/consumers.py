@@ -43,7 +43,7 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
 
 
 def epoch_field(epoch: int) -> bytes:
-    """The header that says under which number deliveries are made, as an entry of a field table."""
+    """Encode the header with the owner epoch of deliveries, as an entry of a field table."""
     return write_fields([Field(OWNER_EPOCH, "l", epoch)])[4:]
 
 
@@ -52,7 +52,7 @@ class Limited(Protocol):
 
     @property
     def consumer_timeout(self) -> int | None:
-        """Acknowledgement timeout in milliseconds; None without one."""
+        """Acknowledgement timeout in milliseconds; None without a timeout."""
 
 
 class Held(Protocol):
@@ -169,7 +169,9 @@ class ChannelConsumer:
             self.admit()
 
     def admit(self) -> "ChannelConsumer | None":
-        """Report capacity to the queue that skipped this consumer. Return self if there is some, to be served."""
+        """Report capacity to the queue that skipped the consumer. Return self if capacity is available,
+        to be served.
+        """
         if self.capacity() > 0:
             self.waits = False
             self.queue.admit(self)
@@ -211,7 +213,7 @@ class ChannelConsumer:
         self.channel.connection.defer_answers()
 
     def epoch_of(self, message: Message) -> int:
-        """The number under which it has a message, 0 where it has it under none."""
+        """Return the owner epoch of a message at this consumer, 0 without an epoch."""
         return self.epoch
 
     def deliver_rows(self, rows: Rows) -> None:

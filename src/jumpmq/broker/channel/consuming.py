@@ -1,4 +1,4 @@
-"""Taking messages from queues, by subscription or one by one (AMQP 0-9-1, class basic)."""
+"""Taking messages from queues, by subscription or singly (AMQP 0-9-1, class basic)."""
 
 from collections.abc import Callable
 from dataclasses import replace

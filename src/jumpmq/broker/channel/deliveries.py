@@ -48,7 +48,7 @@ class _ParkedPiece:
 
 
 class Deliveries:
-    """Deliveries in order of their tags."""
+    """Deliveries in the order of tags."""
 
     __slots__ = ("_count", "_parked", "_pieces")
 
@@ -126,7 +126,7 @@ class Deliveries:
     # --- taking ---
 
     def claim(self, tags: list[int]) -> list[Message]:
-        """Take the deliveries with these tags, up to the first unknown one."""
+        """Take the deliveries of the given tags, up to the first unknown tag."""
         if self._parked:
             self._unpark(tags)
         claimed = claim(self._pieces, tags, BITS)  # type: ignore[arg-type]

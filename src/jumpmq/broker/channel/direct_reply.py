@@ -70,7 +70,7 @@ def reply(channel: "Channel", message: Message) -> bool:
 
 
 def declare(channel: "Channel", name: str) -> None:
-    """Declare the pseudo-queue, which always exists, or an address, which lives as long as its channel.
+    """Declare the always existing pseudo-queue, or an address, limited to the lifetime of the channel.
 
     Raises:
         NotFound: it does not.

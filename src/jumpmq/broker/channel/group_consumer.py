@@ -145,7 +145,7 @@ class GroupConsumer:
 
     @property
     def queues(self) -> list[Queue]:
-        """Queues that feed the member, or whose messages it holds."""
+        """Queues that feed the member, or still have messages held by the member."""
         return [feed.queue for feed in self.feeds.values()]
 
     @property
@@ -169,7 +169,7 @@ class GroupConsumer:
         return min(capacity, channel.prefetch - channel.held) if channel.prefetch else capacity
 
     def passed_over(self, feed: "Feed") -> None:
-        """Note that a feed's message found no capacity."""
+        """Note a feed's message without capacity."""
         self.waiting[feed] = None
         self.channel.waiting[self] = None
 
@@ -196,7 +196,7 @@ class GroupConsumer:
         self._end()
 
     def replaced(self) -> None:
-        """Stop feeding this member, replaced by a new one of equal name; deliveries stay."""
+        """Stop feeding the member, replaced by a new member of equal name; deliveries stay."""
         self._cancel()
 
     # --- as the group's session ---
@@ -287,7 +287,7 @@ class GroupConsumer:
 
 
 class Feed(ChannelConsumer):
-    """A member's registration at one queue.
+    """A member's registration at a queue.
 
     Attributes:
         fed: the units of the queue that it is fed from.
@@ -325,14 +325,14 @@ class Feed(ChannelConsumer):
         return bool(self.share) if queue.slots is not None else queue.ready_count > queue.fenced_count
 
     def own(self, slot: int | None) -> int:
-        """It is to be fed from a slot, or from all of a queue without, under a number that this returns."""
+        """Start feeding from a slot, or from all of a queue without slots; return the owner epoch of the deliveries."""
         epoch = self.queue.draw_epoch()
         self._name(slot, epoch)
         self.channel.connection.defer_answers()
         return epoch
 
     def _name(self, slot: int | None, epoch: int) -> None:
-        """Have deliveries say where they are from, and under which number."""
+        """Add the origin and owner epoch to deliveries."""
         self._epochs[slot] = epoch
         if slot is None:
             self.added = self._origin() + epoch_field(epoch)
@@ -414,7 +414,7 @@ def require(channel: "Channel", membership: Membership, method: m.BasicConsume) 
 
 
 def _require_start(channel: "Channel", live: LiveGroup, queues: list[Queue], arguments: list[Field]) -> None:
-    """Refuse a member that cannot read streams, or that gives a start position for a non-stream queue.
+    """Refuse a member unable to read streams, or with a start position for a non-stream queue.
 
     Raises:
         PreconditionFailed: it has no prefetch, or cannot begin there.
@@ -477,7 +477,7 @@ def take_up(
 
 
 def join(consumer: GroupConsumer, membership: Membership) -> None:
-    """Join the group: this consumer becomes the member's."""
+    """Join the group: the consumer becomes the member's consumer."""
     channel, live = consumer.channel, consumer.live
     member = own_name(channel) if membership.member is None else membership.member
     host = channel.connection.vhost

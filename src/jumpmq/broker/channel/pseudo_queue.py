@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def declared(channel: Channel, method: m.QueueDeclare, name: str) -> Waiting | None:
-    """Answer the declaration of a pseudo-queue with the sums of its shards' messages and consumers, without those of
-    homes that are down.
+    """Answer the declaration of a pseudo-queue with the sums of its shards' messages and consumers, without the shards
+    of homes that are down.
 
     Raises:
         NotFound: it has no shards here.

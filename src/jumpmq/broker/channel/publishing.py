@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
 EXAMINED = EXPIRATION | REPLY_TO | USER_ID | UNKNOWN_MODE
-"""Properties that the broker evaluates while publishing."""
+"""Properties evaluated by the broker during publishing."""
 
 MAX_EXPIRATION = 315_360_000_000
 """Milliseconds of ten years: RabbitMQ's limit, as measured."""
@@ -65,7 +65,7 @@ def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
 
 
 def _examined(channel: "Channel", exchange: Exchange, run: Publish) -> tuple[list[Message], AMQPError | None]:
-    """Return the messages of a run up to the first malformed or refused one, with its error."""
+    """Return the messages of a run up to the first malformed or refused message, with the error."""
     if run.flags & EXAMINED or channel.authorization.restricts_topics(channel.connection.user, exchange):
         for place, message in enumerate(run.messages):
             try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
 Then = Callable[[Any], None]
-"""Called with the method that answers a request."""
+"""Called with the method in answer to a request."""
 
 
 class RemoteChannels(Protocol):
@@ -82,7 +82,7 @@ class RemoteChannels(Protocol):
         """
 
     def cancel(self, tag: str, then: Callable[[], None]) -> Waiting | None:
-        """Cancel a remote consumer; deliveries on their way arrive before ``then``. None for a local one."""
+        """Cancel a remote consumer; deliveries on their way arrive before ``then``. None for a local consumer."""
 
     def set_prefetch(self) -> None:
         """The prefetch of the whole channel has changed."""

@@ -56,7 +56,7 @@ def put_back(queue: Queue, taken: list[Message], held: Held = Held.UNACKNOWLEDGE
 
 
 class _Return:
-    """Requeueing of one channel's deliveries."""
+    """Requeueing of a channel's deliveries."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome

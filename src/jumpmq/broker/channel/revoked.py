@@ -6,7 +6,7 @@ from jumpmq.broker.consumer_groups.group import Counts
 
 
 class Revoked:
-    """Tags in runs, so that a million consecutive ones take no memory."""
+    """Tags in runs: a million consecutive tags take no memory."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []

@@ -56,7 +56,9 @@ def reject(channel: "Channel", messages: list[Message]) -> None:
 
 
 def fail(channel: "Channel", messages: list[Message]) -> None:
-    """They return to their places: ``basic.reject``, which has one each, says that they could not be handled."""
+    """Return messages to their positions as failed: ``basic.reject``, with a single message per method, means a failure
+    to handle the message.
+    """
     _settle(channel, messages, Outcome.FAILED)
 
 

@@ -1,4 +1,4 @@
-"""A method that cannot be answered yet: its connection pauses until woken once.
+"""A method without an immediate answer: the connection pauses until woken once.
 
 A function that acts on a method returns a :class:`Waiting` instead of None where what it needs is not there. The
 connection leaves what its client has sent since, is woken by :meth:`Waiting.end`, and then does what is left to do for

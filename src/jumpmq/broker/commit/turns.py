@@ -24,7 +24,7 @@ from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.receipts import PENDING, Part
 
 TOGETHER = 0.001
-"""Seconds within which reads end together."""
+"""Period in which reads end together, in seconds."""
 
 LOOK_INTERVAL = 0.05
 """Seconds between checks of publishers with a publish that may hold up other confirms: at the second positive check the

@@ -17,7 +17,7 @@ SOON = 0.0002
 """Seconds from an answer to the next question within which a client is waited for awake."""
 
 TAKEN = 0.001
-"""Delay of an immediate callback, in seconds, that shows that further processes need the processor."""
+"""Delay of an immediate callback, in seconds, as a sign of further processes in need of the processor."""
 
 REST = 1.0
 """Pause of busy polling after such a delay, in seconds."""

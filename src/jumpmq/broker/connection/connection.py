@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLOODED_AT = 16 << 20
-"""Octets waiting for a client that sends requests without reading answers, before reading from it stops."""
+"""Octets waiting for a client that sends requests without reading answers, before reading from the client stops."""
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds that a client has from connecting to ``connection.open`` (RabbitMQ's ``handshake_timeout``)."""
@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             self.reading.let_others()
 
     def _read_bodies(self, until: float) -> int:
-        """Read large bodies directly into their memory, which the event loop cannot; return the octets read.
+        """Read large bodies directly into their memory, unlike the event loop; return the octets read.
 
         Args:
             until: when to let others be served, in seconds by the monotonic clock.
@@ -593,7 +593,7 @@ class Connection(asyncio.BufferedProtocol):
             self.reading.resume(Wait.DISK)
 
     def wait_for_home(self, behind: bool) -> None:
-        """Stop or resume reading from this client, while a remote home is behind with its messages."""
+        """Stop or resume reading from this client, depending on the lag of a remote home with the client's messages."""
         if behind:
             self.reading.pause(Wait.HOME)
         else:

@@ -29,7 +29,7 @@ LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE | Wait.METHOD | Wait.PAUSE
 
 
 class _GoOn(NamedTuple):
-    """Next step: a method that waited."""
+    """Next step: a waiting method."""
 
     channel: Channel
     method: type[m.Method]
@@ -37,7 +37,7 @@ class _GoOn(NamedTuple):
 
 
 class Dispatcher:
-    """Processes the data of one client.
+    """Processes the data of a client.
 
     Nothing is read from the client while a rest is left, see :class:`~jumpmq.broker.connection.reading.Reading`.
 
@@ -181,7 +181,7 @@ class Dispatcher:
     def _receive_for(
         self, channel: Channel, method: type[m.Method], act: Callable[..., Waiting | None], *arguments: m.Method
     ) -> None:
-        """Run a method, or continue it; its wait precedes all events read later."""
+        """Run a method, or continue a waiting method; the wait precedes all events read later."""
         waiting = act(*arguments)
         if waiting is not None:
             self._current = _GoOn(channel, method, waiting)

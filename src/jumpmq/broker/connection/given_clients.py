@@ -1,4 +1,4 @@
-"""Clients accepted by a second process and passed to this one."""
+"""Clients accepted by a second process and passed to this process."""
 
 from __future__ import annotations
 

@@ -60,11 +60,11 @@ class Handed:
         return heard(*self.user)
 
     def packed(self) -> bytes:
-        """Encode for a process of this broker."""
+        """Encode for a process of the current broker."""
         return pickle.dumps(self)
 
     @staticmethod
     def unpacked(octets: bytes) -> Handed:
-        """Decode octets from a process of this broker."""
+        """Decode octets from a process of the current broker."""
         found: Handed = pickle.loads(octets)
         return found

@@ -56,7 +56,7 @@ def _start(cluster: str, mechanisms: str) -> m.Method:
 
 
 class Handshake:
-    """The handshake of one connection.
+    """Handshake of a connection.
 
     Attributes:
         client_properties: what the client says of itself.

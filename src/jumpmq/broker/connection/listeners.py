@@ -49,7 +49,7 @@ ACCEPTED_AT_ONCE = RESERVED_FILES // 4
 """Clients accepted per event-loop iteration: free file descriptors are known only once these are connected."""
 
 LOCALHOST = "127.0.0.1", "::1"
-"""Addresses of ``localhost``, independent of the machine's files: clients differ in the address that they try first."""
+"""Addresses of ``localhost``, independent of the machine's files: clients differ in the address tried first."""
 
 SHARE_OF_FILES = 0.75
 """Share of open files for AMQP clients, in addition to reserved ones."""
@@ -89,7 +89,7 @@ class Processes(Protocol):
     """Accepts clients instead of a listener."""
 
     async def listen(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept from these sockets, with the current certificates."""
+        """Accept from the given sockets, with the current certificates."""
 
     def close(self) -> None:
         """Accept no more."""
@@ -147,7 +147,7 @@ class Listener:
             raise BrokerError(f"cannot serve {self.protocol} on port {self.port}: {error.strerror}") from None
 
     async def reload(self) -> None:
-        """Reload certificates from their files, for new connections.
+        """Reload certificates from files, for new connections.
 
         Raises:
             CertificateError: they cannot be used; those before stay in use.
@@ -208,7 +208,7 @@ class Listener:
                 loop.remove_reader(listening)
 
     def _accept_some(self, listening: socket.socket) -> None:
-        """Accept waiting clients for one time slice."""
+        """Accept waiting clients for a time slice."""
         until = time.perf_counter() + SLICE
         for _ in range(ACCEPTED_AT_ONCE):
             try:

@@ -1,4 +1,4 @@
-"""Pausing of all clients: their data is not processed while there is a reason.
+"""Pausing of all clients: no data of clients is processed while a reason exists.
 
 A node of a cluster may have been stopped (a suspended machine, a debugger). What the others have decided meanwhile was
 not waited for here, so that it has to learn of that before it acts on what clients ask. It finds out by itself: a read
@@ -66,7 +66,7 @@ class Pause:
                 asyncio.get_running_loop().call_soon(go_on)
 
     async def over(self) -> None:
-        """Wait until there is no reason."""
+        """Wait until no reason to pause is left."""
         while self.active:
             ended = asyncio.Event()
             self.hold(ended.set)

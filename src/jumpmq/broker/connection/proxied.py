@@ -129,7 +129,7 @@ class Header:
         self.ends: Ends | None = None
 
     def take(self, octets: bytes) -> int:
-        """Consume the octets that belong to the header.
+        """Consume the octets of the header.
 
         Returns:
             how many octets those are, at least one.

@@ -16,11 +16,11 @@ class Wait(IntEnum):
     ALARM = 2
     """The client publishes while an alarm is in effect."""
     CLIENT = 4
-    """The client does not read its answers."""
+    """The client does not read answers."""
     WORK = 8
     """Read data is still being processed."""
     RATE = 16
-    """The client has exceeded its publishing rate."""
+    """The client has exceeded the publishing rate."""
     OTHERS = 32
     """The client sends as fast as it is read: further clients come first."""
     METHOD = 64

@@ -20,7 +20,7 @@ SMALL_READ_SIZE = 4096
 
 
 class ReceiveBuffer:
-    """Room for one read, after the beginning of a frame left by the previous one."""
+    """Room for a read, after the beginning of a frame left by the previous read."""
 
     def __init__(self) -> None:
         self._view = memoryview(mmap.mmap(-1, FRAME_MAX + LARGE_READ_SIZE))  # resident as far as it was read into

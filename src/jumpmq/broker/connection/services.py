@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services(ChannelServices):
-    """Services shared by connections and their channels.
+    """Services shared by connections and channels.
 
     Attributes:
         connections: those that are open; each enters and leaves by itself.

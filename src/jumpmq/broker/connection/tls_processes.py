@@ -35,7 +35,7 @@ FULL_PAUSE = 1.0
 """Seconds until what failed as too many files are open is tried again."""
 
 PACKAGES = Path(__file__).parents[3]
-"""Directory that `jumpmq` is imported from."""
+"""Parent directory of the imported `jumpmq` package."""
 
 Accept = Callable[[Origin], asyncio.BaseProtocol]
 """Makes the protocol of a new client."""
@@ -81,7 +81,7 @@ class TLSProcesses:
         self._sockets, self._listening = (), False
 
     async def stop(self) -> None:
-        """Stop the processes after they have written all data to their clients."""
+        """Stop the processes after all data is written to clients."""
         self.close()
         await asyncio.gather(*(process.stop() for process in self._processes))
 
@@ -138,7 +138,7 @@ def _finished(task: asyncio.Task[object]) -> None:
 
 
 class _Process:
-    """One of the processes.
+    """A TLS process.
 
     Attributes:
         clients: how many it has.

@@ -16,14 +16,14 @@ CONGESTED_AT = 1 << 20
 """Octets waiting for a slow client before its consumers are skipped."""
 
 JOINED_UP_TO = 16 << 10
-"""Octets of small buffers joined by copying, which is cheaper than separate buffers up to this size."""
+"""Maximum octets of small buffers joined by copying: up to this size, copying is cheaper than separate buffers."""
 
 UNNUMBERED = 1 << 62
-"""Placeholder for the commit of this event-loop iteration's changes, until numbered at its end."""
+"""Placeholder for the commit of the current event-loop iteration's changes, until numbered at the iteration's end."""
 
 
 class Writing:
-    """Writing to one client: data and timing.
+    """Writing to a client: data and timing.
 
     Args:
         protocol: encodes what there is to send.

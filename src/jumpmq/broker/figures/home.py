@@ -473,7 +473,7 @@ def _of_exchange(exchange: Exchange) -> Counts:
 
 
 def _is_unread(queue: Queue) -> bool:
-    """Whether its messages wait for no consumer: in a stream, or in a queue that belongs to an exchange."""
+    """True if the queue's messages wait for no consumer: in a stream, or in a queue of an exchange."""
     return queue.append_only or queue.is_internal
 
 

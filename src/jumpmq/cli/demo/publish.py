@@ -22,7 +22,7 @@ class PublishError(Exception):
 
 
 def declare(url: str, exchange: str, weights: Mapping[str, int]) -> None:
-    """Declare a durable consistent hash exchange and its durable queues, bound with their weights."""
+    """Declare a durable consistent hash exchange and durable queues, bound with the given weights."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
     channel.exchange_declare(exchange, exchange_type="x-consistent-hash", durable=True)

@@ -11,7 +11,7 @@ from jumpmq.management import ManagementClient
 
 @dataclass
 class Copied:
-    """What became of definitions.
+    """Result of a copy of definitions.
 
     Attributes:
         skipped: what means nothing to JumpMQ, in words.
@@ -24,14 +24,14 @@ class Copied:
     names: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """What there is to say."""
+        """Return the lines to print."""
         return [f"skipped: {what}" for what in self.skipped] + [f"note: {what}" for what in self.notes]
 
 
 def copy_definitions(
     found: dict[str, Any], new: ManagementClient, vhost: str | None, rings: Rings, *, checks_rings: bool = True
 ) -> Copied:
-    """Import definitions, which adds to those that are there.
+    """Import definitions, in addition to existing definitions.
 
     Args:
         found: of a RabbitMQ; the order of its bindings is changed.

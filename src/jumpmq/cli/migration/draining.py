@@ -41,25 +41,25 @@ SMALLEST, CHUNK = 50, 5_000
 """Messages of the first chunk of a queue, and of any chunk at most."""
 
 MARKED = 200
-"""Messages of a chunk at most that has a mark for each."""
+"""Maximum number of messages of a chunk with a mark per message."""
 
 CHUNK_OCTETS = 16 << 20
-"""Octets of bodies that a chunk should have at most, and a request has, but for one message that is larger."""
+"""Maximum octets of bodies in a chunk or request, except for a single larger message."""
 
 ON_THEIR_WAY = 10.0
-"""Seconds to wait for messages that a queue says it has."""
+"""Seconds to wait for messages counted by a queue but not yet received."""
 
 QUIET = 0.5
-"""Seconds without a message after which a stream is taken to be at its end."""
+"""Seconds without a message until a stream counts as read to its end."""
 
 FORGETFUL = 5.0
-"""Seconds of acknowledgements that a RabbitMQ which is killed may forget; half a second was seen."""
+"""Seconds of acknowledgements that a killed RabbitMQ may lose; half a second was seen."""
 
 SEARCHED = 20_000
-"""Messages of a queue among which those are looked for that were moved before."""
+"""Number of messages of a queue searched for earlier moved messages."""
 
 EACH = "*"
-"""How a digest begins that has a mark for each message."""
+"""First character of a digest with a mark per message."""
 
 _EXPIRATION = 1 << 8
 """The flag of the property ``expiration``."""
@@ -70,11 +70,11 @@ Progress = Callable[[int], None]
 
 
 class MigrationError(Exception):
-    """A queue cannot be moved; the text says which and why. What was moved before is."""
+    """A queue cannot be moved; the text names the queue and the reason. Messages moved before stay moved."""
 
 
 class Full(MigrationError):
-    """The queue that messages are moved to takes no more, or refuses them."""
+    """The target queue accepts no more messages, or refuses the messages."""
 
 
 class Target:
@@ -104,12 +104,12 @@ class Target:
         self._insist = insist  # None where errors are raised at once
 
     def place(self) -> dict[str, Any]:
-        """How far the move has got: number and messages of the last chunk, and its digest."""
+        """Return the progress of the move: number and messages of the last chunk, and its digest."""
         found: dict[str, Any] = self._ask(lambda: self._api.get("messages", self._vhost, "writers", self._writer))
         return found
 
     def publish(self, chunk: int, deliveries: Sequence[Delivery], noted: str = "", done: int = 0) -> None:
-        """Publish a chunk, and note it; with no messages only note that the one before is done.
+        """Publish a chunk and record its number; without messages, only record the previous chunk as done.
 
         Args:
             noted: the digest of the chunk; empty for that of all its messages.
@@ -149,7 +149,7 @@ class Target:
 
 
 class Drain:
-    """The move of one classic or quorum queue, which goes on where it was.
+    """Move of a classic or quorum queue, resumed from its last position.
 
     Args:
         patience: seconds to wait for messages that the queue says it has.
@@ -184,7 +184,7 @@ class Drain:
 
     @property
     def is_holding(self) -> bool:
-        """Whether messages are taken that the other queue has refused: :meth:`run` is to get the same connection."""
+        """True if messages refused by the target queue are held: :meth:`run` must get the same connection."""
         return self._is_held
 
     def run(self, amqp: AMQPConnection, most: int | None = None) -> int:
@@ -235,7 +235,7 @@ class Drain:
         return found
 
     def _split(self, found: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        """The next chunk, and what comes after it."""
+        """Split messages into the next chunk, and the remaining messages."""
         if not self.marks_each and not any(map(_may_expire, found)):
             return found, []
         end = min(MARKED, next(_cuts(found), MARKED))
@@ -261,7 +261,7 @@ class Drain:
         self._progress(len(part))
 
     def _published(self) -> int:
-        """How many messages of the chunk that is held are published."""
+        """Return the number of published messages of the held chunk."""
         assert self._chunk is not None
         place = self._target.place()
         return int(place["rows"]) if place["batch"] == self._chunk + 1 else 0
@@ -291,7 +291,9 @@ class Drain:
         self._moving, self._chunk = [], chunk
 
     def _settle_whole(self, amqp: AMQPConnection, place: dict[str, Any]) -> bool:
-        """Acknowledge a chunk whose digest is that of all its messages, if these are the first ones again."""
+        """Acknowledge a chunk with a digest over all messages, if the first messages of the queue are the chunk's
+        messages again.
+        """
         if place["digest"].startswith(EACH):
             return False
         found = self._take_all(amqp, place["rows"])
@@ -305,8 +307,7 @@ class Drain:
         return is_here
 
     def _settle_each(self, amqp: AMQPConnection, published: Counter[str], again: Counter[str]) -> list[Delivery]:
-        """Acknowledge messages that were moved, and are in the queue again; returns others, which were taken with
-        them.
+        """Acknowledge moved messages found in the queue again; return the remaining messages taken with them.
 
         Args:
             published: marks of the chunk that is published, and maybe not acknowledged.
@@ -335,7 +336,7 @@ class Drain:
 
 
 class StreamCopy:
-    """The copy of one stream, which goes on where it was.
+    """Copy of a stream, resumed from the last position.
 
     Args:
         amqp: a connection that is used for nothing else.
@@ -380,7 +381,7 @@ def digest(deliveries: Sequence[Delivery]) -> str:
 
 
 def mark(one: Delivery) -> str:
-    """Eight characters that tell a message from others: 48 bits of a digest."""
+    """Return eight characters to distinguish a message from the rest: 48 bits of a digest."""
     found = hashlib.blake2b(digest_size=6)
     for part in _parts(one):
         found.update(len(part).to_bytes(8))
@@ -403,7 +404,7 @@ def _may_expire(one: Delivery) -> bool:
 
 
 def _consumed(amqp: AMQPConnection, queue: str, most: int, patience: float) -> list[Delivery]:
-    """The first messages of a queue, unacknowledged, and no other one delivered."""
+    """Take the first messages of a queue, unacknowledged, with no further message delivered."""
     count = min(most, amqp.declared(queue).message_count)
     if not count:
         return []
@@ -418,19 +419,21 @@ def _consumed(amqp: AMQPConnection, queue: str, most: int, patience: float) -> l
 
 
 def _as_published(one: Delivery) -> Delivery:
-    """Without what only this delivery says: another one, and the message, have another digest with it."""
+    """Return the message without headers of the current delivery, to give a repeated delivery and the message equal
+    digests.
+    """
     octets = as_published(one.properties)
     return one if octets is one.properties else replace(one, properties=octets)
 
 
 def _next_size(deliveries: Sequence[Delivery]) -> int:
-    """How many messages the next chunk may have: twice as many, if they are no larger than these."""
+    """Return the maximum size of the next chunk, in messages: twice the last size, if the messages are no larger."""
     average = sum(len(one.body) for one in deliveries) // len(deliveries) + 1
     return max(1, min(CHUNK, 2 * len(deliveries), CHUNK_OCTETS // average))
 
 
 def _cuts(deliveries: Sequence[Delivery]) -> Iterator[int]:
-    """Where the requests of a chunk end; there is one at least."""
+    """Yield the ends of the requests of a chunk; at least one."""
     octets = 0
     for place, one in enumerate(deliveries):
         if octets and octets + len(one.body) > CHUNK_OCTETS:
@@ -441,7 +444,7 @@ def _cuts(deliveries: Sequence[Delivery]) -> Iterator[int]:
 
 
 def _stream_of(queue: str, deliveries: Sequence[Delivery]) -> bytes:
-    """Messages as the management API takes them."""
+    """Encode messages for the management API."""
     columns = {
         "queue": pa.repeat(queue, len(deliveries)),
         "exchange": pa.array([one.exchange for one in deliveries], pa.string()),

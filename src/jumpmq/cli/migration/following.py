@@ -1,4 +1,4 @@
-"""`jumpmq migrate --follow`: a bridge that goes on moving definitions and messages until it is ended.
+"""`jumpmq migrate --follow`: a bridge that goes on moving definitions and messages until stopped.
 
 How it works. One pass after the other asks how many messages each queue has, moves those that are there (in turns, so
 that a long queue holds up none), and takes what streams have new; a pass that found nothing is followed by a pause.
@@ -35,10 +35,10 @@ from jumpmq.management import ManagementClient, ManagementError, NoAnswer, Refus
 from jumpmq.serving.logs import escaped
 
 PAUSE = 0.2
-"""Seconds between two passes that find nothing."""
+"""Seconds between two passes without messages."""
 
 IDLE = 4
-"""How many times as long as a pass that finds nothing the pause behind it is: many queues are asked less often."""
+"""Length of the pause after an empty pass, as a multiple of the pass: many queues are asked less often."""
 
 DEFINITIONS = 5.0
 """Seconds between two looks at the definitions."""
@@ -47,25 +47,25 @@ A_PASS = 20_000
 """Messages of a queue that a pass moves at most."""
 
 PATIENCE = 1.0
-"""Seconds to wait for messages that a queue says it has: another consumer may have taken them."""
+"""Seconds to wait for messages counted by a queue: a second consumer may have taken the messages."""
 
 BACKOFF = (0.5, 30.0)
 """Seconds until something that failed is tried again: initial, and maximum."""
 
 QUIET = 0.002
-"""Seconds to wait for a stream's next messages, which are sent before they are asked for."""
+"""Seconds to wait for a stream's next messages, sent in advance."""
 
 SHOWN = 10.0
 """Seconds between two lines of progress where there is no terminal, and over which the rate is measured."""
 
 
 class _Ending(Exception):
-    """The bridge is to end while it waits."""
+    """The bridge is to end during a wait."""
 
 
 @dataclass
 class _Backoff:
-    """When something that failed is tried again."""
+    """Retry times after a failure."""
 
     seconds: float = 0.0
     until: float = 0.0
@@ -84,7 +84,7 @@ class _Backoff:
 
 @dataclass
 class _Lane:
-    """One queue of the RabbitMQ.
+    """A queue of the RabbitMQ.
 
     Attributes:
         drain: how it is moved; None of a stream.
@@ -109,7 +109,7 @@ class _Lane:
     connection: AMQPConnection | None = None
 
     def close(self) -> None:
-        """Close its own connections; what is held goes back."""
+        """Close the lane's own connections; held messages go back."""
         for connection in (self.held, self.connection):
             if connection is not None:
                 connection.close()
@@ -117,7 +117,7 @@ class _Lane:
 
 
 class Bridge:
-    """Moves what there is, and what comes.
+    """Moves existing messages, and arriving messages.
 
     Args:
         rings: asks for the RabbitMQ's rings.
@@ -150,11 +150,11 @@ class Bridge:
         self.on_pass: Callable[[], None] = lambda: None
 
     def end(self) -> None:
-        """End after the chunk that is being moved."""
+        """End after the current chunk."""
         self._ending.set()
 
     def begin(self) -> None:
-        """Copy the definitions, and see that this is the only move.
+        """Copy the definitions, and ensure that no second move is active.
 
         A broker that does not answer is waited for.
 
@@ -203,7 +203,7 @@ class Bridge:
 
     @property
     def queues(self) -> int:
-        """How many had messages."""
+        """Number of queues with moved messages."""
         return sum(lane.moved > 0 for lane in self._lanes.values())
 
     @property
@@ -325,7 +325,7 @@ class Bridge:
         return moved
 
     def _tried(self, lane: _Lane, move: Callable[[_Lane], int]) -> int:
-        """Messages that were moved. What fails for this queue alone is said, and tried again later.
+        """Return the number of moved messages. Failures of a single queue are reported, and retried later.
 
         Raises:
             ConnectionLost: the RabbitMQ is lost.
@@ -379,7 +379,7 @@ class Bridge:
         return moved
 
     def _drop(self, lane: _Lane) -> None:
-        """Use no more the connections that a queue was moved on: what is not acknowledged goes back."""
+        """Give up the connections used to move a queue: unacknowledged messages go back."""
         if lane.drain is not None:
             lane.drain.forget()
             connection = self._connections.pop(lane.vhost, None)
@@ -480,7 +480,7 @@ def _ended_by_signals(bridge: Bridge) -> Iterator[None]:
 
 @contextmanager
 def _shown(bridge: Bridge, console: Console) -> Iterator[None]:
-    """Show the progress: a line that changes on a terminal, or one every few seconds."""
+    """Show the progress: a changing line on a terminal, or a new line every few seconds."""
     if console.is_terminal:
         with Live(console=console, refresh_per_second=4, get_renderable=lambda: Text(bridge.progress())) as live:
             bridge.on_pass = lambda: None

@@ -36,7 +36,7 @@ PATIENCE = 600.0
 """Seconds that rabbitmqctl may take: a minute for a million buckets."""
 
 SAMPLE = 20_000
-"""Keys that are tried where rings differ."""
+"""Number of keys sampled where rings differ."""
 
 Name = tuple[str, str]
 """Virtual host and exchange."""
@@ -55,7 +55,7 @@ class Bound(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As JumpMQ's API calls it."""
+        """Label of the destination in JumpMQ's API."""
         if self.kind == "exchange":
             return f"exchange:{self.name}"
         return f"queue:{self.name}" if self.name.startswith(("exchange:", "queue:")) else self.name
@@ -122,12 +122,12 @@ def _text(octets: str) -> str:
 
 @dataclass
 class _Hash:
-    """A consistent hash exchange of the definitions, with the places of its bindings in their list."""
+    """A consistent hash exchange of the definitions, with the list positions of its bindings."""
 
     places: list[int]
 
     def bound(self, bindings: list[Any]) -> list[Bound]:
-        """Its destinations as its ring gets them from the list: of several bindings of one the first counts."""
+        """Return the destinations in the ring's order; of several bindings of a destination, the first counts."""
         found: dict[tuple[str, str], Bound] = {}
         for place in self.places:
             one = bindings[place]
@@ -163,7 +163,9 @@ def in_order(definitions: dict[str, Any], vhost: str | None, rings: Rings) -> di
 
 
 def _rank(entry: Any, order: Mapping[tuple[str, str], int], ring: list[Bound]) -> tuple[int, bool]:
-    """By the place on the ring; of several bindings of one destination that of its weight comes first."""
+    """Sort key by position on the ring; of several bindings of a destination, the binding with the ring's weight comes
+    first.
+    """
     place = order.get((entry.get("destination_type", "queue"), entry["destination"]), len(ring))
     return place, place < len(ring) and entry.get("routing_key") != str(ring[place].weight)
 
@@ -181,7 +183,7 @@ def _hash_exchanges(definitions: dict[str, Any], vhost: str | None) -> dict[Name
 
 
 def ring_of(found: list[Bound], names: Mapping[str, str] | None = None) -> HashRing:
-    """The ring of destinations that were added in this order.
+    """Build the ring of destinations, added in the given order.
 
     Args:
         names: other names of queues, if they have any.
@@ -199,7 +201,7 @@ def differences(
     rings: Rings,
     names: Mapping[tuple[str, str], str],
 ) -> Iterator[str]:
-    """Say of which keys it is known, or may be, that they go to another queue than on RabbitMQ, a line an exchange.
+    """Yield a line per exchange on keys routed, certainly or possibly, to a different queue than on RabbitMQ.
 
     Args:
         new: the JumpMQ, which has the definitions.
@@ -247,6 +249,6 @@ def _moved(before: HashRing, after: HashRing) -> float:
 
 
 def _at_random(found: list[Bound]) -> float:
-    """The part of the keys that another order moves, of all orders on average: 0 to 1."""
+    """Return the part of the keys moved by a changed order, on average over all orders: 0 to 1."""
     total = sum(bound.weight for bound in found) or 1
     return 1 - sum((bound.weight / total) ** 2 for bound in found)

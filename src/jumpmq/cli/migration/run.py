@@ -26,7 +26,7 @@ MANAGEMENT_PORTS = {False: 15672, True: 15671}
 
 @dataclass(frozen=True)
 class Move:
-    """What is moved, from where to where.
+    """A move: contents, source and target.
 
     Args:
         source: AMQP URL of the RabbitMQ; with a virtual host in it, only that one is moved, made where there is none,
@@ -48,7 +48,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Moved:
-    """What a move did.
+    """Result of a move.
 
     Attributes:
         queues: how many had messages.
@@ -144,7 +144,7 @@ def _progress(console: Console) -> Progress:
 
 
 def _address(source: str) -> tuple[AMQPAddress, str | None]:
-    """The address in a URL, and the virtual host if it names one."""
+    """Return the address in a URL, and the virtual host if the URL names a virtual host."""
     try:
         address = AMQPAddress.parse(source)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The queues of a RabbitMQ that are moved: which there are, how each is moved, and by whom alone."""
+"""RabbitMQ queues to be moved: their list, the method per queue, and the lock for exclusive access."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
 from jumpmq.management import ClientTLS, ManagementClient
 
 LOCK = "jumpmq migrate"
-"""Name of the exclusive queue that a move has in each virtual host, so that there is one move at a time."""
+"""Name of the exclusive queue held by a move in each virtual host, to allow a single move at a time."""
 
 LOCK_PATIENCE = 10.0
-"""Seconds until a move that was killed must have lost its lock."""
+"""Seconds until the lock of a killed move must be gone."""
 
 COLUMNS = "name,vhost,type,auto_delete,arguments,effective_policy_definition,consumers,owner_pid_details,messages"
 
 _LOCKED, _FORBIDDEN = 405, 403
 
 _LETS_GO = ("message-ttl", "max-length", "max-length-bytes", "max-priority")
-"""Arguments and policies with which single messages leave a queue, or come before others."""
+"""Arguments and policies under which single messages leave a queue, or overtake."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a RabbitMQ is.
+    """Address of a RabbitMQ.
 
     Attributes:
         vhost: the only virtual host that is moved; None for all.
@@ -41,7 +41,7 @@ class Source:
     vhost: str | None
 
     def queues(self) -> list[dict[str, Any]]:
-        """Queues that can be moved, as the management API shows them: all but exclusive ones.
+        """Return the movable queues, in the management API's form: all but exclusive queues.
 
         Raises:
             ManagementError: there is no answer, or the user is refused.
@@ -62,7 +62,7 @@ class Source:
 
 
 def suit(drain: Drain, queue: Mapping[str, Any]) -> None:
-    """Have a queue moved as it must be."""
+    """Adapt the move to the properties of a queue."""
     arguments, policy = queue.get("arguments") or {}, queue.get("effective_policy_definition") or {}
     drain.gets = bool(queue.get("auto_delete"))
     drain.marks_each = bool(queue.get("consumers")) or any(
@@ -71,7 +71,7 @@ def suit(drain: Drain, queue: Mapping[str, Any]) -> None:
 
 
 def expires(queue: Mapping[str, Any]) -> bool:
-    """Whether a queue goes when it is not used for a while."""
+    """True if a queue expires when unused for a while."""
     policy = queue.get("effective_policy_definition")
     return "x-expires" in (queue.get("arguments") or {}) or (isinstance(policy, dict) and "expires" in policy)
 
@@ -95,7 +95,7 @@ def alone(source: Source, vhost: str) -> Iterator[None]:
 
 
 def lock(source: Source, vhost: str) -> AMQPConnection:
-    """A connection that holds the lock of :func:`alone` until it is closed. Raises as that does."""
+    """Open a connection that holds the lock of :func:`alone` until closed. Raises as :func:`alone`."""
     until = time.monotonic() + LOCK_PATIENCE
     while True:
         connection = source.connect(vhost)

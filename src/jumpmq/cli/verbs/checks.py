@@ -15,7 +15,7 @@ from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
 
 ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
-"""Alarms of a node, with their descriptions."""
+"""Alarms of a node, with descriptions."""
 
 Port = Annotated[int, typer.Argument(metavar="PORT", min=0, max=65535, help="number of the port")]
 Protocol = Annotated[str, typer.Argument(metavar="PROTOCOL", help="amqp, amqp/ssl, http or https")]

@@ -75,7 +75,7 @@ def end_group_member(
     group: Annotated[str, typer.Argument(help="name of the consumer group")],
     member: Annotated[str, typer.Argument(help="name of the member, as `list_consumer_groups` shows it")],
 ) -> None:
-    """Remove a member of a consumer group, also an absent one within its grace period: its share goes to the remaining
+    """Remove a member of a consumer group, even if absent within the grace period: the share goes to the remaining
     members.
 
     The consumer of a member that is there is cancelled, and the messages that it holds are delivered again. Its client

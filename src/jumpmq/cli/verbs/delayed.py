@@ -1,4 +1,4 @@
-"""What exchanges of type `x-delayed-message` delay: `list_delayed` and `cancel_delayed`."""
+"""Messages delayed by exchanges of type `x-delayed-message`: `list_delayed` and `cancel_delayed`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jumpmq.management import Refusal
 COLUMNS = ["number", "due", "routing_key", "payload_bytes"]
 
 AT_ONCE = 1000
-"""Messages of one request."""
+"""Maximum number of messages per request."""
 
 Name = Annotated[str, typer.Argument(metavar="EXCHANGE", help="name of an exchange of type x-delayed-message")]
 
@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(metavar="EXCHANGE", help="name of an exchan
 def list_delayed(
     session: Session, exchange: Name, count: Annotated[int, typer.Option("--count", min=1, help="at most")] = 100
 ) -> None:
-    """Lists messages that an exchange delays, in the order in which they were published."""
+    """Lists messages delayed by an exchange, in the order of publishing."""
     session.inform(f"Listing delayed messages of exchange {exchange} in vhost {session.vhost} ...")
     queue, found, position = _queue(session, exchange), list[dict[str, Any]](), 1
     while len(found) < count:
@@ -43,7 +43,7 @@ def cancel_delayed(
     numbers: Annotated[list[int] | None, typer.Argument(metavar="[NUMBER]...", help="as list_delayed has them")] = None,
     everything: Annotated[bool, typer.Option("--all", help="all that the exchange delays now")] = False,
 ) -> None:
-    """Throws away messages that an exchange delays."""
+    """Throws away messages delayed by an exchange."""
     if everything == bool(numbers):
         raise CommandError("give numbers of messages, or --all", os.EX_USAGE)
     session.inform(f"Cancelling delayed messages of exchange {exchange} in vhost {session.vhost} ...")

@@ -103,7 +103,7 @@ def drain(session: Session) -> None:
 def set_workers(
     session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="workers that stay")]
 ) -> None:
-    """Reduce the number of workers: queues of the removed ones move to the remaining ones.
+    """Reduce the number of workers: queues of removed workers move to the remaining workers.
 
     Waits until that is done; Ctrl-C ends the waiting only. `jumpmq serve` has to be started with the same number from
     then on. A larger number takes a start with more `--workers`.

@@ -29,7 +29,7 @@ OCTETS = {Unit.bytes: 1, Unit.mb: 10**6, Unit.gb: 10**9}
 
 
 def ping(session: Session) -> None:
-    """Check that the broker answers and accepts this user."""
+    """Check that the broker answers and accepts the user."""
     session.inform(f"Will ping {session.api.address}. Timeout: {session.timeout * 1000:.0f} ms.")
     session.api.get("whoami")
     session.say("Ping succeeded")
@@ -155,7 +155,7 @@ def report(session: Session) -> None:
 
 
 def version(session: Session) -> None:
-    """Show the version of this command."""
+    """Show the version of the command."""
     echo(__version__)
 
 

@@ -38,7 +38,7 @@ NOTES = {
     "rabbitmq_stream": "streams are written and read over AMQP 0-9-1; nothing speaks the stream protocol (port 5552)",
     "rabbitmq_tracing": "the firehose (`trace_on`) is there; nothing writes it to files",
 }
-"""What a plugin does that JumpMQ does not."""
+"""Plugin features missing in JumpMQ."""
 
 ABSENT = {
     "rabbitmq_federation": "`jumpmq migrate --follow` moves the messages of another broker as they come",
@@ -49,7 +49,7 @@ ABSENT = {
     "rabbitmq_peer_discovery_etcd": "`jumpmq serve --cluster NAME --etcd URL` makes a cluster",
     "rabbitmq_peer_discovery_k8s": "`jumpmq serve --cluster NAME --etcd URL` makes a cluster",
 }
-"""What to do instead, for plugins that are often asked for."""
+"""Alternatives to often requested plugins."""
 
 Names = Annotated[list[str], typer.Argument(metavar="PLUGIN...", help="names of RabbitMQ's plugins")]
 Optional = Annotated[list[str] | None, typer.Argument(metavar="PLUGIN...", help="names of RabbitMQ's plugins")]
@@ -60,7 +60,7 @@ Ignored = Annotated[bool, typer.Option(hidden=True)]
 def enable(
     session: Session, plugins: Optional = None, every: All = False, online: Ignored = False, offline: Ignored = False
 ) -> None:
-    """Succeeds where RabbitMQ's plugins of these names are provided, as these always are; names those that are not."""
+    """Succeeds if RabbitMQ's plugins of the given names are provided, always enabled; names the missing plugins."""
     _require(plugins or (), every)
     for plugin in plugins or PROVIDED:
         session.inform(f"{plugin} is always enabled")

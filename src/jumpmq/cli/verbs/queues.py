@@ -36,7 +36,7 @@ def purge_queue(session: Session, queue: Name) -> None:
 
 
 def retry_now(session: Session, queue: Name) -> None:
-    """Has messages of a queue go on now that rest until they are tried again.
+    """Lets resting messages of a queue be retried now.
 
     These are messages that came back, where the queue has `x-delayed-retry-type`, and those that wait for one of their
     key.
@@ -57,7 +57,7 @@ def delete_queue(
     if_empty: Annotated[bool, typer.Option("--if-empty", "-e", help="only if it has no ready messages")] = False,
     if_unused: Annotated[bool, typer.Option("--if-unused", "-u", help="only if it has no consumers")] = False,
 ) -> None:
-    """Delete a queue with all its messages."""
+    """Delete a queue and all messages."""
     conditions = [text for asked, text in ((if_empty, "queue is empty"), (if_unused, "queue is unused")) if asked]
     condition = f" if {' and '.join(conditions)}" if conditions else ""
     session.inform(f"Deleting queue '{queue}' on vhost '{session.vhost}'{condition} ...")

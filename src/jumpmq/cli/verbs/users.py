@@ -23,7 +23,7 @@ Tags = Annotated[list[str] | None, typer.Argument(metavar="TAG", help="such as a
 
 
 def list_users(session: Session) -> None:
-    """List users with their tags."""
+    """List users and tags."""
     session.inform("Listing users ...")
     session.table(["user", "tags"], [[user["name"], _tags(user)] for user in session.api.get("users")])
 

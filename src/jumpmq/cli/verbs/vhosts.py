@@ -1,4 +1,4 @@
-"""Virtual hosts, and tracing of their messages. They are listed with `list_vhosts`."""
+"""Virtual hosts, and tracing of their messages. `list_vhosts` lists virtual hosts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _given(
 
 
 def delete_vhost(session: Session, vhost_name: Name) -> None:
-    """Delete a virtual host with all its contents."""
+    """Delete a virtual host and all contents."""
     session.inform(f'Deleting vhost "{vhost_name}" ...')
     try:
         session.api.delete("vhosts", vhost_name)

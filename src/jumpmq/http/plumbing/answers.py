@@ -28,7 +28,7 @@ CHOSEN_AT_MOST = 2_000
 """Maximum end of a page, in items, that is selected without sorting all items."""
 
 SHOWN_AT_ONCE = 500
-"""Objects whose metrics are requested together."""
+"""Number of objects with metrics requested together."""
 
 MAX_COLUMNS = 200
 """Maximum number of columns in a request."""
@@ -168,7 +168,7 @@ async def _places(keys: list[Key], reverse: bool, slices: Slices) -> list[int]:
 
 
 def _used_up(run: list[Key]) -> Iterator[Key]:
-    """Yield the keys from last to first, freeing them one by one: freeing many at once takes long."""
+    """Yield the keys from last to first, freeing keys singly: freeing many at once takes long."""
     while run:
         yield run.pop()
 

@@ -29,10 +29,10 @@ BATCH_OCTETS = 4 << 20
 
 
 Part = tuple[str, list[Message]]
-"""Messages of one queue, with the queue's name."""
+"""Messages of a queue, with the queue's name."""
 
 ColumnPart: TypeAlias = "tuple[str, pa.RecordBatch]"
-"""Messages of one stream as columns of its file, with the stream's name."""
+"""Messages of a stream as columns of the stream's file, with the stream's name."""
 
 
 class PagedMeanwhile(Exception):
@@ -62,7 +62,7 @@ class ArrowEncoder:
         return schema
 
     def batch(self, parts: list[Part]) -> memoryview:
-        """Encode one record batch message.
+        """Encode a record batch message.
 
         Raises:
             PagedMeanwhile: a body was dropped from memory since the messages were looked at.
@@ -120,7 +120,7 @@ def bounded(parts: Iterable[tuple[str, Rows]]) -> Iterator[list[tuple[str, Rows]
 
 
 def _cut(messages: Rows) -> Iterator[tuple[Rows, int]]:
-    """Yield pieces within the bounds, with their octets."""
+    """Yield pieces within the bounds, with the octets of each piece."""
     if len(messages) <= BATCH_ROWS:
         yield from _halved(messages)
         return

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jumpmq.broker import Broker
 
 RECORD_AGAIN = 600.0
-"""Seconds after which a repeated login from the same address is logged again."""
+"""Seconds after which a repeated login from an address is logged again."""
 
 REMEMBERED = 10_000
 """Maximum number of remembered pairs of user and address."""
@@ -71,7 +71,7 @@ class Authentication:
         await self._app(scope, receive, send)
 
     def _record(self, user: Principal, peer: str) -> None:
-        """Log a login; as every request is one, repeated ones count once per interval."""
+        """Log a login; as every request is a login, repeated logins count once per interval."""
         now = time.monotonic()
         if now - self._recorded.get((user, peer), -RECORD_AGAIN) >= RECORD_AGAIN:
             if len(self._recorded) >= REMEMBERED:

@@ -17,7 +17,7 @@ Respond = Callable[[Request], Awaitable[Response]]
 
 
 class Endpoint(Route):
-    """A route that first checks the user's tags.
+    """A route with a check of the user's tags first.
 
     Attributes:
         verb: the HTTP method.

@@ -85,7 +85,7 @@ class Forwarder(Protocol):
         here: StreamingResponse,
         columns: tuple[str, ...],
     ) -> Response:
-        """Return one Arrow stream: the batches of this home, then those of the homes in ``bodies``.
+        """Return a single Arrow stream: the batches of this home, then the batches of the homes in ``bodies``.
 
         Raises:
             Refused, NotFound: as :meth:`asked`.
@@ -98,7 +98,7 @@ class Forwarder(Protocol):
         """Return a reader group's session, from the answers of this home and of remote homes."""
 
     def own_session(self, session: str) -> str:
-        """Return this home's part of a session."""
+        """Return the local home's part of a session."""
 
 
 class _Local:

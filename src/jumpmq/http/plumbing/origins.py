@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from jumpmq.http.plumbing.errors import foreign_page
 
 OF_BROWSERS = ("origin", "referer", "sec-fetch-site", "accept-language")
-"""Headers that identify browsers. The last one is the only one of a GET over plain HTTP from a page without referrer:
-pages may set it, but not suppress it.
+"""Headers that identify browsers. The last header is the only header of a GET over plain HTTP from a page without
+referrer: pages may set the header, but not suppress it.
 """
 
 OWN = {"same-origin", "none"}

@@ -47,7 +47,7 @@ class Order:
         return cls(tuple(tuple(name.split(".")) for name in names), requested.flag(request, "sort_reverse"))
 
     def is_among(self, names: Collection[str]) -> bool:
-        """Return True if only these columns are requested."""
+        """Return True if no columns other than the given names are requested."""
         return "name" in names and all(".".join(path) in names for path in self.paths)
 
     def keys_at_hand(

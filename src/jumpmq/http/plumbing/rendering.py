@@ -19,7 +19,7 @@ from jumpmq.http.plumbing.message_json import shown_message
 from jumpmq.queues.memory import MemoryAccount
 
 MAX_OCTETS = 16 << 20
-"""Octets of JSON after which an answer gets no more messages, as it is held in memory."""
+"""Octets of JSON after which an answer gets no more messages, as the answer is held in memory."""
 
 SHARE = 8
 """Divisor of the memory limit for all answers together; beyond, an answer has a single message."""
@@ -31,7 +31,7 @@ _thread = ThreadPoolExecutor(1, thread_name_prefix="rendering")  # one at a time
 
 
 class Rendered:
-    """Messages of one answer, collected in a ``with`` block that releases them on failure.
+    """Messages of an answer, collected in a ``with`` block that releases the messages on failure.
 
     Attributes:
         texts: the messages, in order.

@@ -69,7 +69,7 @@ def node_forwarder(request: Request) -> Forwarder:
 
 
 def node_figures(request: Request) -> Figures:
-    """Return the metrics of this node: of all its homes, without the cluster's further nodes."""
+    """Return the metrics of the local node: of all its homes, without the cluster's further nodes."""
     return broker(request).node_figures
 
 

@@ -154,7 +154,7 @@ def _replace(file: Path, text: str) -> None:
 
 
 def _read(file: Path) -> Iterator[tuple[bytes, _Session]]:
-    """Yield the sessions in a file; none if it is damaged, which costs a login."""
+    """Yield the sessions in a file; none for a damaged file, at the cost of a login."""
     now = time.time()
     try:
         entries: Any = json.loads(file.read_text())
@@ -168,7 +168,7 @@ def _read(file: Path) -> Iterator[tuple[bytes, _Session]]:
 
 
 def set_cookie(token: str, secure: bool) -> str:
-    """Return the header ``Set-Cookie`` that begins a session, or with an empty token ends it."""
+    """Return the header ``Set-Cookie`` to begin a session, or with an empty token to end the session."""
     age = int(LIFETIME) if token else 0
     return f"{COOKIE}={token}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict" + ("; Secure" if secure else "")
 

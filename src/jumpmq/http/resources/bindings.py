@@ -63,7 +63,7 @@ async def bindings_between(request: Request) -> Response:
 
 
 async def one_binding(request: Request) -> Response:
-    """``GET /api/bindings/{vhost}/e/{exchange}/q/{queue}/{properties}``: one binding, by its ``properties_key``."""
+    """``GET /api/bindings/{vhost}/e/{exchange}/q/{queue}/{properties}``: a binding, by ``properties_key``."""
     return answer_object(request, shown((requested.virtual_host(request).name, _named(request))))
 
 

@@ -35,7 +35,7 @@ async def channels_of_connection(request: Request) -> Response:
 
 
 async def one_channel(request: Request) -> Response:
-    """``GET /api/channels/{channel}``: one channel, with its consumers."""
+    """``GET /api/channels/{channel}``: a channel, with consumers."""
     channel = await named(request)
     consumers = await requested.broker(request).figures.consumers_of_channel(*channel.id)
     details = {"consumer_details": [shown_consumer(request, one) for one in consumers]}

@@ -63,7 +63,7 @@ async def _answer(request: Request, found: list[ConnectionFigures]) -> Response:
 
 
 async def one_connection(request: Request) -> Response:
-    """``GET /api/connections/{connection}``: one connection."""
+    """``GET /api/connections/{connection}``: a connection."""
     return answer_object(request, shown(request, await named(request)))
 
 

@@ -22,7 +22,7 @@ MOST = 20_000
 """Maximum number of messages counted per request."""
 
 LONGEST = 255
-"""Characters of a name or reason that are told: anybody may write such a header."""
+"""Maximum length of a shown name or reason, in characters: any client may write a header of this kind."""
 
 SHOWN = 100
 """Maximum number of pairs of reason and queue in an answer, most frequent first."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jumpmq.broker import Broker
 
 COMPATIBLE_WITH = "3.10.8"
-"""Version of RabbitMQ with this format."""
+"""Version of RabbitMQ with the exported format."""
 
 
 MAX_TOLD = 200
@@ -53,7 +53,7 @@ def _named(host: VirtualHost) -> dict[str, Any]:
 
 
 async def export_all(request: Request) -> Response:
-    """``GET /api/definitions``, of old ``/api/all-configuration``: users, hosts, all that is declared in them."""
+    """``GET /api/definitions``, formerly ``/api/all-configuration``: users, virtual hosts, and all declared objects."""
     return answer_long(request, exported(requested.broker(request)))
 
 
@@ -75,7 +75,7 @@ def exported(broker: Broker) -> dict[str, Any]:
 
 
 async def export_host(request: Request) -> Response:
-    """``GET /api/definitions/{vhost}``: all that is declared in one virtual host."""
+    """``GET /api/definitions/{vhost}``: all declared objects of a virtual host."""
     declared = _declared([requested.virtual_host(request)])
     for kind in ("queues", "exchanges", "bindings"):  # where it is not named
         declared[kind] = map(_without_host, declared[kind])

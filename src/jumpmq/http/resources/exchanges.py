@@ -50,7 +50,7 @@ async def exchanges_of_host(request: Request) -> Response:
 
 
 async def one_exchange(request: Request) -> Response:
-    """``GET /api/exchanges/{vhost}/{exchange}``: one exchange."""
+    """``GET /api/exchanges/{vhost}/{exchange}``: an exchange."""
     exchange = requested.exchange(request)
     found = _shown(request, exchange) or {}
     if found and isinstance(exchange, HoldingExchange):
@@ -59,7 +59,7 @@ async def one_exchange(request: Request) -> Response:
 
 
 async def _held(request: Request, exchange: HoldingExchange) -> dict[str, Any]:
-    """What is known of the queue of an exchange that holds messages; null where its home cannot be asked."""
+    """Return the state of the queue of an exchange that holds messages; null where the queue's home cannot be asked."""
     broker, name = requested.broker(request), exchange.queue_name
     declared = broker.topology.vhosts[exchange.vhost].declared.get(name)
     figures = None if declared is None else await broker.figures.queue(declared.definition)

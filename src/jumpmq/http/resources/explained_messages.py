@@ -51,7 +51,7 @@ async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Messag
 
 
 def rests(queue: Queue, message: Message) -> str:
-    """What a message waits for that rests, or waits for another of its key that does."""
+    """Explain the wait of a message that rests, or is behind a resting message of equal key."""
     resting, keys = queue.resting, queue.keys_of([message])
     if resting is None:
         return "is about to return to its place"

@@ -63,7 +63,7 @@ class Passing(NamedTuple):
 
 
 def _rough(number: int) -> int:
-    """Round a number to its three leading bits."""
+    """Round a number to the three leading bits."""
     shift = max(0, number.bit_length() - 3)
     return number >> shift << shift
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ALIVENESS_QUEUE = "aliveness-test"
 AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})
 REPLICATED = frozenset({"quorum", "stream"})
-"""Types of queues that RabbitMQ replicates."""
+"""Types of queues replicated by RabbitMQ."""
 
 NAMED = 1000
 """Maximum number of queues named by a check."""
@@ -232,7 +232,7 @@ async def aliveness(request: Request) -> JSONResponse:
 
 
 def listeners(request: Request) -> list[dict[str, Any]]:
-    """Return this node's listeners, in RabbitMQ's format."""
+    """Return the local node's listeners, in RabbitMQ's format."""
     return _listeners(requested.node_figures(request).node())
 
 

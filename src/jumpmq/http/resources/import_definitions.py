@@ -123,7 +123,7 @@ _POLICY_VALUE = Shape(
     {"pattern": TEXT, "definition": OBJECT, "priority": NUMBER, "apply-to": TEXT}, required=("pattern", "definition")
 )
 COMPONENTS = ("operator_policy", "vhost-limits")
-"""Supported parameters; those of plugins are skipped."""
+"""Supported parameters; parameters of plugins are skipped."""
 
 _DECLARED = {"vhost": NAME, "name": NAME, "durable": BOOLEAN, "auto_delete": BOOLEAN, "arguments": EXPORTED_ARGUMENTS}
 _BINDING = {

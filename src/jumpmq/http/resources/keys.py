@@ -37,7 +37,7 @@ MAX_HOPS = 8
 """Limit of hash exchanges bound in a row that a key is followed through."""
 
 LONGEST_KEY = 255
-"""Maximum length of a remembered key in octets, used to find it among the frequent ones."""
+"""Maximum length of a remembered key in octets, for lookups among the frequent keys."""
 
 _HASHES: dict[functions.HashFunction, Callable[[bytes], int]] = {
     "phash2": phash2,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_WRITER = 255
 
 MAX_DIGEST = 2000
-"""Characters of a chunk's digest, which may have a few for each message."""
+"""Maximum characters of a chunk's digest, possibly with a few per message."""
 
 PAUSE = 0.05
 """Seconds between two looks whether publishers are still blocked."""

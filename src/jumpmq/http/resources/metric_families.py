@@ -60,7 +60,7 @@ def _counter(name: str, value: float, about: str) -> Metric:
 
 
 def tally(request: Request) -> Tally:
-    """Return the counts of this node's channels in all virtual hosts, deleted ones included."""
+    """Return the counts of the local node's channels in all virtual hosts, including deleted virtual hosts."""
     figures, found = requested.node_figures(request), Tally()
     found.add(figures.past_tally())
     for one in figures.tallies().values():
@@ -189,7 +189,7 @@ def _global(family: type[CounterMetricFamily] | type[GaugeMetricFamily], name: s
 
 
 def delivered(tallies: dict[str, Tally]) -> Families:
-    """Messages from queues, deleted ones included.
+    """Return metrics of messages from queues, including deleted queues.
 
     Args:
         tallies: of all queues, by kind.

@@ -50,7 +50,7 @@ LINES_AT_ONCE = 1000
 
 
 async def metrics(request: Request) -> Response:
-    """``GET /metrics``: totals of the broker, its hash rings and its reader groups, for Prometheus."""
+    """``GET /metrics``: totals of the broker, of hash rings and of reader groups, for Prometheus."""
     objects = object_families.Objects(request)
     found = await _of_all(request, "aggregated", objects)
     for family in object_families.FAMILIES.values():
@@ -95,7 +95,7 @@ async def metrics_detailed(request: Request) -> Response:
 
 
 async def _answer(request: Request, families: Iterable[Metric], texts: Mapping[str, list[str]]) -> Response:
-    """Answer with families, and with already rendered ones."""
+    """Answer with families, and with already rendered families."""
     found = list({one.name: one for one in families}.values())
     text = await asyncio.to_thread(lambda: generate_latest(_registry(found)))
     slices = requested.broker(request).slices
@@ -169,7 +169,7 @@ OF_HOME: dict[str, tuple[str, Callable[[NodeFigures], float]]] = {
         lambda node: round(node.commit_waiting, 3),
     ),
 }
-"""Metrics of a home, if there are several."""
+"""Metrics of a home, if several homes exist."""
 
 
 def _homes(request: Request) -> list[Metric]:

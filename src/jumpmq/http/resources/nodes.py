@@ -34,7 +34,7 @@ async def all_nodes(request: Request) -> Response:
 
 
 async def one_node(request: Request) -> Response:
-    """``GET /api/nodes/{node}``: one node."""
+    """``GET /api/nodes/{node}``: a node."""
     name, broker = requested.name(request, "node"), requested.broker(request)
     if name not in broker.topology.nodes:
         require_node(request)
@@ -43,7 +43,9 @@ async def one_node(request: Request) -> Response:
 
 
 async def forget_node(request: Request) -> Response:
-    """``DELETE /api/nodes/{node}``: remove a stopped node with its queues, and return their names."""
+    """``DELETE /api/nodes/{node}``: remove a stopped node and its queues, and return the names of the
+    removed queues.
+    """
     broker, name = requested.broker(request), requested.name(request, "node")
     homes = broker.topology.nodes.get(name)
     if homes is None:
@@ -84,7 +86,7 @@ async def contents(request: Request) -> Response:
 
 
 def require_node(request: Request) -> None:
-    """Refuse unless the path names this node.
+    """Refuse unless the path names the local node.
 
     Raises:
         NotFound: it names another.
@@ -140,7 +142,7 @@ def _workers(request: Request, name: str) -> list[dict[str, Any]]:
 
 
 def _sampled(request: Request) -> dict[str, Any]:
-    """Return this node, with the samples in the query, and the rates of its metrics."""
+    """Return the local node, with the samples in the query, and the rates of the node's metrics."""
     overall: Track = request.app.state.history.overall
     found = shown(request, requested.broker(request).figures.node())
     for name, of in OF_NODE.items():

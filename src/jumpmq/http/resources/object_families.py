@@ -24,7 +24,7 @@ Read = Callable[[Any], tuple[Value, ...]]
 
 
 class Figure(NamedTuple):
-    """One metric of an object.
+    """A metric of an object.
 
     Attributes:
         counted: whether it only grows; its name then ends with ``_total``.
@@ -39,7 +39,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """Metrics of objects of one kind.
+    """Metrics of all objects of a kind.
 
     Attributes:
         of: ``queue``, ``channel``, ``connection``, ``ring`` or ``reader``.
@@ -90,7 +90,7 @@ class Objects:
 
 
 class DeclaredQueue(NamedTuple):
-    """A queue with its metrics."""
+    """A queue with metrics."""
 
     definition: QueueDefinition
     figures: QueueFigures
@@ -312,4 +312,4 @@ FAMILIES: dict[str, Family] = {
         ("queue_vhost", "queue"),
     ),
 }
-"""Families by RabbitMQ's names, ordered so that later ones replace metrics of earlier ones."""
+"""Families by RabbitMQ's names, ordered for later families to replace metrics of earlier families."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jumpmq.http.history import History
 
 COMPATIBLE_WITH = "3.10.8"
-"""Version of RabbitMQ's management API that this one follows; clients ask for it."""
+"""Version of RabbitMQ's management API followed here; clients ask for the version."""
 
 
 async def overview(request: Request) -> Response:

@@ -59,7 +59,7 @@ async def parameters_of_host(request: Request) -> Response:
 
 
 async def one_parameter(request: Request) -> Response:
-    """``GET /api/parameters/{component}/{vhost}/{parameter}``: one parameter."""
+    """``GET /api/parameters/{component}/{vhost}/{parameter}``: a parameter."""
     name = requested.name(request, "parameter")
     for one in _of_component(request, requested.virtual_host(request)):
         if one["name"] == name:
@@ -106,7 +106,7 @@ async def all_global_parameters(request: Request) -> Response:
 
 
 async def one_global_parameter(request: Request) -> Response:
-    """``GET /api/global-parameters/{parameter}``: one global parameter."""
+    """``GET /api/global-parameters/{parameter}``: a global parameter."""
     return answer_object(request, _global_parameter(request))
 
 
@@ -128,7 +128,7 @@ async def delete_global_parameter(request: Request) -> Response:
 
 
 def _require_administrator(request: Request, wanted: bool) -> None:
-    """Require the tag administrator for a parameter whose own endpoint requires it.
+    """Require the tag administrator for a parameter, if the parameter's own endpoint requires the tag.
 
     Raises:
         Unauthorized: the user is none.

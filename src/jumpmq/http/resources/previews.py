@@ -84,7 +84,7 @@ def policy_previews(operator: bool) -> tuple[Respond, Respond]:
 
 @dataclass
 class Discards:
-    """Messages that new limits would discard at once.
+    """Messages to be discarded at once under new limits.
 
     Attributes:
         queues: how many queues would lose messages.

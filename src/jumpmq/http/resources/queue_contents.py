@@ -150,7 +150,7 @@ class _Getting:
         return found
 
     def _take(self, messages: list[Message]) -> int:
-        """Count messages as got; return their octets."""
+        """Count messages as got; return the octets of the messages."""
         self._taken += messages
         if self._outcome is Outcome.ACKNOWLEDGED:
             self._queue.got_unasked += 1
@@ -163,7 +163,7 @@ class _Getting:
         return len(message.body) + len(message.properties)
 
     def settle(self) -> Iterator[None]:
-        """Settle the messages in slices; requeued ones return to their positions last to first."""
+        """Settle the messages in slices; requeued messages return to their positions last to first."""
         queue, taken, outcome = self._queue, self._taken, self._outcome
         if outcome is not Outcome.REQUEUED:
             for start in range(0, len(taken), AT_ONCE):

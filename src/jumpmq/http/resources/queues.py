@@ -215,7 +215,7 @@ async def _answer(request: Request, queues: list[QueueDefinition]) -> Response:
 
 
 async def _where(request: Request, wanted: str, queues: list[QueueDefinition]) -> list[QueueDefinition]:
-    """Return the queues that match one of :data:`FILTERS`, mostly by the last reading."""
+    """Return the queues selected by a filter of :data:`FILTERS`, mostly by the last reading."""
     if wanted not in FILTERS:
         raise BadRequest(f"'where' must be one of {', '.join(FILTERS)}, not '{wanted}'")
     rates: Rates = request.app.state.rates
@@ -283,7 +283,7 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
 
 
 def _home(broker: Broker, definition: QueueDefinition) -> dict[str, Any]:
-    """Return the number of the queue's home, if there are several: ``/api/workers`` lists them."""
+    """Return the number of the queue's home, if several homes exist: ``/api/workers`` lists the homes."""
     return {"home": definition.home} if broker.peers.is_shared else {}
 
 

@@ -1,4 +1,4 @@
-"""Reader groups: reserve messages, read them repeatedly, and acknowledge them."""
+"""Reader groups: reserve messages, read reserved messages repeatedly, and acknowledge them."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def destination_of(label: str) -> tuple[Kind, str]:
 def _changes(
     host: VirtualHost, exchange: ConsistentHashExchange, label: str, weight: int, user: str
 ) -> Iterator[Change]:
-    """Yield the bindings that a step adds and removes: first the new one, so that the destination stays on the ring."""
+    """Yield the bindings added and removed by a step: first the new binding, to keep the destination on the ring."""
     kind, name = destination_of(label)
     key = str(weight).encode()
     old = [one for one in exchange.bindings if (one.kind, one.destination) == (kind, name)]
@@ -102,7 +102,7 @@ def _changes(
 
 
 def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterator[Pending | None]:
-    """Apply changes one by one; if one is refused, undo the earlier ones.
+    """Apply changes in sequence; if a change is refused, undo the earlier changes.
 
     Raises:
         AMQPError: one is refused.

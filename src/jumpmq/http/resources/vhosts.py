@@ -30,7 +30,7 @@ SHAPE = Shape(
     },
     ignored=("name", "vhost", "metadata"),
 )
-"""RabbitMQ 3.10 reads the default queue type under one name and shows a second one; both are read."""
+"""RabbitMQ 3.10 reads the default queue type under one name and shows the type under a second; both are read."""
 
 
 async def all_vhosts(request: Request) -> Response:

@@ -19,7 +19,9 @@ COUNT = Shape({"count": INTEGER}, required=("count",))
 
 
 async def listed(request: Request) -> Response:
-    """``GET /api/workers``: the homes of this node, with number of queues, including departing ones, and state."""
+    """``GET /api/workers``: the homes of the local node, with number of queues, including departing
+    homes, and state.
+    """
     broker = requested.broker(request)
     topology = broker.topology
     counts = dict.fromkeys(topology.nodes.get(broker.node, [broker.config.home]), 0)

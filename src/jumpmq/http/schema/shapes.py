@@ -147,7 +147,7 @@ def whole(maximum: int) -> Kind:
 
 
 def one_of(*words: str) -> Kind:
-    """Return a kind that accepts the given words."""
+    """Return a kind for the given words only."""
 
     def read(value: Any) -> str:
         if value not in words:

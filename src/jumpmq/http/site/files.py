@@ -26,7 +26,7 @@ PRELOADS_MARK = b"{preloads}"
 RELEASE_MARK = b"{release}"
 
 SCRIPTS = {"theme.js", "vendor/uplot.js"}
-"""Scripts that are not modules."""
+"""Non-module scripts."""
 
 LOADED_LATER = {
     *(f"views/{name}.js" for name in ("key", "shards", "what_if", "why", "start", "rings", "log")),
@@ -60,7 +60,7 @@ FOREVER = "public, max-age=31536000, immutable"
 
 @dataclass
 class File:
-    """A static file with its headers."""
+    """A static file with headers."""
 
     kind: str
     octets: bytes

@@ -181,7 +181,7 @@ class Lease:
         await self._put([_same(self._served, served), _same(self._home, home)])
 
     async def _put(self, same: list[dict[str, Any]]) -> None:
-        """Put this process's keys with a new lease.
+        """Put the local process's keys with a new lease.
 
         Args:
             same: comparisons under which they are put.

@@ -1,4 +1,4 @@
-"""Numbering of a new checkpoint's micro-batches after those in the table, where Spark would skip them.
+"""Numbering of a new checkpoint's micro-batches after the micro-batches in the table, where Spark would skip them.
 
 Spark goes on behind the last micro-batch of a checkpoint's logs ``offsets`` and ``commits``. So these get an empty
 micro-batch, from the last offset of the checkpoint to the same, with the last number of the table, and one before it,

@@ -27,7 +27,7 @@ from jumpmq.spark.schema import SCHEMA
 from jumpmq.spark.streams.kinds import reads_streams
 
 MOVED = StructType([SCHEMA[name] for name in ("exchange", "routing_key", "body", "amqp_properties")])
-"""The columns that define the message."""
+"""Columns defining the message."""
 
 
 def rebalance(

@@ -17,8 +17,8 @@ from jumpmq.spark.pipelines.interrupts import interruptible
 
 @contextmanager
 def session(master: str, name: str) -> Iterator[SparkSession]:
-    """Run a quiet session whose Python workers use this environment by default. Errors of queries are raised, so that
-    Spark need not log them. The session is stopped at the end, unless it existed before.
+    """Run a quiet session whose Python workers use the current environment by default. Errors of queries are raised, so
+    Spark need not log errors. The session is stopped at the end, unless it existed before.
 
     Args:
         master: of Spark, such as ``local[*]`` or ``spark://host:7077``.

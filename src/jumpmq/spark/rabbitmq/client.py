@@ -46,7 +46,7 @@ BEHIND = 10.0
 
 
 class AMQPClient:
-    """Reads queues and streams over AMQP. Holds no connection, so that it can be pickled for executors.
+    """Reads queues and streams over AMQP. Holds no connection, and so can be pickled for executors.
 
     Raises:
         JumpMQError: the URL makes no sense.

@@ -44,7 +44,7 @@ def connect(broker: Broker) -> AMQPConnection:
 
 @contextmanager
 def said_here(address: AMQPAddress) -> Iterator[None]:
-    """Convert errors of a connection to this package's."""
+    """Convert errors of a connection to errors of the package."""
     try:
         yield
     except ConnectionLost as error:

@@ -38,7 +38,7 @@ IDLE_PAUSE = 0.05
 """Seconds to wait for a message before reporting no news."""
 
 BREATH = 0.01
-"""Seconds without a message that end a micro-batch."""
+"""Seconds without a message until a micro-batch ends."""
 
 ON_THEIR_WAY = 5.0
 """Seconds to wait for messages that the queue has counted."""
@@ -127,7 +127,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                     yield convert(batch)
 
     def _next(self, start: Offset, most: int) -> Offset:
-        """Acknowledge the micro-batch that ended at ``start``, and take the next one."""
+        """Acknowledge the micro-batch ended at ``start``, and take the next micro-batch."""
         amqp = self._consuming(most)
         if self._end is not None and start == self._end:
             amqp.ack(self._taken[-1].tag)

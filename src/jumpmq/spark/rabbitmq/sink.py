@@ -106,7 +106,7 @@ class AMQPWriter:
             raise JumpMQError(f"a message to exchange '{lost.exchange}' with routing key '{key}' reaches no queue")
 
     def _rows(self, batch: pa.RecordBatch) -> list[Row]:
-        """Return rows with their queue or exchange; the options fill in missing ones."""
+        """Return rows with their queue or exchange; the options fill in missing values."""
         persistent, nothing = self._options.persistent, [None] * len(batch)
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
         names = ("queue", "exchange", "routing_key", "properties", "body")
@@ -131,7 +131,7 @@ class AMQPBatchWriter(AMQPWriter, DataSourceArrowWriter):
 
 
 class AMQPStreamWriter(AMQPWriter, DataSourceStreamArrowWriter):
-    """Publishes micro-batches; a repeated one is published again."""
+    """Publishes micro-batches; a repeated micro-batch is published again."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self._publish(iterator)

@@ -19,7 +19,7 @@ from jumpmq.spark.streams.ranges import GO_ON, partitions_of
 def plan(
     client: ReadingClient, options: SourceOptions, streams: dict[str, dict[str, Any]], parallelism: int | None
 ) -> list[InputPartition]:
-    """The partitions of a batch read: what is there from ``startingOffsets`` to before ``endingOffsets``.
+    """Plan the partitions of a batch read: messages from ``startingOffsets`` to before ``endingOffsets``.
 
     Args:
         streams: what the broker says of each, asked with the time at which reading begins, if it begins at one.

@@ -52,7 +52,7 @@ class Place:
         return cls(timestamp=(found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
 
     def require_read(self, streams: Iterable[str]) -> None:
-        """Refuse positions in streams that are not read.
+        """Refuse positions in unread streams.
 
         Raises:
             JumpMQError: there is one.

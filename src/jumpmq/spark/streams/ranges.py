@@ -31,7 +31,7 @@ class OffsetRange:
 
 @dataclass
 class OffsetRanges(InputPartition):
-    """Ranges read by one task, in order."""
+    """Ranges read by a single task, in order."""
 
     ranges: list[OffsetRange]
     origin: Origin

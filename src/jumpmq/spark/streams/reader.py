@@ -148,7 +148,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         missing: bool = False,
         marks: Mapping[str, int] | None = None,
     ) -> dict[str, Found]:
-        """Request the descriptions of an exchange's streams and of named ones; None for ``missing`` ones."""
+        """Request the descriptions of an exchange's streams and of named streams; None for ``missing`` streams."""
         found = self._client.ranges(exchange, names, timestamp=timestamp, missing=missing, marks=marks)
         require_only_streams(found)
         return found

@@ -45,7 +45,7 @@ class Exchange(ABC):
 
     type: ClassVar[str]
     compared_arguments: ClassVar[tuple[str, ...]] = ("alternate-exchange",)
-    """Declaration arguments that must match in a redeclaration; as in RabbitMQ, further ones are ignored."""
+    """Declaration arguments that must match in a redeclaration; as in RabbitMQ, further arguments are ignored."""
     kept_by_twins: ClassVar[frozenset[str]] = frozenset(
         {"alternate", "ordered", "received", "published_in", "published_out"}
     )
@@ -139,7 +139,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def removed(self, binding: Binding, destination: Destination) -> None:
-        """Handle a removed binding; further ones to its destination may remain in ``bindings``."""
+        """Handle a removed binding; further bindings to its destination may remain in ``bindings``."""
 
     @abstractmethod
     def destinations(self, envelope: Envelope) -> Iterable[Destination]:

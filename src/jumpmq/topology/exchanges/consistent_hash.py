@@ -88,7 +88,7 @@ class ConsistentHashExchange(Exchange):
         self._order = None
 
     def restore_ring(self, state: dict[str, Any]) -> None:
-        """Replace the ring built from bindings by a stored one, so that every key keeps its destination.
+        """Replace the ring built from bindings by a stored ring, to keep the destination of every key.
 
         Destinations of the stored ring that are not bound (so) any more leave it, bound ones that it lacks join it.
         """

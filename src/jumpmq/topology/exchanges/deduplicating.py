@@ -21,7 +21,7 @@ MOST = (1 << 63) - 1
 
 
 class DeduplicationExchange(HoldingExchange, FanoutExchange):
-    """A fanout exchange that drops what it has seen."""
+    """A fanout exchange, dropping messages already seen."""
 
     type = "x-message-deduplication"
     queue_type = "deduplicating"

@@ -18,7 +18,7 @@ DELAYED_TYPE = "x-delayed-type"
 
 
 class DelayedMessageExchange(HoldingExchange):
-    """What an exchange of any type is beside that, where it delays messages."""
+    """Mixin for exchanges of any type with delayed messages."""
 
     type = "x-delayed-message"
     queue_type = "delayed"

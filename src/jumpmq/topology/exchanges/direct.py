@@ -12,7 +12,7 @@ from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Excha
 
 
 class DirectExchange(Exchange):
-    """The direct exchange, and the default exchange, to which every queue is bound with its name."""
+    """The direct exchange, and the default exchange, with a binding of every queue by its name."""
 
     type = "direct"
 

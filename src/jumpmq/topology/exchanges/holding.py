@@ -1,4 +1,4 @@
-"""Exchanges with a queue of their own, from which messages come back to be routed: later, or if they are no duplicates.
+"""Exchanges with a queue of their own, from which messages return to be routed: later, or unless duplicates.
 
 The queue is an internal one, which comes and goes with the exchange (:mod:`jumpmq.topology.holding_queues`). Its home
 may be another.
@@ -22,7 +22,7 @@ MAX_NAME = 255
 
 
 class HoldingExchange(Exchange):
-    """What an exchange that holds messages is beside one of another type, which comes next among its base classes.
+    """Mixin for exchanges that hold messages; the class of the exchange type follows among the base classes.
 
     Attributes:
         held_queue: returns the queue; None where it is lost.
@@ -40,7 +40,7 @@ class HoldingExchange(Exchange):
 
     @abstractmethod
     def holds(self, message: Message) -> bool:
-        """Whether a message goes to the queue first."""
+        """True if a message goes to the queue first."""
 
     @property
     def queue_name(self) -> str:
@@ -52,7 +52,7 @@ class HoldingExchange(Exchange):
 
     @property
     def queue_arguments(self) -> dict[str, Any]:
-        """What the queue is declared with."""
+        """Arguments of the queue's declaration."""
         return {"x-queue-type": self.queue_type, "x-dead-letter-exchange": self.name}
 
     @contextmanager

@@ -31,8 +31,8 @@ class Placement(ABC):
 
     @abstractmethod
     def moved(self, after: "Placement") -> tuple[set[str], set[str]]:
-        """Return the destinations that may have lost keys, and those that may have gained some, between this placement
-        and ``after``.
+        """Return the destinations that may have lost keys, and the destinations with possible gains, between this
+        placement and ``after``.
         """
 
     @abstractmethod
@@ -111,7 +111,7 @@ class ModulusPlacement(Placement):
 
 
 def restored(state: Mapping[str, Any]) -> Placement:
-    """Return the placement with this ``state``.
+    """Return the placement of a given ``state``.
 
     Raises:
         KeyError, ValueError: it is none.

@@ -50,7 +50,7 @@ class TopicAutomaton:
         self._length += count + 1
 
     def remove(self, words: list[bytes]) -> None:
-        """Remove a pattern. Its bits stay, without effect, until they are half of all."""
+        """Remove a pattern. The pattern's bits stay, without effect, until half of all bits are unused."""
         first = self._places.pop(tuple(words))
         end = first + len(_simplified(words))
         self._starts &= ~(1 << first)

@@ -70,7 +70,7 @@ class _Window:
 
 
 class Traffic:
-    """Traffic of one ring."""
+    """Traffic of a ring."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
