@@ -1,5 +1,6 @@
 """Log maintenance: periodic indexing, removal of segments, and rewriting of mostly dead segments."""
 
+import errno
 import logging
 import sqlite3
 import time
@@ -41,6 +42,9 @@ QUIET = 2.0
 
 LOOK_INTERVAL = 1.0
 """Seconds between looks at the segments."""
+
+NO_DESCRIPTOR = errno.EMFILE, errno.ENFILE
+"""Errors of a file that cannot be opened, as clients have taken all descriptors."""
 
 Moves = list[tuple[Batch, list[Message]]]
 
@@ -250,7 +254,10 @@ class Upkeep:
     def _write(self, update: Update) -> None:
         try:
             sync(update.files, self._files)
-        except OSError as error:  # what it was to cover may be gone, though the next sync succeeds
+        except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                raise  # nothing was tried: it is due again in a moment
+            # What it was to cover may be gone, though the next sync succeeds.
             raise Unsynced(f"files of streams may not be on disk: {error}") from error
         self._index.write(update)
         while update.definitions.put:  # one by one: to let go of many at once keeps the broker's thread waiting
