@@ -377,3 +377,62 @@ def test_what_a_crash_has_left_is_cut_before_more_is_written(tmp_path: Path) -> 
     opened.work_until(lambda: opened.store.committed >= receipt)
     assert bodies(opened.log) == [0, 1]
     opened.close()
+
+
+class Unopened(Files):
+    """Files of streams that cannot be opened as long as there is an error."""
+
+    error = 0
+
+    def open(self, path: Path) -> int:
+        if self.error and path.suffix == ".segment":
+            raise OSError(self.error, os.strerror(self.error))
+        return super().open(path)
+
+    def sync_directory(self, path: Path) -> None:
+        if self.error and "streams" in path.parts:
+            raise OSError(self.error, os.strerror(self.error))
+        super().sync_directory(path)
+
+
+def test_want_of_descriptors_puts_the_index_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Clients take them: no reason for a broker to end."""
+    disk = Unopened()
+    opened = Opened(tmp_path, disk, segment_bytes=16 << 10)
+    disk.error = errno.EMFILE
+    number = 0
+    while "cannot write the index" not in caplog.text:
+        opened.append(message(number, 2000))
+        number += 1
+    disk.error = 0
+    while len([*(tmp_path / "log").glob("*.log")]) > 3:
+        opened.append(message(number, 2000))
+        number += 1
+    assert bodies(opened.log) == list(range(number))
+    opened.close()
+
+
+class Noting(Files):
+    """Files that note which of them were synced."""
+
+    def __init__(self) -> None:
+        self.synced: set[str] = set()
+
+    def sync(self, file: int) -> None:
+        super().sync(file)
+        self.synced.add(Path(f"/proc/self/fd/{file}").readlink().name)
+
+
+def test_files_are_synced_before_another_home_has_them(tmp_path: Path) -> None:
+    """Also those that an index was to sync which is not written yet: it will not find them any more."""
+    disk = Noting()
+    opened = Opened(tmp_path, disk)
+    opened.log.segment_bytes = 5000
+    for number in range(30):
+        opened.append(message(number, 1000))
+    opened.log.take_unsynced()  # as for an index that is to be written
+    names = {path.name for path in segment_files(tmp_path)}
+    disk.synced.clear()
+    opened.files.hand_over(opened.log, {})
+    assert len(names) > 2 and names <= disk.synced
+    opened.close()

@@ -148,7 +148,7 @@ class StreamFiles:
         Raises:
             OSError: the disk does not take them.
         """
-        sync(log.take_unsynced(), self._files)
+        sync(log.paths, self._files)
 
     def brought(self, number: int, directory: Path) -> Path:
         """Return the files left by a different process, on this process's disk: a copy if on a different disk. May take

@@ -297,6 +297,11 @@ class StreamLog:
         """Return the files and directories to sync before removal of the log's copy."""
         return self._end.take_unsynced()
 
+    @property
+    def paths(self) -> list[Path]:
+        """Directories and files of the stream, whether or not an index that is still to be written will sync them."""
+        return [self._directory, self._directory.parent, *(segment.path for segment in self._segments)]
+
     def hand_over(self, offsets: dict[str, dict[str, int]]) -> Path:
         """Leave the files, with the known state, to a different process; return the files' directory.
 
