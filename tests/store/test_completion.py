@@ -1,11 +1,16 @@
 """What is stored and not complete: it can be read, and nothing is told, forgotten or deleted for it."""
 
+import errno
 import sqlite3
+import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from tests.store.disks import Disk
 from tests.store.lagging import Held, Lagging
 from tests.store.opened import Opened, left, make_messages, seqs
 from tests.store.stream_opened import Opened as OpenedStreams
@@ -123,4 +128,106 @@ def test_receipts_come_in_order_however_late(tmp_path: Path) -> None:
     assert opened.commits == sorted(set(opened.commits))
     expected = [number for number in range(1, 200) if number % 7]
     assert seqs(opened.store, [*dict.fromkeys(opened.restart().store.batches()[1])]) == expected
+    opened.close()
+
+
+class Stuck(Disk):
+    """A disk whose writes wait while :attr:`free` is not set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = threading.Event()
+        self.free.set()
+
+    def write(self, file: int, offset: int, buffers: Sequence[Any]) -> None:
+        self.free.wait()
+        super().write(file, offset, buffers)
+
+
+def test_a_segment_stays_while_the_last_of_its_settlements_is_being_written(tmp_path: Path) -> None:
+    held, disk = Held(), Stuck()
+    opened = Opened(tmp_path / "broker", disk, segment_bytes=SEGMENT, completion=lambda: held)
+    originals = make_messages(1, 3, body=lambda seq: bytes(8000))
+    opened.store.append(1, originals)
+    opened.commit()
+    for number in range(1, 4):  # the index is written beside these
+        opened.store.append(2, make_messages(number, number))
+        opened.commit()
+    opened.work_until(lambda: opened.store._upkeep._indexed > 1)
+    segment = min((opened.directory / "log").glob("*.log"))
+    held.hold()
+
+    def settle_two(number: int) -> None:
+        for one in originals[:2]:
+            one.batch.settle(one.seq)
+
+    store_commits(opened, 1, settle_two)
+    disk.free.clear()
+    originals[2].batch.settle(3)  # and its dead letter, in one commit
+    opened.store.append(3, make_messages(1, 1))
+    dead_lettered = opened.store.flush()
+    held.release()
+    opened.wait_for(dead_lettered - 1)
+    opened.work_until(lambda: not opened.store._background.is_working)
+    assert left(opened.crash()) == {1: [3], 2: [1, 2, 3]}
+    disk.free.set()
+    opened.wait_for(dead_lettered)
+    assert left(opened.crash()) == {2: [1, 2, 3], 3: [1]}
+    opened.work_until(lambda: not segment.exists())
+    opened.close()
+
+
+def test_a_commit_begun_while_an_earlier_one_is_told_is_noted_after_it(tmp_path: Path) -> None:
+    held = Held()
+    opened = Opened(tmp_path / "broker", segment_bytes=SEGMENT, completion=lambda: held)
+    opened.store.append(2, make_messages(1, 1))
+    opened.commit()
+    held.hold()
+    messages = make_messages(1, 3, body=lambda seq: bytes(8000))
+    store_commits(opened, 1, lambda number: opened.store.append(1, messages))
+
+    def settle(number: int) -> None:
+        opened.tell = lambda number: None
+        for one in messages:
+            one.batch.settle(one.seq)
+        opened.store.flush(begin=False)
+        opened.store._writer._seconds = 0.0  # a quick disk: written while the caller waits
+        opened.store.begin(here=True)
+
+    opened.tell = settle
+    told = len(opened.commits)
+    held.release()
+    opened.work_until(lambda: len(opened.commits) == told + 2)
+    assert opened.commits == sorted(opened.commits)
+    assert messages[0].batch not in opened.store._upkeep._by_queue.get(1, ())
+    assert left(opened.crash()) == {2: [1]}
+    opened.close()
+
+
+def test_an_earlier_commit_that_is_complete_does_not_part_what_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.05)
+    held, disk = Held(), Disk()
+    opened = Opened(tmp_path / "broker", disk, completion=lambda: held)
+    opened.store._linger_bytes = opened.store._commit_bytes = 1000
+    opened.store.append(2, make_messages(1, 1))
+    opened.commit()
+    held.hold()
+    store_commits(opened, 1, lambda number: opened.store.append(2, make_messages(2, 2)))
+    disk.write_error = errno.ENOSPC
+    opened.store.append(2, make_messages(3, 3))
+    failed = opened.store.flush()
+    opened.error()
+    held.release()
+    opened.wait_for(failed - 1)
+    opened.work_until(lambda: opened.store._pipeline.state is pipeline.State.RETRYING)
+    (one,) = make_messages(1, 1, body=lambda seq: bytes(2000))
+    opened.store.append(1, [one])
+    opened.store.flush()
+    one.batch.settle(1)  # on a full disk what settles goes first, unless it is of what is not written
+    last = opened.store.flush()
+    disk.write_error = 0
+    opened.wait_for(last)
+    assert left(opened.crash()) == {2: [1, 2, 3]}
     opened.close()

@@ -226,6 +226,7 @@ class Pipeline:
         """
         if not prepared.relief:
             self.error = None
+            self._staging.recover()
         if prepared.write is not None:
             self._number += 1
         prepared.number = self._number
@@ -234,8 +235,8 @@ class Pipeline:
         if complete is not None:
             self._tell(prepared, complete)
             self._note_places(prepared)
-            self._take_note(prepared, complete)
             self._staging.written()
+            self._take_note(prepared, complete)
         else:
             self._note_places(prepared)
             self._staging.stored()
@@ -246,13 +247,16 @@ class Pipeline:
         self._keep_up()
 
     def _complete(self) -> None:
-        """Tell, and take note, of what is complete by now."""
+        """Take note, and tell, of what is complete by now.
+
+        In this order: a commit may begin while those who waited go on, and be written, complete and noted at once.
+        """
         while self._stored and (complete := self._completion.of(self._stored[0].number)) is not None:
             prepared = self._stored.popleft()
             self._stored_bytes -= prepared.changes.octets
             self._staging.forget_stored()
-            self._tell(prepared, complete)
             self._take_note(prepared, complete)
+            self._tell(prepared, complete)
 
     def _tell(self, prepared: Prepared, complete: Complete) -> None:
         """Report a complete commit: streams show the commit, and waiting callers are notified."""

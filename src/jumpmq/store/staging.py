@@ -128,8 +128,9 @@ class Staging:
         return batches, queues
 
     def _waiting(self) -> tuple[Changes, ...]:
-        """All that is not complete and not being written, in order."""
-        return (*self._stored, *self._sealed, self._next, self._turn)
+        """All changes that are not complete, in order, but those of the commit that is being noted."""
+        taken = () if self._taken is None else (self._taken,)
+        return (*self._stored, *taken, *self._sealed, self._next, self._turn)
 
     # --- a turn ---
 
@@ -333,23 +334,26 @@ class Staging:
         return changes
 
     def written(self) -> None:
-        """Drop the taken changes, now complete and noted."""
+        """Forget the changes taken last: complete, about to be noted, and no longer pending."""
         self._taken = None
 
     def stored(self) -> None:
-        """Note the taken changes as on disk, but not complete."""
+        """Keep the changes taken last until :meth:`forget_stored`: on disk, but not complete."""
         assert self._taken is not None
         self._stored.append(self._taken)
         self._taken = None
 
     def forget_stored(self) -> None:
-        """Drop the oldest stored changes, now complete."""
+        """Forget the oldest stored changes: complete, about to be noted, and no longer pending."""
         self._stored.popleft()
 
-    def succeed(self, receipt: int, complete: Complete) -> None:
-        """All up to a receipt is complete, with this commit."""
-        self.committed = receipt
+    def recover(self) -> None:
+        """The changes taken last are on disk, with all changes of a failed commit before."""
         self._failed = False
+
+    def succeed(self, receipt: int, complete: Complete) -> None:
+        """All changes up to a receipt are complete, with this commit."""
+        self.committed = receipt
 
     def put_back(self, changes: Changes) -> None:
         """Return changes after a failed write: part of the next commit, with all changes staged since."""
