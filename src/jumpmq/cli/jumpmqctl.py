@@ -88,7 +88,7 @@ def help_of(
     context: typer.Context,
     verb: Annotated[str | None, typer.Argument(metavar="VERB", help="what to tell of; all unless given")] = None,
 ) -> None:
-    """Show the verbs, or the usage of a verb."""
+    """Shows the verbs, or the usage of a verb."""
     whole = context.find_root()
     group = whole.command
     if verb is None or not isinstance(group, GroupedVerbs):

@@ -46,7 +46,7 @@ def check_alarms(session: Session) -> None:
 
 
 def check_local_alarms(session: Session) -> None:
-    """Fail if an alarm is in effect on this node."""
+    """Fails if an alarm is in effect on this node."""
     node = session.node_name
     session.inform(f"Asking node {node} to report any local resource alarms ...")
     _require_none(session, node, [session.api.get("nodes", node)], "no local alarms")
@@ -66,7 +66,7 @@ def _alarms(nodes: list[dict[str, Any]]) -> list[str]:
 
 
 def listeners(session: Session) -> None:
-    """List the listeners of the node."""
+    """Lists the listeners of the node."""
     node = session.node_name
     session.inform(f"Asking node {node} to report its protocol listeners ...")
     found = _listeners(session)
@@ -108,7 +108,7 @@ def check_port_connectivity(
     session: Session,
     address: Annotated[str | None, typer.Option("--address", help="of the node; that of --url unless given")] = None,
 ) -> None:
-    """Fail unless all of the node's ports accept connections from this machine."""
+    """Fails unless all of the node's ports accept connections from this machine."""
     node, host = session.node_name, address or urlsplit(session.url).hostname or "localhost"
     session.inform(f"Testing TCP connections to all active listeners on node {node} ...")
     ports = sorted({one["port"] for one in _listeners(session)})

@@ -75,7 +75,7 @@ def end_group_member(
     group: Annotated[str, typer.Argument(help="name of the consumer group")],
     member: Annotated[str, typer.Argument(help="name of the member, as `list_consumer_groups` shows it")],
 ) -> None:
-    """Remove a member of a consumer group, even if absent within the grace period: the share goes to the remaining
+    """Removes a member of a consumer group, even if absent within the grace period: the share goes to the remaining
     members.
 
     The consumer of a member that is there is cancelled, and the messages that it holds are delivered again. Its client
@@ -127,7 +127,7 @@ def set_group_offset(
 
 
 def delete_group_offset(session: Session, group: Group, streams: Streams = None) -> None:
-    """Delete the offsets of a consumer group without members: a later member begins as in a new group."""
+    """Deletes the offsets of a consumer group without members: a later member begins as in a new group."""
     session.inform(f"Deleting offsets of consumer group {group} in vhost {session.vhost} ...")
     for stream in streams or _streams(session, group):
         with _reasons():

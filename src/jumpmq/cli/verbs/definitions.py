@@ -52,7 +52,7 @@ def import_definitions(
     file: Annotated[str, typer.Argument(help="to read; - for standard input")] = "-",
     file_format: FileFormat = Format.json,
 ) -> None:
-    """Import definitions exported by `export_definitions` or RabbitMQ; existing objects stay."""
+    """Imports definitions exported by `export_definitions` or RabbitMQ; existing objects stay."""
     path = Path(file)
     source = "standard input" if file == "-" else f'a file at "{file}"'
     if file != "-" and not path.is_file():

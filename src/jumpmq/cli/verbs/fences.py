@@ -15,7 +15,7 @@ COLUMNS = ["queue", "source", "exchange", "remaining", "messages_held", "seconds
 
 
 def list_fences(session: Session) -> None:
-    """List the queues of a virtual host whose messages wait for an older queue.
+    """Lists the queues of a virtual host whose messages wait for an older queue.
 
     After a change of an exchange's ring, keys come to a queue that have messages in another, its `source`. Those that
     arrive wait (`messages_held`) until what was in the source then is settled: `remaining` messages.
@@ -30,7 +30,7 @@ def lift_fence(
     queue: Annotated[str, typer.Argument(help="the queue whose messages wait")],
     source: Annotated[str, typer.Argument(help="the queue that they wait for")],
 ) -> None:
-    """Release the messages of a queue that wait for an older queue.
+    """Releases the messages of a queue that wait for an older queue.
 
     They are delivered then, although older ones of their keys are left in the other queue: those come after them, or
     are worked on at the same time.

@@ -20,7 +20,7 @@ SHARD_COLUMNS = ["name", "messages", "consumers", "share", "skew", "node"]
 
 
 def consistent_hash_exchange_ring_state(session: Session, exchange: Exchange) -> None:
-    """Show the owners of the buckets of a consistent hash exchange's ring; retired buckets are not listed."""
+    """Shows the owners of the buckets of a consistent hash exchange's ring; retired buckets are not listed."""
     session.inform(
         f"Inspecting consistent hashing ring state for exchange {exchange} in virtual host '{session.vhost}'..."
     )
@@ -74,7 +74,7 @@ def explain_key(
         int | None, typer.Option(min=0, max=1000, help="say also where the key would go with so many destinations")
     ] = None,
 ) -> None:
-    """Show the route of a key: hash, bucket, queue, node, consumers, waiting messages and the reason."""
+    """Shows the route of a key: hash, bucket, queue, node, consumers, waiting messages and the reason."""
     session.inform(f"Following key '{key}' from exchange {exchange} in vhost {session.vhost} ...")
     query = {"key": key} | ({} if destinations is None else {"destinations": str(destinations)})
     try:

@@ -18,7 +18,7 @@ Everywhere = Annotated[bool, typer.Option("--global", help="of all that have any
 
 
 def set_user_limits(session: Session, username: Name, definition: Definition) -> None:
-    """Set limits of a user; further limits of the user stay.
+    """Sets limits of a user; further limits of the user stay.
 
     Limits are max-connections, max-channels, max-consumers, max-queues, max-bindings and max-publish-rate (messages a
     second). A negative number is no limit.
@@ -33,7 +33,7 @@ def set_user_limits(session: Session, username: Name, definition: Definition) ->
 def clear_user_limits(
     session: Session, username: Name, limit: Annotated[str, typer.Argument(help="its name, or all")]
 ) -> None:
-    """Clear a limit, or all limits, of a user."""
+    """Clears a limit, or all limits, of a user."""
     what = "all limits" if limit == "all" else f'"{limit}" limit'
     session.inform(f'Clearing {what} for user "{username}" ...')
     limits = _of_user(session, username)
@@ -56,7 +56,7 @@ def list_user_limits(
 
 
 def set_vhost_limits(session: Session, definition: Definition) -> None:
-    """Replace the limits of a virtual host: max-connections, max-queues, max-bindings."""
+    """Replaces the limits of a virtual host: max-connections, max-queues, max-bindings."""
     session.inform(f'Setting vhost limits to "{definition}" for vhost "{session.vhost}" ...')
     limits = _read(definition)
     session.check_vhost()

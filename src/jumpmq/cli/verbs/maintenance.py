@@ -56,7 +56,7 @@ LOOK = 0.2
 
 
 def drain(session: Session) -> None:
-    """Move the queues of a node to other nodes, wait until the messages have moved, and list the queues that stay.
+    """Moves the queues of a node to other nodes, waits until the messages have moved, and lists the queues that stay.
 
     Queues that end with the node or their connections stay, and are listed. Fails if any other stays. Can be
     interrupted and repeated at will.
@@ -103,7 +103,7 @@ def drain(session: Session) -> None:
 def set_workers(
     session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="workers that stay")]
 ) -> None:
-    """Reduce the number of workers: queues of removed workers move to the remaining workers.
+    """Reduces the number of workers: queues of removed workers move to the remaining workers.
 
     Waits until that is done; Ctrl-C ends the waiting only. `jumpmq serve` has to be started with the same number from
     then on. A larger number takes a start with more `--workers`.
@@ -124,7 +124,7 @@ def set_workers(
 def rebalance(
     session: Session, kind: Annotated[str, typer.Argument(metavar="all", help="which queues: all of them")] = "all"
 ) -> None:
-    """Move queues from the fullest nodes and workers to the emptiest, and wait for the moves.
+    """Moves queues from the fullest nodes and workers to the emptiest, and waits for the moves.
 
     Queues that cannot move stay (`drain` says why). Ctrl-C ends the waiting only.
     """
@@ -141,7 +141,7 @@ def rebalance(
 
 
 def shutdown(session: Session) -> None:
-    """Stop the broker in order, and wait until it no longer answers."""
+    """Stops the broker in order, and waits until it no longer answers."""
     session.require_asked()
     session.inform(f"Shutting down node {session.node_name} ...")
     session.api.post("stop", body={})
@@ -153,7 +153,7 @@ def wait(
     pid_file: Annotated[str | None, typer.Argument(metavar="PIDFILE", help="holds the number of its process")] = None,
     pid: Annotated[int | None, typer.Option("--pid", "-P", min=1, help="of its process")] = None,
 ) -> None:
-    """Wait until the broker answers, as long as its process runs."""
+    """Waits until the broker answers, as long as its process runs."""
     if (pid_file is None) == (pid is None):
         raise UsageError("give the file with the process's number, or --pid")
     if pid_file is not None:
@@ -172,7 +172,7 @@ def wait(
 
 
 def suspend_listeners(session: Session) -> None:
-    """Stop accepting AMQP connections at the node; open connections stay."""
+    """Stops accepting AMQP connections at the node; open connections stay."""
     node = session.node_name
     session.inform(
         f"Will suspend client connection listeners on node {node}. The node will no longer accept client connections!"
@@ -192,7 +192,7 @@ def resume_listeners(session: Session) -> None:
 def set_log_level(
     session: Session, level: Annotated[str, typer.Argument(metavar="LEVEL", help=", ".join(LEVELS))]
 ) -> None:
-    """Set the broker's log level, until the next stop."""
+    """Sets the broker's log level, until the next stop."""
     if level not in LEVELS:
         raise CommandError(f"level {level} is not supported. Try one of {', '.join(LEVELS)}")
     session.inform(f'Setting log level to "{level}" ...')
@@ -214,14 +214,14 @@ def list_node_auth_attempt_stats(session: Session) -> None:
 
 
 def list_losses(session: Session) -> None:
-    """List unacknowledged losses of the data directory."""
+    """Lists unacknowledged losses of the data directory."""
     session.inform("Listing losses ...")
     names = ["found_at", "loss"]
     session.table(names, [[one[name] for name in names] for one in session.api.get("losses")])
 
 
 def acknowledge_losses(session: Session) -> None:
-    """Acknowledge all losses: health checks and metrics recover."""
+    """Acknowledges all losses: health checks and metrics recover."""
     session.inform("Acknowledging losses ...")
     session.api.delete("losses")
 

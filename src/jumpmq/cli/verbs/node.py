@@ -29,7 +29,7 @@ OCTETS = {Unit.bytes: 1, Unit.mb: 10**6, Unit.gb: 10**9}
 
 
 def ping(session: Session) -> None:
-    """Check that the broker answers and accepts the user."""
+    """Checks that the broker answers and accepts the user."""
     session.inform(f"Will ping {session.api.address}. Timeout: {session.timeout * 1000:.0f} ms.")
     session.api.get("whoami")
     session.say("Ping succeeded")
@@ -53,7 +53,7 @@ def status(
 
 
 def cluster_status(session: Session) -> None:
-    """Show the cluster: name, nodes, alarms, listeners."""
+    """Shows the cluster: name, nodes, alarms, listeners."""
     overview = session.api.get("overview")
     nodes = session.api.get("nodes")
     names, running = ([one["name"] for one in nodes if one["running"] or not wanted] for wanted in (False, True))
@@ -87,7 +87,7 @@ def forget_cluster_node(
     name: Annotated[str, typer.Argument(metavar="NODE", help="that does not run")],
     yes: Annotated[bool, typer.Option("--yes", help="also if durable queues, with what they hold, go with it")] = False,
 ) -> None:
-    """Remove a stopped node from the cluster, with all its queues: their messages are lost to the cluster.
+    """Removes a stopped node from the cluster, with all its queues: their messages are lost to the cluster.
 
     A node that has durable queues takes `--yes`: nothing tells whether they are empty while it is down.
     """
@@ -119,7 +119,7 @@ def _require_no_queues(session: Session, node: str) -> None:
 
 
 def environment(session: Session) -> None:
-    """Show the settings in force, without secrets."""
+    """Shows the settings in force, without secrets."""
     node = session.node_name
     found: dict[str, Any] = session.api.get("nodes", node, "environment")
     if session.is_json:
@@ -138,7 +138,7 @@ REPORTED = ("queues", "exchanges", "bindings", "connections", "channels", "consu
 
 
 def report(session: Session) -> None:
-    """Show status, settings and objects, for reports of problems."""
+    """Shows status, settings and objects, for reports of problems."""
     session.inform(f"Reporting server status of node {session.node_name} ...")
     for verb in (status, cluster_status, environment):
         echo(f"--- {verb.__name__} ---\n")
@@ -155,7 +155,7 @@ def report(session: Session) -> None:
 
 
 def version(session: Session) -> None:
-    """Show the version of the command."""
+    """Shows the version of the command."""
     echo(__version__)
 
 

@@ -27,7 +27,7 @@ def set_permissions(
     write: Annotated[str, _pattern("publish and bind to")],
     read: Annotated[str, _pattern("consume from, get from and purge")],
 ) -> None:
-    """Set a user's permissions in a virtual host."""
+    """Sets a user's permissions in a virtual host."""
     session.inform(f'Setting permissions for user "{username}" in vhost "{session.vhost}" ...')
     check_exist(session, username)
     body = {"configure": configure, "write": write, "read": read}
@@ -41,7 +41,7 @@ def set_permissions_globally(
     write: Annotated[str, _pattern("publish and bind to")],
     read: Annotated[str, _pattern("consume from, get from and purge")],
 ) -> None:
-    """Set a user's permissions in all existing virtual hosts."""
+    """Sets a user's permissions in all existing virtual hosts."""
     session.inform(f'Setting permissions for user "{username}" in all virtual hosts ...')
     if session.api.find("users", username) is None:
         raise CommandError(f"User {username} does not exist", os.EX_NOUSER)
@@ -62,7 +62,7 @@ def clear_permissions(session: Session, username: Name) -> None:
 
 
 def list_permissions(session: Session) -> None:
-    """List the permissions in a virtual host."""
+    """Lists the permissions in a virtual host."""
     session.inform(f'Listing permissions for vhost "{session.vhost}" ...')
     session.check_vhost()
     granted = session.api.get("vhosts", session.vhost, "permissions")
@@ -70,7 +70,7 @@ def list_permissions(session: Session) -> None:
 
 
 def list_user_permissions(session: Session, username: Name) -> None:
-    """List a user's permissions in all virtual hosts."""
+    """Lists a user's permissions in all virtual hosts."""
     session.inform(f'Listing permissions for user "{username}" ...')
     granted = session.api.find("users", username, "permissions")
     if granted is None:

@@ -68,7 +68,7 @@ def set_operator_policy(
     priority: Priority = 0,
     apply_to: ApplyTo = "all",
 ) -> None:
-    """Set or replace an operator policy, which limits users' policies and arguments."""
+    """Sets or replaces an operator policy, which limits users' policies and arguments."""
     session.inform(
         f'Setting operator policy override "{name}" for pattern "{pattern}" to "{definition}" '
         f'with priority "{priority}" for vhost "{session.vhost}" ...'

@@ -57,7 +57,7 @@ def delete_queue(
     if_empty: Annotated[bool, typer.Option("--if-empty", "-e", help="only if it has no ready messages")] = False,
     if_unused: Annotated[bool, typer.Option("--if-unused", "-u", help="only if it has no consumers")] = False,
 ) -> None:
-    """Delete a queue and all messages."""
+    """Deletes a queue and all messages."""
     conditions = [text for asked, text in ((if_empty, "queue is empty"), (if_unused, "queue is unused")) if asked]
     condition = f" if {' and '.join(conditions)}" if conditions else ""
     session.inform(f"Deleting queue '{queue}' on vhost '{session.vhost}'{condition} ...")
@@ -81,7 +81,7 @@ def move_queue(
     to: Annotated[str | None, typer.Option("--to", help="name of a node; else that with the fewest queues")] = None,
     home: Annotated[int | None, typer.Option("--home", min=1, help="number of a worker, or of a node's home")] = None,
 ) -> None:
-    """Move a queue to a different node or worker, and wait until the messages have moved.
+    """Moves a queue to a different node or worker, and waits until the messages have moved.
 
     Its consumers are cancelled; what they hold and do not settle within five seconds is delivered again. What is
     published meanwhile is behind what was in the queue. Ctrl-C ends the waiting only.
@@ -119,7 +119,7 @@ def move_messages(
         int | None, typer.Option("--count", min=1, help="at most so many; else all that are ready")
     ] = None,
 ) -> None:
-    """Publish the ready messages of a queue to a different queue or an exchange, from the front, and remove them.
+    """Publishes the ready messages of a queue to a different queue or an exchange, from the front, and removes them.
 
     What cannot be moved, as no queue takes it, stays in its place. Nothing is lost whatever is killed.
     """
@@ -150,7 +150,7 @@ def move_messages(
 
 
 def list_slots(session: Session, queue: Name) -> None:
-    """List the non-empty slots of a queue.
+    """Lists the non-empty slots of a queue.
 
     A slot is idle (nothing is ready), blocked (as many unacknowledged messages as `x-in-flight-per-slot` allows),
     withheld (until its unacknowledged messages are settled), reading (from disk) or waiting for its turn.
@@ -170,7 +170,7 @@ def explain(
         int | None, typer.Option("--message", min=0, help="number of a message in the queue, or its offset in a stream")
     ] = None,
 ) -> None:
-    """Explain why messages of a queue, key or slot, or a single message, are not delivered."""
+    """Explains why messages of a queue, key or slot, or a single message, are not delivered."""
     if sum(one is not None for one in (key, slot, message)) > 1:
         raise CommandError("give one of a key, a slot and a message", os.EX_USAGE)
     if slot is not None:

@@ -27,7 +27,7 @@ def list_readers(session: Session) -> None:
 
 
 def release_reader(session: Session, group: Annotated[str, typer.Argument(help="name of the group")]) -> None:
-    """Return a reader group's reserved messages to the queues, and delete the group."""
+    """Returns a reader group's reserved messages to the queues, and deletes the group."""
     session.inform(f"Releasing reader {group} in vhost {session.vhost} ...")
     session.check_vhost()
     try:

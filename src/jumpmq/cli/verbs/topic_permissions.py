@@ -23,7 +23,7 @@ def set_topic_permissions(
     write: Annotated[str, typer.Argument(help="regular expression: routing keys that the user may publish with")],
     read: Annotated[str, typer.Argument(help="regular expression: binding keys that the user may bind by")],
 ) -> None:
-    """Set the topics of an exchange that a user may publish to and bind to."""
+    """Sets the topics of an exchange that a user may publish to and bind to."""
     session.inform(f'Setting topic permissions on "{exchange}" for user "{username}" in vhost "{session.vhost}" ...')
     check_exist(session, username)
     body = {"exchange": exchange, "write": write, "read": read}
@@ -48,7 +48,7 @@ def clear_topic_permissions(
 
 
 def list_topic_permissions(session: Session) -> None:
-    """List the topic permissions in a virtual host."""
+    """Lists the topic permissions in a virtual host."""
     session.inform(f'Listing topic permissions for vhost "{session.vhost}" ...')
     session.check_vhost()
     granted = session.api.get("vhosts", session.vhost, "topic-permissions")
@@ -56,7 +56,7 @@ def list_topic_permissions(session: Session) -> None:
 
 
 def list_user_topic_permissions(session: Session, username: Name) -> None:
-    """List a user's topic permissions in all virtual hosts."""
+    """Lists a user's topic permissions in all virtual hosts."""
     session.inform(f'Listing topic permissions for user "{username}" ...')
     granted = session.api.find("users", username, "topic-permissions")
     if granted is None:

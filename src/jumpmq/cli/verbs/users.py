@@ -23,7 +23,7 @@ Tags = Annotated[list[str] | None, typer.Argument(metavar="TAG", help="such as a
 
 
 def list_users(session: Session) -> None:
-    """List users and tags."""
+    """Lists users and tags."""
     session.inform("Listing users ...")
     session.table(["user", "tags"], [[user["name"], _tags(user)] for user in session.api.get("users")])
 
@@ -42,7 +42,7 @@ def add_user(session: Session, username: Name, password: Password = None) -> Non
 
 
 def delete_user(session: Session, username: Name) -> None:
-    """Delete a user with all permissions; succeeds if the user does not exist."""
+    """Deletes a user with all permissions; succeeds if the user does not exist."""
     session.inform(f'Deleting user "{username}" ...')
     try:
         session.api.delete("users", username)
@@ -66,7 +66,7 @@ def hash_password(session: Session, password: Password = None) -> None:
 
 
 def clear_password(session: Session, username: Name) -> None:
-    """Clear a user's password; the user can then no longer log in with a password."""
+    """Clears a user's password; the user can then no longer log in with a password."""
     session.inform(f'Clearing password for user "{username}" ...')
     user = session.api.find("users", username)
     if user is None:
@@ -95,7 +95,7 @@ def authenticate_user(session: Session, username: Name, password: Password = Non
 
 
 def set_user_tags(session: Session, username: Name, tags: Tags = None) -> None:
-    """Replace a user's tags."""
+    """Replaces a user's tags."""
     session.inform(f'Setting tags for user "{username}" to [{", ".join(tags or [])}] ...')
     user = _find(session, username)
     _put(session, username, {name: user[name] for name in ("password_hash", "hashing_algorithm")}, tags or [])

@@ -38,7 +38,7 @@ def _given(
 
 
 def delete_vhost(session: Session, vhost_name: Name) -> None:
-    """Delete a virtual host and all contents."""
+    """Deletes a virtual host and all contents."""
     session.inform(f'Deleting vhost "{vhost_name}" ...')
     try:
         session.api.delete("vhosts", vhost_name)
@@ -58,7 +58,7 @@ def update_vhost_metadata(
     ] = None,
     home: Annotated[int | None, typer.Option("--home", min=0, help="worker that serves its clients; 0: any")] = None,
 ) -> None:
-    """Change a virtual host's description, tags, default queue type or home; values not given stay."""
+    """Changes a virtual host's description, tags, default queue type or home; values not given stay."""
     body = _given(description, tags, default_queue_type, home)
     if not body:
         raise UsageError("give --description, --tags, --default-queue-type or --home")
@@ -71,7 +71,7 @@ def update_vhost_metadata(
 def set_vhost_tags(
     session: Session, vhost_name: Name, tags: Annotated[list[str] | None, typer.Argument(metavar="TAG")] = None
 ) -> None:
-    """Replace a virtual host's tags."""
+    """Replaces a virtual host's tags."""
     session.inform(f'Setting tags for virtual host "{vhost_name}" to [{", ".join(tags or [])}] ...')
     if session.api.find("vhosts", vhost_name) is None:
         raise NoVirtualHost(vhost_name)
@@ -79,7 +79,7 @@ def set_vhost_tags(
 
 
 def trace_on(session: Session) -> None:
-    """Copy all messages published and delivered in a virtual host to its exchange amq.rabbitmq.trace."""
+    """Copies all messages published and delivered in a virtual host to its exchange amq.rabbitmq.trace."""
     session.inform(f'Starting tracing for vhost "{session.vhost}" ...')
     _trace(session, True)
     session.say(f"Trace enabled for vhost {session.vhost}")

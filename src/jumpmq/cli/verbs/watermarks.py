@@ -20,7 +20,7 @@ def set_vm_memory_high_watermark(
     threshold: Annotated[str, typer.Argument(metavar="FRACTION | absolute VALUE", help="a share of all memory")],
     value: Annotated[str | None, typer.Argument(hidden=True)] = None,
 ) -> None:
-    """Set the memory limit for messages, above which publishers are blocked."""
+    """Sets the memory limit for messages, above which publishers are blocked."""
     if threshold == "absolute":
         limit = _given(value)
         meant = f"{limit} bytes"
@@ -34,7 +34,7 @@ def set_disk_free_limit(
     limit: Annotated[str, typer.Argument(metavar="LIMIT | mem_relative FRACTION", help="a size such as 50MB")],
     fraction: Annotated[str | None, typer.Argument(hidden=True)] = None,
 ) -> None:
-    """Set the free disk space below which publishers are blocked."""
+    """Sets the free disk space below which publishers are blocked."""
     if limit == "mem_relative":
         share = _given(fraction)
         if not FRACTION.fullmatch(share):
