@@ -310,7 +310,7 @@ def test_control_c_ends_a_move_in_a_line(rabbitmq: RabbitMQ, broker: jumpmq.Runn
         (["--from", "http://h", "--to", "http://h"], "--from: 'http' is neither amqp nor amqps"),
         (
             ["--from", "amqp://127.0.0.1:1", "--management", "http://127.0.0.1:1", "--to", "http://127.0.0.1:1"],
-            "127.0.0.1:1",
+            "Connection refused; RabbitMQ's management plugin is needed, at the URL of --management",
         ),
     ],
 )

@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -24,6 +26,13 @@ def message_count(broker: jumpmq.RunningBroker, queue: str, **arguments: object)
 def test_its_url_is_all_a_client_needs(process: bool) -> None:
     with jumpmq.running(process=process) as broker:
         assert message_count(broker, "orders") == 0
+
+
+def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import jumpmq\n\nwith jumpmq.running(process=True):\n    pass\n")
+    failed = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert failed.stderr.endswith('a script has to start it behind if __name__ == "__main__":)\n')
 
 
 def test_its_management_api_answers() -> None:

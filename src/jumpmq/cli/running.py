@@ -123,7 +123,8 @@ def _started(child: BaseProcess, pipe: Connection) -> RunningBroker:
         started: RunningBroker | BrokerError = pipe.recv()
     except EOFError:
         child.join()
-        raise BrokerError(f"the broker's process ended with status {child.exitcode}") from None
+        advice = ' (a script has to start it behind if __name__ == "__main__":)' if child.exitcode == 1 else ""
+        raise BrokerError(f"the broker's process ended with status {child.exitcode}{advice}") from None
     if isinstance(started, BrokerError):
         raise started
     return started

@@ -58,7 +58,7 @@ class Report:
         )
         console.print(self._shared())
         for line in self.broken_promises() or self._kept_promises():
-            console.print(f"  {line}")
+            console.print(f"  {line}", soft_wrap=True)
         console.print()
         self._show_lateness(console)
 

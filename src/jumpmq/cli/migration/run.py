@@ -18,7 +18,7 @@ from jumpmq.cli.migration.following import Bridge, follow
 from jumpmq.cli.migration.rings import Rings
 from jumpmq.cli.migration.source import Source, alone, suit
 from jumpmq.client import AMQPAddress, ConnectionLost, Refused
-from jumpmq.management import ClientTLS, ManagementClient, ManagementError
+from jumpmq.management import ClientTLS, ManagementClient, ManagementError, NoAnswer
 from jumpmq.serving.logs import escaped
 
 MANAGEMENT_PORTS = {False: 15672, True: 15671}
@@ -80,7 +80,7 @@ def migrate(move: Move, *, messages: bool) -> Moved:
         old = ManagementClient(move.management or _management_of(address), tls=move.tls)
         new = ManagementClient(move.to, tls=move.tls)
         source = Source(address, move.tls, old, vhost)
-        copied = copy_definitions(old.get("definitions", *place), new, vhost, rings)
+        copied = copy_definitions(_definitions(old, *place), new, vhost, rings)
         if not messages:
             return Moved(0, 0, copied)
         origin = str(old.get("overview")["cluster_name"])
@@ -151,6 +151,20 @@ def _address(source: str) -> tuple[AMQPAddress, str | None]:
         raise MigrationError(f"--from: {error}") from None
     path = source.split("://", 1)[1].partition("/")[2]
     return address, address.vhost if path else None
+
+
+def _definitions(old: ManagementClient, *vhost: str) -> dict[str, Any]:
+    """Return RabbitMQ's definitions.
+
+    Raises:
+        MigrationError: RabbitMQ's management plugin is elsewhere, or off.
+        ManagementError: the definitions are refused.
+    """
+    try:
+        found: dict[str, Any] = old.get("definitions", *vhost)
+    except NoAnswer as error:
+        raise MigrationError(f"{error}; RabbitMQ's management plugin is needed, at the URL of --management") from None
+    return found
 
 
 def _management_of(address: AMQPAddress) -> str:
