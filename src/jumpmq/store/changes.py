@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
@@ -66,6 +66,7 @@ class Changes:
         moved: what is left of batches that are to lie elsewhere.
         streamed: messages that are appended to streams.
         dropped: ids of queues and streams that lose all they have.
+        gone: called once the commit is complete: deletes the files of what its definitions no longer have.
         discarded: batches whose staged messages are not to be written, as their queue was dropped.
         count, octets: messages that were staged, and octets of their bodies, properties and routing keys.
         parted: how many of them are of other turns than what is settled next.
@@ -82,12 +83,13 @@ class Changes:
         self.moved: dict[Batch, list[Message]] = {}
         self.streamed: dict[StreamLog, list[Message]] = {}
         self.dropped: list[int] = []
+        self.gone: list[Callable[[], None]] = []
         self.discarded: set[Batch] = set()
         self.count = self.octets = self.parted = 0
 
     def __bool__(self) -> bool:
         some = self.staged or self.settled or self.definitions or self.streamed
-        return bool(some or self.dropped or self.bound or self.moved)
+        return bool(some or self.dropped or self.bound or self.moved or self.gone)
 
     @property
     def untouched(self) -> bool:
@@ -155,6 +157,7 @@ class Changes:
             _add(self.settled, later.settled)
             _add(self.bound, later.bound)
         self.moved |= later.moved
+        self.gone += later.gone
         self.discarded |= later.discarded
         self.count += later.count
         self.octets += later.octets
@@ -205,6 +208,7 @@ class Changes:
         for key in self.kept_with & split.definitions.put.keys():
             self.definitions.put[key] = split.definitions.put.pop(key)
         split.dropped, self.dropped = self.dropped, split.dropped
+        split.gone, self.gone = self.gone, split.gone
         settled, self.settled = self.settled, {}
         for batch, ranges in settled.items():
             unwritten = self.begins.get(batch)

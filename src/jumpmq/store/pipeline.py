@@ -302,6 +302,8 @@ class Pipeline:
             self._note_settled(changes, complete)
         for queue_id in changes.dropped:
             self._upkeep.drop(queue_id, complete)
+        for act in changes.gone:
+            act()
 
     def _note_settled(self, changes: Changes, complete: Complete) -> None:
         """Forget wholly settled batches, unless the last of a batch's settlements is not complete yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
@@ -190,6 +191,10 @@ class Staging:
         settled."""
         self._growing.pop(queue_id, None)
         self._turn.drop(queue_id)
+
+    def when_complete(self, act: Callable[[], None]) -> None:
+        """Stage a call, made when the commit of this unit of work is complete; a crash before leaves it out."""
+        self._turn.gone.append(act)
 
     def drop_spilled(self, queue_ids: list[int]) -> None:
         """Stage the removal of messages spilled by an earlier process."""

@@ -264,3 +264,30 @@ def test_a_disk_that_a_stream_has_filled_blocks_publishers(small_disk: Path) -> 
         assert isinstance(connection.next_event(0), Connection.Unblocked)
         channel.wait_for_confirms()
         connection.close()
+
+
+def test_a_limit_makes_room_on_a_disk_that_its_stream_has_filled(small_disk: Path) -> None:
+    """Files go with the commit that says so, also where what is appended finds no room on the disk."""
+    with serving(small_disk / "data", "--disk-free-limit", "0") as serve, publisher(serve.port) as connection:
+        api, channel = API(serve.http_url), connection.channel()
+        arguments = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 2_000_000}
+        channel.queue("stream", durable=True, exclusive=False, arguments=arguments)
+        channel.confirm_select()
+        count = 0
+
+        def is_settled() -> bool:
+            written = api.get("queues", "/", "stream")["messages"] == count
+            return written or api.get("nodes")[0]["disk_free_alarm"]
+
+        while not api.get("nodes")[0]["disk_free_alarm"]:
+            channel.publish("", "stream", bytes(8_000_000))
+            count += 1
+            until(is_settled)
+        limit = {"pattern": "stream", "definition": {"max-length-bytes": 10_000_000}}
+        assert api.request("PUT", "policies", "/", "limit", json=limit).status_code == 201
+        confirmed = 0
+        while confirmed < count:
+            event = channel.next()
+            assert isinstance(event, Basic.Ack)
+            confirmed = event.delivery_tag
+        until(lambda: not api.get("nodes")[0]["disk_free_alarm"])

@@ -7,8 +7,8 @@ its receipt.
 import asyncio
 import logging
 import select
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from jumpmq.broker.commit.receipts import Numbered, Part
@@ -56,9 +56,6 @@ class Commits:
         self._awaited = 0  # the last commit that somebody waits for
         self._beginning = False  # whether a commit begins when what others have sent is read
         self._others = _Sockets(self._loop)  # whether other clients have sent something
-        self._removed: deque[tuple[int, list[StreamLog], list[Segment]]] = (
-            deque()
-        )  # what goes when a commit of the store is complete
         self._retired: list[Segment] = []  # segments of streams that retention has let go of
 
     def open(self, directory: Path, linger_bytes: int) -> Store:
@@ -176,13 +173,19 @@ class Commits:
         wanted = self.store.staging or (waiting and self.store.dirty)
         if not (settlements or wanted or removed or retired):
             return self._flushed
+        if removed or retired:  # a crash before would bring the stream back, empty
+            self.store.when_complete(partial(self._or_fail, partial(self._delete, removed, retired)))
         stored = self.store.flush(settlements=settlements, waiting=waiting, begin=False)
         if stored != self._flushed:
             self._flushed = stored
             self.parts = {STORE: Part(self._stored, stored)}
-        if removed or retired:
-            self._removed.append((stored, removed, retired))
         return stored
+
+    def _delete(self, streams: list[StreamLog], segments: list[Segment]) -> None:
+        """Delete the files of removed streams, and of segments dropped by retention."""
+        self.streams.delete(streams)
+        for segment in segments:
+            segment.remove()
 
     @property
     def more_to_read(self) -> bool:
@@ -252,13 +255,6 @@ class Commits:
     def _on_commit(self) -> None:
         self._complete()
         completed = self.completed
-        while (
-            self._removed and self._removed[0][0] <= self._stored.completed
-        ):  # a crash before would bring the stream back, empty
-            _, streams, segments = self._removed.popleft()
-            self.streams.delete(streams)
-            for segment in segments:
-                segment.remove()
         if self._waiters:
             self._tell_waiters(completed)
         self.on_complete()
