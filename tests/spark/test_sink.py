@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from tests.http.api import API
 from tests.spark.sources import numbered, publish, run_available, stream, table
+from tests.waiting import until
 
 from jumpmq.management import ManagementClient
 from jumpmq.spark import Router, route
@@ -232,6 +233,7 @@ def test_a_query_whose_checkpoint_was_deleted_is_refused_where_its_numbers_were_
     fill(101, 110)
     with pytest.raises(StreamingQueryException, match=r"batch 0 of writer 'app' .* 'txnAppId'"):
         run("second", "app")
+    until(lambda: API(broker.http_url).get("queues", "/", "q1")["messages_ready"] == 10)
     run("third", "other")
     expected = sorted(numbered(1, 10 * batches) + numbered(101, 110))
     assert sorted(bytes(row.body) for row in rows_of(spark, broker, queue="out")) == expected
