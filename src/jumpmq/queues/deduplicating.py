@@ -14,7 +14,7 @@ from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
 from jumpmq.queues.base import NO_ATTEMPTS, Outcome
 from jumpmq.queues.deduplication import Seen, identity_of, milliseconds_of
-from jumpmq.queues.delayed import DUE_AT_ONCE, DelayedQueue
+from jumpmq.queues.delayed import DUE_AT_ONCE, DelayedQueue, due_at
 from jumpmq.queues.delayed_messages import DelayedMessages
 from jumpmq.queues.runs import settle_stored
 from jumpmq.store import Batch
@@ -65,7 +65,7 @@ class DeduplicatingQueue(DelayedQueue):
         if self.behind is not None:
             return self.behind.push(messages)
         if self._is_behind:
-            self._enter([_copied(message, clock.now() + FOR_EVER) for message in messages])
+            self._enter([due_at(message, clock.now() + FOR_EVER) for message in messages])
         else:
             self._look_at(messages)
         return []
@@ -91,7 +91,7 @@ class DeduplicatingQueue(DelayedQueue):
                 ttl = milliseconds_of(message, "x-cache-ttl") or self._ttl
                 entry.expires_at = now + (FOR_EVER if ttl is None else min(ttl / 1000, FOR_EVER))
                 coming.append(entry)
-            coming.append(_copied(message, now))
+            coming.append(due_at(message, now))
         if coming:
             self._expiring = True
             self._enter(coming)
@@ -144,9 +144,3 @@ def _is_entry(message: Message) -> bool:
     """Whether it is an entry: one has no properties, and a message that says which it is has some. The exchange alone
     does not tell: what the default exchange cannot route may come by its alternate exchange."""
     return not message.exchange and message.properties == NO_PROPERTIES
-
-
-def _copied(message: Message, expires_at: float) -> Message:
-    copy = message.copy()
-    copy.expires_at = expires_at
-    return copy

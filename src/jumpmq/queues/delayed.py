@@ -45,13 +45,9 @@ class DelayedQueue(ClassicQueue):
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if self.behind is not None:
             return self.behind.push(messages)
-        now, delayed = clock.now(), []
-        for message in messages:
-            copy = message.copy()  # other queues have the message itself, which expires by its own property
-            copy.expires_at = now + delay_of(message) / 1000
-            delayed.append(copy)
+        now = clock.now()
         self._expiring = True
-        self._enter(delayed)
+        self._enter([due_at(message, now + delay_of(message) / 1000) for message in messages])
         return []
 
     def push_ahead(self, messages: list[Message]) -> None:
@@ -94,3 +90,10 @@ class DelayedQueue(ClassicQueue):
             f"queue '{self.name}' in vhost '{self.vhost}' belongs to exchange "
             f"'{self.limits.dead_letter_exchange}': it cannot be consumed from"
         )
+
+
+def due_at(message: Message, due: float) -> Message:
+    """Return a copy of a message, due at that time. The message itself, with its own expiry, may be in other queues."""
+    copy = message.copy()
+    copy.expires_at = due
+    return copy
