@@ -32,6 +32,9 @@ from typing import Any, NamedTuple
 
 from jumpmq.amqp.errors import MalformedFrame, MalformedText, MethodSyntaxError
 
+INTEGER_TYPES = "bBsuIilL"
+"""Type octets of integers."""
+
 MAX_DEPTH = 64
 """Maximum nesting depth of tables and arrays; deeper input is refused, so that no input exhausts the stack."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from jumpmq.amqp import erlang
-from jumpmq.amqp.fields import Field
+from jumpmq.amqp.fields import INTEGER_TYPES, Field
 from jumpmq.queues.arguments import seconds_of
 
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
@@ -23,10 +23,17 @@ Check = Callable[[Field, Arguments], str | None]
 """Checks an argument, given all arguments: returns the problem in Erlang's notation, or None."""
 
 
+def any_integer(field: Field, arguments: Arguments) -> str | None:
+    """Check for an integer, possibly negative."""
+    if field.type in INTEGER_TYPES:
+        return None
+    return erlang.string(f"expected integer, got {erlang.TYPE_NAMES[field.type]}")
+
+
 def integer(field: Field, arguments: Arguments) -> str | None:
     """Check for a non-negative integer."""
-    if field.type not in "bBsuIilL":
-        return erlang.string(f"expected integer, got {erlang.TYPE_NAMES[field.type]}")
+    if (problem := any_integer(field, arguments)) is not None:
+        return problem
     return f"{{value_negative,{field.value}}}" if field.value < 0 else None
 
 
@@ -101,11 +108,6 @@ def positive(field: Field, arguments: Arguments) -> str | None:
     if (problem := integer(field, arguments)) is not None:
         return problem
     return "{value_zero,0}" if field.value == 0 else None
-
-
-def any_integer(field: Field, arguments: Arguments) -> str | None:
-    """Check for an integer, possibly negative."""
-    return None if field.type in "bBsuIilL" else erlang.string(f"expected integer, got {erlang.TYPE_NAMES[field.type]}")
 
 
 def word_of(words: tuple[str, ...], problem: str) -> Check:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.amqp.fields import Field
+from jumpmq.amqp.fields import INTEGER_TYPES, Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues.memory import MemoryAccount
@@ -61,7 +61,7 @@ def _digest(field: Field) -> bytes | None:
         return None
     if field.type in "Sx":
         shown = b"S" + (value if isinstance(value, bytes) else str(value).encode(errors="surrogateescape"))
-    elif field.type in "bBsuIilL":
+    elif field.type in INTEGER_TYPES:
         shown = b"I%d" % value
     else:
         shown = f"{'d' if field.type == 'f' else field.type}{value!r}".encode()
@@ -73,7 +73,7 @@ def milliseconds_of(message: Message, name: str) -> int | None:
     if name.encode() not in message.properties:
         return None
     for field in Properties.parse(message.properties).headers or []:
-        if field.name == name and field.type in "bBsuIilL" and field.value > 0:
+        if field.name == name and field.type in INTEGER_TYPES and field.value > 0:
             return int(field.value)
     return None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed, ResourceError
-from jumpmq.amqp.fields import Field
+from jumpmq.amqp.fields import INTEGER_TYPES, Field
 from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame, with_header
 from jumpmq.amqp.messages import Message, encode_rows
 from jumpmq.amqp.properties import Properties
@@ -92,7 +92,7 @@ class Stream(Queue):
         if segment is not None and segment.value > MAX_SEGMENT:
             return "Exceeded max value for x-stream-max-segment-size-bytes"
         filters = arguments.get("x-stream-filter-size-bytes")
-        if filters is not None and not (filters.type in "bBsuIilL" and 16 <= filters.value <= 255):
+        if filters is not None and not (filters.type in INTEGER_TYPES and 16 <= filters.value <= 255):
             return "Invalid value for  x-stream-filter-size-bytes"
         return None
 
@@ -564,7 +564,7 @@ class Stream(Queue):
             shown = f'{{longstr,<<"{value}">>}}'
         elif field.type == "T":
             return self._log.offset_of(float(value))
-        elif field.type in "bBsuIilL":
+        elif field.type in INTEGER_TYPES:
             return max(int(value), self.first)
         else:
             shown = str(value)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from jumpmq.amqp.fields import Field, to_python, typed, write_fields
+from jumpmq.amqp.fields import INTEGER_TYPES, Field, to_python, typed, write_fields
 
-_INTEGER_TYPES = frozenset("bBsuIilLD")  # RabbitMQ counts decimals among them
+_INTEGER_TYPES = frozenset((*INTEGER_TYPES, "D"))  # RabbitMQ counts decimals among them
 _FLOAT_TYPES = frozenset("fd")
 
 SHARED = 200

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.amqp.fields import Field, write_fields
+from jumpmq.amqp.fields import INTEGER_TYPES, Field, write_fields
 from jumpmq.amqp.messages import Message, encode_deliveries
 from jumpmq.broker.telemetry import tracing
 from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
@@ -32,7 +32,7 @@ def check_arguments(queue: Queue, arguments: list[Field]) -> int:
     given = {name: (kind, value) for name, kind, value in reversed(arguments)}
     taken = {name: given[name] for name in queue.consumer_argument_names if name in given}
     kind, priority = taken.get("x-priority", ("I", 0))
-    if kind not in "bBsuIilL":
+    if kind not in INTEGER_TYPES:
         raise PreconditionFailed(
             f"invalid arg 'x-priority' for {subject}: \"expected integer, got {TYPE_NAMES[kind]}\""
         )

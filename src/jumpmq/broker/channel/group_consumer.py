@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import AccessRefused, NotAllowed, NotImplementedByServer, PreconditionFailed
-from jumpmq.amqp.fields import Field, write_fields
+from jumpmq.amqp.fields import INTEGER_TYPES, Field, write_fields
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.consumers import ChannelConsumer, Holder, check_arguments, epoch_field
 from jumpmq.broker.channel.deliveries import Deliveries
@@ -521,7 +521,7 @@ def _integer(given: dict[str, tuple[str, object]], argument: str, lowest: int, h
     if argument not in given:
         return None
     kind, value = given[argument]
-    if kind not in "bBsuIilL" or not isinstance(value, int):
+    if kind not in INTEGER_TYPES or not isinstance(value, int):
         raise PreconditionFailed(f"invalid arg '{argument}': \"expected integer, got {TYPE_NAMES[kind]}\"")
     if not lowest <= value <= highest:
         raise PreconditionFailed(f"invalid arg '{argument}': {value} is not from {lowest} to {highest}")

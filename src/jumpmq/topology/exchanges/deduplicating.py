@@ -8,6 +8,7 @@ exchange's queue (:mod:`jumpmq.queues.deduplicating`), for as many messages as `
 from typing import Any
 
 from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.fields import INTEGER_TYPES
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.deduplication import is_identified
 from jumpmq.topology.definitions import ExchangeDefinition
@@ -60,7 +61,7 @@ def _positive(definition: ExchangeDefinition, name: str) -> int | None:
     field = definition.arguments.get(name)
     if field is None:
         return None
-    value = field.value if field.type in "bBsuIilL" else None
+    value = field.value if field.type in INTEGER_TYPES else None
     if field.type == "S" and str(field.value).isascii() and str(field.value).isdigit() and len(field.value) < 20:
         value = int(field.value)
     if value is None or not 0 < value <= MOST:
