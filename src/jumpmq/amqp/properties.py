@@ -3,7 +3,7 @@
 import struct
 from dataclasses import dataclass, fields
 
-from jumpmq.amqp.errors import MalformedFrame, MethodSyntaxError
+from jumpmq.amqp.errors import AMQPError, MalformedFrame, MethodSyntaxError
 from jumpmq.amqp.fields import Field, read_short_octets, read_table, write_fields, write_short_string
 
 HEADERS = 0x2000
@@ -82,6 +82,14 @@ class Properties:
                 flags |= bit
                 body.append(_write(name, value))
         return flags.to_bytes(2) + b"".join(body)
+
+
+def headers_of(octets: bytes) -> list[Field]:
+    """Return the headers in encoded properties; an empty list without headers, or if the properties are malformed."""
+    try:
+        return Properties.parse(octets).headers or []
+    except AMQPError:
+        return []
 
 
 def persistent_unless_said(octets: bytes) -> bytes:

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
 
-from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.fields import INTEGER_TYPES, Field
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import headers_of
 from jumpmq.queues.memory import MemoryAccount
 
 HEADER = "x-deduplication-header"
@@ -44,11 +43,7 @@ def identity_of(message: Message) -> bytes | None:
 
 
 def _read(octets: bytes) -> bytes | None:
-    try:
-        headers = Properties.parse(octets).headers or []
-    except AMQPError:
-        return None
-    found = next((field for field in headers if field.name == HEADER), None)
+    found = next((field for field in headers_of(octets) if field.name == HEADER), None)
     return None if found is None else _digest(found)
 
 
@@ -72,7 +67,7 @@ def milliseconds_of(message: Message, name: str) -> int | None:
     """A header of so many milliseconds, from 1 on; None where there is none."""
     if name.encode() not in message.properties:
         return None
-    for field in Properties.parse(message.properties).headers or []:
+    for field in headers_of(message.properties):
         if field.name == name and field.type in INTEGER_TYPES and field.value > 0:
             return int(field.value)
     return None

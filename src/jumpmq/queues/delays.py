@@ -5,10 +5,9 @@ Source: ``rabbit_delayed_message_utils`` of RabbitMQ's delayed message plugin.
 
 from functools import lru_cache
 
-from jumpmq.amqp.errors import AMQPError
-from jumpmq.amqp.fields import Field
+from jumpmq.amqp.fields import INTEGER_TYPES, Field
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import headers_of
 
 HEADER = "x-delay"
 _NAMED = b"\x07x-delay"
@@ -34,11 +33,7 @@ def delay_of(message: Message) -> int:
 
 
 def _read(octets: bytes) -> int:
-    try:
-        headers = Properties.parse(octets).headers or []
-    except AMQPError:
-        return 0
-    found = next((field for field in headers if field.name == HEADER), None)
+    found = next((field for field in headers_of(octets) if field.name == HEADER), None)
     delay = None if found is None else _milliseconds(found)
     return delay if delay is not None and 0 < delay <= LONGEST else 0
 
@@ -49,9 +44,7 @@ _remembered = lru_cache(8192)(_read)
 def _milliseconds(field: Field) -> int | None:
     try:
         match field.type:
-            case "b" | "B" | "s" | "u" | "I" | "i" | "l" | "L":
-                return int(field.value)
-            case "d" | "f":
+            case kind if kind in INTEGER_TYPES or kind in "df":
                 return int(field.value)
             case "D":
                 scale, value = field.value

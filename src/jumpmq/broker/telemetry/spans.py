@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from jumpmq._version import __version__
-from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import headers_of
 from jumpmq.broker.errors import BrokerError
 from jumpmq.queues import Queue
 
@@ -144,11 +143,7 @@ def _context(message: Message) -> Context | None:
     from opentelemetry.trace import get_current_span
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    try:
-        headers = Properties.parse(message.properties).headers or []
-    except AMQPError:
-        return None
-    carrier = {field.name: _text(field.value) for field in headers if field.name in CARRIED}
+    carrier = {field.name: _text(field.value) for field in headers_of(message.properties) if field.name in CARRIED}
     context = TraceContextTextMapPropagator().extract(carrier)
     return context if get_current_span(context).get_span_context().is_valid else None
 
