@@ -29,7 +29,7 @@ from jumpmq.amqp.frames import (
     encode_frame,
     with_header,
 )
-from jumpmq.amqp.properties import EXPIRATION, USER_ID, Properties, persistent_unless_said
+from jumpmq.amqp.properties import EXPIRATION, NO_PROPERTIES, USER_ID, Properties, persistent_unless_said
 from jumpmq.amqp.texts import header_texts
 from jumpmq.hashing import header_key
 
@@ -678,7 +678,7 @@ def relay_deliveries(
             break
         place = at + 12 + len(tag)
         octets[place : place + 8] = (first_tag + len(messages)).to_bytes(8)
-        holding = Message("", b"", b"\0\0", b"")
+        holding = Message("", b"", NO_PROPERTIES, b"")
         holding.seq, holding.redelivered, holding.queue, holding.consumer = (
             message.seq, message.redelivered, queue, consumer,
         )  # fmt: skip

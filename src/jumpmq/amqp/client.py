@@ -16,7 +16,7 @@ from jumpmq.amqp.events import Ack
 from jumpmq.amqp.fields import to_python
 from jumpmq.amqp.frames import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD, encode_frame
 from jumpmq.amqp.messages import scan
-from jumpmq.amqp.properties import HEADERS, Properties
+from jumpmq.amqp.properties import HEADERS, NO_PROPERTIES, Properties
 
 DELIVER = b"\x00\x3c\x00\x3c"
 GET_OK = b"\x00\x3c\x00\x47"
@@ -169,7 +169,7 @@ def _delivery(payload: bytes, at: int) -> Delivery:
         bool(payload[at + 8] & 1),
         payload[exchange_at:key_at].decode("utf-8", "surrogateescape"),
         payload[key_at + 1 : key_at + 1 + payload[key_at]],
-        b"\x00\x00",
+        NO_PROPERTIES,
         b"",
         payload[5:at].decode("utf-8", "surrogateescape"),
     )

@@ -13,6 +13,9 @@ TIMESTAMP = 0x0040
 USER_ID = 0x0010
 """Flags of the properties interpreted by the broker."""
 
+NO_PROPERTIES = b"\0\0"
+"""The encoding of properties that are all absent."""
+
 UNKNOWN_MODE = 0x0001
 """Stands, among the property flags of a run of messages, for an unknown delivery mode."""
 

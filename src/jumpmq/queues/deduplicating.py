@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import NO_PROPERTIES
 from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
 from jumpmq.queues.base import NO_ATTEMPTS, Outcome
@@ -25,8 +26,6 @@ PASSED = "passed"
 
 FOR_EVER = 3.2e9
 """Seconds that an entry without a TTL stays, unless pushed out: a hundred years."""
-
-NO_PROPERTIES = b"\0\0"
 
 
 class DeduplicatingQueue(DelayedQueue):

@@ -13,14 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jumpmq.amqp.messages import Message, hash_keys
-from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.properties import NO_PROPERTIES, Properties
 from jumpmq.hashing import MISSING, HashRing, header_key, moduli, modulus_array, timestamp_key
 from jumpmq.hashing.functions import NUMBERS, HashFunction, modulus_place
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import Broker
-
-NO_PROPERTIES = Properties().encode()
 
 HASHES = ("x-consistent-hash", "x-modulus-hash")
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.client import publish_frames
-from jumpmq.amqp.properties import persistent_unless_said
+from jumpmq.amqp.properties import NO_PROPERTIES, persistent_unless_said
 from jumpmq.amqp.undelivered import FULL, UNROUTABLE, undelivered
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import JumpMQError
@@ -24,9 +24,6 @@ WINDOW = 5_000
 
 AT_ONCE = 500
 """Number of messages sent at once."""
-
-NO_PROPERTIES = b"\x00\x00"
-"""A property list with nothing."""
 
 Row = tuple[str, bytes, bytes, bytes]
 """Exchange, routing key, properties and body."""
