@@ -179,7 +179,7 @@ def test_a_damaged_chunk_of_the_log_harms_no_file(tmp_path: Path) -> None:
     for number in range(COUNT):
         opened.append(message(number, 100))
     after = tmp_path / "after"
-    shutil.copytree(opened.directory, after)
+    shutil.copytree(opened.directory, after, ignore=shutil.ignore_patterns("*.new"))
     opened.close()
     piece = Recovery(after, Files(), lambda settled: None).streams()[7].pieces[-2]  # the last commit would be left out
     place = CHUNK_AT.pack(piece.segment - 3, piece.position)
@@ -204,7 +204,7 @@ def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(
     opened.store.delete(KIND, "7")  # as for a stream whose files are to come
     opened.commit()
     assert opened.files.take_over(7, left).end == COUNT
-    shutil.copytree(opened.directory, tmp_path / "killed")
+    shutil.copytree(opened.directory, tmp_path / "killed", ignore=shutil.ignore_patterns("*.new"))
     with contextlib.closing(sqlite3.connect(tmp_path / "killed" / "jumpmq.db")) as index, index:
         kept = index.execute("SELECT key, value FROM definition WHERE kind = ?", [KIND]).fetchall()
     assert kept == [("7", Bounds(0, 0, 0, 0, 0, is_exact=True).encode())]
