@@ -199,7 +199,7 @@ class Drain:
         elif self._chunk is None:
             self._begin(amqp)
         while not self._is_ending() and (most is None or moved < most):
-            found = self._ready = self._ready or self._take(amqp, size)
+            found = self._ready = self._ready or self._take(amqp, min(size, MARKED) if self.gets else size)
             if not found:
                 break
             while self._ready and not self._is_ending():
@@ -226,11 +226,11 @@ class Drain:
         self._chunk, self._ready, self._is_held = None, [], False
 
     def _take(self, amqp: AMQPConnection, most: int) -> list[Delivery]:
-        """The first messages of the queue, unacknowledged."""
+        """Take the first messages of the queue, unacknowledged."""
         if not self.gets:
             return _consumed(amqp, self.queue, most, self._patience)
         found: list[Delivery] = []
-        while len(found) < min(most, MARKED) and (one := amqp.get(self.queue)) is not None:
+        while len(found) < most and (one := amqp.get(self.queue)) is not None:
             found.append(_as_published(one))
         return found
 
@@ -296,7 +296,7 @@ class Drain:
         """
         if place["digest"].startswith(EACH):
             return False
-        found = self._take_all(amqp, place["rows"])
+        found = self._take(amqp, place["rows"])
         is_here = len(found) == place["rows"] and all(one.redelivered for one in found)
         if is_here and digest(found) == place["digest"]:
             amqp.ack(found[-1].tag)
@@ -314,7 +314,7 @@ class Drain:
             again: marks of what was acknowledged lately; each is there once.
         """
         others = []
-        for one in self._take_all(amqp, SEARCHED):
+        for one in self._take(amqp, SEARCHED):
             known = mark(one)
             for marks in (published, again) if one.redelivered else ():
                 if marks[known] > 0:
@@ -325,14 +325,6 @@ class Drain:
                 others.append(one)
         amqp.declared(self.queue)
         return others
-
-    def _take_all(self, amqp: AMQPConnection, most: int) -> list[Delivery]:
-        if not self.gets:
-            return _consumed(amqp, self.queue, most, self._patience)
-        found: list[Delivery] = []
-        while len(found) < most and (one := amqp.get(self.queue)) is not None:
-            found.append(_as_published(one))
-        return found
 
 
 class StreamCopy:

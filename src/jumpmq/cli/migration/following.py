@@ -200,6 +200,8 @@ class Bridge:
             lane.close()
         for connection in [*self._connections.values(), *self._locks.values()]:
             connection.close()
+        self._connections.clear()
+        self._locks.clear()
 
     @property
     def queues(self) -> int:
@@ -410,9 +412,7 @@ class Bridge:
             raise Full(str(error)) from None
         self._trouble("target", str(error))
         self.on_pass()
-        waiting = _Backoff()
-        waiting.fail()
-        if self._ending.wait(1.0 if isinstance(error, NoAnswer) else waiting.seconds):
+        if self._ending.wait(1.0 if isinstance(error, NoAnswer) else BACKOFF[0]):
             raise _Ending from None
 
     def _failed(self, lane: _Lane, error: Exception) -> None:
@@ -425,11 +425,7 @@ class Bridge:
         for lane in self._lanes.values():
             if lane.drain is not None:
                 lane.drain.source_lost()
-            lane.close()
-        for connection in [*self._connections.values(), *self._locks.values()]:
-            connection.close()
-        self._connections.clear()
-        self._locks.clear()
+        self.close()
 
     def _trouble(self, subject: str, text: str) -> None:
         if self._troubles.get(subject) != text:

@@ -63,17 +63,19 @@ class Source:
 
 def suit(drain: Drain, queue: Mapping[str, Any]) -> None:
     """Adapt the move to the properties of a queue."""
-    arguments, policy = queue.get("arguments") or {}, queue.get("effective_policy_definition") or {}
     drain.gets = bool(queue.get("auto_delete"))
-    drain.marks_each = bool(queue.get("consumers")) or any(
-        f"x-{key}" in arguments or (isinstance(policy, dict) and key in policy) for key in _LETS_GO
-    )
+    drain.marks_each = bool(queue.get("consumers")) or any(_is_set(queue, key) for key in _LETS_GO)
 
 
 def expires(queue: Mapping[str, Any]) -> bool:
     """True if a queue expires when unused for a while."""
+    return _is_set(queue, "expires")
+
+
+def _is_set(queue: Mapping[str, Any], key: str) -> bool:
+    """Return True if an argument or a policy of a queue sets a limit."""
     policy = queue.get("effective_policy_definition")
-    return "x-expires" in (queue.get("arguments") or {}) or (isinstance(policy, dict) and "expires" in policy)
+    return f"x-{key}" in (queue.get("arguments") or {}) or (isinstance(policy, dict) and key in policy)
 
 
 @contextmanager
