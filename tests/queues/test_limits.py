@@ -7,7 +7,7 @@ from tests.queues.consumers import Taker, message, push, ready
 
 from jumpmq.amqp.errors import AccessRefused
 from jumpmq.queues import QUEUE_TYPES, Queue, make_queue
-from jumpmq.queues.arguments import ARGUMENTS, Limits
+from jumpmq.queues.arguments import BY_ARGUMENT, Limits
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.store.stream_files import StreamFiles
@@ -34,7 +34,7 @@ def test_an_argument_without_a_check_has_no_effect(kind: type[Queue]) -> None:
     """A kind that forgets to check an argument cannot be given anything by it."""
     arguments = {
         "x-queue-type": kind.type,
-        **dict.fromkeys(ARGUMENTS.keys() - kind.argument_checks.keys(), "unchecked"),
+        **dict.fromkeys({row.argument for row in BY_ARGUMENT} - kind.argument_checks.keys(), "unchecked"),
     }
     made = make_queue("/", "q", id=1, arguments=arguments, context=QueueContext(streams=StreamFiles(None)))
     assert made.limits == Limits()

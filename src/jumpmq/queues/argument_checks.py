@@ -1,11 +1,10 @@
-"""Checks of queue declaration arguments, with RabbitMQ's texts; queue types list their own arguments."""
+"""Checks of queue declaration arguments, with RabbitMQ's texts; ``settings.py`` lists the arguments."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from jumpmq.amqp import erlang
 from jumpmq.amqp.fields import INTEGER_TYPES, Field
-from jumpmq.queues.arguments import seconds_of
 
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 MAX_MILLISECONDS = 10 * 365 * 24 * 3600 * 1000
@@ -128,6 +127,17 @@ def age(field: Field, arguments: Arguments) -> str | None:
     return "invalid_max_age" if seconds_of(field.value) is None else None
 
 
+def seconds_of(age: str) -> int | None:
+    """Parse an age such as ``7D`` or ``1h`` (positive number of Y, M, D, h, m or s) to seconds; None if invalid."""
+    number, unit = age[:-1], SECONDS.get(age[-1:])
+    if unit is None or not number.isascii() or not number.isdigit():
+        return None
+    return int(number.lstrip("0")[:15] or 0) * unit or None  # what has more digits is for ever all the same
+
+
+SECONDS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
+
+
 def version(field: Field, arguments: Arguments) -> str | None:
     """The version of a classic queue."""
     if (problem := integer(field, arguments)) is not None:
@@ -190,15 +200,6 @@ def retry_type(field: Field, arguments: Arguments) -> str | None:
         return erlang.string("x-delayed-retry-min is missing")
     return None
 
-
-RETRY_CHECKS: dict[str, Check] = {
-    "x-delayed-retry-type": retry_type,
-    "x-delayed-retry-min": positive_milliseconds,
-    "x-delayed-retry-max": positive_milliseconds,
-    "x-delayed-retry-multiplier": positive,
-    "x-ordered-retries": boolean,
-}
-"""Argument checks of queues with possible retries of returned messages."""
 
 dead_letter_strategy = word_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")
 queue_mode = one_of("queue mode", ("default", "lazy"))

@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from jumpmq.queues.argument_checks import seconds_of
+from jumpmq.queues.settings import SETTINGS, Setting
+
 NO_POLICY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -59,12 +62,10 @@ class Limits:
         """
         if not (arguments or policy):
             return NO_LIMITS
-        known = {POLICY_KEYS[key]: _read(POLICY_KEYS[key], policy[key]) for key in policy if key in POLICY_KEYS}
-        for key in arguments:
-            if (name := ARGUMENTS.get(key)) is not None:
-                if (declared := _read(name, arguments[key])) is None:
-                    continue
-                known[name] = _lower(declared, known[name]) if name in NUMBERS and name in known else declared
+        known = {row.limit: _read(row, policy[row.name]) for row in BY_POLICY if row.name in policy}
+        for row in BY_ARGUMENT:
+            if row.argument in arguments and (declared := _read(row, arguments[row.argument])) is not None:
+                known[row.limit] = _lower(declared, known[row.limit]) if row.lowest and row.limit in known else declared
         return cls(**known)
 
     @property
@@ -100,6 +101,12 @@ class Limits:
         return replace(self, single_active_consumer=True)
 
 
+BY_ARGUMENT = tuple(row for row in SETTINGS if row.limit)
+"""Settings with an attribute of ``Limits``."""
+
+BY_POLICY = tuple(row for row in BY_ARGUMENT if row.policy is not None)
+"""Of these, the settings with a policy key. As in RabbitMQ, no queue policy sets the single active consumer."""
+
 LONGEST_RETRY = 10 * 365 * 24 * 3600 * 1000
 """Maximum rest of a message, in milliseconds."""
 
@@ -115,10 +122,10 @@ def _lower(declared: int, by_policy: int) -> int:
     return max(declared, by_policy) if min(declared, by_policy) < 0 else min(declared, by_policy)
 
 
-def _read(name: str, value: Any) -> Any:
-    if name == "consumer_timeout":
+def _read(row: Setting, value: Any) -> Any:
+    if row.limit == "consumer_timeout":
         return timeout_of(value)
-    return seconds_of(value) if name == "max_age" else value
+    return seconds_of(value) if row.limit == "max_age" else value
 
 
 def timeout_of(value: object) -> int | None:
@@ -126,55 +133,4 @@ def timeout_of(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def seconds_of(age: str) -> int | None:
-    """Parse an age such as ``7D`` or ``1h`` (positive number of Y, M, D, h, m or s) to seconds; None if invalid."""
-    number, unit = age[:-1], SECONDS.get(age[-1:])
-    if unit is None or not number.isascii() or not number.isdigit():
-        return None
-    return int(number.lstrip("0")[:15] or 0) * unit or None  # what has more digits is for ever all the same
-
-
-SECONDS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
-
 CONSUMER_TIMEOUT = "x-consumer-timeout"
-
-ARGUMENTS = {
-    "x-message-ttl": "message_ttl",
-    "x-expires": "expires",
-    "x-max-length": "max_length",
-    "x-max-length-bytes": "max_length_bytes",
-    "x-overflow": "overflow",
-    "x-dead-letter-exchange": "dead_letter_exchange",
-    "x-dead-letter-routing-key": "dead_letter_routing_key",
-    "x-dead-letter-strategy": "dead_letter_strategy",
-    "x-single-active-consumer": "single_active_consumer",
-    "x-delivery-limit": "delivery_limit",
-    "x-max-age": "max_age",
-    "x-stream-max-segment-size-bytes": "segment_bytes",
-    CONSUMER_TIMEOUT: "consumer_timeout",
-    "x-delayed-retry-type": "delayed_retry_type",
-    "x-delayed-retry-min": "delayed_retry_min",
-    "x-delayed-retry-max": "delayed_retry_max",
-    "x-delayed-retry-multiplier": "delayed_retry_multiplier",
-    "x-ordered-retries": "ordered_retries",
-}
-
-NUMBERS = frozenset(
-    {
-        "message_ttl",
-        "expires",
-        "max_length",
-        "max_length_bytes",
-        "delivery_limit",
-        "max_age",
-        "segment_bytes",
-        "consumer_timeout",
-    }
-)
-
-DECLARED_ONLY = frozenset({"x-single-active-consumer", "x-ordered-retries"})
-
-POLICY_KEYS = {
-    argument.removeprefix("x-"): name for argument, name in ARGUMENTS.items() if argument not in DECLARED_ONLY
-}
-"""Settings by policy key. As in RabbitMQ, no queue policy sets the single active consumer."""

@@ -6,11 +6,10 @@ others when the queue is looked after. Meanwhile it tells what is so: its length
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import argument_checks as checks
-from jumpmq.queues import clock
+from jumpmq.queues import clock, settings
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NEVER, NO_ATTEMPTS, Held, Outcome, Queue
 from jumpmq.queues.bodies import drop, droppable, read_back
@@ -60,33 +59,8 @@ class ClassicQueue(Queue):
     )  # fmt: skip
 
     type = "classic"
-    argument_checks: ClassVar[Mapping[str, checks.Check]] = {
-        "x-expires": checks.positive_milliseconds,
-        "x-message-ttl": checks.milliseconds,
-        "x-dead-letter-exchange": checks.string,
-        "x-dead-letter-routing-key": checks.dead_letter_key,
-        "x-max-length": checks.integer,
-        "x-max-length-bytes": checks.integer,
-        "x-max-priority": checks.priority,
-        "x-overflow": checks.overflow,
-        "x-queue-mode": checks.queue_mode,
-        "x-queue-version": checks.version,
-        "x-single-active-consumer": checks.boolean,
-        "x-message-deduplication": checks.boolean,
-        "x-slots": checks.slots,
-        "x-slot-key": checks.slot_key,
-        "x-in-flight-per-slot": checks.in_flight_per_slot,
-        **checks.RETRY_CHECKS,
-        "x-queue-type": checks.string,
-        "x-queue-master-locator": checks.anything,
-        "x-queue-leader-locator": checks.queue_locator,
-    }
-    refused_policy_keys = frozenset(
-        {
-            "delivery-limit", "dead-letter-strategy", "max-age", "stream-max-segment-size-bytes",
-            "initial-cluster-size", "max-in-memory-length", "max-in-memory-bytes", "target-group-size",
-        }
-    )  # fmt: skip
+    argument_checks = settings.argument_checks(type)
+    refused_policy_keys = settings.refused_policy_keys(type)
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)

@@ -11,7 +11,7 @@ from jumpmq.amqp.errors import AccessRefused
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
-from jumpmq.queues.arguments import POLICY_KEYS
+from jumpmq.queues.arguments import BY_POLICY
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delayed_messages import DelayedMessages
@@ -36,7 +36,7 @@ class DelayedQueue(ClassicQueue):
         "x-queue-type": checks.string,
         "x-dead-letter-exchange": checks.string,
     }
-    refused_policy_keys = frozenset(POLICY_KEYS)
+    refused_policy_keys = frozenset(row.name for row in BY_POLICY)
     always_durable = True
 
     def _ready_messages(self) -> DelayedMessages:

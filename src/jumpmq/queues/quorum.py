@@ -12,13 +12,13 @@ them from the first message of the higher one on; the journal notes that, so tha
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from jumpmq.amqp.errors import ResourceLocked
 from jumpmq.amqp.frames import with_header
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.queues import argument_checks as checks
+from jumpmq.queues import settings
 from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.priorities import HIGH, LAST_NORMAL, PRIORITIES, WeightedMessages
@@ -42,34 +42,8 @@ class QuorumQueue(ClassicQueue):
     """
 
     type = "quorum"
-    argument_checks: ClassVar[Mapping[str, checks.Check]] = {
-        "x-expires": checks.positive_milliseconds,
-        "x-message-ttl": checks.milliseconds,
-        "x-dead-letter-exchange": checks.string,
-        "x-dead-letter-routing-key": checks.dead_letter_key,
-        "x-dead-letter-strategy": checks.dead_letter_strategy,
-        "x-max-length": checks.integer,
-        "x-max-length-bytes": checks.integer,
-        "x-max-in-memory-length": checks.integer,
-        "x-max-in-memory-bytes": checks.integer,
-        "x-overflow": checks.overflow,
-        "x-single-active-consumer": checks.boolean,
-        "x-message-deduplication": checks.boolean,
-        "x-slots": checks.slots,
-        "x-slot-key": checks.slot_key,
-        "x-in-flight-per-slot": checks.in_flight_per_slot,
-        **checks.RETRY_CHECKS,
-        "x-queue-type": checks.string,
-        "x-quorum-initial-group-size": checks.positive,
-        "x-delivery-limit": checks.any_integer,
-        "x-queue-leader-locator": checks.queue_locator,
-    }
-    refused_policy_keys = frozenset(
-        {
-            "queue-mode", "queue-master-locator", "max-age", "stream-max-segment-size-bytes", "initial-cluster-size",
-            "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure",
-        }
-    )  # fmt: skip
+    argument_checks = settings.argument_checks(type)
+    refused_policy_keys = settings.refused_policy_keys(type)
     always_durable = True
     takes_global_prefetch = False
     knows_exclusive_consumers = False

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed, ResourceError
@@ -19,9 +19,9 @@ from jumpmq.amqp.fields import INTEGER_TYPES, Field
 from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame, with_header
 from jumpmq.amqp.messages import Message, encode_rows
 from jumpmq.amqp.properties import Properties
-from jumpmq.queues import argument_checks as checks
-from jumpmq.queues import clock
-from jumpmq.queues.arguments import Limits, seconds_of
+from jumpmq.queues import clock, settings
+from jumpmq.queues.argument_checks import Arguments, seconds_of
+from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import ENTERED, NEVER, NO_ATTEMPTS, ConsumerGroup, Held, Outcome, Queue, QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
@@ -65,29 +65,14 @@ class Stream(Queue):
     """A stream of a virtual host."""
 
     type = "stream"
-    argument_checks: ClassVar[Mapping[str, checks.Check]] = {
-        "x-max-length-bytes": checks.integer,
-        "x-queue-type": checks.string,
-        "x-max-age": checks.age,
-        "x-stream-max-segment-size-bytes": checks.integer,
-        "x-initial-cluster-size": checks.positive,
-        "x-queue-leader-locator": checks.queue_locator,
-    }
-    refused_policy_keys = frozenset(
-        {
-            "delivery-limit", "max-length", "queue-mode", "queue-master-locator", "dead-letter-exchange",
-            "dead-letter-routing-key", "dead-letter-strategy", "max-in-memory-length", "max-in-memory-bytes",
-            "overflow", "message-ttl", "expires", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max",
-            "delayed-retry-multiplier", "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown",
-            "ha-promote-on-failure",
-        }
-    )  # fmt: skip
+    argument_checks = settings.argument_checks(type)
+    refused_policy_keys = settings.refused_policy_keys(type)
     always_durable = True
     append_only = True
     consumer_argument_names = frozenset({OFFSET, FILTER, UNFILTERED})
 
     @classmethod
-    def problem_with(cls, arguments: checks.Arguments) -> str | None:
+    def problem_with(cls, arguments: Arguments) -> str | None:
         segment = arguments.get("x-stream-max-segment-size-bytes")
         if segment is not None and segment.value > MAX_SEGMENT:
             return "Exceeded max value for x-stream-max-segment-size-bytes"

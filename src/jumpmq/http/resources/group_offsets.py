@@ -18,7 +18,7 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.schema.shapes import NUMBER, Kind, Shape
 from jumpmq.queues import Queue
-from jumpmq.queues.arguments import seconds_of
+from jumpmq.queues.argument_checks import seconds_of
 from jumpmq.queues.stream import OFFSET
 from jumpmq.topology import VirtualHost
 
