@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.queues.consumers import Taker
 
+from jumpmq.amqp.frames import with_entries
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, clock
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.quorum import QuorumQueue
+from jumpmq.queues.resting import HEADER, carrying
 
 MINUTE = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 60_000}
 ORDERED = {**MINUTE, "x-ordered-retries": True}
@@ -237,3 +239,68 @@ def test_a_key_is_in_order_whatever_comes_back(steps: list[tuple[str, int]], arg
         delivered[b"abcd".index(body[:1])] = int(body[1:])
         settle(taker, body)
     assert queue.message_count == 0 and queue.memory == 0
+
+
+def moved(queue: ClassicQueue, kind: type[ClassicQueue], **arguments: Any) -> ClassicQueue:
+    """The queue at its next home, with all that it held."""
+    queue.moved = True
+    queue.leave_consumers()
+    later(queue, 0.0)
+    new = queue_of(kind, **arguments)
+    while messages := queue.take_for_delivery(1):
+        new.push_ahead(queue.departing(messages))
+        queue.settle(messages, Outcome.ACKNOWLEDGED)
+    return new
+
+
+@pytest.mark.parametrize("kind", [ClassicQueue, QuorumQueue])
+def test_the_rest_and_the_count_go_along_to_another_home(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = {**ORDERED, "x-delayed-retry-multiplier": 2, "x-delayed-retry-max": 3_600_000}
+    queue = queue_of(kind, **arguments)
+    push(queue, b"a1", b"a2", b"b1")
+    taker = Taker(queue, 1).start()
+    settle(taker, b"a1", Outcome.REQUEUED)
+    settle(taker, b"b1")
+    due = queue.status()["next_retry_at"]
+    for _ in range(2):
+        queue = moved(queue, kind, **arguments)
+        taker = Taker(queue, 1).start()
+        assert not taker.held and queue.status()["messages_resting"] == 2
+        assert queue.status()["next_retry_at"] == due
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + 61.0)
+    later(queue, 0.0)
+    assert taker.bodies == [b"a1"] and taker.held[0].properties == b"\0\0"
+    settle(taker, b"a1", Outcome.REQUEUED)
+    assert queue.status()["next_retry_at"] == pytest.approx(clock.now() + 120)
+
+
+def test_a_home_whose_clock_is_ahead_lets_nothing_rest_longer_than_a_whole_delay() -> None:
+    queue = queue_of(**MINUTE)
+    message = Message("", b"k", carrying(b"\0\0", (clock.now() + 1e6, 1)), b"a1", True)
+    queue.push_ahead([message])
+    Taker(queue, 1).start()
+    assert queue.status()["next_retry_at"] <= clock.now() + 60
+
+
+@pytest.mark.parametrize("value", [b"", b"1e99 1", b"nan 1", b"soon"])
+def test_a_header_of_a_publisher_comes_along_as_it_is(value: bytes) -> None:
+    sent = with_entries(b"\0\0", bytes((len(HEADER),)) + HEADER.encode() + b"S" + len(value).to_bytes(4) + value)
+    queue = queue_of(**MINUTE)
+    queue.push([Message("", b"k", sent, b"a1", True)])
+    taker = Taker(moved(queue, ClassicQueue, **MINUTE), 1).start()
+    assert taker.bodies == [b"a1"] and taker.held[0].properties == sent
+
+
+@pytest.mark.parametrize("value", [b"1e99 1", b"nan 1", b"soon", b"1 " + b"9" * 5000])
+def test_a_header_of_a_publisher_by_an_earlier_version_holds_up_nothing_for_long(
+    value: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = with_entries(b"\0\0", bytes((len(HEADER),)) + HEADER.encode() + b"S" + len(value).to_bytes(4) + value)
+    queue = queue_of(**MINUTE)
+    queue.push_ahead([Message("", b"k", sent, b"a1", True)])
+    taker = Taker(queue, 1).start()
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + 61.0)
+    later(queue, 0.0)
+    assert taker.bodies == [b"a1"]

@@ -22,8 +22,17 @@ from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
-from jumpmq.queues.resting import KIND, Key, Noted, Resting
-from jumpmq.queues.runs import body_octets, enter_queue, highest_seq, octets, of_body, persistent, settle_stored
+from jumpmq.queues.resting import KIND, NAMED, Key, Noted, Resting, carried, carrying
+from jumpmq.queues.runs import (
+    body_octets,
+    carries,
+    enter_queue,
+    highest_seq,
+    octets,
+    of_body,
+    persistent,
+    settle_stored,
+)
 from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
 from jumpmq.store import Batch
@@ -237,8 +246,25 @@ class ClassicQueue(Queue):
         return []
 
     def push_ahead(self, messages: list[Message]) -> None:
+        if carries(messages, NAMED):
+            messages = [self._rested(message, seq) for seq, message in enumerate(messages, self._next_seq)]
         self.published -= len(messages)
         self._enter_again(messages)
+
+    def _rested(self, message: Message, seq: int) -> Message:
+        """Return a message from the previous home, under the given number, without the note carried by the message."""
+        if NAMED not in message.properties:
+            return message
+        properties, noted = carried(message.properties)
+        own = _apart(message)
+        own.properties, own.attempts = properties, message.attempts
+        if noted is not None and self.limits.delays_retries:
+            due, tries = noted
+            latest = clock.now() + self.limits.retry_delay(tries)  # the clock there may be ahead of the one here
+            resting = self._retries()
+            resting.note(seq, (due if due < latest else latest, tries), recorded=self._stays(own))
+            resting.rest_noted()
+        return own
 
     def _enter_again(self, messages: list[Message]) -> None:
         """Add possibly delivered messages, under new numbers."""
@@ -257,7 +283,14 @@ class ClassicQueue(Queue):
 
     def departing(self, messages: list[Message]) -> list[Message]:
         """Return copies of taken messages, for :meth:`push_ahead` at the new home."""
-        return [_apart(message) for message in messages]
+        copies = [_apart(message) for message in messages]
+        resting = self._resting
+        if resting is not None or carries(messages, NAMED):
+            for message, copy in zip(messages, copies, strict=True):
+                noted = None if resting is None else resting.noted(message)
+                if noted is not None or NAMED in message.properties:
+                    copy.properties = carrying(copy.properties, noted)
+        return copies
 
     def follow_up(self, count: int) -> bool:
         behind = self.behind
@@ -527,7 +560,7 @@ class ClassicQueue(Queue):
             message.consumer = None
             if message.expires_at:
                 self._expiring = True
-        if self.limits.delays_retries and held is Held.UNACKNOWLEDGED and not self.moved:
+        if self.limits.delays_retries and held is Held.UNACKNOWLEDGED:
             messages = self._rest(messages, outcome)
         if messages:
             self._ready.put_back(messages)
@@ -542,8 +575,7 @@ class ClassicQueue(Queue):
         return self._resting
 
     def restore_retries(self, records: dict[int, list[Any]]) -> None:
-        self._resting = Resting(self._record_retry)
-        self._resting.restore(records)
+        self._retries().restore(records)
 
     def _record_retry(self, seq: int, value: Noted | None) -> None:
         if self._journal is None:
@@ -570,20 +602,32 @@ class ClassicQueue(Queue):
         kind = self.limits.delayed_retry_type
         if kind != "all" and (kind == "returned") != (outcome is Outcome.REQUEUED):
             return messages
-        if self._resting is None:
-            self._resting = Resting(self._record_retry)
-        resting, now = self._resting, clock.now()
+        if self.moved and outcome is Outcome.CONSUMER_GONE:
+            return messages  # the move has taken them back: nothing has failed
+        resting, now = self._retries(), clock.now()
         keys = self.keys_of(messages)
         back: list[Message] = []
         kept: list[Message] = []
         for place, message in enumerate(messages):
             count = self._delivery_count(message, resting)
             due = now + self.limits.retry_delay(count)
+            if self.moved:  # it rests where it goes
+                resting.note(message.seq, (due, count), recorded=self._stays(message))
+                back.append(message)
+                continue
             key = due if keys is None else keys[place]
-            stays = self.always_durable or message.persistent
-            (kept if resting.rest(message, key, due, count, recorded=stays) else back).append(message)
+            (kept if resting.rest(message, key, due, count, recorded=self._stays(message)) else back).append(message)
         self._keep(kept)
         return back
+
+    def _retries(self) -> Resting:
+        if self._resting is None:
+            self._resting = Resting(self._record_retry)
+        return self._resting
+
+    def _stays(self, message: Message) -> bool:
+        """Return True if the message is there after a restart."""
+        return self.always_durable or message.persistent
 
     def _keep(self, messages: list[Message]) -> None:
         """Hold messages resting, or waiting behind resting messages."""

@@ -10,14 +10,18 @@ So nothing of a key is delivered before what it waits for, and to look for what 
 resting key one step.
 
 When a message rests, the journal notes until when, and how often it came back, until it is settled. After a restart it
-is ready at first, and rests again when it would be delivered, before anything of its key that is behind it.
+is ready at first, and rests again when it would be delivered, before anything of its key that is behind it. So it is
+where its queue has moved to: a header (:data:`HEADER`) carries the note there.
 """
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.frames import with_entries
 from jumpmq.amqp.messages import Message
+from jumpmq.amqp.properties import Properties
 
 KIND = "retry"
 """Kind of the record of a message that has rested; its key is the queue's number and the message's."""
@@ -35,6 +39,14 @@ Key = bytes | float
 
 Noted = tuple[float, int]
 """When a message is due, and how often it came back."""
+
+HEADER = "x-jumpmq-retry"
+"""Header of a message on the way to its queue's new home: until when it rests, and how often it came back.
+
+Removed on arrival; of several the last counts, as publishers may send headers of this name.
+"""
+
+NAMED = HEADER.encode()
 
 
 class _Key:
@@ -80,7 +92,7 @@ class Resting:
     def restore(self, noted: dict[int, list[Any]]) -> None:
         """Load recorded retries."""
         self._noted = {seq: (float(due), int(tries)) for seq, (due, tries) in noted.items()}
-        self._has_rested = True
+        self.rest_noted()
 
     @property
     def is_full(self) -> bool:
@@ -102,6 +114,24 @@ class Resting:
                 return due
             heappop(self._heap)
         return None
+
+    def note(self, seq: int, noted: Noted, *, recorded: bool) -> None:
+        """Note until when a message rests that is not held.
+
+        Args:
+            recorded: whether that is to be known after a restart.
+        """
+        self._noted[seq] = noted
+        if recorded:
+            self._record(seq, noted)
+
+    def rest_noted(self) -> None:
+        """Have noted messages rest when they would be delivered."""
+        self._has_rested = True
+
+    def noted(self, message: Message) -> Noted | None:
+        """When a message is due, and how often it came back; None if it has not rested."""
+        return self._noted.get(message.seq)
 
     def tries(self, message: Message) -> int:
         """Number of times a message was returned and rested."""
@@ -234,3 +264,30 @@ class Resting:
     def page_again(self, messages: Iterable[Message]) -> None:
         """Note messages with bodies still in memory."""
         self._to_page += [message.seq for message in messages]
+
+
+def carrying(properties: bytes, noted: Noted | None) -> bytes:
+    """Return a property list with a note for the queue's new home; None says that there is none."""
+    text = b"" if noted is None else f"{noted[0]!r} {noted[1]}".encode()
+    return with_entries(properties, bytes((len(NAMED),)) + NAMED + b"S" + len(text).to_bytes(4) + text)
+
+
+def carried(octets: bytes) -> tuple[bytes, Noted | None]:
+    """Return a property list without the note of :func:`carrying`, and the note."""
+    properties = Properties.parse(octets)
+    headers = properties.headers or []
+    place = max((place for place, field in enumerate(headers) if field.name == HEADER), default=None)
+    if place is None:
+        return octets, None
+    noted = _read(headers.pop(place))
+    properties.headers = headers or None
+    return properties.encode(), noted
+
+
+def _read(field: Field) -> Noted | None:
+    """Parse a note; a peer of an earlier version may pass on any value that a publisher has sent."""
+    due, _, tries = str(field.value).partition(" ")
+    try:
+        return float(due), int(tries)
+    except ValueError:
+        return None

@@ -90,21 +90,92 @@ async def test_what_a_queue_holds_follows_it_before_what_is_published_meanwhile(
                 await stopped(broker)
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
 @in_loop
-async def test_what_rests_goes_along_in_order(tmp_path: Path) -> None:
+async def test_what_rests_goes_along_and_rests_on_as_long(tmp_path: Path, kind: str) -> None:
     async with homes(2, tmp_path) as brokers:
         retries = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000, "x-ordered-retries": True}
-        await filled(brokers[0], "q", 5, **retries)
+        await declare(brokers[0], "q", **{"x-queue-type": kind}, **retries)
+        await publish(brokers[0], "", "q", 0, 5)
 
         def put_back(channel: Any) -> None:
             channel.basic_nack(channel.basic_get("q")[0].delivery_tag)
             assert channel.basic_get("q")[0] is None
 
         await with_channel(brokers[0], put_back)
-        assert queue_of(brokers[0], "q").unacknowledged_count == 5
+        queue = queue_of(brokers[0], "q")
+        assert queue.unacknowledged_count == 5 and queue.resting is not None
+        due = queue.resting.next_due
         await move(brokers[0], "q", 2)
         await until(lambda: is_over(*brokers))
-        assert [int(body) for body in bodies(brokers[1], "q")] == list(range(5))
+
+        def get(channel: Any) -> list[tuple[int, bool]]:
+            found = []
+            while (delivery := channel.basic_get("q", auto_ack=True))[0] is not None:
+                found.append((int(delivery[2]), "x-jumpmq-retry" in (delivery[1].headers or {})))
+            return found
+
+        assert await with_channel(brokers[0], get) == []
+        for broker in brokers:
+            await stopped(broker)
+        again = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
+        try:
+            assert await with_channel(again[0], get) == []
+            moved = queue_of(again[1], "q")
+            assert moved.resting is not None and moved.resting.next_due == pytest.approx(due, abs=0.001)
+            assert moved.retry_now() == 5
+            await until(lambda: moved.ready_count == 5)
+            assert await with_channel(again[1], get) == [(number, False) for number in range(5)]
+        finally:
+            for broker in again:
+                await stopped(broker)
+
+
+@in_loop
+async def test_delayed_messages_are_due_when_they_were(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+
+        def publish(channel: Any) -> None:
+            channel.exchange_declare("later", "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"})
+            channel.confirm_delivery()
+            properties = pika.BasicProperties(headers={"x-delay": 3_600_000})
+            channel.basic_publish("later", "", b"", properties)
+
+        await with_channel(brokers[0], publish)
+        name = "amq.delayed.later"
+        home = brokers[0].topology.vhosts["/"].declared[name].definition.home
+        front = queue_of(brokers[home - 1], name).front()
+        assert front is not None
+        await move(brokers[0], name, 3 - home)
+        await until(lambda: is_over(*brokers))
+        moved = queue_of(brokers[2 - home], name).front()
+        assert moved is not None and moved.expires_at == pytest.approx(front.expires_at, abs=0.5)
+
+
+@in_loop
+async def test_what_is_put_back_while_its_queue_moves_rests_where_it_goes(tmp_path: Path) -> None:
+    async with homes(2, tmp_path) as brokers:
+        retries = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000, "x-ordered-retries": True}
+        await filled(brokers[0], "q", 3, **retries)
+        taken, moves = threading.Event(), threading.Event()
+
+        def put_back(channel: Any) -> None:
+            tag = channel.basic_get("q")[0].delivery_tag
+            taken.set()
+            assert moves.wait(30)
+            channel.basic_nack(tag)
+            channel.connection.process_data_events(0.2)
+
+        putting = asyncio.ensure_future(with_channel(brokers[0], put_back))
+        await asyncio.to_thread(taken.wait)
+        await move(brokers[0], "q", 2)
+        await until(lambda: any(one.moved for one in brokers[0].topology.vhosts["/"].departed.values()))
+        moves.set()
+        await putting
+        await until(lambda: is_over(*brokers))
+        queue = queue_of(brokers[1], "q")
+        assert await with_channel(brokers[1], lambda channel: channel.basic_get("q")[0]) is None
+        assert queue.status()["messages_resting"] == 3
 
 
 @pytest.mark.slow
