@@ -37,10 +37,12 @@ class Opened:
         segment_bytes: int = SEGMENT_BYTES,
         commit_bytes: int = COMMIT_BYTES,
         completion: Callable[[], Completion] | None = None,
+        epoch: int = 0,
     ) -> None:
         self.directory = directory
         self.files = files
         self.segment_bytes, self.commit_bytes, self._completion = segment_bytes, commit_bytes, completion or usual
+        self.epoch = epoch
         self.tell: Callable[[int], object] = lambda number: None
         self.commits: list[int] = []
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
@@ -93,6 +95,7 @@ class Opened:
             segment_bytes=self.segment_bytes,
             commit_bytes=self.commit_bytes,
             completion=self._completion(),
+            epoch=self.epoch,
         )
 
     def _on_commit(self, number: int) -> None:

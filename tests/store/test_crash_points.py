@@ -24,6 +24,9 @@ from tests.store.opened import Opened, make_messages
 from jumpmq.amqp.messages import Message
 from jumpmq.store import pipeline, upkeep
 from jumpmq.store.completion import Completion
+from jumpmq.store.files import Files
+from jumpmq.store.lineage import Stretch, read_lineage
+from jumpmq.store.recovery import Recovery
 
 SEGMENT, COMMIT = 16 << 10, 4 << 10
 POINTS = 60
@@ -205,6 +208,13 @@ def _found_in(directory: Path) -> State:
     return definitions, content
 
 
+def same_end(directory: Path) -> None:
+    """A lineage, which is read by itself, ends where a start finds the log to end."""
+    found = Recovery(directory, Files(), lambda settled: None, without_index=True).segments
+    expected = tuple(Stretch(one.number, one.epoch, one.salt, one.end) for one in found)
+    assert read_lineage(directory) == (expected, [])
+
+
 def difference(found: State, expected: State) -> str:
     """What is too much and what is missing."""
     queues = sorted({*found[1], *expected[1]})
@@ -281,6 +291,8 @@ def crash_everywhere(
             if place in points:
                 directory = Path(name) / f"crash at {place}"
                 disk.crash(directory, chance)
+                if place % 4 == 0:
+                    same_end(directory)
                 found = found_in(directory)
                 allowed = workload.states_from(disk.committed)[:ahead]
                 where = f"crash before call {place}, commit {disk.committed}"

@@ -10,31 +10,9 @@ Position 0 is before everything. Segments that are consumed may be missing, in o
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from jumpmq.store.lineage import Stretch as Stretch
 from jumpmq.store.log import OFFSET_BITS
-
-
-class Stretch(NamedTuple):
-    """A segment in a lineage.
-
-    Attributes:
-        segment: its number.
-        epoch: in which it was begun.
-        salt: random number of its opening.
-        end: octets of it that this log has.
-    """
-
-    segment: int
-    epoch: int
-    salt: int
-    end: int
-
-    @property
-    def identity(self) -> tuple[int, int, int]:
-        """Identity of a segment, equal in all copies of the segment, whatever the ends of the copies."""
-        return self[:3]
-
 
 Lineage = tuple[Stretch, ...]
 """Segments of a log, in order."""

@@ -18,8 +18,8 @@ from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY, Log
 from jumpmq.store.reader import Reader
 from jumpmq.store.records import CLEAN, DEFINITIONS, DROPPED, MESSAGES, MOVED, SETTLED
-from jumpmq.store.recovery import OpenSegment, Recovery
-from jumpmq.store.scan import Place
+from jumpmq.store.recovery import Recovery
+from jumpmq.store.scan import OpenSegment, Place
 from jumpmq.store.stream_bounds import KIND
 from jumpmq.store.stream_redo import redo
 

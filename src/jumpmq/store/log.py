@@ -59,6 +59,7 @@ class Segment:
     Attributes:
         number: of the segment.
         salt: with which its checksums begin.
+        epoch: in which it was begun.
         end: octets of it that are commits.
         allocated: octets that the file has on disk, as far as is known.
         zeroed: up to where it was written to, zeros included.
@@ -67,13 +68,26 @@ class Segment:
         live: octets of bodies, roughly, that are not settled.
     """
 
-    __slots__ = ("allocated", "batches", "blocks", "end", "first_commit", "live", "number", "path", "salt", "zeroed")
+    __slots__ = (
+        "allocated",
+        "batches",
+        "blocks",
+        "end",
+        "epoch",
+        "first_commit",
+        "live",
+        "number",
+        "path",
+        "salt",
+        "zeroed",
+    )
 
     def __init__(self, path: Path, opening: Opening) -> None:
         self.path = path
         self.number = opening.segment
         self.first_commit = opening.first_commit
         self.salt = opening.salt
+        self.epoch = opening.epoch
         self.end = self.allocated = self.zeroed = OPENING_SIZE
         self.blocks = 0
         self.batches: set[Batch] = set()
@@ -91,6 +105,7 @@ class Log:
         directory: where the files are.
         files: the file calls to use.
         segment_bytes: octets after which the log goes on in another file.
+        epoch: of the segments that are begun.
 
     Attributes:
         segments: by number, in order.
@@ -98,8 +113,9 @@ class Log:
         current_file: its file; None where there is none.
     """
 
-    def __init__(self, directory: Path, files: Files, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, directory: Path, files: Files, segment_bytes: int = SEGMENT_BYTES, epoch: int = 0) -> None:
         self._segment_bytes = segment_bytes
+        self._epoch = epoch
         self.allocation = min(ALLOCATION, segment_bytes)
         self.directory = directory
         self.files = files
@@ -127,7 +143,7 @@ class Log:
 
     def next_opening(self, first_commit: int) -> Opening:
         """Return the opening of the next segment, with the given number of the first commit."""
-        return Opening(self._next_number, first_commit, secrets.randbits(32))
+        return Opening(self._next_number, first_commit, secrets.randbits(32), self._epoch)
 
     def make(self, opening: Opening) -> tuple[Segment, File]:
         """Create a segment's file, waiting for the disk. Callable from any thread.

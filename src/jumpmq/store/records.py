@@ -75,8 +75,9 @@ FRAME = struct.Struct("<4sIQII")
 _INTEGER = struct.Struct("<q")
 CHUNK_AT = struct.Struct("<qq")
 """Prefix of a stream chunk: the first offset of the segment, and the position in the segment file."""
-_OPENING = struct.Struct("<8sQQI")
-_OPENING_MAGIC = b"JumpMQ\0\2"
+_OPENING = struct.Struct("<8sIIQI")
+_OPENING_MAGIC, _EPOCHLESS_MAGIC = b"JumpMQ\0\3", b"JumpMQ\0\2"
+"""The second begins the segments of version 0.2, whose numbers took 64 bits: the upper 32 are zeros, as of epoch 0."""
 OPENING_SIZE = 2 * (_OPENING.size + 4)
 """Octets before a segment's first commit."""
 _PADDING = [bytes(-length % ALIGNMENT) for length in range(ALIGNMENT)]
@@ -190,15 +191,17 @@ class Opening(NamedTuple):
         segment: the file's number.
         first_commit: commits of this number and above that older segments hold were given up, and do not count.
         salt: with which the segment's checksums begin.
+        epoch: in which a leader of the home began the segment; 0 in a home without copies.
     """
 
     segment: int
     first_commit: int
     salt: int
+    epoch: int = 0
 
     def encode(self) -> bytes:
         """Return the first octets of the file: two copies, so that a changed octet is harmless."""
-        octets = _OPENING.pack(_OPENING_MAGIC, *self)
+        octets = _OPENING.pack(_OPENING_MAGIC, self.segment, self.epoch, self.first_commit, self.salt)
         return 2 * (octets + zlib.crc32(octets).to_bytes(4, "little"))
 
     @classmethod
@@ -207,9 +210,9 @@ class Opening(NamedTuple):
         half = OPENING_SIZE // 2
         for copy in (octets[:half], octets[half:OPENING_SIZE]):
             if len(copy) == half and zlib.crc32(copy[:-4]) == int.from_bytes(copy[-4:], "little"):
-                magic, *rest = _OPENING.unpack_from(copy)
-                if magic == _OPENING_MAGIC:
-                    return cls(*rest)
+                magic, segment, epoch, first_commit, salt = _OPENING.unpack_from(copy)
+                if magic in (_OPENING_MAGIC, _EPOCHLESS_MAGIC):
+                    return cls(segment, first_commit, salt, epoch)
         return None
 
 

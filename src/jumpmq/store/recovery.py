@@ -4,7 +4,6 @@ Nothing is changed by looking. Bodies are not read, but those of the last commit
 none is begun before the one before it is on disk.
 """
 
-import functools
 import json
 import logging
 from bisect import bisect_right, insort
@@ -21,7 +20,7 @@ from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS, Segment, file_name
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import CHUNK_AT, DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, STREAM, Head
-from jumpmq.store.scan import Found, Place, SegmentFile
+from jumpmq.store.scan import Found, OpenSegment, Place, SegmentFile, given_up
 from jumpmq.store.stream_bounds import FLOOR, KIND, Bounds, Known, Piece
 
 log = logging.getLogger(__name__)
@@ -176,7 +175,7 @@ class Recovery:
             is_last = place >= last  # those behind it were made, and never written to
             if segment.number >= self.replayed_from or (is_last and not self.last_commit):
                 following = [] if is_last else [one for _, one in known[place + 1 :]]
-                self._replay_segment(segment, file, _given_up(following))
+                self._replay_segment(segment, file, given_up(following))
         for _, file in known:
             file.close()
         # The index is written up to a segment that is there, but for a clean stop: that one begins with the next start.
@@ -206,7 +205,7 @@ class Recovery:
         self._begun = set()
         self._gaps.append(Gap(what, {queue: batches[-1].last_seq for queue, batches in self.queues.items()}))
 
-    def _open(self, path: Path) -> "OpenSegment | None":
+    def _open(self, path: Path) -> OpenSegment | None:
         try:
             file = OpenSegment(self._files, path)
         except OSError as error:
@@ -499,33 +498,6 @@ class Gap:
         if len(self._messages) > NAMED:
             parts.append(f"messages of {len(self._messages) - NAMED} more queues")
         return f"{self._what}; among them may be {', '.join(parts)}" if parts else self._what
-
-
-class OpenSegment(SegmentFile):
-    """A segment's file with a separate descriptor."""
-
-    def __init__(self, files: Files, path: Path) -> None:
-        self._files = files
-        self._descriptor = files.open(path)
-        super().__init__(self._descriptor)
-
-    @functools.cached_property
-    def has_commits(self) -> bool:
-        """True if anything was written to the file, damaged or not."""
-        return next(self.commits(), None) is not None
-
-    def close(self) -> None:
-        self._files.close(self._descriptor)
-
-
-def _given_up(following: list["OpenSegment"]) -> int | None:
-    """Return the number from which commits of a segment were written again in following segments; None if none were. A
-    segment created but unused tells nothing."""
-    for file in following:
-        if file.has_commits:
-            assert file.opening is not None
-            return file.opening.first_commit
-    return None
 
 
 def _number(opened: tuple[Path, OpenSegment]) -> int:

@@ -1,11 +1,14 @@
 """Reading a segment from beginning to end: the commits, and damaged parts."""
 
+import functools
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
+from jumpmq.store.files import Files
 from jumpmq.store.log import read_whole
 from jumpmq.store.records import (
     ALIGNMENT,
@@ -64,7 +67,7 @@ class SegmentFile:
         self.size = os.fstat(descriptor).st_size
         self._window = b""
         self._start = 0
-        self.opening = Opening.decode(self.octets(0, OPENING_SIZE))
+        self.opening = Opening.decode(read_whole(descriptor, OPENING_SIZE, 0))
 
     def octets(self, offset: int, length: int) -> bytes:
         """Return octets of the file; fewer at the end."""
@@ -160,3 +163,30 @@ class SegmentFile:
                 offset += head.extent
             else:
                 offset += ALIGNMENT
+
+
+class OpenSegment(SegmentFile):
+    """A segment's file with a separate descriptor."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._descriptor = files.open(path)
+        super().__init__(self._descriptor)
+
+    @functools.cached_property
+    def has_commits(self) -> bool:
+        """True if anything was written to the file, damaged or not."""
+        return next(self.commits(), None) is not None
+
+    def close(self) -> None:
+        self._files.close(self._descriptor)
+
+
+def given_up(following: Sequence[OpenSegment]) -> int | None:
+    """Return the number from which commits of a segment were written again in following segments; None if none were. A
+    segment created but unused tells nothing."""
+    for file in following:
+        if file.has_commits:
+            assert file.opening is not None
+            return file.opening.first_commit
+    return None

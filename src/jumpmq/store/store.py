@@ -71,6 +71,7 @@ class Store(Staging):
         segment_bytes: int,
         commit_bytes: int,
         linger_bytes: int,
+        epoch: int,
         completion: Completion,
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None],
@@ -92,7 +93,7 @@ class Store(Staging):
             found.lost
         )  # what is left of batches of which something is missing, by id; until that is acknowledged
         # The parts, each with what it needs of those above it:
-        self._log = Log(directory / DIRECTORY, files, segment_bytes)
+        self._log = Log(directory / DIRECTORY, files, segment_bytes, epoch)
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
         self._writer = Writer(files)
         completion.wake = self._writer.wake
@@ -137,6 +138,7 @@ class Store(Staging):
         segment_bytes: int | None = None,
         commit_bytes: int = COMMIT_BYTES,
         linger_bytes: int = LINGER_BYTES,
+        epoch: int = 0,
         completion: Completion | None = None,
     ) -> Store:
         """Open the store in ``directory``; missing parts are created.
@@ -151,6 +153,7 @@ class Store(Staging):
             segment_bytes: octets after which the log goes on in another file; unless given, what fits the disk.
             commit_bytes: octets of bodies after which turns go into another commit.
             linger_bytes: octets of bodies up to which turns without confirms are put off.
+            epoch: in which this process leads the home, below 2**32; 0 in a home without copies.
             completion: tells which commits are complete; unless given, those on disk are.
 
         Raises:
@@ -168,7 +171,7 @@ class Store(Staging):
             linger_bytes = max(linger_bytes, commit_bytes)
             if segment_bytes is None:
                 segment_bytes = segment_bytes_on(directory)
-            sizes = segment_bytes, commit_bytes, linger_bytes
+            sizes = segment_bytes, commit_bytes, linger_bytes, epoch
             completion = completion or Completion()
             return cls(directory, lock, found, noted, files, *sizes, completion, on_commit, on_error)
         except BaseException:

@@ -1,0 +1,163 @@
+"""Lineage of a log's directory: its segments, the epoch and salt of each, and their ends, read without a write.
+
+:mod:`jumpmq.replication.lineage` says what lineages are for.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from jumpmq.store.errors import StoreError
+from jumpmq.store.files import Files
+from jumpmq.store.log import DIRECTORY, OFFSET_BITS
+from jumpmq.store.records import OPENING_SIZE
+from jumpmq.store.scan import Found, OpenSegment, given_up
+
+
+class Stretch(NamedTuple):
+    """A segment in a lineage.
+
+    Attributes:
+        segment: its number.
+        epoch: in which it was begun.
+        salt: random number of its opening.
+        end: octets of it that this log has.
+    """
+
+    segment: int
+    epoch: int
+    salt: int
+    end: int
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """Identity of a segment, equal in all copies of the segment, whatever the ends of the copies."""
+        return self[:3]
+
+
+class Read(NamedTuple):
+    """Result of :func:`read_lineage`.
+
+    Attributes:
+        lineage: segments of the log, in order.
+        damaged: positions before the mark where commits, or a segment's opening, are not as written.
+    """
+
+    lineage: tuple[Stretch, ...]
+    damaged: list[int]
+
+
+class _Segment(NamedTuple):
+    """A segment's file: its number, and that of its first commit."""
+
+    number: int
+    path: Path
+    first_commit: int
+
+
+def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> Read:
+    """Read the lineage of the log in a data directory that no process writes to.
+
+    The log ends behind the last commit before the first one that is not as written: a follower syncs several commits at
+    once, and a crash may leave a later one of them without an earlier one. What lies before the mark was synced, so
+    damage there is no end: it is reported, and the log goes on behind it, or where it is the last commits of a segment,
+    in the next segment.
+
+    Heads of commits and blocks are verified in all segments, contents from the mark's segment on.
+
+    Args:
+        directory: the data directory.
+        mark: position up to which all commits are known to have been synced; 0 for none.
+        files: the file calls to use.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    files = files or Files()
+    lineage: dict[int, Stretch] = {}
+    damaged: list[int] = []
+    known = _segments(directory / DIRECTORY, files)
+    for place, (number, path, _) in enumerate(known):
+        if number in lineage:
+            continue  # a copy of the segment's file under another name
+        try:
+            with closing(OpenSegment(files, path)) as file:
+                if file.opening is not None:
+                    following = known[place + 1 :]
+                    end, is_whole = _end(file, _given_up(following, files), _before(following, number), mark, damaged)
+                    lineage[number] = Stretch(number, file.opening.epoch, file.opening.salt, end)
+                elif file.is_blank:
+                    is_whole = True  # it was being made when the power failed
+                elif is_whole := number <= mark >> OFFSET_BITS:
+                    damaged.append(number << OFFSET_BITS)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        if not is_whole:
+            break
+    return Read(tuple(lineage.values()), damaged)
+
+
+def _segments(directory: Path, files: Files) -> list[_Segment]:
+    """Return the segments by number: that of the opening; where it is damaged, that of the file's name."""
+    found = []
+    for path in directory.glob("*.log"):
+        try:
+            with closing(OpenSegment(files, path)) as file:
+                if file.opening is not None:
+                    found.append(_Segment(file.opening.segment, path, file.opening.first_commit))
+                elif path.stem.isdigit():
+                    found.append(_Segment(int(path.stem), path, 0))
+        except OSError as error:
+            raise _unreadable(path, error) from error
+    return sorted(found)
+
+
+def _before(following: Sequence[_Segment], number: int) -> int:
+    """Return the commit up to which a segment was written when the next one was made; 0 where that is unknown."""
+    return max((one.first_commit - 1 for one in following[:1] if one.number == number + 1), default=0)
+
+
+def _given_up(following: Sequence[_Segment], files: Files) -> int | None:
+    """As :func:`~jumpmq.store.scan.given_up`, of files that are not open."""
+    for one in following:
+        with closing(OpenSegment(files, one.path)) as file:
+            if file.opening is not None and (number := given_up([file])) is not None:
+                return number
+    return None
+
+
+def _end(file: OpenSegment, limit: int | None, last: int, mark: int, damaged: list[int]) -> tuple[int, bool]:
+    """Return the end of a segment, and False if a commit behind it is missing or not as written.
+
+    Args:
+        limit: commits from this number on were given up, and written again in a later segment.
+        last: number of a commit that must be there, with all before it.
+        damaged: takes the positions of damage before the mark.
+    """
+    assert file.opening is not None
+    base, end, number = file.opening.segment << OFFSET_BITS, OPENING_SIZE, file.opening.first_commit - 1
+    verifies = base >= mark & -1 << OFFSET_BITS
+    for found in _counting(file.commits(), limit):
+        if found.damaged or (verifies and not file.is_whole(found)):
+            if base | found.offset >= mark:
+                return end, False
+            damaged.append(base | found.offset)
+        end, number = found.end, found.number
+    if number < last:
+        if base | end >= mark:
+            return end, False
+        damaged.append(base | end)
+    return end, True
+
+
+def _counting(commits: Iterator[Found], limit: int | None) -> Iterator[Found]:
+    """Yield the commits that were not given up."""
+    for found in commits:
+        if limit is not None and found.number >= limit:
+            return
+        yield found
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot read {path}: {error.strerror}; put that right")

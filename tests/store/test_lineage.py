@@ -1,0 +1,159 @@
+"""Which history a log is: read from its files, and left as it is."""
+
+import errno
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.store.disks import Disk
+from tests.store.opened import Opened, make_messages
+from tests.store.test_golden import old_store
+
+from jumpmq.store import pipeline
+from jumpmq.store.errors import StoreError
+from jumpmq.store.files import Files
+from jumpmq.store.lineage import Stretch, read_lineage
+from jumpmq.store.log import OFFSET_BITS, file_name
+from jumpmq.store.records import OPENING_SIZE, Opening
+from jumpmq.store.scan import OpenSegment
+
+SEGMENT = 4 << 10
+
+OPENING = bytes.fromhex("4a756d704d510003 07000000 05000000 2a00000000000000 d2029649 49cf7d1a")
+"""Magic, segment 7, epoch 5, first commit 42, salt 1234567890, CRC-32 of these."""
+
+OPENING_0_2 = bytes.fromhex("4a756d704d510002 0700000000000000 2a00000000000000 d2029649 c191feff")
+"""The same without an epoch, as version 0.2 wrote it."""
+
+
+def test_an_opening_is_these_octets_twice() -> None:
+    opening = Opening(7, 42, 1234567890, epoch=5)
+    assert opening.encode() == 2 * OPENING and Opening.decode(2 * OPENING) == opening
+    assert Opening.decode(bytes(32) + OPENING) == Opening.decode(OPENING + bytes(32)) == opening
+
+
+def test_an_opening_of_0_2_has_epoch_0() -> None:
+    assert Opening.decode(2 * OPENING_0_2) == Opening(7, 42, 1234567890, epoch=0)
+
+
+def files_of(directory: Path) -> dict[Path, tuple[bytes, int]]:
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("state", ["stopped", "killed"])
+def test_a_store_of_0_2_has_a_lineage_that_goes_on_in_the_epoch_of_the_next_start(tmp_path: Path, state: str) -> None:
+    directory = old_store(state, tmp_path / "data")
+    before = files_of(directory)
+    (old,) = read_lineage(directory).lineage
+    assert files_of(directory) == before
+    assert (old.segment, old.epoch) == (1, 0) and old.end > OPENING_SIZE
+    opened = Opened(directory, epoch=3)
+    opened.store.put("kind", "key", 1)
+    opened.commit()
+    opened.store.close()
+    again = read_lineage(directory)
+    assert [(one.segment, one.epoch) for one in again.lineage] == [(1, 0), (2, 3)]
+    assert again.lineage[0] == old and not again.damaged
+
+
+def written(directory: Path, epoch: int = 1, first: int = 1) -> Opened:
+    """A store with some segments, of commits with one message each."""
+    opened = Opened(directory, segment_bytes=SEGMENT, epoch=epoch)
+    for seq in range(first, first + 12):
+        opened.store.append(1, make_messages(seq, seq, body=lambda seq: bytes(seq * 97 % 900)))
+        opened.commit()
+        opened.work_until(lambda: not opened.store.is_writing)
+    return opened
+
+
+def test_each_start_goes_on_in_its_epoch(tmp_path: Path) -> None:
+    known: tuple[Stretch, ...] = ()
+    for epoch, first in ((0, 1), (4, 13), (5, 25)):
+        opened = written(tmp_path / "data", epoch, first)
+        segments = opened.store._log.segments.values()
+        found = read_lineage(tmp_path / "data").lineage
+        assert found == tuple(Stretch(one.number, one.epoch, one.salt, one.end) for one in segments)
+        assert found[: len(known)] == known and {one.epoch for one in found[len(known) :]} == {epoch}
+        opened.store.close()
+        known = read_lineage(tmp_path / "data").lineage
+    assert len(known) >= 6
+
+
+def ends(path: Path) -> list[int]:
+    """End of a segment's opening, and of each of its commits."""
+    with closing(OpenSegment(Files(), path)) as file:
+        return [OPENING_SIZE, *(one.end for one in file.commits())]
+
+
+def copy_of(directory: Path, to: Path) -> list[Path]:
+    shutil.copytree(directory / "log", to / "log")
+    return sorted(to.glob("log/*.log"))
+
+
+def test_a_log_that_is_cut_anywhere_ends_behind_its_last_whole_commit(tmp_path: Path) -> None:
+    written(tmp_path / "data").store.close()
+    paths = copy_of(tmp_path / "data", tmp_path / "cut")
+    whole = read_lineage(tmp_path / "cut").lineage
+    last = ends(paths[-1])
+    octets = paths[-1].read_bytes()
+    assert len(last) > 2 and whole[-1].end == last[-1]
+    for cut in range(last[-1], OPENING_SIZE // 2 - 1, -1):
+        with paths[-1].open("r+b") as file:
+            file.truncate(cut)
+        end = max(end for end in last if end <= max(cut, OPENING_SIZE))
+        assert read_lineage(tmp_path / "cut") == ((*whole[:-1], whole[-1]._replace(end=end)), [])
+    paths[-1].write_bytes(bytes(len(octets)))  # it was being made when the power failed
+    assert read_lineage(tmp_path / "cut") == (whole[:-1], [])
+
+
+def test_damage_ends_a_log_but_before_the_mark(tmp_path: Path) -> None:
+    written(tmp_path / "data").store.close()
+    paths = copy_of(tmp_path / "data", tmp_path / "flipped")
+    whole = read_lineage(tmp_path / "flipped").lineage
+    place = len(whole) - 2  # a segment with others before and behind it
+    (segment, _, _, end), bounds, octets = whole[place], ends(paths[place]), bytearray(paths[place].read_bytes())
+    base = segment << OFFSET_BITS
+    assert bounds[-1] == end and len(bounds) > 2
+    for flipped in range(OPENING_SIZE, end, 13):
+        octets[flipped] ^= 16
+        paths[place].write_bytes(octets)
+        octets[flipped] ^= 16
+        last = max(bound for bound in bounds if bound <= flipped)
+        for mark in (0, base, base | last):
+            cut = (*whole[:place], whole[place]._replace(end=last))
+            assert read_lineage(tmp_path / "flipped", mark) == (cut, [])
+        found = read_lineage(tmp_path / "flipped", base | end)
+        assert found.damaged == [base | last]
+        assert found.lineage == whole or (last == bounds[-2] and found.lineage == (*cut, *whole[place + 1 :]))
+    octets[:OPENING_SIZE] = bytes(OPENING_SIZE)
+    paths[place].write_bytes(octets)
+    assert read_lineage(tmp_path / "flipped", base - 1) == (whole[:place], [])
+    assert read_lineage(tmp_path / "flipped", base | end) == (whole[:place] + whole[place + 1 :], [base])
+
+
+def test_a_commit_that_was_given_up_is_none_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.01)
+    disk = Disk()
+    opened = Opened(tmp_path / "data", disk)
+    opened.store.append(1, make_messages(1, 1))
+    opened.commit()
+    before = read_lineage(tmp_path / "data").lineage
+    disk.sync_error = errno.EIO
+    opened.store.append(1, make_messages(2, 2))
+    receipt = opened.store.flush()
+    opened.error()
+    assert read_lineage(tmp_path / "data").lineage[0].end > before[0].end
+    disk.sync_error = 0
+    opened.wait_for(receipt)
+    first, second = read_lineage(tmp_path / "data").lineage
+    assert (first,) == before and second.end > OPENING_SIZE
+    opened.close()
+
+
+def test_a_file_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:
+    written(tmp_path / "data").store.close()
+    (tmp_path / "data" / "log" / file_name(2)).unlink()
+    (tmp_path / "data" / "log" / file_name(2)).mkdir()
+    with pytest.raises(StoreError, match="put that right"):
+        read_lineage(tmp_path / "data")
