@@ -29,12 +29,12 @@ def own_site(own_broker, browser, pictures):
 
 
 @contextlib.contextmanager
-def window(browser, pictures, port):
+def window(browser, pictures, port, user="guest", password="guest"):
     """A window of the browser, with the page of the broker at this port."""
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()
     page.set_default_timeout(PATIENCE * 1000)
-    yield Site(page, f"http://127.0.0.1:{port}/", pictures).log_in("guest", "guest")
+    yield Site(page, f"http://127.0.0.1:{port}/", pictures).log_in(user, password)
     context.close()
 
 

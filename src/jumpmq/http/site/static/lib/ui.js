@@ -330,12 +330,12 @@ function Field({ field, value, onChange }) {
 }
 
 /** A button that asks first, saying what will happen, and then does it; where `typed` is given, once that was typed. */
-export function Confirm({ label, title, text, warn, submit, done, quiet, typed }) {
+export function Confirm({ label, title, text, warn, submit, done, quiet, typed, disabled, children }) {
   const [open, setOpen] = useState(false);
   return html`
-    <button type="button" class=${quiet ? "quiet danger" : "danger"} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
+    <button type="button" class=${quiet ? "quiet danger" : "danger"} disabled=${disabled} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>
     ${open && html`<${Dialog} title=${title} onClose=${() => setOpen(false)}>
-      <p>${text}</p>
+      <p>${text}</p>${children}
       <${Form} fields=${typed ? [{ name: "typed", label: `Type ${typed} to go on`, required: true }] : []} label=${label} danger warn=${warn} submit=${async (values) => {
         if (typed && values.typed !== typed) throw new Error(`That is not ${typed}.`);
         return submit(values);

@@ -149,14 +149,21 @@ function Mending({ one: { kind, vhost, name, queue, pattern, text, messages } })
   if (kind === "dead-letters-wait") return html`<${Move} vhost=${vhost} name=${name} label="Move back" ready=${messages} />`;
   if (kind === "hidden-queue") return html`<${Confirm} label="Move to the exchange" title=${`Move the messages of ${name}?`} text="They are published to the sharded exchange, each with its own key, and are in its shards then." submit=${() => post(path("queues", vhost, name, "contents", "move"), { exchange: name })} done=${() => tell("Messages moved")} />`;
   if (kind === "keys-wait") return html`<${Confirm} label="Release" title="Deliver held messages now?" text=${`${name} delivers them although earlier messages of their keys are left in ${queue}: those of a key may be delivered out of order, or at two consumers at once.`} submit=${() => remove(path("fences", vhost, name, queue))} done=${() => tell("Released")} />`;
-  if (kind === "losses" && name === person.node) return html`<${Confirm} label="Acknowledge" title="Acknowledge the losses?" text="The alarm ends. What is missing is only in a backup." submit=${() => remove("/api/losses")} done=${() => tell("Losses acknowledged")} />`;
+  if (kind === "losses") return person.may("administrator") && html`<${Confirm} label="Acknowledge" title="Acknowledge the losses?" text="The alarm ends, of all nodes. What is missing is only in a backup." submit=${() => remove("/api/losses")} done=${() => tell("Losses acknowledged")}><${Losses} /><//>`;
   const slow = kind === "slow-consumer" && text.match(/ wait\. '(.*)' takes [\d.,]+\/s, the others/s)?.[1];
-  if (slow) return html`<${Confirm} label="Close the slow one" title=${`Close the connection of ${slow}?`} text="All its channels and consumers end, and what it holds unacknowledged is delivered to the others." submit=${async () => {
+  if (slow && person.may("administrator")) return html`<${Confirm} label="Close the slow one" title=${`Close the connection of ${slow}?`} text="All its channels and consumers end, and what it holds unacknowledged is delivered to the others." submit=${async () => {
     const found = compared((await get(path("queues", vhost, name), { columns: "consumer_details" })).consumer_details).find((one) => one.slow && one.channel_details);
     if (!found) throw new Error("No consumer is much slower than the others any more.");
     return remove(path("connections", found.channel_details.connection_name));
   }} done=${() => tell("Connection closed")} />`;
   return null;
+}
+
+/** What is missing from the data directories, before that is acknowledged. */
+function Losses() {
+  const { data, error } = useLive((signal) => get("/api/losses", {}, signal), 0, []);
+  return html`<${Failure} error=${error} />${data && html`<ul class="losses" aria-label="Losses">${data.slice(0, MOST).map((one) => html`<li key=${one.loss}>${one.loss} <span class="note">found ${format.moment(one.found_at)}</span></li>`)}</ul>
+    ${data.length > MOST && html`<p class="note">and ${format.count(data.length - MOST)} more: jumpmqctl list_losses</p>`}`}`;
 }
 
 /** What can be done about a cause elsewhere: labels and the views where that is. */
