@@ -14,9 +14,9 @@ from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.parked import Parked
-from jumpmq.queues.priorities import PRIORITIES
 from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.records import QueueRecords, records_of_queues
 from jumpmq.queues.reservations import Reservations, exhaust
 
 COUNT = 400
@@ -33,7 +33,7 @@ def make_queue(opened: Opened) -> ClassicQueue:
     arguments = {"x-max-priority": 9}
     context = QueueContext(journal=opened.store, memory=account)
     queue = ClassicQueue("/", "q", id=7, durable=True, arguments=arguments, context=context)
-    queue.restore(opened.store.batches().get(7, []), 1, None)
+    queue.restore(opened.store.batches().get(7, []), QueueRecords())
     return queue
 
 
@@ -86,9 +86,8 @@ def test_reservations_take_the_higher_first_and_read_the_same_again(opened: Open
 def quorum_queue(opened: Opened) -> QuorumQueue:
     context = QueueContext(journal=opened.store, memory=MemoryAccount(8 * OVERHEAD))
     queue = QuorumQueue("/", "q", id=7, durable=True, context=context)
-    if any(kind == PRIORITIES for kind, _, _ in opened.store.definitions()):
-        queue.expect_priorities()
-    queue.restore(opened.store.batches().get(7, []), 1, None)
+    records = records_of_queues(opened.store.definitions(), clean=False).get(7, QueueRecords())
+    queue.restore(opened.store.batches().get(7, []), records)
     return queue
 
 

@@ -23,6 +23,7 @@ from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NEVER, QueueContext
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, PAGING_SHARE, MemoryAccount
+from jumpmq.queues.records import QueueRecords, records_of_queues
 from jumpmq.queues.segment import Segment
 from jumpmq.store import batch
 
@@ -41,9 +42,9 @@ def make_queue(opened: Opened, budget: int = BUDGET) -> ClassicQueue:
     """A durable queue in a store, holding what the store has of it, as a broker makes it that starts."""
     account = MemoryAccount(int(budget / PAGING_SHARE))
     queue = ClassicQueue("/", "q", id=7, durable=True, context=QueueContext(journal=opened.store, memory=account))
-    noted = {kind: value for kind, key, value in opened.store.definitions() if key == "7"}
-    delivered_seq = noted.get("delivered", 0) if opened.store.clean else None
-    queue.restore(opened.store.batches().get(7, []), noted.get("sequence", 1), delivered_seq)
+    clean = opened.store.clean
+    records = records_of_queues(opened.store.definitions(), clean=clean).get(7, QueueRecords(clean))
+    queue.restore(opened.store.batches().get(7, []), records)
     opened.store.put("run", "started_at", 0)
     opened.store.flush()
     return queue

@@ -19,6 +19,7 @@ from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.parked import Parked
 from jumpmq.queues.quorum import QuorumQueue
+from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.reservations import Reservations, exhaust
 from jumpmq.queues.slots import SEED, Share, slot_of
 
@@ -161,7 +162,7 @@ def stored_queue(opened: Opened, kind: type[ClassicQueue] = ClassicQueue) -> Cla
     arguments = {"x-slots": 16, "x-in-flight-per-slot": 1000}
     context = QueueContext(journal=opened.store, memory=account)
     queue = kind("/", "q", id=7, durable=True, arguments=arguments, context=context)
-    queue.restore(opened.store.batches().get(7, []), 1, None)
+    queue.restore(opened.store.batches().get(7, []), QueueRecords())
     return queue
 
 

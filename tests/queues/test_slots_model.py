@@ -17,6 +17,7 @@ from jumpmq.queues.base import QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, MemoryAccount
 from jumpmq.queues.quorum import QuorumQueue
+from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.slots import slot_of
 
 KEYS = [b"%d" % number for number in range(8)]
@@ -53,7 +54,7 @@ class SlotsMachine(RuleBasedStateMachine):
         account = MemoryAccount(4 * OVERHEAD if self.tight else 1 << 40)
         context = QueueContext(journal=self.opened.store, memory=account)
         queue = self.kind("/", "q", id=7, durable=True, arguments=arguments, context=context)
-        queue.restore(self.opened.store.batches().get(7, []), self.published + 1, None)
+        queue.restore(self.opened.store.batches().get(7, []), QueueRecords(next_seq=self.published + 1))
         return queue
 
     def teardown(self) -> None:

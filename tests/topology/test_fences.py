@@ -13,6 +13,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, Queue, clock
 from jumpmq.queues.base import Held
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.records import QueueRecords, records_of_queues
 from jumpmq.topology import AddVirtualHost, DeleteQueue, SetPolicy, Topology, fences
 
 KEYS = [f"key {number}" for number in range(40)]
@@ -350,11 +351,11 @@ def test_what_cannot_hold_messages_back_is_refused(scaled: Scaled, problem: Call
 def restarted(opened: Opened) -> Scaled:
     """After a crash, with what was committed."""
     scaled = Scaled(opened)
-    next_seqs = {key: value for kind, key, value in scaled.definitions if kind == "sequence"}
+    records = records_of_queues(scaled.definitions, clean=False)
     batches = opened.store.batches()
     scaled.topology.fences.restore(scaled.definitions)
     for queue in scaled.vhost.queues.values():
-        queue.restore(batches.get(queue.id, []), next_seqs.get(str(queue.id), 1), None)
+        queue.restore(batches.get(queue.id, []), records.get(queue.id, QueueRecords()))
     scaled.topology.fences.count_restored()
     return scaled
 

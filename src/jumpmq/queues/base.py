@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from jumpmq.amqp.errors import PreconditionFailed, ResourceLocked
-from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.argument_checks import Arguments, Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
@@ -19,8 +18,8 @@ from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.fences import FencedMessages, Mark, RingChange
 from jumpmq.queues.figures import Figures
-from jumpmq.queues.group_offsets import GroupOffsets
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.resting import Key, Resting
 from jumpmq.queues.runs import settle_stored
 from jumpmq.queues.slots import Share, SlottedMessages
@@ -31,7 +30,8 @@ from jumpmq.store.stream_files import StreamFiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
+    from jumpmq.queues.stream_offsets import StreamOffsets
+
 NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -141,11 +141,6 @@ class QueueContext:
     epochs: OwnerEpochs = field(default_factory=OwnerEpochs)
 
 
-ENTERED = "entered"
-"""Kind of the record with the offset up to which buffered messages have entered a stream; the key is the stream's
-number.
-"""
-
 STORE, FIRST_LINK = 1, 4
 """Bits of storages with message confirms; every queue type gives a bit of its own as ``source``."""
 
@@ -252,7 +247,7 @@ class Queue(ABC):
         self.returned = False
         self.slots: SlottedMessages | None = None
         self.consumer_group: ConsumerGroup | None = None
-        self.offsets: GroupOffsets | None = None
+        self.offsets: StreamOffsets | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = self.dead_count = 0
         # Where its messages are durable; None where they are not.
         self._journal = context.journal if durable and not exclusive else None
@@ -345,22 +340,13 @@ class Queue(ABC):
         """Number of the next message."""
 
     @abstractmethod
-    def restore(
-        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
-    ) -> None:
+    def restore(self, batches: list[Batch], records: QueueRecords) -> None:
         """Restore the queue from the store, without reading messages.
 
         Args:
             batches: in order.
-            next_seq: the lowest number not yet reserved.
-            delivered_seq: the highest number that was delivered; None where that is unknown, as the broker did not
-                stop cleanly: any message may have been delivered before.
-            attempts: how many deliveries a message's next one makes, by its number, where that was recorded.
+            records: of the queue.
         """
-
-    def expect_priorities(self) -> None:
-        """Before :meth:`restore`: the store has noted :data:`~jumpmq.queues.priorities.PRIORITIES` of the queue."""
-        raise NotImplementedError
 
     @abstractmethod
     def checkpoint(self) -> None:
@@ -387,10 +373,6 @@ class Queue(ABC):
     def put_behind(self, queue: "Queue") -> None:
         """Buffer published messages in a queue, :attr:`behind`, while older ones arrive from the previous home."""
         self.behind = queue
-
-    def restore_entered(self, offset: int) -> None:
-        """Restore the offset up to which buffered messages have entered; streams only."""
-        raise NotImplementedError
 
     def leave_consumers(self) -> None:
         """Cancel all consumers: the queue has moved to a new home."""
@@ -549,10 +531,6 @@ class Queue(ABC):
         """Subscribe as :meth:`subscribe`, but from the consumer's share of the queue's slots."""
         raise NotImplementedError
 
-    def restore_retries(self, records: dict[int, list[Any]]) -> None:  # noqa: B027  (of kinds that let messages rest)
-        """Load the stored retries of rested messages by message number, before :meth:`restore`
-        (:mod:`jumpmq.queues.resting`)."""
-
     def keys_of(self, messages: list[Message]) -> list[Key] | None:
         """Return the key by which messages rest together, per message; None where messages rest alone."""
         return None
@@ -560,73 +538,6 @@ class Queue(ABC):
     def retry_now(self) -> int:
         """Release all resting messages now, and return their number."""
         return 0
-
-    def restore_offsets(self, records: Mapping[str, Any], *, clean: bool) -> None:
-        """Restore :attr:`offsets` from the store.
-
-        Args:
-            records: by the group's name.
-            clean: whether the broker stopped cleanly; else any message may have been delivered before.
-        """
-        raise NotImplementedError
-
-    def start_of(self, arguments: list[Field]) -> int:
-        """Return the first offset for a new consumer.
-
-        Args:
-            arguments: of ``basic.consume``.
-
-        Raises:
-            PreconditionFailed: it cannot be told from ``x-stream-offset``, or the disk does not tell.
-        """
-        raise NotImplementedError
-
-    def require_place(self, group: str) -> None:
-        """Refuse a consumer group without offset if the maximum number of groups is reached.
-
-        Raises:
-            PreconditionFailed: that is so.
-        """
-        raise NotImplementedError
-
-    def admit_group(self, group: ConsumerGroup, arguments: list[Field], *, known: bool) -> None:
-        """Add a consumer group with members: it continues at its offset, or begins.
-
-        Args:
-            arguments: of ``basic.consume``, which say where it begins.
-            known: whether it begins with the first message instead, as it has begun with other queues.
-
-        Raises:
-            PreconditionFailed: it cannot.
-        """
-        raise NotImplementedError
-
-    def dismiss_group(self, group: ConsumerGroup) -> None:
-        """Remove a consumer group without members; its offset stays."""
-        raise NotImplementedError
-
-    def subscribe_for(self, group: ConsumerGroup, consumer: Consumer) -> None:
-        """As :meth:`subscribe`, but feed the consumer from where its group is."""
-        raise NotImplementedError
-
-    def set_offset(self, group: str, start: Field) -> None:
-        """Move a consumer group to a new offset; its members' deliveries no longer count.
-
-        Args:
-            start: as ``x-stream-offset`` says it.
-
-        Raises:
-            PreconditionFailed: it is none, or too many groups have an offset.
-        """
-        raise NotImplementedError
-
-    def delete_offset(self, group: str) -> bool:
-        """Delete the offset of a consumer group; return False if there was none.
-
-        Raises:
-            PreconditionFailed: it has members.
-        """
-        raise NotImplementedError
 
     # --- fences ---
 

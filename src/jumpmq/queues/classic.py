@@ -4,14 +4,14 @@ What may take long (millions that expire, overflow, are purged) is done in bound
 others when the queue is looked after. Meanwhile it tells what is so: its length, say, is still above the limit.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock, settings
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import NEVER, NO_ATTEMPTS, Held, Outcome, Queue
+from jumpmq.queues.base import NEVER, Held, Outcome, Queue
 from jumpmq.queues.bodies import drop, droppable, read_back
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.deduplication import Seen
@@ -22,7 +22,8 @@ from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
-from jumpmq.queues.resting import KIND, NAMED, Key, Noted, Resting, carried, carrying
+from jumpmq.queues.records import DELIVERED, RETRY, SEQUENCE, QueueRecords
+from jumpmq.queues.resting import NAMED, Key, Noted, Resting, carried, carrying
 from jumpmq.queues.runs import (
     body_octets,
     carries,
@@ -201,9 +202,10 @@ class ClassicQueue(Queue):
     def next_seq(self) -> int:
         return self._next_seq
 
-    def restore(
-        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
-    ) -> None:
+    def restore(self, batches: list[Batch], records: QueueRecords) -> None:
+        next_seq, delivered_seq = records.next_seq, records.delivered_seq
+        if records.retries:
+            self._retries().restore(records.retries)
         for batch in batches:
             self._ready.restore(batch, batch.last_seq if delivered_seq is None else delivered_seq)
             if self._present is not None and self._spill_store is not None:
@@ -574,16 +576,13 @@ class ClassicQueue(Queue):
     def resting(self) -> Resting | None:
         return self._resting
 
-    def restore_retries(self, records: dict[int, list[Any]]) -> None:
-        self._retries().restore(records)
-
     def _record_retry(self, seq: int, value: Noted | None) -> None:
         if self._journal is None:
             return
         if value is None:
-            self._journal.delete(KIND, f"{self.id} {seq}")
+            self._journal.delete(RETRY, f"{self.id} {seq}")
         else:
-            self._journal.put_text(KIND, f"{self.id} {seq}", f"[{value[0]!r},{value[1]}]")
+            self._journal.put_text(RETRY, f"{self.id} {seq}", f"[{value[0]!r},{value[1]}]")
 
     def keys_of(self, messages: list[Message]) -> list[Key] | None:
         if self.slots is not None:
@@ -689,9 +688,9 @@ class ClassicQueue(Queue):
         if self._journal is None:
             return
         if self._reserved_seq:
-            self._journal.put("sequence", str(self.id), self._next_seq)
+            self._journal.put(SEQUENCE, str(self.id), self._next_seq)
         if self._delivered_seq:
-            self._journal.put("delivered", str(self.id), self._delivered_seq)
+            self._journal.put(DELIVERED, str(self.id), self._delivered_seq)
 
     def purge(self) -> int:
         count = len(self._ready)
@@ -731,8 +730,8 @@ class ClassicQueue(Queue):
         if self._journal is not None:
             self._journal.drop_queue(self.id)
             if self._next_seq > 1:  # else neither was recorded
-                self._journal.delete("sequence", str(self.id))
-                self._journal.delete("delivered", str(self.id))
+                self._journal.delete(SEQUENCE, str(self.id))
+                self._journal.delete(DELIVERED, str(self.id))
         self._delivery.cancel_all()
         self._ready.close()
         self._tell_next()
@@ -985,7 +984,7 @@ class ClassicQueue(Queue):
             return
         if self._next_seq > self._reserved_seq:
             self._reserved_seq = self._next_seq + SEQUENCE_BLOCK
-            journal.put("sequence", str(self.id), self._reserved_seq)
+            journal.put(SEQUENCE, str(self.id), self._reserved_seq)
         stored = messages if self.always_durable else persistent(messages)
         if stored:
             journal.append(self.id, stored)

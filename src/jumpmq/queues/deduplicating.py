@@ -13,10 +13,11 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import NO_PROPERTIES
 from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
-from jumpmq.queues.base import NO_ATTEMPTS, Outcome
+from jumpmq.queues.base import Outcome
 from jumpmq.queues.deduplication import Seen, identity_of, milliseconds_of
 from jumpmq.queues.delayed import DUE_AT_ONCE, DelayedQueue, due_at
 from jumpmq.queues.delayed_messages import DelayedMessages
+from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.runs import settle_stored
 from jumpmq.store import Batch
 from jumpmq.store.definitions import BEHIND
@@ -52,10 +53,8 @@ class DeduplicatingQueue(DelayedQueue):
         self._is_behind = bool(self.id & BEHIND)  # whether messages wait here to be looked at
         self._seen = Seen(self._account)
 
-    def restore(
-        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
-    ) -> None:
-        super().restore(batches, next_seq, delivered_seq, attempts)
+    def restore(self, batches: list[Batch], records: QueueRecords) -> None:
+        super().restore(batches, records)
         if not self._is_behind:
             for messages in self._ready.between(0, self._next_seq):
                 self._note_entries(messages)

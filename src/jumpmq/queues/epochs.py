@@ -33,9 +33,6 @@ from collections.abc import Callable
 OWNER_EPOCH = "x-owner-epoch"
 """Header of deliveries from a queue or slot owned by one consumer at a time."""
 
-CEILING = "owner_epoch"
-"""Kind of the single record of the ceiling; its key is empty."""
-
 AHEAD = 10_000_000
 """Distance by which the ceiling is raised above the number in need: 10 s, in microseconds. After a kill, numbers may be
 ahead of the clock by this distance."""

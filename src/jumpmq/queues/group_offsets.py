@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jumpmq.queues.base import ConsumerGroup
 
-KIND = "group-offset"
-"""The kind of the records that hold offsets; the key is the stream's number and the group's name."""
-
 HIGHEST_NUMBER = 65535
 """Largest group number, stored in 16 bits of a message."""
 

@@ -21,9 +21,6 @@ from jumpmq.queues.ready import ReadyMessages, for_nobody, nobody_waits
 from jumpmq.queues.runs import body_octets, by_priority, octets
 from jumpmq.store import Batch
 
-PRIORITIES = "priorities"
-"""Kind of the record that marks a quorum queue with messages of two priorities."""
-
 LAST_NORMAL = 4
 """Highest priority in the lower of a quorum queue's two classes."""
 

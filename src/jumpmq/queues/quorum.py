@@ -11,7 +11,6 @@ There are two priorities (:class:`~jumpmq.queues.priorities.WeightedMessages`), 
 them from the first message of the higher one on; the journal notes that, so that only then a start reads messages.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from jumpmq.amqp.errors import ResourceLocked
@@ -19,10 +18,11 @@ from jumpmq.amqp.frames import with_header
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues import settings
-from jumpmq.queues.base import NO_ATTEMPTS, Held, Outcome
+from jumpmq.queues.base import Held, Outcome
 from jumpmq.queues.classic import ClassicQueue
-from jumpmq.queues.priorities import HIGH, LAST_NORMAL, PRIORITIES, WeightedMessages
+from jumpmq.queues.priorities import HIGH, LAST_NORMAL, WeightedMessages
 from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.records import ATTEMPTS, PRIORITIES, QueueRecords
 from jumpmq.queues.resting import Resting
 from jumpmq.queues.runs import by_priority, carries, settle_stored
 from jumpmq.store import Batch
@@ -55,22 +55,22 @@ class QuorumQueue(ClassicQueue):
         # How often messages came back from consumers that were gone; since the start, where no limit is set.
         self._failures: dict[int, int] = {}
 
-    def restore(
-        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
-    ) -> None:
-        self._recorded = dict(attempts)
-        super().restore(batches, next_seq, delivered_seq, attempts)
+    def restore(self, batches: list[Batch], records: QueueRecords) -> None:
+        self._recorded = dict(records.attempts)
+        if records.has_priorities:
+            self._expect_priorities()
+        super().restore(batches, records)
         if isinstance(self._ready, WeightedMessages) and not len(self._ready.high):
             self._forget_priorities()
             self._ready = self._ready.normal
 
-    def expect_priorities(self) -> None:
+    def _expect_priorities(self) -> None:
         if isinstance(self._ready, ReadyMessages):
             self._ready = WeightedMessages(self._spill_store, self._prepare, self._account, self._on_read, self._ready)
 
     def _enter(self, messages: list[Message]) -> None:
         if isinstance(self._ready, ReadyMessages) and HIGH in by_priority(messages, HIGH, LAST_NORMAL):
-            self.expect_priorities()
+            self._expect_priorities()
             if self._journal is not None:
                 self._journal.put(PRIORITIES, str(self.id), True)
         super()._enter(messages)
@@ -224,18 +224,18 @@ class QuorumQueue(ClassicQueue):
     def _record_attempts(self, seq: int, attempts: int) -> None:
         if self._journal is not None:
             self._recorded[seq] = attempts
-            self._journal.put("attempts", f"{self.id} {seq}", attempts)
+            self._journal.put(ATTEMPTS, f"{self.id} {seq}", attempts)
 
     def _forget_attempts(self, messages: list[Message]) -> None:
         for message in messages:
             self._failures.pop(message.seq, None)
             if self._recorded.pop(message.seq, None) is not None and self._journal is not None:
-                self._journal.delete("attempts", f"{self.id} {message.seq}")
+                self._journal.delete(ATTEMPTS, f"{self.id} {message.seq}")
 
     def _forget_all_attempts(self) -> None:
         for seq in self._recorded:
             if self._journal is not None:
-                self._journal.delete("attempts", f"{self.id} {seq}")
+                self._journal.delete(ATTEMPTS, f"{self.id} {seq}")
         self._recorded.clear()
         self._failures.clear()
 

@@ -23,9 +23,6 @@ from jumpmq.amqp.frames import with_entries
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 
-KIND = "retry"
-"""Kind of the record of a message that has rested; its key is the queue's number and the message's."""
-
 MAX_KEYS = 100_000
 """Maximum number of resting keys of a queue; a message of a further key returns at once."""
 

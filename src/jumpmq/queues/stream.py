@@ -9,7 +9,7 @@ where their group is (:mod:`jumpmq.queues.group_offsets`), and what they settle 
 import time
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,14 +22,16 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.queues import clock, settings
 from jumpmq.queues.argument_checks import Arguments, seconds_of
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import ENTERED, NEVER, NO_ATTEMPTS, ConsumerGroup, Held, Outcome, Queue, QueueContext
+from jumpmq.queues.base import Held, Outcome, Queue, QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
-from jumpmq.queues.group_offsets import KIND, MAX_GROUPS, WRITE_INTERVAL, GroupOffset, GroupOffsets
+from jumpmq.queues.group_offsets import GroupOffset
 from jumpmq.queues.memory import held_octets
-from jumpmq.queues.runs import by_slot, carries
+from jumpmq.queues.records import ENTERED, QueueRecords
+from jumpmq.queues.runs import carries
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
+from jumpmq.queues.stream_offsets import StreamOffsets
 from jumpmq.store import Batch, stream_bounds
 from jumpmq.store.definitions import named
 from jumpmq.store.errors import Unreadable
@@ -93,8 +95,7 @@ class Stream(Queue):
         self._memory = 0  # octets of that
         self._readers: dict[Consumer, _Reader] = {}  # where each consumer is
         self._next_search = 0  # the consumer that is searched for first, among those that wait for it
-        self.offsets: GroupOffsets = GroupOffsets()
-        self._write_at = NEVER  # when the store is told of offsets that have changed
+        self.offsets: StreamOffsets = StreamOffsets(self, self._journal)
         self._returning = 0  # how many have announced that they put messages back in steps
 
         self.shown: dict[str, str] = {}  # what its status says besides
@@ -111,9 +112,6 @@ class Stream(Queue):
             self._journal.delete(stream_bounds.KIND, str(self.id))  # its files tell, once they are here
         if self._log.handed is not None:
             self._entered = self._log.handed.bounds.end
-
-    def restore_entered(self, offset: int) -> None:
-        self._entered = offset
 
     @property
     def awaits(self) -> bool:
@@ -171,24 +169,11 @@ class Stream(Queue):
         log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
         self._next = self._entered = log.end
         self._awaits = False
-        self._take_offsets()
+        self.offsets.take_over()
         for reader in self._readers.values():
             if reader.position is None:
                 reader.offset = self.start_of(reader.consumer.arguments)
         self.dispatch()
-
-    def _take_offsets(self) -> None:
-        """Restore the groups' offsets from the previous home."""
-        if self._log.handed is None:
-            return
-        for group, record in self._log.handed.offsets.items():
-            before = self.offsets.get(group)
-            place = min(record["offset"], self.end), record["delivered"], record["skipped"]
-            position = self.offsets.set(group, *place)
-            for reader in self._readers.values():
-                if before is not None and reader.position is before:
-                    reader.position = position
-        self._write_offsets([*self.offsets.changed])
 
     def follow_up(self, count: int) -> bool:
         behind = self.behind
@@ -217,7 +202,7 @@ class Stream(Queue):
                 self._journal.delete(ENTERED, str(self.id))
             self._log.forget_handed()
 
-    def _require_files(self) -> None:
+    def require_files(self) -> None:
         """
         Raises: ResourceError: the files have not arrived.
         """
@@ -248,38 +233,14 @@ class Stream(Queue):
     def next_seq(self) -> int:
         return self._next
 
-    def restore(
-        self, batches: list[Batch], next_seq: int, delivered_seq: int | None, attempts: Mapping[int, int] = NO_ATTEMPTS
-    ) -> None:
-        self._retain()
-
-    def restore_offsets(self, records: Mapping[str, Any], *, clean: bool) -> None:
-        handed = {} if self._log.handed is None else self._log.handed.offsets
-        for group, record in {**handed, **records}.items():
-            offset = min(record["offset"], self.end)
-            delivered = record["delivered"] if clean else self.end
-            self.offsets.set(group, offset, delivered, record["skipped"])
-        self.offsets.changed.clear()
+    def restore(self, batches: list[Batch], records: QueueRecords) -> None:
+        if records.entered is not None:
+            self._entered = records.entered
+        self.offsets.restore(records.offsets, clean=records.clean)
         self._retain()
 
     def checkpoint(self) -> None:
-        self._write_offsets(self.offsets)
-
-    def _write_soon(self, position: GroupOffset) -> None:
-        """Store a group's offset soon, with all changes until then."""
-        self.offsets.changed.add(position)
-        if self._write_at == NEVER:
-            self._write_at = (clock.now() // WRITE_INTERVAL + 1) * WRITE_INTERVAL  # with those of other streams
-            self.wake(self._write_at)
-
-    def _write_offsets(self, changed: Iterable[GroupOffset]) -> None:
-        self._write_at = NEVER
-        if self._awaits:  # where its groups are comes with its files
-            return
-        if self._journal is not None and not self.deleted:
-            for position in changed:
-                self._journal.put(KIND, f"{self.id} {position.group}", position.record())
-        self.offsets.changed.clear()
+        self.offsets.write(self.offsets)
 
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if carries(messages, _OFFSET):
@@ -309,25 +270,25 @@ class Stream(Queue):
             self._charge(-self._staged.popleft()[1])
 
     def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch]":
-        self._require_files()
+        self.require_files()
         try:
             yield from self._log.read(first_seq, last_seq)
         except Unreadable as error:
             raise ResourceError(self._unreadable(error)) from None
 
     def ready_range(self) -> tuple[int, int]:
-        self._require_files()
+        self.require_files()
         return self.first, self.end - 1
 
     def seq_at(self, timestamp: float) -> int:
-        self._require_files()
+        self.require_files()
         try:
             return self._log.offset_of(timestamp)
         except Unreadable as error:
             raise ResourceError(self._unreadable(error)) from None
 
     def mark_of(self, seq: int) -> int | None:
-        self._require_files()
+        self.require_files()
         try:
             return self._log.written_at(seq)
         except Unreadable as error:
@@ -349,12 +310,7 @@ class Stream(Queue):
         if not self.offsets or self.deleted:
             return
         back = outcome in (Outcome.REQUEUED, Outcome.FAILED, Outcome.CONSUMER_GONE)
-        for number, share in by_slot(messages).items():
-            if (position := self.offsets.of(number)) is not None:
-                before = position.offset
-                position.settle([message.seq for message in share], back=back)
-                if position.offset != before:
-                    self._write_soon(position)
+        self.offsets.settle_messages(messages, back=back)
 
     def begin_return(self) -> None:
         self._returning += 1
@@ -370,9 +326,7 @@ class Stream(Queue):
     def delete(self) -> int:
         self.tell_gone()
         count, self.deleted = self.ready_count, True
-        if self._journal is not None:
-            for position in self.offsets:
-                self._journal.delete(KIND, f"{self.id} {position.group}")
+        self.offsets.drop()
         self._files.remove(self.id)
         if self.behind is not None:
             count += self.behind.delete()
@@ -405,12 +359,21 @@ class Stream(Queue):
         self._readers[consumer] = _Reader(consumer, self.start_of(consumer.arguments))
         self.touch()
 
-    def subscribe_for(self, group: ConsumerGroup, consumer: Consumer) -> None:
+    def subscribe_at(self, position: GroupOffset, consumer: Consumer) -> None:
+        """Feed a consumer from the offset of its group."""
         self._require_credit(consumer)
-        position = self.offsets.get(group.name)
-        assert position is not None
         self._readers[consumer] = _Reader(consumer, 0, position)
         self.touch()
+
+    def replace_position(self, before: GroupOffset | None, position: GroupOffset) -> None:
+        """Continue the members of a group at a new offset.
+
+        Args:
+            before: the group's offset so far; None for a new group.
+        """
+        for reader in self._readers.values():
+            if before is not None and reader.position is before:
+                reader.position = position
 
     def _require_credit(self, consumer: Consumer) -> None:
         """Refuse a consumer without prefetch."""
@@ -489,7 +452,7 @@ class Stream(Queue):
                 except Unreadable:
                     return
                 if chunk is None or chunk.first > offset:  # retention was faster, or what was there is lost
-                    self._skip_to(position, self._log.end if chunk is None else chunk.first)
+                    self.offsets.skip(position, self._log.end if chunk is None else chunk.first)
                     continue
                 reader.rows, reader.batch, reader.offset = Rows(*chunk), chunk.batch, chunk.first
             count = len(reader.rows.cut(offset, most))
@@ -512,11 +475,6 @@ class Stream(Queue):
         if capacity <= 0 and position.ready(self._log.end):
             reader.consumer.passed_over()
 
-    def _skip_to(self, position: GroupOffset, offset: int) -> None:
-        """Advance a group past messages that no longer exist."""
-        if position.skip_to(offset):
-            self._write_soon(position)
-
     def _chunk_for(self, reader: "_Reader", offset: int) -> Chunk | None:
         """Return the chunk with a message, or the next chunk if that is lost; None at the end.
 
@@ -531,6 +489,7 @@ class Stream(Queue):
             raise
 
     def start_of(self, arguments: list[Field]) -> int:
+        """See :meth:`StreamOffsets.start_of`."""
         try:
             return self._wanted(arguments)
         except Unreadable as error:
@@ -566,52 +525,6 @@ class Stream(Queue):
             f"{what} not supported by stream queues queue '{self.name}' in vhost '{self.vhost}'"
         )
 
-    # --- consumer groups ---
-
-    def require_place(self, group: str) -> None:
-        if self.offsets.get(group) is None and len(self.offsets) >= MAX_GROUPS:
-            raise PreconditionFailed(
-                f"{MAX_GROUPS} consumer groups have an offset in stream '{self.name}' in vhost '{self.vhost}': "
-                "delete those that are not used"
-            )
-
-    def admit_group(self, group: ConsumerGroup, arguments: list[Field], *, known: bool) -> None:
-        if self.offsets.get(group.name) is None:
-            self._begin(group.name, self.first if known else self.start_of(arguments))
-        self.offsets.members[group.name] = group
-
-    def dismiss_group(self, group: ConsumerGroup) -> None:
-        if self.offsets.members.get(group.name) is group:
-            del self.offsets.members[group.name]
-
-    def set_offset(self, group: str, start: Field) -> None:
-        self._require_files()
-        before = self.offsets.get(group)
-        position = self._begin(group, self.start_of([start]))
-        for reader in self._readers.values():
-            if before is not None and reader.position is before:
-                reader.position = position
-        self.dispatch()
-
-    def _begin(self, group: str, offset: int) -> GroupOffset:
-        """Begin a group at an offset, stored at once."""
-        self.require_place(group)
-        position = self.offsets.set(group, min(max(offset, self.first), self.end))
-        self._write_offsets([*self.offsets.changed])
-        return position
-
-    def delete_offset(self, group: str) -> bool:
-        self._require_files()
-        if group in self.offsets.members:
-            raise PreconditionFailed(
-                f"consumer group '{group}' has members that consume stream '{self.name}' in vhost '{self.vhost}'"
-            )
-        if self.offsets.delete(group) is None:
-            return False
-        if self._journal is not None:
-            self._journal.delete(KIND, f"{self.id} {group}")
-        return True
-
     # --- retention ---
 
     def set_limits(self, limits: Limits) -> None:
@@ -620,10 +533,7 @@ class Stream(Queue):
         self._retain()
 
     def trim(self, now: float) -> None:
-        if now >= self._write_at:
-            self._write_offsets(self.offsets.changed)
-        elif self._write_at != NEVER:
-            self.wake(self._write_at)
+        self.offsets.write_if_due(now)
         self._retain()
         until = time.perf_counter() + SEARCHING
         waiting = [one for one in self._readers.values() if one.waits]
@@ -648,8 +558,7 @@ class Stream(Queue):
             return
         age = self.limits.max_age
         self._log.retain(self.limits.max_length_bytes, None if age is None else clock.stamps.oldest(age))
-        for position in self.offsets:
-            self._skip_to(position, self.first)
+        self.offsets.skip_to(self.first)
 
 
 class Rows:

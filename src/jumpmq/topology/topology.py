@@ -16,8 +16,9 @@ from jumpmq.amqp.errors import AMQPError, NotAllowed, NotFound, PreconditionFail
 from jumpmq.amqp.fields import Field
 from jumpmq.queues import QUEUE_TYPES, Queue, make_queue
 from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, QueueContext, Wake, never_wake
-from jumpmq.queues.epochs import CEILING, OwnerEpochs
+from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.records import OWNER_EPOCH
 from jumpmq.store.definitions import BEHIND
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import changes, records, rules
@@ -109,7 +110,7 @@ class Topology:
         self.node = node
         self.home = home
         self._journal = journal  # where queues keep messages
-        self.epochs = OwnerEpochs() if journal is None else OwnerEpochs(partial(journal.put, CEILING, "home"))
+        self.epochs = OwnerEpochs() if journal is None else OwnerEpochs(partial(journal.put, OWNER_EPOCH, "home"))
         self._context = QueueContext(  # what all queues are given
             journal=journal,
             streams=StreamFiles(None) if streams is None else streams,

@@ -21,6 +21,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker.consumer_groups.group import ConsumerGroup
 from jumpmq.queues import Outcome, Queue, clock
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.records import QueueRecords, records_of_queues
 from jumpmq.topology import AddVirtualHost, DeleteQueue, Topology
 from jumpmq.topology.exchanges import Exchange
 
@@ -140,10 +141,10 @@ class RingWorld(World):
         self.built = self._build()
         topology, definitions = self.built.topology, self.definitions
         topology.fences.restore(definitions)
-        next_seqs = {key: value for kind, key, value in definitions if kind == "sequence"}
+        records = records_of_queues(definitions, clean=False)
         batches = self.opened.store.batches()
         for queue in self.built.vhost.queues.values():
-            queue.restore(batches.get(queue.id, []), next_seqs.get(str(queue.id), 1), None)
+            queue.restore(batches.get(queue.id, []), records.get(queue.id, QueueRecords()))
         topology.fences.count_restored()
         for queue in self.built.vhost.queues.values():
             if queue.slots is not None:

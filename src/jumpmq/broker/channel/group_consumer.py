@@ -212,7 +212,7 @@ class GroupConsumer:
             if not feed.fed:
                 queue.subscribe_to(feed, feed.share)
         elif not feed.fed and queue.offsets is not None:
-            queue.subscribe_for(self.live, feed)
+            queue.offsets.subscribe(self.live, feed)
         elif not feed.fed:
             queue.subscribe(feed)
         feed.fed.add(unit)
@@ -424,8 +424,9 @@ def _require_start(channel: "Channel", live: LiveGroup, queues: list[Queue], arg
         raise PreconditionFailed(
             f"consumer prefetch count is not set for stream queue '{streams[0].name}' in vhost '{streams[0].vhost}'"
         )
-    for queue in streams:
-        queue.start_of(arguments)
+    for queue in queues:
+        if queue.offsets is not None:
+            queue.offsets.start_of(arguments)
     if live.kind == "queue":  # of an exchange, streams may be at other homes
         for queue in queues:
             check_arguments(queue, arguments)

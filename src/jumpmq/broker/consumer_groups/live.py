@@ -640,7 +640,7 @@ class ConsumerGroups:
         """Look at the queues and users that were noted, first at the users.
 
         Args:
-            start, known: see :meth:`Queue.admit_group`.
+            start, known: see :meth:`StreamOffsets.admit`.
         """
         while (host := self._topology.vhosts.get(live.vhost)) is not None:
             if live.is_stale:
@@ -893,7 +893,7 @@ def _require_shareable(queue: Queue, live: LiveGroup, reader_of: Callable[[Queue
             raise ResourceLocked(
                 f"{subject} is consumed by members of consumer group '{live.name}' of {other.kind} '{other.source}'"
             )
-        queue.require_place(live.name)
+        queue.offsets.require_place(live.name)
         return
     if (reason := queue.unshareable()) is not None:
         raise PreconditionFailed(f"{subject} has no consumer groups: {reason}")
@@ -927,11 +927,11 @@ def _not_admitted(live: LiveGroup, queue: Queue, arguments: list[Field], known: 
     """Continue a group in a queue with stored offsets. Return a reason for refusal; None if admitted.
 
     Args:
-        arguments, known: see :meth:`Queue.admit_group`.
+        arguments, known: see :meth:`StreamOffsets.admit`.
     """
     if queue.offsets is not None:
         try:
-            queue.admit_group(live, arguments, known=known)
+            queue.offsets.admit(live, arguments, known=known)
         except AMQPError as error:
             return error.text
     return None
@@ -950,7 +950,7 @@ def _claim(queue: Queue, live: LiveGroup) -> None:
 def _release(queue: Queue, live: LiveGroup) -> None:
     """From now on anyone may take messages from the queue."""
     if queue.offsets is not None:
-        queue.dismiss_group(live)
+        queue.offsets.dismiss(live)
         return
     queue.consumer_group = None
     if queue.slots is not None and not queue.deleted:

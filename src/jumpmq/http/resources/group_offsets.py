@@ -98,7 +98,7 @@ async def set_group_offset(request: Request) -> Response:
     assert queue.offsets is not None
     existed = queue.offsets.get(group) is not None
     with broker.turns.turn():
-        queue.set_offset(group, start)
+        queue.offsets.reset(group, start)
     await broker.committed()
     return put_answer(existed)
 
@@ -106,9 +106,10 @@ async def set_group_offset(request: Request) -> Response:
 async def delete_group_offset(request: Request) -> Response:
     """``DELETE /api/group-offsets/{vhost}/{queue}/{group}``: forget where a consumer group without members is."""
     queue, group = _stream(request), requested.name(request, "group")
+    assert queue.offsets is not None
     broker = requested.broker(request)
     with broker.turns.turn():
-        if not queue.delete_offset(group):
+        if not queue.offsets.forget(group):
             raise NotFound(f"consumer group '{group}' has no offset in stream '{queue.name}' in vhost '{queue.vhost}'")
     await broker.committed()
     return Response(status_code=204)

@@ -1,0 +1,106 @@
+"""Records of queues in the store, beside their messages: one table of kinds, with the grammar of their keys.
+
+======================  ====================  =======================================================================
+kind                    key                   value
+======================  ====================  =======================================================================
+``sequence``            QUEUE                 lowest number not yet reserved for a message
+``delivered``           QUEUE                 highest number delivered, written at a clean stop
+``attempts``            QUEUE SEQ             deliveries of a message, in queues that count them
+``priorities``          QUEUE                 true once a quorum queue has held a message of a higher priority
+``retry``               QUEUE SEQ             [due, count]: rest of a returned message (:mod:`~jumpmq.queues.resting`)
+``entered``             QUEUE                 offset up to which messages buffered during a move are in a stream
+``group-offset``        QUEUE GROUP           {offset, delivered, skipped} of a consumer group in a stream
+``owner_epoch``         ``home``              ceiling of owner epochs of this home (:mod:`~jumpmq.queues.epochs`)
+======================  ====================  =======================================================================
+
+QUEUE and SEQ are decimal numbers.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+SEQUENCE = "sequence"
+DELIVERED = "delivered"
+ATTEMPTS = "attempts"
+PRIORITIES = "priorities"
+RETRY = "retry"
+ENTERED = "entered"
+GROUP_OFFSET = "group-offset"
+OWNER_EPOCH = "owner_epoch"
+
+
+@dataclass
+class QueueRecords:
+    """Records of one queue.
+
+    Attributes:
+        clean: whether the broker stopped cleanly; otherwise any message may have been delivered before.
+        next_seq: lowest number not yet reserved.
+        last_delivered: highest number delivered before a clean stop.
+        attempts: deliveries by message number.
+        retries: rests of returned messages by message number.
+        offsets: offsets of consumer groups by name.
+        entered: offset up to which buffered messages are in a stream; None for streams that are not moving.
+        has_priorities: whether the queue may hold messages of a higher priority.
+    """
+
+    clean: bool = False
+    next_seq: int = 1
+    last_delivered: int = 0
+    attempts: dict[int, int] = field(default_factory=dict)
+    retries: dict[int, list[Any]] = field(default_factory=dict)
+    offsets: dict[str, Any] = field(default_factory=dict)
+    entered: int | None = None
+    has_priorities: bool = False
+
+    @property
+    def delivered_seq(self) -> int | None:
+        """Highest number that was delivered; None if unknown: any message may have been delivered before."""
+        return self.last_delivered if self.clean else None
+
+    def add(self, kind: str, rest: str, value: Any) -> None:
+        """Add a record.
+
+        Args:
+            rest: the key after the queue's number.
+        """
+        match kind:
+            case "sequence":
+                self.next_seq = value
+            case "delivered":
+                self.last_delivered = value
+            case "attempts":
+                self.attempts[int(rest)] = value
+            case "priorities":
+                self.has_priorities = True
+            case "retry":
+                self.retries[int(rest)] = value
+            case "entered":
+                self.entered = value
+            case "group-offset":
+                self.offsets[rest] = value
+
+
+OF_QUEUES = frozenset({SEQUENCE, DELIVERED, ATTEMPTS, PRIORITIES, RETRY, ENTERED, GROUP_OFFSET})
+"""Kinds with the number of a queue in the key."""
+
+
+def records_of_queues(records: Iterable[tuple[str, str, Any]], *, clean: bool) -> dict[int, QueueRecords]:
+    """Return the records of queues, by queue number.
+
+    Args:
+        records: kind, key and value of all records in the store.
+        clean: whether the broker stopped cleanly.
+    """
+    found: dict[int, QueueRecords] = {}
+    for kind, key, value in records:
+        if kind in OF_QUEUES:
+            number, _, rest = key.partition(" ")
+            found.setdefault(int(number), QueueRecords(clean)).add(kind, rest, value)
+    return found
+
+
+def owner_epoch(records: Iterable[tuple[str, str, Any]]) -> int:
+    """Return the ceiling of owner epochs; 0 without a record."""
+    return max((value for kind, _, value in records if kind == OWNER_EPOCH), default=0)

@@ -1,0 +1,200 @@
+"""Consumer groups of a stream: their begin, and their offsets in the store."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.amqp.fields import Field
+from jumpmq.amqp.messages import Message
+from jumpmq.queues import clock
+from jumpmq.queues.base import NEVER, ConsumerGroup, Journal
+from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.group_offsets import MAX_GROUPS, WRITE_INTERVAL, GroupOffset, GroupOffsets
+from jumpmq.queues.records import GROUP_OFFSET
+from jumpmq.queues.runs import by_slot
+
+if TYPE_CHECKING:
+    from jumpmq.queues.stream import Stream
+
+
+class StreamOffsets(GroupOffsets):
+    """Offsets of a stream's consumer groups.
+
+    Args:
+        journal: the store's records; None without a store.
+
+    Attributes:
+        write_at: time at which changed offsets are stored.
+    """
+
+    def __init__(self, stream: "Stream", journal: Journal | None) -> None:
+        super().__init__()
+        self._stream = stream
+        self._journal = journal
+        self.write_at = NEVER
+
+    # --- in the store ---
+
+    def restore(self, records: Mapping[str, Any], *, clean: bool) -> None:
+        """Restore the offsets from the store.
+
+        Args:
+            records: by the group's name.
+            clean: whether the broker stopped cleanly; else any message may have been delivered before.
+        """
+        stream = self._stream
+        handed = {} if stream.handed is None else stream.handed.offsets
+        for group, record in {**handed, **records}.items():
+            offset = min(record["offset"], stream.end)
+            self.set(group, offset, record["delivered"] if clean else stream.end, record["skipped"])
+        self.changed.clear()
+
+    def take_over(self) -> None:
+        """Restore the offsets from the previous home, which came with the files."""
+        stream = self._stream
+        if stream.handed is None:
+            return
+        for group, record in stream.handed.offsets.items():
+            before = self.get(group)
+            position = self.set(group, min(record["offset"], stream.end), record["delivered"], record["skipped"])
+            stream.replace_position(before, position)
+        self.write([*self.changed])
+
+    def write_soon(self, position: GroupOffset) -> None:
+        """Store a group's offset soon, with all changes until then."""
+        self.changed.add(position)
+        if self.write_at == NEVER:
+            self.write_at = (clock.now() // WRITE_INTERVAL + 1) * WRITE_INTERVAL  # with those of other streams
+            self._stream.wake(self.write_at)
+
+    def write_if_due(self, now: float) -> None:
+        """Store changed offsets if it is time."""
+        if now >= self.write_at:
+            self.write(self.changed)
+        elif self.write_at != NEVER:
+            self._stream.wake(self.write_at)
+
+    def write(self, changed: Iterable[GroupOffset]) -> None:
+        """Store offsets now."""
+        self.write_at = NEVER
+        if self._stream.awaits:  # where its groups are comes with its files
+            return
+        if self._journal is not None and not self._stream.deleted:
+            for position in changed:
+                self._journal.put(GROUP_OFFSET, f"{self._stream.id} {position.group}", position.record())
+        self.changed.clear()
+
+    def drop(self) -> None:
+        """Delete all offsets from the store: the stream is deleted."""
+        if self._journal is not None:
+            for position in self:
+                self._journal.delete(GROUP_OFFSET, f"{self._stream.id} {position.group}")
+
+    # --- groups ---
+
+    def start_of(self, arguments: list[Field]) -> int:
+        """Return the first offset for a new consumer.
+
+        Args:
+            arguments: of ``basic.consume``.
+
+        Raises:
+            PreconditionFailed: it cannot be told from ``x-stream-offset``, or the disk does not tell.
+        """
+        return self._stream.start_of(arguments)
+
+    def require_place(self, group: str) -> None:
+        """Refuse a consumer group without offset if the maximum number of groups is reached.
+
+        Raises:
+            PreconditionFailed: that is so.
+        """
+        if self.get(group) is None and len(self) >= MAX_GROUPS:
+            stream = self._stream
+            raise PreconditionFailed(
+                f"{MAX_GROUPS} consumer groups have an offset in stream '{stream.name}' in vhost '{stream.vhost}': "
+                "delete those that are not used"
+            )
+
+    def admit(self, group: ConsumerGroup, arguments: list[Field], *, known: bool) -> None:
+        """Add a consumer group with members: it continues at its offset, or begins.
+
+        Args:
+            arguments: of ``basic.consume``, which say where it begins.
+            known: whether it begins with the first message instead, as it has begun with other queues.
+
+        Raises:
+            PreconditionFailed: it cannot.
+        """
+        if self.get(group.name) is None:
+            self._begin(group.name, self._stream.first if known else self.start_of(arguments))
+        self.members[group.name] = group
+
+    def dismiss(self, group: ConsumerGroup) -> None:
+        """Remove a consumer group without members; its offset stays."""
+        if self.members.get(group.name) is group:
+            del self.members[group.name]
+
+    def subscribe(self, group: ConsumerGroup, consumer: Consumer) -> None:
+        """Feed a consumer from where its group is."""
+        position = self.get(group.name)
+        assert position is not None
+        self._stream.subscribe_at(position, consumer)
+
+    def reset(self, group: str, start: Field) -> None:
+        """Move a consumer group to a new offset; its members' deliveries no longer count.
+
+        Args:
+            start: as ``x-stream-offset`` says it.
+
+        Raises:
+            PreconditionFailed: it is none, or too many groups have an offset.
+        """
+        self._stream.require_files()
+        before = self.get(group)
+        self._stream.replace_position(before, self._begin(group, self.start_of([start])))
+        self._stream.dispatch()
+
+    def forget(self, group: str) -> bool:
+        """Delete the offset of a consumer group; return False if there was none.
+
+        Raises:
+            PreconditionFailed: it has members.
+        """
+        stream = self._stream
+        stream.require_files()
+        if group in self.members:
+            raise PreconditionFailed(
+                f"consumer group '{group}' has members that consume stream '{stream.name}' in vhost '{stream.vhost}'"
+            )
+        if self.delete(group) is None:
+            return False
+        if self._journal is not None:
+            self._journal.delete(GROUP_OFFSET, f"{stream.id} {group}")
+        return True
+
+    def settle_messages(self, messages: list[Message], *, back: bool) -> None:
+        """Settle messages of members, or (``back``) schedule them for redelivery."""
+        for number, share in by_slot(messages).items():
+            if (position := self.of(number)) is not None:
+                before = position.offset
+                position.settle([message.seq for message in share], back=back)
+                if position.offset != before:
+                    self.write_soon(position)
+
+    def skip_to(self, first: int) -> None:
+        """Advance groups past messages that no longer exist."""
+        for position in self:
+            self.skip(position, first)
+
+    def skip(self, position: GroupOffset, first: int) -> None:
+        """Advance a group past messages that no longer exist."""
+        if position.skip_to(first):
+            self.write_soon(position)
+
+    def _begin(self, group: str, offset: int) -> GroupOffset:
+        """Begin a group at an offset, stored at once."""
+        self.require_place(group)
+        position = self.set(group, min(max(offset, self._stream.first), self._stream.end))
+        self.write([*self.changed])
+        return position
