@@ -97,10 +97,12 @@ def test_messages_of_a_hidden_queue_are_moved_to_its_exchange(api, channel, site
 @pytest.fixture
 def damaged(tmp_path):
     """A broker of whose queue the messages are gone from the disk."""
-    with jumpmq.running(data_dir=tmp_path) as running:
-        with pika.BlockingConnection(pika.URLParameters(running.amqp_url)) as connection:
-            connection.channel().queue_declare("orders", durable=True)
-            publish(connection.channel(), "orders", [b"%d" % number for number in range(10)])
+    with (
+        jumpmq.running(data_dir=tmp_path) as running,
+        pika.BlockingConnection(pika.URLParameters(running.amqp_url)) as connection,
+    ):
+        connection.channel().queue_declare("orders", durable=True)
+        publish(connection.channel(), "orders", [b"%d" % number for number in range(10)])
     for path in tmp_path.glob("log/*.log"):
         path.unlink()
     with jumpmq.running(data_dir=tmp_path) as running:
