@@ -280,7 +280,7 @@ def test_a_home_whose_clock_is_ahead_lets_nothing_rest_longer_than_a_whole_delay
     message = Message("", b"k", carrying(b"\0\0", (clock.now() + 1e6, 1)), b"a1", True)
     queue.push_ahead([message])
     Taker(queue, 1).start()
-    assert queue.status()["next_retry_at"] <= clock.now() + 60
+    assert queue.status()["next_retry_at"] < clock.now() + 61
 
 
 @pytest.mark.parametrize("value", [b"", b"1e99 1", b"nan 1", b"soon"])
