@@ -32,6 +32,9 @@ REFUSALS: dict[int, type[JumpMQError]] = {
     503: BrokerAway,
 }
 
+TYPES = ("classic", "quorum", "stream")
+"""Types of queues with messages for readers; others hold an exchange's own, such as delayed messages."""
+
 HOME_DOWN = "is down or inaccessible"
 """The broker's text, with status 404, for a queue of a process or node that is down."""
 
@@ -118,9 +121,10 @@ class Client:
         self._identity = identity
 
     def queues(self) -> list[str]:
-        """The names of all queues of the virtual host."""
+        """The names of all queues of the virtual host, without those that belong to an exchange."""
         with self._asking():
-            return [queue["name"] for queue in self._broker.get("queues", self._vhost, columns="name")]
+            found = self._broker.get("queues", self._vhost, columns="name,type")
+        return [queue["name"] for queue in found if queue["type"] in TYPES]
 
     def require_queue(self, name: str) -> None:
         """Raise an error if the queue does not exist; it need not be readable, nor its process up.
