@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
 import pika
 import pytest
 from tests.etcd import needs_etcd
+from tests.spark.streams.published import Query
 from tests.waiting import until
 
 from jumpmq.spark.schema import SCHEMA
@@ -37,8 +39,40 @@ def test_a_query_reads_on_from_the_node_that_is_left(tmp_path: Path) -> None:
         assert bodies(reader, end, last) == {b"q1"}
 
 
-def publish(node: JumpMQ, queue: str, *, declare: bool = False) -> None:
-    """A message into a queue behind the exchange ``x``, with the queue's name as its body."""
+@pytest.mark.slow
+@needs_etcd
+def test_every_message_is_read_once_though_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        (member,) = stack.enter_context(etcd(tmp_path))
+        options = ("--cluster", "test", "--etcd", member.url, "--queue-leader-locator", "client-local")
+        nodes = [stack.enter_context(JumpMQ(tmp_path / name, f"{name}@localhost", options)) for name in ("one", "two")]
+        for number, node in enumerate(nodes):
+            publish(node, f"q{number}", declare=True, count=100)
+
+        def url() -> str:
+            return ",".join(f"http://guest:guest@127.0.0.1:{node.http_port}" for node in nodes)
+
+        query = Query(None, url=url(), exchange="x")
+        found = query.batch(50)
+        assert {row["queue"] for row in found} == {"q0", "q1"}
+        nodes[0].kill()
+        publish(nodes[1], "q1", count=100)
+        query.at(None, url=url(), exchange="x", brokerRetrySeconds=3600)
+        found += until(lambda: query.batch(50))
+        nodes[0].start()
+        publish(nodes[0], "q0", count=100)
+        query.at(None, url=url(), exchange="x")
+        again = query.repeated()
+        assert again == found[-len(again) :]
+        while len(found) < 400:
+            found += until(lambda: query.batch(50))
+        assert Counter(row["queue"] for row in found) == {"q0": 200, "q1": 200}
+        assert len({(row["queue"], row["seq"]) for row in found}) == 400
+        assert query.batch(50) == []
+
+
+def publish(node: JumpMQ, queue: str, *, declare: bool = False, count: int = 1) -> None:
+    """Messages into a queue behind the exchange ``x``, with the queue's name as their bodies."""
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port)) as connection:
         channel = connection.channel()
         if declare:
@@ -46,7 +80,8 @@ def publish(node: JumpMQ, queue: str, *, declare: bool = False) -> None:
             channel.queue_declare(queue, durable=True)
             channel.queue_bind(queue, "x", queue)
         channel.confirm_delivery()
-        channel.basic_publish("x", queue, queue.encode(), pika.BasicProperties(delivery_mode=2), mandatory=True)
+        for _ in range(count):
+            channel.basic_publish("x", queue, queue.encode(), pika.BasicProperties(delivery_mode=2), mandatory=True)
 
 
 def bodies(reader, start, end) -> set[bytes]:

@@ -105,7 +105,7 @@ class JumpMQDataSource(DataSource):
 
             return ConsumingStreamReader(options, schema, self.parallelism)
         try:
-            return self._reader_of(reads_streams(options), options, schema)
+            return self._reader_of(reads_streams(options, patient=False), options, schema)
         except BrokerAway:
             from jumpmq.spark.waiting import WaitingReader
 

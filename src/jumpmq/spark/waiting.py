@@ -1,4 +1,5 @@
-"""Streaming reader of a query that starts while the broker is away: waits if it continues from a checkpoint."""
+"""Streaming reader of a query that starts while the broker, or a node with one of the queues, is away: waits for the
+broker if the query continues from a checkpoint, and reads the queues at other nodes meanwhile."""
 
 from __future__ import annotations
 

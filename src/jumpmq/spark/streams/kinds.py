@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jumpmq.spark.clients import ReadingClient, client_of
@@ -20,14 +21,18 @@ def queue_names(client: ReadingClient, options: SourceOptions) -> list[str]:
     return list(options.queues)
 
 
-def reads_streams(options: SourceOptions) -> bool:
+def reads_streams(options: SourceOptions, *, patient: bool = True) -> bool:
     """Return True if a streaming query reads streams by offsets, False for queues by reservations. Without a queue,
     options for a start position mean streams.
 
+    Args:
+        patient: whether to wait for queues at a node that is down.
+
     Raises:
+        BrokerAway: the broker, or one of the queues, is down.
         JumpMQError: it would read both, or what is for streams is said of other queues.
     """
-    client = client_of(options.broker)
+    client = client_of(options.broker if patient else replace(options.broker, retry_seconds=0))
     client.require_broker()
     found = client.ranges(options.exchange, queue_names(client, options), missing=True)
     kinds = {name: at["type"] for name, at in found.items() if at is not None}
