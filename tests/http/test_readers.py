@@ -294,6 +294,16 @@ def test_a_query_that_attends_is_gone_with_its_connection(api, queue):
         time.sleep(0.1)
 
 
+def test_a_broker_that_stops_ends_the_answers_of_those_that_attend(tmp_path):
+    """Else it would wait a second for them, and break the connections off."""
+    with jumpmq.running(data_dir=tmp_path) as broker:
+        api = API(broker.http_url)
+        session = post(api, "open", query="one", lease=60).json()["session"]
+        path = f"{api.address}/api/readers/%2F/g/attend"
+        attended = requests.post(path, json={"session": session}, auth=api.session.auth, stream=True, timeout=30)
+    assert attended.content == b"\n"
+
+
 def test_only_an_open_session_is_attended(api, queue):
     assert post(api, "attend").status_code == 400
     assert post(api, "attend", session="none").status_code == 412

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from jumpmq.broker import Broker
 from jumpmq.http.application import application
 from jumpmq.http.observed import Observed
+from jumpmq.http.plumbing.endpoint import ENDLESS
 from jumpmq.http.protocol import KEEP_ALIVE, BoundedProtocol, door
 
 ANSWER_TIMEOUT = 0.5
@@ -105,6 +106,9 @@ class Server(uvicorn.Server):
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
+        for task in list(state.tasks):
+            if task.get_name() == ENDLESS:
+                task.cancel()
         try:
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 while state.connections or state.tasks:  # noqa: ASYNC110 - there is no event for it

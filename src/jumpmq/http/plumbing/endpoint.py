@@ -15,6 +15,9 @@ from jumpmq.http.schema.shapes import Shape
 Respond = Callable[[Request], Awaitable[Response]]
 """A function that answers a request; the docstring documents the endpoint."""
 
+ENDLESS = "endless answer"
+"""Name of the task of an answer without an end: cancelled at once when the server stops."""
+
 
 class Endpoint(Route):
     """A route with a check of the user's tags first.

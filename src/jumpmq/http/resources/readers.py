@@ -25,7 +25,7 @@ from jumpmq.http.plumbing.access import sees_all
 from jumpmq.http.plumbing.arrow import COLUMNS
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission, may_read
-from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.endpoint import ENDLESS, Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, Refused
 from jumpmq.http.plumbing.forwarding import Forwarder, OpenAnswer
 from jumpmq.http.resources.queue_messages import MAX_QUEUES, slices_of
@@ -363,7 +363,7 @@ async def release(request: Request) -> Response:
 
 
 class Attendance(Response):
-    """An answer that lasts until the client disconnects, and then calls back."""
+    """An answer that lasts until the client disconnects or the broker stops, and then calls back."""
 
     def __init__(self, groups: ReaderGroups, vhost: str, group: str, session: str) -> None:
         super().__init__(status_code=200)
@@ -372,12 +372,16 @@ class Attendance(Response):
         self.others: list[OpenAnswer] = []  # the answers of other homes, where the session is attended too
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name(ENDLESS)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"\n", "more_body": True})
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the broker stops, and that is no error
                 while (await receive())["type"] != "http.disconnect":
                     pass
+            await send({"type": "http.response.body", "body": b""})
         finally:
             self._groups.detach(*self._subject)
             for answer in self.others:
