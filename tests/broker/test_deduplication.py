@@ -113,6 +113,48 @@ def test_headers_of_other_exchanges_pass_unchanged(channel):
     assert properties.headers == {"x-deduplication-header": "x", "x-delay": -30}
 
 
+def ring(channel: Any, *names: str) -> None:
+    """Exchanges that keep one entry each, one bound behind the other in a circle."""
+    for name in names:
+        declare(channel, name, f"{name}-q", size=1)
+    for source, destination in zip(names, [*names[1:], names[0]], strict=True):
+        channel.exchange_bind(destination, source)
+
+
+def at_once(channel: Any, exchange: str, count: int, **headers: Any) -> None:
+    """Dead-letter messages together, so that an exchange has forgotten most when they come round."""
+    arguments = {"x-dead-letter-exchange": exchange}
+    channel.queue_declare("burst", durable=True, arguments=arguments)
+    for number in range(count):
+        publish(channel, "", number, key="burst", **headers)
+    tags = [channel.basic_get("burst")[0].delivery_tag for _ in range(count)]
+    channel.basic_nack(tags[-1], multiple=True, requeue=False)
+
+
+def test_exchanges_in_a_ring_pass_each_message_once(channel):
+    ring(channel, "round", "and-round", "again")
+    at_once(channel, "round", 20, **{"x-jumpmq-passed": "a publisher's"})
+    for name in ("round", "and-round", "again"):
+        assert bodies(channel, f"{name}-q", 20) == [str(number) for number in range(20)]
+        until(lambda name=name: ready(channel, f"amq.deduplication.{name}") == 1)
+    publish(channel, "again", 7)
+    until(lambda: ready(channel, "and-round-q") == 1)
+    _, properties, _ = channel.basic_get("and-round-q", auto_ack=True)
+    assert properties.headers == {"x-deduplication-header": 7}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [{"workers": 3}, {"nodes": 2}])
+def test_a_ring_over_several_processes_passes_each_message_once(processes):
+    with running(**processes) as broker, connected(broker) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        ring(channel, "round", "and-round", "again")
+        at_once(channel, "round", 20)
+        for name in ("round", "and-round", "again"):
+            assert bodies(channel, f"{name}-q", 20) == [str(number) for number in range(20)]
+
+
 def test_what_the_default_exchange_cannot_route_passes_once_as_an_alternate(channel, api):
     declare(channel, "caught", "catching")
     policy = {"pattern": "", "apply-to": "exchanges", "definition": {"alternate-exchange": "caught"}}

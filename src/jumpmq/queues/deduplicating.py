@@ -139,6 +139,8 @@ class DeduplicatingQueue(DelayedQueue):
 
 
 def _is_entry(message: Message) -> bool:
-    """Whether it is an entry: one has no properties, and a message that says which it is has some. The exchange alone
-    does not tell: what the default exchange cannot route may come by its alternate exchange."""
+    """Return True for an entry: a message without properties and exchange. An identified message always has properties;
+    the exchange alone is not sufficient, since unroutable messages of the default exchange may arrive through an
+    alternate exchange.
+    """
     return not message.exchange and message.properties == NO_PROPERTIES

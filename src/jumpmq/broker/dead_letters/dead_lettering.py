@@ -16,12 +16,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION
 from jumpmq.broker.dead_letters.dead_letters import DeadLetter, Origin, dead_letters
-from jumpmq.broker.dead_letters.due_messages import due_messages
+from jumpmq.broker.dead_letters.due_messages import due_messages, to_pass
 from jumpmq.broker.dead_letters.undelivered_letters import UndeliveredLetters
 from jumpmq.broker.routing.routing import push_to
 from jumpmq.broker.routing.sending import Sender, Sent, may_refuse
@@ -368,7 +368,7 @@ class DeadLetters:
         """Send dead-lettered messages; return the messages sent to remote homes."""
         is_due = dead.reason in HELD
         found = (
-            due_messages(dead.messages, dead.reason)
+            due_messages(dead.queue.name, dead.messages, dead.reason)
             if is_due
             else dead_letters(dead.origin, dead.messages, dead.reason)
         )
@@ -378,6 +378,8 @@ class DeadLetters:
         routed.strip()
         if is_due:
             vhost.past.channels.drop_unroutable += len(routed.unroutable)
+            _pass_on(found, routed.queues)
+            _pass_on(found, routed.remote or {})
         else:
             self._tell(dead, found, routed.queues)
         for message in messages:
@@ -395,6 +397,18 @@ class DeadLetters:
     def _tell(self, dead: Dead, found: list[DeadLetter], routes: dict[Queue, list[Message]]) -> None:
         if self._spans is not None:
             self._spans.dead_lettered(dead.origin.queue, dead.reason, [letter.message for letter in found], routes)
+
+
+Target = TypeVar("Target", Queue, DeclaredQueue)
+
+
+def _pass_on(found: list[DeadLetter], routes: dict[Target, list[Message]]) -> None:
+    """Have messages that enter the queue of another exchange say which they have passed, without those that passed this
+    one: of a ring each exchange passes a message once."""
+    for target in [one for one in routes if one.is_internal]:
+        letters = {id(letter.message): letter for letter in found}
+        fresh = _without_circles(routes[target], found, target.name)
+        routes[target] = to_pass(letters[id(message)] for message in fresh)
 
 
 def _settle_dead(queue: Queue, messages: list[Message]) -> None:
