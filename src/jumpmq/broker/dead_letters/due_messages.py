@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
-from jumpmq.broker.dead_letters.dead_letters import Death, DeadLetter
+from jumpmq.broker.dead_letters.dead_letters import DeadLetter, Death
 from jumpmq.queues import clock
 from jumpmq.queues.deduplicating import PASSED
 from jumpmq.queues.delayed import DUE

@@ -1,37 +1,15 @@
 """Duplicates by ``x-deduplication-header`` are confirmed, counted and dropped: by exchanges, and by queues."""
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pika
 import pytest
-from tests.broker.test_delayed_exchanges import connected, refused
+from tests.broker.holding.connecting import connected, refused
 from tests.http.api import API
 from tests.several_processes import running
 from tests.waiting import until
-
-from jumpmq.testing import JumpMQ
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JumpMQ]:
-    with JumpMQ(tmp_path_factory.mktemp("once") / "data") as started:
-        yield started
-
-
-@pytest.fixture
-def api(broker: JumpMQ) -> API:
-    return API(f"http://guest:guest@127.0.0.1:{broker.http_port}")
-
-
-@pytest.fixture
-def channel(broker: JumpMQ) -> Iterator[Any]:
-    with connected(broker) as connection:
-        opened = connection.channel()
-        opened.confirm_delivery()
-        yield opened
 
 
 def declare(channel: Any, name: str, *queues: str, size: Any = 1000, **arguments: Any) -> None:

@@ -2,52 +2,21 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
+from tests.broker.holding.connecting import connected, refused
 from tests.http.api import API
 from tests.several_processes import running
 from tests.waiting import until
 
 from jumpmq.hashing import HashRing
-from jumpmq.testing import JumpMQ
 
 LONG = 3_600_000
 """Milliseconds after which no test is still there."""
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JumpMQ]:
-    with JumpMQ(tmp_path_factory.mktemp("delayed") / "data") as started:
-        yield started
-
-
-@pytest.fixture
-def api(broker: JumpMQ) -> API:
-    return API(f"http://guest:guest@127.0.0.1:{broker.http_port}")
-
-
-@contextmanager
-def connected(broker: JumpMQ, **parameters: Any) -> Iterator[Any]:
-    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port, **parameters))
-    try:
-        yield connection
-    finally:
-        if connection.is_open:
-            connection.close()
-
-
-@pytest.fixture
-def channel(broker: JumpMQ) -> Iterator[Any]:
-    with connected(broker) as connection:
-        opened = connection.channel()
-        opened.confirm_delivery()
-        yield opened
 
 
 def declare(channel: Any, name: str, kind: str = "direct", durable: bool = True, **arguments: Any) -> None:
@@ -83,12 +52,6 @@ def got(channel: Any, name: str, count: int = 1) -> list[tuple[Any, Any, str]]:
 
     until(take)
     return found
-
-
-def refused(broker: JumpMQ, act: Callable[[Any], object]) -> tuple[int, str]:
-    with connected(broker) as connection, pytest.raises(pika.exceptions.ChannelClosed) as error:
-        act(connection.channel())
-    return error.value.reply_code, error.value.reply_text
 
 
 def test_messages_come_in_the_order_in_which_they_are_due(broker, channel):

@@ -1,0 +1,30 @@
+"""A broker of its own process, which tests kill and start again; a file's tests share one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.broker.holding.connecting import connected
+from tests.http.api import API
+
+from jumpmq.testing import JumpMQ
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JumpMQ]:
+    with JumpMQ(tmp_path_factory.mktemp("holding") / "data") as started:
+        yield started
+
+
+@pytest.fixture
+def api(broker: JumpMQ) -> API:
+    return API(f"http://guest:guest@127.0.0.1:{broker.http_port}")
+
+
+@pytest.fixture
+def channel(broker: JumpMQ) -> Iterator[Any]:
+    """A channel with confirms."""
+    with connected(broker) as connection:
+        opened = connection.channel()
+        opened.confirm_delivery()
+        yield opened
