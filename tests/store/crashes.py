@@ -176,9 +176,11 @@ class Image:
                 image.apply(call)
             elif outcome < 0.7 and call.name == "write":
                 torn = bytearray(call.octets)
+                before = image.octets[call.number : call.number + len(torn)]
+                before += bytes(len(torn) - len(before))
                 for start in range(-call.number % SECTOR, len(torn), SECTOR):
-                    if chance.random() < 0.5:
-                        torn[start : start + SECTOR] = bytes(len(torn[start : start + SECTOR]))
+                    if chance.random() < 0.5:  # this sector is as it was
+                        torn[start : start + SECTOR] = before[start : start + SECTOR]
                 image.apply(call, bytes(torn[: chance.randint(0, len(torn))] if chance.random() < 0.5 else torn))
         return image
 

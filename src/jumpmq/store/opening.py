@@ -1,5 +1,5 @@
-"""Opening a data directory: what an older version left is moved into a log, a damaged index is set aside, what is
-missing is made.
+"""Opening a data directory: what an older version left is moved into a log, a damaged index is set aside, what may not
+be on disk is written again, what is missing is made.
 """
 
 import logging
@@ -12,8 +12,9 @@ from jumpmq.store import migration, schema
 from jumpmq.store.batch import Batch
 from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
-from jumpmq.store.log import DIRECTORY
+from jumpmq.store.log import DIRECTORY, read_whole
 from jumpmq.store.recovery import Recovery
+from jumpmq.store.writer import NO_ROOM
 
 if TYPE_CHECKING:
     from jumpmq.store.store import Store
@@ -33,6 +34,32 @@ def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]],
             raise StoreError(f"cannot rename {path}, which is damaged: {error.strerror}; put that right") from damage
         log.warning("%s; it is kept as %s. Some messages may come again", damage, aside)
         return Recovery(directory, files, note, without_index=True)
+
+
+def write_tail_again(found: Recovery, files: Files) -> None:
+    """Have the last commit that was read on disk: what is committed from now on may depend on it.
+
+    The process before may have been killed in front of the commit's sync, or by that sync's failure. In the second case
+    the system shows octets that are not on disk, and holds them for written: only another write has them synced.
+
+    Raises:
+        StoreError: the disk does not take them, though it has room.
+    """
+    if found.tail is None:
+        return
+    segment, begin = found.tail
+    try:
+        file = files.open(segment.path)
+        try:
+            files.write(file, begin, [read_whole(file, segment.end - begin, begin)])
+            files.sync(file)
+        finally:
+            files.close(file)
+    except OSError as error:
+        text = f"cannot write the last commit of {segment.path} again: {error.strerror}"
+        if error.errno not in NO_ROOM:
+            raise StoreError(f"{text}; put that right") from error
+        log.warning("%s", text)  # a disk that writes elsewhere what is written over: clients may make room
 
 
 def migrate(directory: Path, open_store: "Callable[[Path], Store]") -> None:

@@ -45,6 +45,7 @@ class Recovery:
         queues: batches by queue id, in order, as long as something of them is left.
         segments: the log's files, in order.
         last_commit: number of the last commit in the log.
+        tail: the last commit that was read, as the segment and where it begins; None where the index covers the log.
         clean: whether the last stop was clean.
         replayed_from: the first segment that the index does not cover.
         highest_segment: the highest number that a file of the log has.
@@ -72,6 +73,7 @@ class Recovery:
         self.queues: dict[int, list[Batch]] = {}
         self.segments: list[Segment] = []
         self.last_commit = 0
+        self.tail: tuple[Segment, int] | None = None
         self._gapless_from: int | None = None  # segments from this one on must all be there; None where that is unknown
         self._stopped_at = 0  # number of the last commit, where the index was written at a clean stop
         self.clean = True
@@ -233,6 +235,7 @@ class Recovery:
                 break
             if waiting is not None:
                 self._take(segment, file, waiting, applies)
+                self.tail = segment, waiting.offset
             waiting = found
         if waiting is None:
             self.last_commit, self.clean = max(self.last_commit, segment.first_commit - 1), False
@@ -244,6 +247,7 @@ class Recovery:
             return
         else:
             self._take(segment, file, waiting, applies)
+            self.tail = segment, waiting.offset
         if limit is None and applies and any(file.octets(segment.end, FRAME.size)):
             self.warnings.append(
                 f"{segment.path}: what follows commit {self.last_commit} at octet {segment.end} was never finished, "

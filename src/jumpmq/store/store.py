@@ -167,6 +167,7 @@ class Store(Staging):
             found = opening.look(directory, files, noted.append)
             for warning in found.warnings:
                 log.warning("%s", warning)
+            opening.write_tail_again(found, files)
             opening.create(directory)
             linger_bytes = max(linger_bytes, commit_bytes)
             if segment_bytes is None:
