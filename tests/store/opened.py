@@ -38,11 +38,12 @@ class Opened:
         commit_bytes: int = COMMIT_BYTES,
         completion: Callable[[], Completion] | None = None,
         epoch: int = 0,
+        tell: int = -1,
     ) -> None:
         self.directory = directory
         self.files = files
         self.segment_bytes, self.commit_bytes, self._completion = segment_bytes, commit_bytes, completion or usual
-        self.epoch = epoch
+        self.epoch, self._told = epoch, tell
         self.tell: Callable[[int], object] = lambda number: None
         self.commits: list[int] = []
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
@@ -96,6 +97,7 @@ class Opened:
             commit_bytes=self.commit_bytes,
             completion=self._completion(),
             epoch=self.epoch,
+            tell=self._told,
         )
 
     def _on_commit(self, number: int) -> None:

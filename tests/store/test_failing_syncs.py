@@ -1,7 +1,10 @@
-"""A sync that fails: the system then holds for written what the disk may never have."""
+"""A sync that fails: the system then holds for written what the disk may never have, and copies may have it, too."""
 
 import errno
+import os
 import shutil
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -12,7 +15,84 @@ from tests.store.opened import Opened, killed_now, left, make_messages
 from tests.store.stream_opened import Opened as OpenedStreams
 from tests.store.stream_opened import bodies, message
 
-from jumpmq.store import StoreError
+from jumpmq.store import StoreError, pipeline
+from jumpmq.store.errors import Unsynced
+from jumpmq.store.lineage import read_lineage
+from jumpmq.store.log import OFFSET_BITS
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[int, int]]:
+    """A pipe that takes positions."""
+    readable, writable = os.pipe2(os.O_NONBLOCK)
+    yield readable, writable
+    os.close(readable)
+    os.close(writable)
+
+
+def positions(told: tuple[int, int]) -> list[int]:
+    """What was told since the last call."""
+    octets = os.read(told[0], 1 << 16)
+    return [position for (position,) in struct.iter_unpack("=q", octets)]
+
+
+def test_the_position_behind_each_commit_is_told(tmp_path: Path, told: tuple[int, int]) -> None:
+    opened = Opened(tmp_path / "data", segment_bytes=4 << 10, tell=told[1])
+    ends = []
+    for seq in range(1, 30):
+        opened.store.append(1, make_messages(seq, seq, body=lambda seq: bytes(seq * 97 % 900)))
+        opened.store.flush(begin=False)
+        opened.store._writer._seconds = 0.0  # a quick disk
+        opened.store.begin(here=True)
+        assert opened.store.committed == len(ends)  # a home with copies leaves that to the thread
+        opened.work_until(lambda: opened.store.committed > len(ends) and not opened.store.is_writing)
+        last = next(one for one in reversed(read_lineage(tmp_path / "data").lineage) if one.end > 64)
+        ends.append(last.segment << OFFSET_BITS | last.end)
+    assert positions(told) == ends and len({end >> OFFSET_BITS for end in ends}) > 3
+    opened.close()
+
+
+def test_what_copies_may_have_is_not_written_otherwise(tmp_path: Path, told: tuple[int, int]) -> None:
+    disk = Disk()
+    opened = Opened(tmp_path / "data", disk, tell=told[1])
+    opened.store.append(1, make_messages(1, 1))
+    opened.commit()
+    disk.sync_error = errno.EIO
+    opened.store.append(1, make_messages(2, 2))
+    receipt = opened.store.flush()
+    with pytest.raises(Unsynced, match="Input/output error"):
+        opened.wait_for(receipt)
+    assert opened.errors.empty() and opened.store.committed < receipt
+    disk.sync_error = 0
+    before = read_lineage(tmp_path / "data").lineage
+    assert positions(told)[-1] == before[0].segment << OFFSET_BITS | before[0].end
+    opened.store.append(1, make_messages(3, 3))
+    opened.store.flush()
+    opened.store.make_room()
+    opened.store.completed()
+    with pytest.raises(Unsynced):
+        opened.store.close()
+    assert read_lineage(tmp_path / "data").lineage == before
+    again = Opened(killed_now(tmp_path / "data", tmp_path / "again"))
+    assert left(again) == {1: [1, 2]}
+    again.close()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_what_was_not_told_is_tried_again(
+    tmp_path: Path, told: tuple[int, int], error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "RETRY_INTERVAL", 0.01)
+    disk = Disk()
+    opened = Opened(tmp_path / "data", disk, tell=told[1])
+    disk.write_error = error
+    opened.store.append(1, make_messages(1, 1))
+    receipt = opened.store.flush()
+    opened.error()
+    disk.write_error = 0
+    opened.wait_for(receipt)
+    assert left(opened.crash()) == {1: [1]} and len(positions(told)) == 1
+    opened.close()
 
 
 @pytest.mark.parametrize("why", ["killed before the sync", "the sync failed"])

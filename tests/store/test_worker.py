@@ -3,6 +3,7 @@
 import errno
 import os
 import select
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,6 +103,68 @@ def test_errors_are_reported(pipe_and_worker: tuple[int, Worker], tmp_path: Path
         assert written(*pipe_and_worker, Write(file.fileno(), 0, commit(1), 0, None)) == (errno.EBADF, False)
     with Path("/dev/full").open("wb") as full:
         assert written(*pipe_and_worker, Write(full.fileno(), 0, commit(1), 0, None)) == (errno.ENOSPC, False)
+
+
+class Watched(Files):
+    """Files whose syncs note what has been told by then."""
+
+    def __init__(self, told: int) -> None:
+        self.told, self.before_sync = told, b""
+
+    def sync(self, file: int) -> None:
+        self.before_sync = os.read(self.told, 100)
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[int, int]]:
+    """A pipe that takes positions."""
+    readable, writable = os.pipe2(os.O_NONBLOCK)
+    yield readable, writable
+    os.close(writable)
+    os.close(readable)
+
+
+def test_a_position_is_told_before_the_sync(tmp_path: Path, told: tuple[int, int]) -> None:
+    files, (readable, writable) = Watched(told[0]), os.pipe()
+    plain = worker.Worker(writable, files, told[1])
+    with (tmp_path / "file").open("w+b") as file:
+        written(readable, plain, Write(file.fileno(), 0, commit(1), 0, None, position=0x0102030405060708))
+    assert files.before_sync == (0x0102030405060708).to_bytes(8, sys.byteorder)
+    plain.close()
+
+
+@pytest.mark.parametrize("kind", ["compiled", "plain"])
+def test_who_does_not_take_positions_holds_up_nothing(kind: str, tmp_path: Path, told: tuple[int, int]) -> None:
+    readable, writable = os.pipe()
+    teller: Worker = (
+        _worker.Worker(writable, told[1]) if kind == "compiled" else worker.Worker(writable, Files(), told[1])
+    )
+    with (tmp_path / "file").open("w+b") as file:
+
+        def write(position: int) -> tuple[int, bool]:
+            return written(readable, teller, Write(file.fileno(), 0, commit(1), 0, None, position=position))
+
+        assert [write(position) for position in (7, 8)] == [(0, True)] * 2
+        assert os.read(told[0], 100) == b"".join(position.to_bytes(8, sys.byteorder) for position in (7, 8))
+        with pytest.raises(BlockingIOError):
+            while True:
+                os.write(told[1], bytes(8))
+        assert write(9) == (0, True)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), told[0])  # nobody is left to read them
+        assert write(10) == (0, True)
+    teller.close()
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="what is resident is known of Linux alone")
+def test_what_is_told_is_in_the_cache_of_the_system(tmp_path: Path, told: tuple[int, int]) -> None:
+    """No memory is taken to write past it."""
+    readable, writable = os.pipe()
+    compiled, large = _worker.Worker(writable, told[1]), commit(1)
+    before = resident()
+    with (tmp_path / "file").open("w+b") as file:
+        assert written(readable, compiled, Write(file.fileno(), 0, large, 0, None)) == (0, True)
+    assert resident() - before < 3 << 20
+    compiled.close()
 
 
 @given(st.binary(max_size=1000), st.integers(0, (1 << 32) - 1))

@@ -119,6 +119,7 @@ cdef struct Job:
     int64_t allocate_offset
     int64_t allocate_length
     uint32_t salt
+    int64_t position
     iovec* vectors
     int count
     int* ends
@@ -138,6 +139,7 @@ cdef struct Shared:
     bint stopped
     bint working
     int wake
+    int tell
 
 
 cdef void seal(Job* job) noexcept nogil:
@@ -294,18 +296,18 @@ cdef double seconds() noexcept nogil:
     return now.tv_sec + now.tv_nsec * 1e-9
 
 
-cdef void perform(Job* job, char** room) noexcept nogil:
+cdef void perform(Job* job, char** room, int tell) noexcept nogil:
     """One after the other, up to the first error; the first keeps how it ended."""
     cdef double began = seconds()
     cdef Job* one = job
     while one != NULL:
-        commit(one, room)
+        commit(one, room, tell)
         job.error, job.unsafe = one.error, one.unsafe
         one = NULL if one.error else one.next
     job.seconds = seconds() - began
 
 
-cdef void commit(Job* job, char** room) noexcept nogil:
+cdef void commit(Job* job, char** room, int tell) noexcept nogil:
     if job.ends != NULL:
         seal(job)
     if job.allocate_length:
@@ -318,6 +320,8 @@ cdef void commit(Job* job, char** room) noexcept nogil:
     if job.error or job.ends == NULL:
         return
     job.unsafe = True
+    if tell >= 0:
+        write(tell, &job.position, sizeof(job.position))  # one that is lost is made up for by the next one
     if fdatasync(job.file) != 0:
         job.error = errno
 
@@ -348,7 +352,7 @@ cdef void* run(void* argument) noexcept nogil:
         if job == NULL:
             break
         pthread_mutex_unlock(&shared.mutex)
-        perform(job, &room)
+        perform(job, NULL if shared.tell >= 0 else &room, shared.tell)
         pthread_mutex_lock(&shared.mutex)
         shared.finished = job
         shared.working = False
@@ -404,7 +408,7 @@ cdef Job* make_job(write) except NULL:
     if job.ends == NULL:
         forget(job)
         raise MemoryError
-    job.salt = write.salt
+    job.salt, job.position = write.salt, write.position
     add_vector(job, write.commit.frame)
     for block in blocks:
         add_vector(job, block.head)
@@ -444,11 +448,11 @@ cdef class Worker:
     cdef Shared* shared
     cdef object held
 
-    def __cinit__(self, int wake):
+    def __cinit__(self, int wake, int tell=-1):
         self.shared = <Shared*>calloc(1, sizeof(Shared))
         if self.shared == NULL:
             raise MemoryError
-        self.shared.wake = wake
+        self.shared.wake, self.shared.tell = wake, tell
         pthread_mutex_init(&self.shared.mutex, NULL)
         pthread_cond_init(&self.shared.condition, NULL)
         if pthread_create(&self.shared.thread, NULL, run, self.shared) != 0:
@@ -485,7 +489,7 @@ cdef class Worker:
     def perform(self, write):
         cdef Job* job = make_jobs(write)
         with nogil:
-            perform(job, NULL)
+            perform(job, NULL, self.shared.tell)
         return outcome(job)
 
     def close(self):

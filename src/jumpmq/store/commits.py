@@ -75,7 +75,7 @@ class Prepared:
         zeros = 0
         if offset > segment.zeroed and commit.length < ZEROS // ZEROED_COMMITS:
             zeros = min(ZEROS, (segment.allocated if allocate is None else sum(allocate)) - offset)
-        return Write(file, segment.end, commit, segment.salt, allocate, zeros, self.appends)
+        return Write(file, segment.end, commit, segment.salt, allocate, zeros, self.appends, segment.position(offset))
 
 
 def preparing(prepared: Prepared) -> Iterator[None]:

@@ -10,7 +10,9 @@ class DirectoryInUse(StoreError):
 
 
 class Unsynced(StoreError):
-    """Written stream files may not be on disk, and may never be: only a start can write the files again."""
+    """Written octets may not be on disk, and may never be, though later syncs succeed: only a start can write them
+    again.
+    """
 
 
 class Unreadable(StoreError):

@@ -8,7 +8,9 @@
           │    a file is there to go on in              │ │ on disk, and the segment is full
           ├──────────────────────────────── ROLLING ◀───│─┘
           │    a second has passed                      │ failed
-          └──────────────────────────────── RETRYING ◀──┘
+          └──────────────────────────────── RETRYING ◀──┤
+                                                        │ failed, and copies may have it
+                                            STOPPED ◀───┘
 
 Most commits are laid out at once, and skip PREPARING. A commit begins in IDLE only, so the state says what is in its
 way; :class:`~jumpmq.store.staging.Staging` says whether one is wanted. On a full disk, what makes room is written
@@ -21,13 +23,13 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from jumpmq.store.background import Background
 from jumpmq.store.changes import Changes
 from jumpmq.store.commits import Prepared, preparing
 from jumpmq.store.completion import MOST_BYTES, MOST_COMMITS, Complete, Completion
-from jumpmq.store.errors import StoreError
+from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.log import Log
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.staging import COMMIT_MESSAGES, Staging
@@ -51,9 +53,10 @@ class State(enum.Enum):
     WRITING = "writing"
     RETRYING = "waiting to retry"
     ROLLING = "rolling a segment"
+    STOPPED = "stopped for good"
 
 
-IDLE, PREPARING, WRITING, RETRYING, ROLLING = State  # a global is found sooner than a member of an enumeration
+IDLE, PREPARING, WRITING, RETRYING, ROLLING, STOPPED = State  # a global is found sooner than a member of an enumeration
 
 
 class Pipeline:
@@ -117,7 +120,7 @@ class Pipeline:
     @property
     def begins(self) -> bool:
         """True if :meth:`begin` would begin a commit."""
-        return self.state is IDLE and self._staging.wanted and (not self._stored or self._may_store)
+        return self.state is IDLE and self._staging.wanted and self._may_store
 
     @property
     def _may_store(self) -> bool:
@@ -143,8 +146,7 @@ class Pipeline:
         Args:
             here: whether this thread may do it, as no client waits for it: a small commit on a quick disk, that is.
         """
-        may = self.state is IDLE and (not self._stored or self._may_store)
-        if may and (changes := self._staging.take()) is not None:
+        if self.state is IDLE and self._may_store and (changes := self._staging.take()) is not None:
             self._prepare(Prepared(changes), here)
 
     def go_on(self) -> None:
@@ -218,6 +220,8 @@ class Pipeline:
         if result.error is None:
             self._on_written(prepared)
         else:
+            if result.is_told:
+                self._stop(result.error)
             self._on_failed(prepared, result.error, result.unsafe)
 
     def _on_written(self, prepared: Prepared) -> None:
@@ -402,6 +406,18 @@ class Pipeline:
         )
         self._call(self._on_error, self.error)
 
+    def _stop(self, error: OSError) -> NoReturn:
+        """Write nothing more: another commit under the number of this one would differ from what the copies have.
+
+        Raises:
+            Unsynced: always.
+        """
+        self.state = STOPPED
+        self.error = Unsynced(
+            f"cannot sync {self._log.directory}: {error.strerror or error}; the copies may have more than this disk"
+        )
+        raise self.error
+
     def _wait_to_retry(self) -> None:
         self._retry_at = time.monotonic() + RETRY_INTERVAL
         self._writer.wake_after(RETRY_INTERVAL)
@@ -439,6 +455,9 @@ class Pipeline:
         Returns:
             The number of the commit that marks the stop as clean; None where there is none.
         """
+        if self.state is STOPPED:
+            assert self.error is not None
+            raise self.error
         self._finish()
         self._segments.close()
         while self.error is None and (changes := self._staging.take_sealed()) is not None:

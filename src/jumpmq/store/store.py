@@ -72,6 +72,7 @@ class Store(Staging):
         commit_bytes: int,
         linger_bytes: int,
         epoch: int,
+        tell: int,
         completion: Completion,
         on_commit: Callable[[int], None],
         on_error: Callable[[StoreError], None],
@@ -95,7 +96,7 @@ class Store(Staging):
         # The parts, each with what it needs of those above it:
         self._log = Log(directory / DIRECTORY, files, segment_bytes, epoch)
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
-        self._writer = Writer(files)
+        self._writer = Writer(files, tell)
         completion.wake = self._writer.wake
         self._reader = Reader(self._log, on_loss=self.losses.add)
         self._background = Background("jumpmq-background", self._writer.wake)  # the index, and what is to be moved
@@ -139,6 +140,7 @@ class Store(Staging):
         commit_bytes: int = COMMIT_BYTES,
         linger_bytes: int = LINGER_BYTES,
         epoch: int = 0,
+        tell: int = -1,
         completion: Completion | None = None,
     ) -> Store:
         """Open the store in ``directory``; missing parts are created.
@@ -154,6 +156,11 @@ class Store(Staging):
             commit_bytes: octets of bodies after which turns go into another commit.
             linger_bytes: octets of bodies up to which turns without confirms are put off.
             epoch: in which this process leads the home, below 2**32; 0 in a home without copies.
+            tell: in a home with copies, a descriptor that does not block, such as a socket's; -1 elsewhere. It gets the
+                position behind each commit, in 8 octets as the machine has them, once the commit is written and before
+                it is synced; what it does not take is left out. Commits then go through the system's cache, where
+                others read them, and never through the thread of the broker. A sync that fails leaves the copies with
+                what this disk may not have: :meth:`completed` raises :class:`Unsynced`, and the process is to end.
             completion: tells which commits are complete; unless given, those on disk are.
 
         Raises:
@@ -172,7 +179,7 @@ class Store(Staging):
             linger_bytes = max(linger_bytes, commit_bytes)
             if segment_bytes is None:
                 segment_bytes = segment_bytes_on(directory)
-            sizes = segment_bytes, commit_bytes, linger_bytes, epoch
+            sizes = segment_bytes, commit_bytes, linger_bytes, epoch, tell
             completion = completion or Completion()
             return cls(directory, lock, found, noted, files, *sizes, completion, on_commit, on_error)
         except BaseException:

@@ -2,7 +2,9 @@
 substituted by a test.
 """
 
+import contextlib
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -21,10 +23,11 @@ class Worker:
     Args:
         wake: a descriptor to which an octet is written when a commit is finished.
         files: the file calls to use.
+        tell: a descriptor that takes the position of each commit before its sync; -1 for none.
     """
 
-    def __init__(self, wake: int, files: Files) -> None:
-        self._wake = wake
+    def __init__(self, wake: int, files: Files, tell: int = -1) -> None:
+        self._wake, self._tell = wake, tell
         self._files = files
         self._jobs: SimpleQueue[Write | None] = SimpleQueue()
         self._finished: deque[tuple[int, bool, float]] = deque()
@@ -79,6 +82,9 @@ class Worker:
                 buffers.append(bytes(write.zeros))
             self._files.write(write.file, write.offset, buffers)
             unsafe = True
+            if self._tell >= 0:
+                with contextlib.suppress(OSError):
+                    os.write(self._tell, write.position.to_bytes(8, sys.byteorder))
             self._files.sync(write.file)
         except OSError as error:
             return error.errno or -1, unsafe

@@ -55,6 +55,7 @@ class Write(NamedTuple):
         zeros: octets behind the commit to fill with zeros. What is written over them later is on disk twice as fast
             (measured, ext4) as what is written to octets that are only allocated: no block becomes part of the file.
         appends: what is written before it, one after the other, without a sync; nothing follows behind an error.
+        position: that of its end in the log.
     """
 
     file: int
@@ -64,6 +65,7 @@ class Write(NamedTuple):
     allocate: tuple[int, int] | None
     zeros: int = 0
     appends: list[Append] = []  # noqa: RUF012 - never changed
+    position: int = 0
 
 
 class Result(NamedTuple):
@@ -72,10 +74,12 @@ class Result(NamedTuple):
     Attributes:
         error: why it failed; None where the commit is on disk.
         unsafe: whether it is unknown what the file holds.
+        is_told: whether others were told that they can read it there.
     """
 
     error: OSError | None
     unsafe: bool = False
+    is_told: bool = False
 
 
 WRITTEN = Result(None)
@@ -98,18 +102,20 @@ class Writer:
 
     Args:
         files: the file calls to use; the compiled thread knows only those of the operating system.
+        tell: as of :meth:`Store.open`.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, tell: int = -1) -> None:
+        self._tells = tell >= 0
         self._results: deque[Result] = deque()  # of writes that had nothing to write
         self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # readable when there are results
         self._timer: threading.Timer | None = None  # of the last :meth:`wake_after`
         self._seconds = QUICK  # how long the disk takes of late: it falls slowly
         self._worker: Worker  # the thread
         if type(files) is Files:
-            self._worker = CompiledWorker(self._writable)
+            self._worker = CompiledWorker(self._writable, tell)
         else:
-            self._worker = worker.Worker(self._writable, files)
+            self._worker = worker.Worker(self._writable, files, tell)
 
     def fileno(self) -> int:
         """A descriptor that is readable when :meth:`results` has something to tell."""
@@ -122,7 +128,7 @@ class Writer:
     def is_quick(self, octets: int) -> bool:
         """Return True if so many octets are written in a moment, judged by recent commits: the handover to the thread
         and back would take longer."""
-        return octets <= SMALL_BYTES and self._seconds < QUICK
+        return octets <= SMALL_BYTES and self._seconds < QUICK and not self._tells
 
     def write(self, write: Write) -> Result:
         """Write a commit while the caller waits; the last commit must have been finished."""
@@ -151,7 +157,8 @@ class Writer:
     def _result(self, number: int, unsafe: bool, seconds: float) -> Result:
         self._seconds = max(seconds, self._seconds * FORGETTING)
         if number:
-            return Result(OSError(number, os.strerror(number)), unsafe or number not in NO_ROOM)
+            error = OSError(number, os.strerror(number))
+            return Result(error, unsafe or number not in NO_ROOM, unsafe and self._tells)
         return WRITTEN
 
     def wake_after(self, seconds: float) -> None:
