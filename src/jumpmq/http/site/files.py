@@ -1,6 +1,7 @@
 """The page's static files, from the package.
 
-They are few and small, and so are kept in memory, plain and compressed. The page itself (``/``) is requested again each
+They are few and small, and so are kept in memory, plain and compressed. Modules of the first view are one file
+(:mod:`~.bundle`), so that a first visit is seven requests. The page itself (``/``) is requested again each
 time, and answered 304 while it is the same. All it refers to lies below ``/assets/VERSION/``, where the version is a
 hash of all files: what was fetched once is never asked for again, and never stale.
 """
@@ -18,24 +19,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from jumpmq._version import __version__
+from jumpmq.http.site.bundle import bundle, loaded_later, order
 
 PLACE = "static"
 PAGE = "index.html"
 VERSION_MARK = b"{version}"
-PRELOADS_MARK = b"{preloads}"
 RELEASE_MARK = b"{release}"
+
+MAIN = "main.js"
+STYLES = ("vendor/uplot.css", "style.css")
+"""Served as one file, under the last name."""
 
 SCRIPTS = {"theme.js", "vendor/uplot.js"}
 """Non-module scripts."""
-
-LOADED_LATER = {
-    *(f"views/{name}.js" for name in ("key", "shards", "what_if", "why", "start", "rings", "log")),
-    *("views/flow.js", "lib/flow_layout.js", "views/messages.js", "lib/snippets.js", "views/palette.js"),
-    *("views/channels.js", "views/connections.js", "views/exchanges.js", "views/help.js"),
-    *("views/definitions.js", "views/groups.js", "views/limits.js", "views/nodes.js", "views/permissions.js"),
-    *("views/policies.js", "views/readers.js", "views/users.js"),
-}
-"""Modules of views loaded on demand (``later`` in ``views/all.js``), and so not preloaded."""
 
 KINDS = {
     "css": "text/css; charset=utf-8",
@@ -80,12 +76,20 @@ def site() -> tuple[str, dict[str, File]]:
     found = dict(sorted(_read(resources.files(__package__) / PLACE, "")))
     digest = hashlib.sha256(b"\0".join(path.encode() + b"\0" + octets for path, octets in found.items()))
     version = digest.hexdigest()[:12]
-    modules = [path for path in found if path.endswith(".js") and path not in SCRIPTS | LOADED_LATER]
-    preloads = "\n".join(f'<link rel="modulepreload" href="/assets/{version}/{path}">' for path in modules)
-    page = found[PAGE].replace(VERSION_MARK, version.encode()).replace(PRELOADS_MARK, preloads.encode())
+    found[STYLES[-1]] = b"\n".join(found[path] for path in STYLES)
+    found |= {path: text.encode() for path, text in _modules(found).items()}
+    page = found[PAGE].replace(VERSION_MARK, version.encode())
     page = page.replace(RELEASE_MARK, __version__.encode())
     found[PAGE] = page
     return version, {path: File(KINDS[path.rpartition(".")[2]], octets) for path, octets in found.items()}
+
+
+def _modules(found: dict[str, bytes]) -> dict[str, str]:
+    """Return the bundle, and the modules loaded on demand, by path."""
+    sources = {path: octets.decode() for path, octets in found.items() if path.endswith(".js") and path not in SCRIPTS}
+    bundled = order(sources, MAIN)
+    later = sources.keys() - set(bundled)
+    return {path: loaded_later(path, sources[path], bundled, MAIN) for path in later} | {MAIN: bundle(sources, MAIN)}
 
 
 def _read(place: resources.abc.Traversable, prefix: str) -> list[tuple[str, bytes]]:

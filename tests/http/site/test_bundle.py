@@ -1,0 +1,44 @@
+"""The bundle of the page's modules: what it makes of them, and what it refuses."""
+
+import pytest
+
+from jumpmq.http.site.bundle import NotUnderstood, bundle, loaded_later, order
+
+SOURCES = {
+    "main.js": 'import { add as plus } from "./lib/sum.js";\n'
+    'export const three = plus(1, 2);\nimport("./views/far.js");\n',
+    "lib/sum.js": 'import * as base from "./base.js";\nexport function add(a, b) { return base.number(a) + b; }\n',
+    "lib/base.js": "const inner = (x) => x;\nexport { inner as number };\n",
+    "views/far.js": 'import { add } from "../lib/sum.js";\nimport { other } from "./other.js";\n',
+}
+
+
+def test_imports_come_first_and_exports_are_taken_from_them():
+    assert order(SOURCES, "main.js") == ["lib/base.js", "lib/sum.js", "main.js"]
+    text = bundle(SOURCES, "main.js")
+    assert "return { number: inner };" in text
+    assert 'const base = modules["lib/base.js"];' in text
+    assert 'const { add: plus } = modules["lib/sum.js"];\nconst three' in text
+    assert "return { three: three };" in text
+    assert "import { " not in text
+
+
+def test_what_is_loaded_later_has_bundled_modules_from_the_bundle():
+    text = loaded_later("views/far.js", SOURCES["views/far.js"], order(SOURCES, "main.js"), "main.js")
+    assert text.startswith('import { modules } from "../main.js"; const { add } = modules["lib/sum.js"];')
+    assert 'import { other } from "./other.js";' in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"lib/base.js": 'import { add } from "./sum.js";'}, "imports it"),
+        ({"lib/base.js": 'import { gone } from "./gone.js";'}, "not there"),
+        ({"lib/base.js": "export default 1;"}, "not understood"),
+        ({"lib/base.js": 'export * from "./sum.js";'}, "not understood"),
+        ({"lib/base.js": "import './sum.js';"}, "not understood"),
+    ],
+)
+def test_forms_that_are_not_understood_are_refused(changed, reason):
+    with pytest.raises(NotUnderstood, match=reason):
+        bundle(SOURCES | changed, "main.js")
