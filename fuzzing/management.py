@@ -99,6 +99,7 @@ RIGHT: dict[str, tuple[dict[str, object], ...]] = {
         {"exchange": "fuzzed", "routing_key": "fuzzed", "count": 10},
         {"origin": True},
     ),
+    "POST /api/queues/{vhost}/{queue}/contents/delete": ({"numbers": [1, 2, 3, 50]},),
     "POST /api/queues/{vhost}/{queue}/actions": ({"action": "move"}, {"action": "move", "home": 2}),
     "PUT /api/group-offsets/{vhost}/{queue}/{group}": ({"offset": "first"}, {"offset": "2h"}, {"timestamp": 1.5e9}),
     "POST /api/bindings/{vhost}/e/{exchange}/q/{queue}": ({"routing_key": "3", "arguments": {"x-match": "any"}},),

@@ -31,6 +31,7 @@ GET /api/queues/here/q/slots              401 200 200 200 200
 GET /api/queues/here/q/explain            401 200 200 200 200
 POST /api/queues/here/q/retries           401 200 200 200 200 {}
 POST /api/queues/here/q/contents/move     401 400 400 400 400 {}
+POST /api/queues/here/q/contents/delete   401 400 400 400 400 {}
 GET /api/queues/here/q/browse             401 200 200 200 200
 DELETE /api/queues/here/q/messages/1      401 400 400 400 400
 GET /api/queues/here/q/deaths             401 200 200 200 200

@@ -176,6 +176,44 @@ def test_what_is_refused_keeps_its_place(api, channel, queues):
     assert numbers(channel, "classic") == list(range(3, 10))
 
 
+def delete(api, source, *wanted):
+    return api.request("POST", "queues", "/", source, "contents", "delete", json={"numbers": list(wanted)})
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_chosen_messages_are_deleted_for_good(tmp_path, kind):
+    with jumpmq.running(data_dir=tmp_path) as broker, amqp(broker) as channel:
+        api = API(broker.http_url)
+        channel.queue_declare("a", durable=True, arguments={"x-queue-type": kind})
+        fill(channel, "a", 600)
+        channel.basic_get("a")  # of number 1, which is held then
+        found = api.get("queues", "/", "a", "browse", count=1000)["messages"]
+        chosen = [one["seq"] for one in found if int(one["payload"]) % 2 or int(one["payload"]) < 6]
+        first = chosen[0] - 1
+        assert delete(api, "a", first, *chosen, chosen[0], 1 << 62).json() == {"deleted": len(chosen)}
+        assert delete(api, "a", *chosen).json() == {"deleted": 0}
+    with jumpmq.running(data_dir=tmp_path) as broker, amqp(broker) as channel:
+        assert numbers(channel, "a") == [0, *range(6, 600, 2)]
+
+
+def test_who_may_not_purge_may_not_delete_and_nor_may_anybody_in_a_stream_or_group(api, channel, queues):
+    fill(channel, "classic", 3)
+    fill(channel, "stream", 3)
+    api.request("PUT", "users", "eraser", json={"password": "eraser", "tags": "management"})
+    limited = API(api.address.replace("//", "//eraser:eraser@"))
+    api.request("PUT", "permissions", "/", "eraser", json={"configure": ".*", "write": ".*", "read": "^x$"})
+    assert delete(limited, "classic", 1, 2, 3).status_code == 401
+    assert "is a stream" in delete(api, "stream", 1).json()["reason"]
+    for body in ({}, {"numbers": [-1]}, {"numbers": "1"}, {"numbers": [1], "count": 1}):
+        answer = api.request("POST", "queues", "/", "classic", "contents", "delete", json=body)
+        assert answer.status_code == 400, body
+    assert api.request("POST", "queues", "/", "gone", "contents", "delete", json={"numbers": [1]}).status_code == 404
+    assert api.counts("classic") == (3, 0)
+    channel.queue_declare("shared", durable=True, arguments={"x-slots": 4})
+    channel.basic_consume("shared", lambda *_: None, arguments={"x-consumer-group": "g"})
+    assert delete(api, "shared", 1).status_code == 400
+
+
 def test_requests_that_make_no_sense(api, channel, queues):
     for body, status, reason in (
         ({}, 400, "one of 'queue', 'exchange' and 'origin' has to be given"),

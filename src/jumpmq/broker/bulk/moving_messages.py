@@ -125,8 +125,44 @@ async def move_numbered(
     runs = deque(_runs(sorted(set(numbers))))
     async with moving.going_on():
         while runs and not queue.deleted:
-            await moving.step(partial(moving.take_numbered, runs))
+            await moving.step(partial(_take_numbered, queue, runs))
     return moving.done
+
+
+async def delete_numbered(broker: Running, queue: Queue, numbers: Iterable[int]) -> int:
+    """Delete the messages with these numbers, in steps; return how many were deleted, which is on disk then. Messages
+    no longer ready are skipped.
+
+    Raises:
+        AMQPError: messages of the queue are not to be taken by this way.
+    """
+    if queue.append_only:
+        raise PreconditionFailed(f"queue '{queue.name}' is a stream: its messages are read, not deleted")
+    queue.require_unshared()
+    queue.touch()
+    runs, deleted = deque(_runs(sorted(set(numbers)))), 0
+    while runs and not queue.deleted:
+        with broker.turns.turn(), broker.turns.together():
+            queue.require_unshared()
+            taken = _take_numbered(queue, runs, AT_ONCE)
+            queue.settle(taken, Outcome.ACKNOWLEDGED, Held.RESERVED)
+        deleted += len(taken)
+        await broker.slices.next()
+    await broker.committed()
+    return deleted
+
+
+def _take_numbered(queue: Queue, runs: deque[tuple[int, int]], count: int) -> list[Message]:
+    """Take messages of the first runs for half a slice, and remove finished runs."""
+    taken: list[Message] = []
+    until = time.perf_counter() + SLICE / 2
+    while runs and len(taken) < count and time.perf_counter() < until:
+        first, last = runs[0]
+        some = queue.take_range(first, last, count - len(taken))
+        taken += some
+        if not some or len(some) > last - first:
+            runs.popleft()
+    return taken
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
@@ -231,18 +267,6 @@ class _Moving:
         count = min(most, count)
         assert isinstance(self._queue, ClassicQueue)  # every other kind is refused
         return self._queue.take_for_delivery(count) or self._queue.take(1)  # the latter where bodies are on disk
-
-    def take_numbered(self, runs: deque[tuple[int, int]], count: int) -> list[Message]:
-        """Take messages of the first runs for half a slice, and remove finished runs."""
-        taken: list[Message] = []
-        until = time.perf_counter() + SLICE / 2
-        while runs and len(taken) < count and time.perf_counter() < until:
-            first, last = runs[0]
-            some = self._queue.take_range(first, last, count - len(taken))
-            taken += some
-            if not some or len(some) > last - first:
-                runs.popleft()
-        return taken
 
     def _publish(self, taken: list[Message]) -> _Step:
         """Publish messages, and settle them unless a wait is required; called within an event-loop iteration of the

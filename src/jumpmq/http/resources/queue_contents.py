@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import ResourceLocked
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.bulk.moving_messages import Destination, move_messages, move_numbered
+from jumpmq.broker.bulk.moving_messages import Destination, delete_numbered, move_messages, move_numbered
 from jumpmq.broker.bulk.searching import Search
 from jumpmq.broker.channel.returning import put_back
 from jumpmq.broker.telemetry.spans import Spans
@@ -73,6 +73,8 @@ MOVE = Shape(
     },
     ignored=("vhost", "name"),
 )
+
+DELETE = Shape({"numbers": numbers(MAX_NUMBERS)}, required=("numbers",), ignored=("vhost", "name"))
 
 
 async def get(request: Request) -> Response:
@@ -246,9 +248,22 @@ async def _chosen(request: Request, queue: Queue, body: dict[str, Any]) -> tuple
     return found, {"next": search.next}
 
 
+async def delete(request: Request) -> JSONResponse:
+    """``POST /api/queues/{vhost}/{queue}/contents/delete``: delete the ready messages with these ``numbers`` for good.
+
+    The answer has how many were ``deleted``; the rest is not there any more, or is held by consumers.
+    """
+    queue = requested.unlocked_queue(request)
+    changing.check_permission(request, queue.vhost, "read", queue.name)
+    body = await requested.shaped_body(request, DELETE)
+    deleted = await delete_numbered(requested.broker(request), queue, body["numbers"])
+    return JSONResponse({"deleted": deleted})
+
+
 ROUTES = [
     Endpoint("POST", "/api/queues/{vhost}/{queue}/get", get, shape=SHAPE, at_home=True),
     Endpoint("DELETE", "/api/queues/{vhost}/{queue}/contents", purge, at_home=True),
     Endpoint("POST", "/api/queues/{vhost}/{queue}/retries", retry, at_home=True),
     Endpoint("POST", "/api/queues/{vhost}/{queue}/contents/move", move, shape=MOVE, at_home=True),
+    Endpoint("POST", "/api/queues/{vhost}/{queue}/contents/delete", delete, shape=DELETE, at_home=True),
 ]
