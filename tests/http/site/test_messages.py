@@ -1,14 +1,18 @@
 """Messages on the page: found without being taken, read, copied as a program, chosen and moved."""
 
+import gzip
 import json
 import os
+import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pika
 import pytest
 from tests.http.site.conftest import PHONE
+from tests.http.site.test_views import problems
 from tests.waiting import until
 
 HOSTILE = "<img src=x onerror='window.hacked=1'>"
@@ -71,6 +75,62 @@ def test_a_choice_and_all_that_match_are_moved(api, letters, site):
     site.page.keyboard.press("Escape")
     site.see("No message matches")
     until(lambda: (api.counts("letters"), api.counts("aside")) == ((34, 0), (36, 0)))
+
+
+def test_a_choice_is_deleted_after_a_question(api, letters, open_page):
+    api.request("PUT", "users", "looker", json={"password": "secret", "tags": "management"})
+    api.request("PUT", "permissions", "/", "looker", json={"configure": "", "write": ".*", "read": "^$"})
+    site = open_page().go("messages", "/", "letters")
+    delete = site.page.get_by_role("button", name="Delete chosen", exact=True)
+    assert delete.is_disabled()
+    for number in (2, 5):
+        site.page.get_by_label(f"Choose message {number}", exact=True).check()
+    site.press("Delete 2 chosen")
+    dialog = site.page.get_by_role("dialog", name="Delete 2 messages?")
+    assert problems(site.page) == []
+    site.page.keyboard.press("Escape")
+    assert api.counts("letters") == (70, 0)
+    site.press("Delete 2 chosen").press("Delete 2 chosen", dialog).see("2 messages deleted")
+    assert api.counts("letters") == (68, 0)
+    site.see("in the first 50 of|68 messages")
+    site.page.get_by_label("Choose message 2", exact=True).wait_for(state="detached")
+    stranger = open_page("looker", "secret")
+    stranger.page.goto(f"{stranger.address}#/messages/%2F/letters")
+    stranger.see("read access to queue 'letters' in vhost '/' refused for user 'looker'")
+
+
+def test_payloads_are_decompressed_and_shown_in_hexadecimal(api, letters, open_page):
+    letters.queue_declare("packed", durable=True)
+    bodies = [
+        (gzip.compress(b'{"order": 7}'), "gzip"),
+        (zlib.compress(b"plain words"), "deflate"),
+        (gzip.compress(b"\xff" * 3_000_000), None),
+        (b"\x1f\x8b\x08 not gzip \xff", "gzip"),
+    ]
+    for body, encoding in bodies:
+        letters.basic_publish("", "packed", body, pika.BasicProperties(content_encoding=encoding))
+    until(lambda: api.counts("packed") == (4, 0))
+    site = open_page(viewport={"width": 320, "height": 640}).go("messages", "/", "packed")
+    for number, text in enumerate(
+        (
+            '"order": 7\n',
+            "plain words",
+            "the first 200,000 octets, not UTF-8",
+            "The payload is not gzip, or not whole.",
+        ),
+        1,
+    ):
+        row = rows(site).nth(number - 1)
+        row.get_by_role("button", name=f"▸ {number}").click()
+        site.press("Decompress", row)
+        row.get_by_text(re.compile(re.escape(text))).first.wait_for()
+    first = rows(site).nth(0)
+    site.press("Hex", first)
+    first.get_by_text("000000  1f 8b 08").wait_for()
+    assert problems(site.page) == []
+    assert site.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    site.picture("messages-decoded")
+    letters.queue_delete("packed")
 
 
 def test_a_stream_by_offset_and_time_on_a_phone(api, letters, open_page):

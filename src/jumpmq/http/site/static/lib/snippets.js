@@ -22,6 +22,62 @@ export function formatted(text) {
   return found;
 }
 
+const octetsOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+
+/** Octets that are shown of what was decompressed, or in hexadecimal: a small payload may become a large one. */
+const DECODED = 200000, IN_HEX = 16384;
+
+/** How a payload that is no text is compressed: "gzip" or "deflate", by what its publisher says or its first octets; else null. */
+export function packingOf({ payload, payload_encoding: encoding }, said) {
+  if (encoding !== "base64") return null;
+  if (said === "gzip" || said === "deflate") return said;
+  return payload.startsWith("H4sI") ? "gzip" : null;
+}
+
+/** A compressed payload as text, JSON with line breaks, and what it is: `{text, note}`. */
+export async function unpacked(base64, packing) {
+  const reader = new Blob([octetsOf(base64)]).stream().pipeThrough(new DecompressionStream(packing)).getReader();
+  const parts = [];
+  let size = 0;
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      parts.push(value);
+      size += value.length;
+      if (size > DECODED) break;
+    }
+  } catch {
+    throw new Error(`The payload is not ${packing}, or not whole.`);
+  }
+  const cut = size > DECODED;
+  if (cut) reader.cancel().catch(() => {});
+  const octets = new Uint8Array(await new Blob(parts).arrayBuffer()).slice(0, DECODED);
+  const note = `decompressed (${packing})${cut ? `, the first ${DECODED.toLocaleString("en")} octets` : `, ${size.toLocaleString("en")} octets`}`;
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(octets, { stream: cut }); // a letter may be cut in two
+    return { text: formatted(text) ?? text, note };
+  } catch {
+    return { text: dump(octets), note: `${note}, not UTF-8: in hexadecimal` };
+  }
+}
+
+/** A payload in hexadecimal, beside its letters: `{text, note}`. */
+export function hexOf(base64) {
+  const octets = octetsOf(base64);
+  return { text: dump(octets), note: octets.length > IN_HEX ? `the first ${IN_HEX.toLocaleString("en")} octets in hexadecimal` : "in hexadecimal" };
+}
+
+function dump(octets) {
+  const lines = [];
+  for (let start = 0; start < Math.min(octets.length, IN_HEX); start += 16) {
+    const some = [...octets.subarray(start, start + 16)];
+    const hex = some.map((one) => one.toString(16).padStart(2, "0")).join(" ");
+    lines.push(`${start.toString(16).padStart(6, "0")}  ${hex.padEnd(47)}  ${some.map((one) => (one > 31 && one < 127 ? String.fromCharCode(one) : ".")).join("")}`);
+  }
+  return lines.join("\n");
+}
+
 /** A value of JSON as Python writes it. */
 function python(value) {
   if (value === null) return "None";

@@ -3,8 +3,8 @@
 import { get, path, post } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { link, setQuery, useAddress } from "../lib/live.js";
-import { formatted, withPika } from "../lib/snippets.js";
-import { download, Empty, Facts, Failure, Form, FormButton, html, jsonOf, Page, Panel, tell, useEffect, useRef, useState } from "../lib/ui.js";
+import { formatted, hexOf, packingOf, unpacked, withPika } from "../lib/snippets.js";
+import { Confirm, download, Empty, Facts, Failure, Form, FormButton, html, jsonOf, Page, Panel, tell, useEffect, useRef, useState } from "../lib/ui.js";
 import { Move } from "./moving.js";
 
 /** Messages that are shown together, and octets of a payload. */
@@ -33,7 +33,9 @@ export function Messages({ vhost, name }) {
       <a class="button" href=${link("queues", vhost, name)}>${stream ? "Stream" : "Queue"}</a>
       ${queue && !stream && html`
         <${Move} vhost=${vhost} name=${name} label=${`Move ${chosen.size || ""} chosen`.replace("  ", " ")} chosen=${{ numbers: [...chosen] }} disabled=${!chosen.size} done=${search.again} />
-        <${Move} vhost=${vhost} name=${name} label="Move all that match" chosen=${{ from: 0, ...asked }} done=${search.again} />`}`}>
+        <${Move} vhost=${vhost} name=${name} label="Move all that match" chosen=${{ from: 0, ...asked }} done=${search.again} />
+        <${Confirm} label=${`Delete ${chosen.size || ""} chosen`.replace("  ", " ")} disabled=${!chosen.size} title=${`Delete ${format.plural(chosen.size, "message")}?`} text=${`${chosen.size === 1 ? "It" : "They"} will be gone for good, and not dead-lettered. What a consumer holds meanwhile stays.`}
+          submit=${() => post(path("queues", vhost, name, "contents", "delete"), { numbers: [...chosen] })} done=${({ deleted }) => { search.again(); tell(`${format.plural(deleted, "message")} deleted`); }} />`}`}>
     <${Panel}>
       <p class="note">Nothing is taken: what is found stays where it is. What consumers hold unacknowledged is not searched.</p>
       <${Said} key=${JSON.stringify(said)} said=${said} newest=${search.last} />
@@ -140,11 +142,13 @@ function Message({ message, vhost, url, chosen, onChoose }) {
 function Whole({ message, vhost, url }) {
   const [whole, setWhole] = useState(message.payload_bytes > SHOWN ? null : message);
   const [raw, setRaw] = useState(false);
+  const [decoded, setDecoded] = useState(null);
   const [snippet, setSnippet] = useState("");
   const [error, setError] = useState(null);
   const shown = whole ?? message;
   const { headers, ...properties } = Array.isArray(message.properties) ? {} : message.properties;
   const pretty = shown.payload_encoding === "string" ? formatted(shown.payload) : null;
+  const packing = packingOf(shown, properties.content_encoding);
   const complete = async () => {
     if (whole) return whole;
     const { messages } = await get(url, { from: message.seq, to: message.seq, count: 1 });
@@ -159,9 +163,12 @@ function Whole({ message, vhost, url }) {
       ...Object.entries(properties).map(([key, value]) => [key, format.plain(value)]),
       ...Object.entries(headers ?? {}).map(([key, value]) => [key, html`<code>${format.plain(value)}</code>`]),
     ]} />
-    <p class="note">${whole ? format.octets(message.payload_bytes) : `the first ${format.octets(SHOWN)} of ${format.octets(message.payload_bytes)}`}${shown.payload_encoding === "base64" ? ", not UTF-8: shown in base64" : ""}</p>
-    <pre>${raw || !pretty ? shown.payload : pretty}</pre>
+    <p class="note">${whole ? format.octets(message.payload_bytes) : `the first ${format.octets(SHOWN)} of ${format.octets(message.payload_bytes)}`}${shown.payload_encoding === "base64" ? `, not UTF-8${decoded ? "" : ": shown in base64"}` : ""}</p>
+    ${decoded && html`<p class="note">${decoded.note}</p>`}
+    <pre tabindex="0" role="region" aria-label=${`Payload of message ${message.seq}`}>${decoded ? decoded.text : raw || !pretty ? shown.payload : pretty}</pre>
     <div class="buttons">
+      ${packing && html`<button type="button" aria-pressed=${String(decoded?.of === packing)} onClick=${doing(async (one) => setDecoded(decoded?.of === packing ? null : { of: packing, ...(await unpacked(one.payload, packing)) }))}>Decompress</button>`}
+      ${shown.payload_encoding === "base64" && html`<button type="button" aria-pressed=${String(decoded?.of === "hex")} onClick=${doing((one) => setDecoded(decoded?.of === "hex" ? null : { of: "hex", ...hexOf(one.payload) }))}>Hex</button>`}
       ${!whole && html`<button type="button" onClick=${doing(() => {})}>Show all</button>`}
       ${pretty && html`<button type="button" aria-pressed=${String(raw)} onClick=${() => setRaw(!raw)}>As it is</button>`}
       <button type="button" onClick=${doing((one) => copy(one.payload, "The payload is copied."))}>Copy payload</button>
