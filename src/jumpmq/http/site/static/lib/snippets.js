@@ -34,7 +34,7 @@ export function packingOf({ payload, payload_encoding: encoding }, said) {
   return payload.startsWith("H4sI") ? "gzip" : null;
 }
 
-/** A compressed payload as text, JSON with line breaks, and what it is: `{text, note}`. */
+/** A compressed payload as text, JSON with line breaks, and what it is: `{text, note, dumped}`. */
 export async function unpacked(base64, packing) {
   const reader = new Blob([octetsOf(base64)]).stream().pipeThrough(new DecompressionStream(packing)).getReader();
   const parts = [];
@@ -58,14 +58,14 @@ export async function unpacked(base64, packing) {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(octets, { stream: cut }); // a letter may be cut in two
     return { text: formatted(text) ?? text, note };
   } catch {
-    return { text: dump(octets), note: `${note}, not UTF-8: in hexadecimal` };
+    return { text: dump(octets), dumped: true, note: `${note}, not UTF-8: in hexadecimal` };
   }
 }
 
-/** A payload in hexadecimal, beside its letters: `{text, note}`. */
+/** A payload in hexadecimal, beside its letters, likewise. */
 export function hexOf(base64) {
   const octets = octetsOf(base64);
-  return { text: dump(octets), note: octets.length > IN_HEX ? `the first ${IN_HEX.toLocaleString("en")} octets in hexadecimal` : "in hexadecimal" };
+  return { text: dump(octets), dumped: true, note: octets.length > IN_HEX ? `the first ${IN_HEX.toLocaleString("en")} octets in hexadecimal` : "in hexadecimal" };
 }
 
 function dump(octets) {

@@ -165,7 +165,7 @@ function Whole({ message, vhost, url }) {
     ]} />
     <p class="note">${whole ? format.octets(message.payload_bytes) : `the first ${format.octets(SHOWN)} of ${format.octets(message.payload_bytes)}`}${shown.payload_encoding === "base64" ? `, not UTF-8${decoded ? "" : ": shown in base64"}` : ""}</p>
     ${decoded && html`<p class="note">${decoded.note}</p>`}
-    <pre tabindex="0" role="region" aria-label=${`Payload of message ${message.seq}`}>${decoded ? decoded.text : raw || !pretty ? shown.payload : pretty}</pre>
+    <pre class=${decoded?.dumped ? "dump" : ""} tabindex="0" role="region" aria-label=${`Payload of message ${message.seq}`}>${decoded ? decoded.text : raw || !pretty ? shown.payload : pretty}</pre>
     <div class="buttons">
       ${packing && html`<button type="button" aria-pressed=${String(decoded?.of === packing)} onClick=${doing(async (one) => setDecoded(decoded?.of === packing ? null : { of: packing, ...(await unpacked(one.payload, packing)) }))}>Decompress</button>`}
       ${shown.payload_encoding === "base64" && html`<button type="button" aria-pressed=${String(decoded?.of === "hex")} onClick=${doing((one) => setDecoded(decoded?.of === "hex" ? null : { of: "hex", ...hexOf(one.payload) }))}>Hex</button>`}
