@@ -45,13 +45,31 @@ Store.begin = lambda store, *, here=False: None if faulty() else begin(store, he
 HANGS = """
 from jumpmq.store import writer
 from jumpmq.store.files import Files
-writer.CompiledWorker = lambda wake: writer.worker.Worker(wake, Files())
+writer.CompiledWorker = lambda wake, tell: writer.worker.Worker(wake, Files(), tell)
 sync = Files.sync
 def hang(files, file):
     while faulty():
         time.sleep(0.01)
     sync(files, file)
 Files.sync = hang
+"""
+
+
+WITHHOLDS = """
+import threading
+from jumpmq.store import store
+class Withheld(store.Completion):
+    def stored(self, number, position):
+        if faulty():
+            threading.Thread(target=self.complete_later, args=(number, position)).start()
+        else:
+            super().stored(number, position)
+    def complete_later(self, number, position):
+        while faulty():
+            time.sleep(0.01)
+        super().stored(number, position)
+        self.wake()
+store.Completion = Withheld
 """
 
 
@@ -120,18 +138,19 @@ def test_a_commit_that_cannot_go_on_ends_the_broker(tmp_path: Path, fault: str, 
 
 
 @pytest.mark.slow
-def test_a_disk_that_does_not_answer_is_reported_and_waited_for(tmp_path: Path) -> None:
-    with Faulty(tmp_path, HANGS) as broker:
+@pytest.mark.parametrize(("fault", "who"), [(HANGS, "the disk has"), (WITHHOLDS, "the copies have")])
+def test_a_disk_that_does_not_answer_is_reported_and_waited_for(tmp_path: Path, fault: str, who: str) -> None:
+    with Faulty(tmp_path, fault) as broker:
         for name in ("stream", "classic"):
             publish(broker, name, b"before")
         broker.fault.touch()
         publish(broker, "other", b"after", confirmed=False)
         publish(broker, "classic", b"after", confirmed=False)
-        assert "the disk has not answered" in until(lambda: broker.check("virtual-hosts")[1])
+        assert f"{who} not answered yet" in until(lambda: broker.check("virtual-hosts")[1])
         address = f"http://guest:guest@127.0.0.1:{broker.http_port}/api/queues/%2F/new"
         refused = requests.put(address, json={"durable": True}, timeout=20)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
-        assert "the disk has not answered yet; it may be done all the same" in refused.json()["reason"]
+        assert f"{who} not answered yet; it may be done all the same" in refused.json()["reason"]
         time.sleep(ENDED_AFTER + 0.5)
         metrics = requests.get(f"http://127.0.0.1:{broker.http_port}/metrics", auth=("guest", "guest"), timeout=5).text
         (waiting,) = re.findall(r"^jumpmq_commit_waiting_seconds (.*)$", metrics, re.MULTILINE)

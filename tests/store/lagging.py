@@ -17,12 +17,10 @@ class Lagging(Completion):
     def __init__(self, chance: Random, most: float = 0.004) -> None:
         super().__init__()
         self._chance, self._most = chance, most
-        self._opened = False  # whether the commits that were found at the opening have been told
 
-    def stored(self, number: int) -> None:
-        if not self._opened or self._chance.random() < 0.2:
-            self._opened = True
-            super().stored(number)
+    def stored(self, number: int, position: int) -> None:
+        if self._chance.random() < 0.2:
+            super().stored(number, position)
             return
         timer = threading.Timer(self._chance.uniform(0, self._most), self._reach, (number,))
         timer.daemon = True
@@ -40,18 +38,22 @@ class Held(Completion):
         super().__init__()
         self._is_held, self._stored = False, 0
 
+    def begin(self, number: int) -> None:
+        self._stored = number
+        super().begin(number)
+
     def hold(self) -> None:
         self._is_held = True
 
     def release(self) -> None:
         self._is_held = False
-        super().stored(self._stored)
+        super().stored(self._stored, 0)
         self.wake()
 
-    def stored(self, number: int) -> None:
+    def stored(self, number: int, position: int) -> None:
         self._stored = number
         if not self._is_held:
-            super().stored(number)
+            super().stored(number, position)
 
     def of(self, number: int) -> Complete | None:
         return super().of(number)

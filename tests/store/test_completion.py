@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.store.disks import Disk
@@ -17,7 +17,16 @@ from tests.store.stream_opened import Opened as OpenedStreams
 from tests.store.stream_opened import bodies, message
 
 from jumpmq.store import pipeline
-from jumpmq.store.completion import MOST_COMMITS
+from jumpmq.store.completion import MOST_COMMITS, ByPosition
+from jumpmq.store.lineage import read_lineage
+from jumpmq.store.log import OFFSET_BITS
+from jumpmq.store.records import OPENING_SIZE
+
+if TYPE_CHECKING:
+    from jumpmq.broker.commit.receipts import Numbered
+    from jumpmq.store.staging import Staging
+    from jumpmq.store.stream_log import StreamLog
+    from jumpmq.store.upkeep import Upkeep
 
 SEGMENT = 16 << 10
 
@@ -129,6 +138,64 @@ def test_receipts_come_in_order_however_late(tmp_path: Path) -> None:
     expected = [number for number in range(1, 200) if number % 7]
     assert seqs(opened.store, [*dict.fromkeys(opened.restart().store.batches()[1])]) == expected
     opened.close()
+
+
+def test_commits_are_complete_by_position(tmp_path: Path) -> None:
+    """Whether the copies answer before this disk or after it."""
+    stored: list[int] = []
+    copies = ByPosition(stored.append)
+    opened = Opened(tmp_path / "broker", segment_bytes=SEGMENT, completion=lambda: copies)
+    for number in range(30):
+        opened.store.append(1, make_messages(number + 1, number + 1, body=lambda seq: bytes(3000)))
+        if number % 3 == 0 and stored:
+            copies.complete(stored[-1] + (1 << 20))  # behind the end of this disk's log: it has not answered yet
+        receipt = opened.store.flush()
+        opened.work_until(lambda number=number: len(stored) > number)
+        if opened.store.committed < receipt:
+            copies.complete(stored[-1] - 1)
+            opened.store.completed()
+            assert opened.store.committed < receipt and opened.store.is_incomplete
+            copies.complete(stored[-1])
+            copies.complete(stored[0])  # a late answer takes nothing back
+        opened.wait_for(receipt)
+        assert not opened.store.is_incomplete
+    segments = [position >> OFFSET_BITS for position in stored]
+    assert stored == sorted(stored) and len(set(segments)) > 3
+    (*_, (segment, _, _, end)) = (one for one in read_lineage(opened.directory).lineage if one.end > OPENING_SIZE)
+    assert stored[-1] == segment << OFFSET_BITS | end
+    copies.complete(stored[-1] + (1 << 40))
+    opened.close()
+
+
+def test_so_many_octets_are_stored_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "MOST_BYTES", 10_000)
+    stored: list[int] = []
+    copies = ByPosition(stored.append)
+    opened = Opened(tmp_path / "broker", completion=lambda: copies)
+    for number in range(1, 7):
+        opened.store.append(1, make_messages(number, number, body=lambda seq: bytes(3000)))
+        opened.store.flush(begin=False)
+        opened.store.begin()
+        opened.work_until(lambda: opened.store._pipeline.state is pipeline.IDLE)
+        assert opened.store.begins is False
+    assert len(stored) == 4
+    copies.complete(stored[0])
+    opened.work_until(lambda: len(stored) == 5)
+    copies.complete(1 << 60)
+    opened.commit()
+    assert left(opened.crash()) == {1: [1, 2, 3, 4, 5, 6]}
+    opened.close()
+
+
+if TYPE_CHECKING:
+
+    def what_mypy_refuses(numbered: Numbered, staging: Staging, stream: StreamLog, upkeep: Upkeep, stored: int) -> None:
+        """The number of a commit that is only stored, in place of a complete one's: mypy reports an ignore in vain."""
+        numbered.completed = stored  # type: ignore[assignment]
+        staging.succeed(stored)  # type: ignore[arg-type]
+        stream.publish([], stored)  # type: ignore[arg-type]
+        upkeep.write_index(stored)  # type: ignore[arg-type]
+        upkeep.drop(1, stored)  # type: ignore[arg-type]
 
 
 class Stuck(Disk):

@@ -5,15 +5,19 @@ a store without copies both are one. What is only stored may be read and deliver
 for it waits until it is complete: confirms, the index, segments that go, files that retention lets go of, the ends of
 streams.
 
-Only :meth:`Completion.of` makes a :data:`Complete`, and what depends on it takes one: who passes another number does
-not pass the type checker.
+Only :meth:`Completion.of` makes a :data:`Complete`, and only :func:`receipt_of` a :data:`CompleteReceipt`, from that.
+What depends on completion takes one of the two: who passes another number does not pass the type checker.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import NewType
 
 Complete = NewType("Complete", int)
 """Number of a complete commit; all earlier commits are complete too."""
+
+CompleteReceipt = NewType("CompleteReceipt", int)
+"""Receipt of complete changes; the changes of all lower receipts are complete too."""
 
 MOST_COMMITS, MOST_BYTES = 64, 64 << 20
 """Maximum number, and octets, of commits stored but not complete; at the maximum, the next commit waits."""
@@ -30,8 +34,12 @@ class Completion:
         self.wake: Callable[[], None] = _asleep
         self._complete = 0
 
-    def stored(self, number: int) -> None:
-        """Note all commits up to a number as on disk."""
+    def begin(self, number: int) -> None:
+        """The store is open: all commits up to a number were found, and are complete."""
+        self._complete = number
+
+    def stored(self, number: int, position: int) -> None:
+        """Note all commits up to a number, which end at a position, as on disk."""
         self._complete = number
 
     def of(self, number: int) -> Complete | None:
@@ -39,8 +47,48 @@ class Completion:
         return Complete(number) if number <= self._complete else None
 
 
+class ByPosition(Completion):
+    """Completion of a home with copies: stored commits are complete up to a position of the log told from outside.
+
+    For the store's thread alone.
+
+    Args:
+        on_stored: called with the position behind each commit that is on disk.
+    """
+
+    def __init__(self, on_stored: Callable[[int], None]) -> None:
+        super().__init__()
+        self._on_stored = on_stored
+        self._stored: deque[tuple[int, int]] = deque()  # commits that are not complete, as (number, position)
+        self._position = 0  # up to which all is complete
+
+    def stored(self, number: int, position: int) -> None:
+        self._stored.append((number, position))
+        self._advance()
+        self._on_stored(position)
+
+    def complete(self, position: int) -> None:
+        """All up to a position is complete. It may be told before :meth:`stored` is, and lower ones may follow."""
+        if position > self._position:
+            self._position = position
+            self._advance()
+            self.wake()
+
+    def _advance(self) -> None:
+        while self._stored and self._stored[0][1] <= self._position:
+            self._complete, _ = self._stored.popleft()
+
+
+def receipt_of(receipt: int, complete: Complete) -> CompleteReceipt:
+    """Return the receipt of changes whose commit is complete."""
+    return CompleteReceipt(receipt)
+
+
 NOT_KEPT = Complete(0)
 """Placeholder where nothing is to outlive the process."""
+
+NO_RECEIPT = CompleteReceipt(0)
+"""Receipt before the first."""
 
 
 def _asleep() -> None:

@@ -23,12 +23,12 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from jumpmq.store.background import Background
 from jumpmq.store.changes import Changes
 from jumpmq.store.commits import Prepared, preparing
-from jumpmq.store.completion import MOST_BYTES, MOST_COMMITS, Complete, Completion
+from jumpmq.store.completion import MOST_BYTES, MOST_COMMITS, Complete, CompleteReceipt, Completion, receipt_of
 from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.log import Log
 from jumpmq.store.reserve import Reserve
@@ -43,6 +43,8 @@ RETRY_INTERVAL = 1.0
 """Seconds between attempts of a failing commit."""
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class State(enum.Enum):
@@ -89,7 +91,7 @@ class Pipeline:
         reserve: Reserve,
         segments: Background,
         completion: Completion,
-        on_commit: Callable[[int], None],
+        on_commit: Callable[[CompleteReceipt], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
         self.state = IDLE
@@ -98,7 +100,7 @@ class Pipeline:
         self._log = log
         self._number = number  # of the last commit that is on disk
         self._completion = completion
-        completion.stored(number)
+        completion.begin(number)
         self._stored: deque[Prepared] = deque()  # commits that are on disk, and not complete
         self._stored_bytes = 0  # octets of those
         self._upkeep = upkeep
@@ -126,6 +128,11 @@ class Pipeline:
     def _may_store(self) -> bool:
         """True if the stored but incomplete commits leave room for more."""
         return len(self._stored) < MOST_COMMITS and self._stored_bytes < MOST_BYTES
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if stored commits are not complete: their copies have not answered."""
+        return bool(self._stored)
 
     @property
     def last_complete(self) -> Complete:
@@ -233,8 +240,8 @@ class Pipeline:
             self._staging.recover()
         if prepared.write is not None:
             self._number += 1
+            self._completion.stored(self._number, prepared.write.position)
         prepared.number = self._number
-        self._completion.stored(self._number)
         complete = None if self._stored else self._completion.of(self._number)
         if complete is not None:
             self._tell(prepared, complete)
@@ -265,10 +272,11 @@ class Pipeline:
     def _tell(self, prepared: Prepared, complete: Complete) -> None:
         """Report a complete commit: streams show the commit, and waiting callers are notified."""
         if not prepared.relief:
-            self._staging.succeed(prepared.changes.receipt, complete)
+            receipt = receipt_of(prepared.changes.receipt, complete)
+            self._staging.succeed(receipt)
             for stream, places in prepared.streams:
                 stream.publish(places, complete)
-            self._call(self._on_commit, prepared.changes.receipt)
+            self._call(self._on_commit, receipt)
 
     def _note_places(self, prepared: Prepared) -> None:
         """Note where in the log a commit is, and where its messages can be read."""
@@ -438,7 +446,7 @@ class Pipeline:
             self._rest()
             self.begin()
 
-    def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
+    def _call(self, callback: Callable[[_T], None], argument: _T) -> None:
         try:
             callback(argument)
         except Exception:
@@ -472,7 +480,7 @@ class Pipeline:
         self._finish()
         if self.error is not None or not self._wait_for_completion():
             return None
-        self._call(on_commit, changes.receipt)
+        self._call(on_commit, self._staging.committed)
         return self._number if clean else None
 
     def _wait_for_completion(self) -> bool:

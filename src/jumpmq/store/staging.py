@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jumpmq.amqp.messages import Message
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes, Definitions, json_text
-from jumpmq.store.completion import Complete
+from jumpmq.store.completion import NO_RECEIPT, CompleteReceipt
 from jumpmq.store.layout import body_octets
 from jumpmq.store.records import GATHER
 from jumpmq.store.upkeep import Moves
@@ -63,7 +63,7 @@ class Staging:
     """
 
     def __init__(self, noted: list[tuple[Batch, int, int]], *, commit_bytes: int, linger_bytes: int) -> None:
-        self.committed = 0
+        self.committed = NO_RECEIPT
         self._noted = noted
         self._note = noted.append  # one object, that all batches refer to
         self._commit_bytes = commit_bytes
@@ -356,8 +356,8 @@ class Staging:
         """The changes taken last are on disk, with all changes of a failed commit before."""
         self._failed = False
 
-    def succeed(self, receipt: int, complete: Complete) -> None:
-        """All changes up to a receipt are complete, with this commit."""
+    def succeed(self, receipt: CompleteReceipt) -> None:
+        """All changes up to a receipt are complete."""
         self.committed = receipt
 
     def put_back(self, changes: Changes) -> None:

@@ -24,7 +24,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store import definitions, losses, opening, schema, stream_bounds
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
-from jumpmq.store.completion import Complete, Completion
+from jumpmq.store.completion import Complete, CompleteReceipt, Completion
 from jumpmq.store.contents import Contents
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
@@ -74,7 +74,7 @@ class Store(Staging):
         epoch: int,
         tell: int,
         completion: Completion,
-        on_commit: Callable[[int], None],
+        on_commit: Callable[[CompleteReceipt], None],
         on_error: Callable[[StoreError], None],
     ) -> None:
         super().__init__(noted, commit_bytes=commit_bytes, linger_bytes=linger_bytes)
@@ -133,7 +133,7 @@ class Store(Staging):
         cls,
         directory: Path,
         *,
-        on_commit: Callable[[int], None],
+        on_commit: Callable[[CompleteReceipt], None],
         on_error: Callable[[StoreError], None] = lambda error: None,
         files: Files | None = None,
         segment_bytes: int | None = None,
@@ -274,6 +274,11 @@ class Store(Staging):
     def is_writing(self) -> bool:
         """True while a disk operation awaited by commits is outstanding."""
         return self._pipeline.is_writing
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if stored commits are not complete: their copies have not answered."""
+        return self._pipeline.is_incomplete
 
     @property
     def begins(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from jumpmq.broker.commit.receipts import Numbered, Part
 from jumpmq.queues.base import STORE
 from jumpmq.store import Store, StoreError, stream_files
+from jumpmq.store.completion import NO_RECEIPT, CompleteReceipt
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import Segment
@@ -52,7 +53,8 @@ class Commits:
         self._stored = Numbered()  # the source of receipts
         self.parts = {STORE: Part(self._stored, 0)}
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # who waits for which commit
-        self._flushed = self.completed = 0  # the last commit that was flushed, and the last that is complete
+        self._flushed = 0  # the last commit that was flushed
+        self.completed = NO_RECEIPT
         self._awaited = 0  # the last commit that somebody waits for
         self._beginning = False  # whether a commit begins when what others have sent is read
         self._others = _Sockets(self._loop)  # whether other clients have sent something
@@ -135,6 +137,11 @@ class Commits:
     def is_writing(self) -> bool:
         """True while a disk write is outstanding."""
         return self.store is not None and self.store.is_writing
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if commits are on this disk, and not yet on those of enough copies."""
+        return self.store is not None and self.store.is_incomplete
 
     @property
     def is_held(self) -> bool:
@@ -259,7 +266,7 @@ class Commits:
             self._tell_waiters(completed)
         self.on_complete()
 
-    def _tell_waiters(self, completed: int) -> None:
+    def _tell_waiters(self, completed: CompleteReceipt) -> None:
         waiters, self._waiters = self._waiters, []
         for commit, waiter in waiters:
             if commit > completed:

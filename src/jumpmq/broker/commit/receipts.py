@@ -12,6 +12,8 @@ Sources are told apart by bits (:attr:`jumpmq.queues.Queue.source`): what a run 
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from jumpmq.store.completion import NO_RECEIPT
+
 
 class State(Enum):
     """Answer to a publisher: no, not yet, yes."""
@@ -63,14 +65,14 @@ Receipt = Part | Parts
 
 
 class Numbered:
-    """A source completing all messages in order.
+    """The store as a source, completing all messages in order.
 
     Attributes:
         completed: the last number that is complete.
     """
 
     def __init__(self) -> None:
-        self.completed = 0
+        self.completed = NO_RECEIPT
 
     def state(self, number: int) -> State:
         """Return the state of everything up to a number."""

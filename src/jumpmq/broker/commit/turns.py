@@ -22,6 +22,7 @@ from typing import Protocol, Self
 
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.receipts import PENDING, Part
+from jumpmq.store.completion import CompleteReceipt
 
 TOGETHER = 0.001
 """Period in which reads end together, in seconds."""
@@ -41,7 +42,7 @@ class Client(Protocol):
     def defer_until(self, commit: int) -> None:
         """Write nothing of the output not yet written before this commit is complete."""
 
-    def send_deferred(self, completed: int) -> bool:
+    def send_deferred(self, completed: CompleteReceipt) -> bool:
         """Commit ``completed`` is complete; returns whether everything may be written now."""
 
     def wait_for_disk(self, behind: bool) -> None:

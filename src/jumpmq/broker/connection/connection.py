@@ -42,6 +42,7 @@ from jumpmq.broker.security.rate import PublishRate
 from jumpmq.broker.security.tokens import told
 from jumpmq.broker.telemetry import audit
 from jumpmq.broker.upkeep.slices import SLICE
+from jumpmq.store.completion import CompleteReceipt
 from jumpmq.topology import Asker, VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import DeleteQueue
@@ -559,7 +560,7 @@ class Connection(asyncio.BufferedProtocol):
         """Hold unwritten data until this commit is on disk."""
         self.writing.deferred_until = commit
 
-    def send_deferred(self, committed: int) -> bool:
+    def send_deferred(self, committed: CompleteReceipt) -> bool:
         """Commit ``committed`` is on disk; returns whether everything may be written now."""
         if committed < self.writing.deferred_until:
             return False

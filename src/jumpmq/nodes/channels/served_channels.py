@@ -42,6 +42,7 @@ from jumpmq.nodes.transport.records import (
 from jumpmq.nodes.transport.windows import Window
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.store.completion import CompleteReceipt
 from jumpmq.topology import Asker
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.changes import Change
@@ -222,7 +223,7 @@ class _Served:
         """Send nothing until the given commit is complete."""
         self._deferred_until = commit
 
-    def send_deferred(self, completed: int) -> bool:
+    def send_deferred(self, completed: CompleteReceipt) -> bool:
         """Handle the completion of a commit; return True if everything may be sent now."""
         if completed < self._deferred_until:
             return False

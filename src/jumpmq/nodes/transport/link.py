@@ -18,6 +18,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.nodes.transport.handshake import CALL, Handshake, Peer, Refused
 from jumpmq.nodes.transport.records import ALIVE, HELLO, PROOF
+from jumpmq.store.completion import CompleteReceipt
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ class Link(asyncio.BufferedProtocol):
     def defer_until(self, commit: int) -> None:
         """Nothing on a link is deferred."""
 
-    def send_deferred(self, completed: int) -> bool:
+    def send_deferred(self, completed: CompleteReceipt) -> bool:
         """Nothing on a link is deferred."""
         return True
 
