@@ -9,7 +9,7 @@ from tests.wire import PROTOCOL_HEADER, frame
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.events import Ack, Publish
-from jumpmq.amqp.protocol import BadHeader, Begun, Event, Failed, Received, ServerProtocol, TooLarge
+from jumpmq.amqp.protocol import BadHeader, Begun, Event, Failed, Received, ServerProtocol, TooLargeContent
 
 NOW = 1_700_000_000.25
 
@@ -70,7 +70,7 @@ class Server:
                 protocol.send(0, m.ConnectionOpenOk())
             case Received(channel, m.ChannelOpen()):
                 protocol.send(channel, m.ChannelOpenOk())
-            case TooLarge(channel, _):
+            case TooLargeContent(channel, _):
                 protocol.close_channel(channel, PreconditionFailed("too large"), m.BasicPublish)
             case Failed():
                 self.ends.append(event)
@@ -103,7 +103,7 @@ def shown(event: Event) -> list[tuple[Any, ...]]:
             return [("received", event.channel, event.method)]
         case Failed():
             return [("failed", event.error.code, event.error.text, event.channel, event.class_id, event.method_id)]
-        case TooLarge():
+        case TooLargeContent():
             return [("too large", event.channel, event.size)]
     return [(type(event).__name__,)]
 

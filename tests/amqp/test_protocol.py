@@ -14,7 +14,7 @@ from tests.wire import BODY, HEADER, METHOD, PROTOCOL_HEADER, content_header, fr
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import ConnectionForced, NotFound
 from jumpmq.amqp.messages import Message
-from jumpmq.amqp.protocol import MAX_MESSAGE_SIZE, TRANSITIONS, Failed, ServerProtocol, State
+from jumpmq.amqp.protocol import MAX_MESSAGE_SIZE, TRANSITIONS, ConnectionState, Failed, ServerProtocol
 
 # --- the connection ---
 
@@ -33,25 +33,34 @@ def test_a_handshake_step_by_step() -> None:
         server.receive(octets)
         states.append(server.protocol.state)
         sent += [type(method) for _, method in server.sent()]
-    assert states == [State.HEADER, State.START_OK, State.TUNE_OK, State.OPEN, State.RUNNING, State.CLOSED]
+    assert states == [
+        ConnectionState.HEADER,
+        ConnectionState.START_OK,
+        ConnectionState.TUNE_OK,
+        ConnectionState.OPEN,
+        ConnectionState.RUNNING,
+        ConnectionState.CLOSED,
+    ]
     assert sent == [m.ConnectionStart, m.ConnectionTune, m.ConnectionOpenOk]
     protocol = server.protocol
     assert (protocol.channel_max, protocol.frame_max, protocol.heartbeat) == (100, 8192, 30)
 
 
-def in_state(state: State) -> ServerProtocol:
+def in_state(state: ConnectionState) -> ServerProtocol:
     """A protocol that has come so far."""
-    server = opened() if state in (State.RUNNING, State.CLOSE_OK) else Server()
-    if state is State.CLOSE_OK:
+    server = opened() if state in (ConnectionState.RUNNING, ConnectionState.CLOSE_OK) else Server()
+    if state is ConnectionState.CLOSE_OK:
         server.protocol.send_close(Failed(ConnectionForced("stop")))
-    elif state is not State.RUNNING:
-        steps = [State.HEADER, State.START_OK, State.TUNE_OK, State.OPEN]
+    elif state is not ConnectionState.RUNNING:
+        steps = [ConnectionState.HEADER, ConnectionState.START_OK, ConnectionState.TUNE_OK, ConnectionState.OPEN]
         whole = handshake()
         ends = [0, 8]
         while len(ends) < len(steps):
             ends.append(ends[-1] + 8 + int.from_bytes(whole[ends[-1] + 3 : ends[-1] + 7]))
-        server.receive(whole[: ends[steps.index(State.START_OK if state is State.AUTHENTICATING else state)]])
-        if state is State.AUTHENTICATING:
+        server.receive(
+            whole[: ends[steps.index(ConnectionState.START_OK if state is ConnectionState.AUTHENTICATING else state)]]
+        )
+        if state is ConnectionState.AUTHENTICATING:
             list(server.protocol.receive(whole[8 : ends[2]], NOW))
     assert server.protocol.state is state
     return server.protocol
@@ -63,13 +72,13 @@ VALID: dict[type[m.Method], m.Method] = {m.ConnectionTuneOk: m.ConnectionTuneOk(
 
 @pytest.mark.parametrize("state", TRANSITIONS, ids=lambda state: state.name)
 @pytest.mark.parametrize("cls", CONNECTION_METHODS, ids=lambda cls: cls.spec_name)
-def test_each_state_knows_what_it_may_receive(state: State, cls: type[m.Method]) -> None:
+def test_each_state_knows_what_it_may_receive(state: ConnectionState, cls: type[m.Method]) -> None:
     protocol = in_state(state)
     events = list(protocol.receive(method_frame(0, VALID.get(cls, cls())), NOW))
     if cls in TRANSITIONS[state]:
         assert [type(event).__name__ for event in events] == ["Received"]
         assert protocol.state is TRANSITIONS[state][cls]
-    elif state is State.CLOSE_OK:
+    elif state is ConnectionState.CLOSE_OK:
         assert (events, protocol.state) == ([], state)
     else:
         (failed,) = events
@@ -96,7 +105,7 @@ def test_another_protocol_is_told_ours(octets: bytes) -> None:
     ids=["frames too large", "frames without limit", "frames too small", "too many channels"],
 )
 def test_limits_are_negotiated_downwards_only(tune_ok: m.ConnectionTuneOk, text: str) -> None:
-    protocol = in_state(State.TUNE_OK)
+    protocol = in_state(ConnectionState.TUNE_OK)
     (failed,) = protocol.receive(method_frame(0, tune_ok), NOW)
     assert isinstance(failed, Failed)
     assert failed.error.code == 530
@@ -104,7 +113,7 @@ def test_limits_are_negotiated_downwards_only(tune_ok: m.ConnectionTuneOk, text:
 
 
 def test_channels_wait_for_the_connection() -> None:
-    for state in (State.START_OK, State.TUNE_OK, State.OPEN):
+    for state in (ConnectionState.START_OK, ConnectionState.TUNE_OK, ConnectionState.OPEN):
         (failed,) = in_state(state).receive(method_frame(1, m.ChannelOpen()), NOW)
         assert isinstance(failed, Failed)
         assert failed.error.code == 503
@@ -152,7 +161,7 @@ def test_a_closing_connection_hears_nothing_but_its_end() -> None:
     for octets in ignored:
         assert server.receive(octets) == []
     assert server.receive(method_frame(0, m.ConnectionCloseOk())) == [("received", 0, m.ConnectionCloseOk())]
-    assert server.protocol.state is State.CLOSED
+    assert server.protocol.state is ConnectionState.CLOSED
     assert server.receive(method_frame(0, m.ConnectionCloseOk()) + b"anything") == []
 
 
@@ -160,7 +169,7 @@ def test_the_end_of_a_failed_connection_is_heard_in_the_same_read() -> None:
     server = opened()
     server.receive(method_frame(9, m.QueueDeclare()) + frame(HEADER, 0, b"") + method_frame(0, m.ConnectionClose()))
     assert [one[0] for one in server.seen] == ["failed", "received"]
-    assert server.protocol.state is State.CLOSED
+    assert server.protocol.state is ConnectionState.CLOSED
 
 
 def test_garbage_behind_a_malformed_frame_is_not_kept() -> None:
@@ -374,7 +383,7 @@ def test_no_input_does_more_than_end_the_connection(octets: bytes, data: st.Data
         place = next(at for at, one in enumerate(server.seen) if one[0] in ("failed", "BadHeader"))
         ends = server.seen[place + 1 :]
         assert all(isinstance(one[2], m.ConnectionClose | m.ConnectionCloseOk) for one in ends)
-        assert server.protocol.state in (State.CLOSE_OK, State.CLOSED)
+        assert server.protocol.state in (ConnectionState.CLOSE_OK, ConnectionState.CLOSED)
 
 
 @settings(max_examples=examples(200))

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 from jumpmq.queues import DECLARABLE_TYPES, QUEUE_TYPES
-from jumpmq.queues.settings import POLICIES, SETTINGS, Setting
+from jumpmq.queues.settings import POLICIES, SETTINGS, QueueSetting
 
 ROOT = Path(__file__).parents[2]
 
 
-def row_of(setting: Setting) -> str:
+def row_of(setting: QueueSetting) -> str:
     by_policy = listed(setting.by_policy)
     if setting.operator:
         by_policy += ", operator"

@@ -79,7 +79,7 @@ MAX_MESSAGE_SIZE = 128 << 20
 NOTHING = memoryview(b"")
 
 
-class State(enum.Enum):
+class ConnectionState(enum.Enum):
     """State of a connection, named after the method that the server waits for."""
 
     HEADER = enum.auto()
@@ -93,23 +93,28 @@ class State(enum.Enum):
     """In ``AUTHENTICATING`` the server is to speak: see :meth:`ServerProtocol.propose`."""
 
 
-_HEADER, _RUNNING, _CLOSED = State.HEADER, State.RUNNING, State.CLOSED
+_HEADER, _RUNNING, _CLOSED = ConnectionState.HEADER, ConnectionState.RUNNING, ConnectionState.CLOSED
 """Module globals: looking a member up in its enum takes ten times as long, which is measurable per read."""
 
-TRANSITIONS: dict[State, dict[type[m.Method], State]] = {
-    State.START_OK: {m.ConnectionStartOk: State.AUTHENTICATING, m.ConnectionClose: State.CLOSED},
-    State.AUTHENTICATING: {m.ConnectionClose: State.CLOSED},
-    State.TUNE_OK: {m.ConnectionTuneOk: State.OPEN, m.ConnectionClose: State.CLOSED},
-    State.OPEN: {m.ConnectionOpen: State.RUNNING, m.ConnectionClose: State.CLOSED},
-    State.RUNNING: {
-        m.ConnectionClose: State.CLOSED,
-        m.ConnectionUpdateSecret: State.RUNNING,
+TRANSITIONS: dict[ConnectionState, dict[type[m.Method], ConnectionState]] = {
+    ConnectionState.START_OK: {
+        m.ConnectionStartOk: ConnectionState.AUTHENTICATING,
+        m.ConnectionClose: ConnectionState.CLOSED,
     },
-    State.CLOSE_OK: {m.ConnectionCloseOk: State.CLOSED, m.ConnectionClose: State.CLOSED},
+    ConnectionState.AUTHENTICATING: {m.ConnectionClose: ConnectionState.CLOSED},
+    ConnectionState.TUNE_OK: {m.ConnectionTuneOk: ConnectionState.OPEN, m.ConnectionClose: ConnectionState.CLOSED},
+    ConnectionState.OPEN: {m.ConnectionOpen: ConnectionState.RUNNING, m.ConnectionClose: ConnectionState.CLOSED},
+    ConnectionState.RUNNING: {
+        m.ConnectionClose: ConnectionState.CLOSED,
+        m.ConnectionUpdateSecret: ConnectionState.RUNNING,
+    },
+    ConnectionState.CLOSE_OK: {m.ConnectionCloseOk: ConnectionState.CLOSED, m.ConnectionClose: ConnectionState.CLOSED},
 }
 """Methods that channel 0 may receive, by state, with the next state."""
 
-HANDSHAKE = frozenset({State.START_OK, State.AUTHENTICATING, State.TUNE_OK, State.OPEN})
+HANDSHAKE = frozenset(
+    {ConnectionState.START_OK, ConnectionState.AUTHENTICATING, ConnectionState.TUNE_OK, ConnectionState.OPEN}
+)
 """The states before the connection is open."""
 
 SERVER_METHODS = frozenset(
@@ -156,14 +161,14 @@ class BadHeader:
 
 
 @dataclass(slots=True)
-class TooLarge:
+class TooLargeContent:
     """A content on ``channel`` announced more octets than a message may have; the channel must close."""
 
     channel: int
     size: int
 
 
-Event = Publish | Ack | Received | Failed | Begun | BadHeader | TooLarge
+Event = Publish | Ack | Received | Failed | Begun | BadHeader | TooLargeContent
 
 
 @dataclass(slots=True)
@@ -229,7 +234,7 @@ class ServerProtocol:
     """
 
     def __init__(self) -> None:
-        self.state = State.HEADER
+        self.state = ConnectionState.HEADER
         self.frame_max = FRAME_MIN
         self.channel_max = CHANNEL_MAX
         self.heartbeat = 0
@@ -253,7 +258,7 @@ class ServerProtocol:
             heartbeat: seconds.
             channel_max, frame_max: more than this the client may not agree to; ``FRAME_MAX`` octets at most.
         """
-        self.state = State.TUNE_OK
+        self.state = ConnectionState.TUNE_OK
         self._proposed = m.ConnectionTune(channel_max, frame_max, heartbeat)
         self.send(0, self._proposed)
 
@@ -291,7 +296,7 @@ class ServerProtocol:
         for channel in self._channels.values():
             self._drop_content(channel)
         self._channels.clear()
-        self.state = State.CLOSE_OK
+        self.state = ConnectionState.CLOSE_OK
 
     def close_channel(self, channel: int, error: AMQPError, method: m.Method | type[m.Method] | None = None) -> None:
         """Close a channel with an error; frames on it are ignored until the client's close-ok."""
@@ -403,12 +408,12 @@ class ServerProtocol:
     def give_up(self) -> None:
         """End parsing here; another process continues with the client from ``connection.open`` on."""
         self.skip()
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
 
     def go_on(self, frame_max: int, channel_max: int, heartbeat: int) -> None:
         """Continue with a client of another process, with the negotiated limits."""
         self.frame_max, self.channel_max, self.heartbeat = frame_max, channel_max, heartbeat
-        self.state = State.RUNNING
+        self.state = ConnectionState.RUNNING
 
     def skip(self) -> None:
         """Discard unparsed octets: the iterator of :meth:`receive` then ends."""
@@ -438,7 +443,7 @@ class ServerProtocol:
             self._partial_frame = bytes(unread)
 
     def _begin_split_frame(self, unread: memoryview) -> bool:
-        if self.state is not State.RUNNING or len(unread) < 7 or unread[0] != FRAME_BODY:
+        if self.state is not ConnectionState.RUNNING or len(unread) < 7 or unread[0] != FRAME_BODY:
             return False
         number, length = int.from_bytes(unread[1:3]), int.from_bytes(unread[3:7])
         channel = self._channels.get(number)
@@ -467,9 +472,9 @@ class ServerProtocol:
 
     def _accept_header(self, octets: bytes) -> bool:
         if octets == PROTOCOL_HEADER:
-            self.state = State.START_OK
+            self.state = ConnectionState.START_OK
             return True
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         self._out.append(PROTOCOL_HEADER)
         return False
 
@@ -492,9 +497,9 @@ class ServerProtocol:
         """Interpret a scanned event in the connection's state; None if nothing is to be done."""
         if self.state is _RUNNING and isinstance(event, (Publish, Ack)):
             return self._advance_run(event)
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             return None
-        if self.state is State.CLOSE_OK:
+        if self.state is ConnectionState.CLOSE_OK:
             return self._await_close_ok(event)
         if isinstance(event, AMQPError):
             raise event
@@ -504,7 +509,7 @@ class ServerProtocol:
                 return None
             if event.channel == 0:
                 return self._advance_connection(event)
-        if self.state is not State.RUNNING:
+        if self.state is not ConnectionState.RUNNING:
             raise CommandInvalid("channel frame before connection.open")
         if isinstance(event, RawFrame):
             return self._advance_channel(event)
@@ -527,8 +532,8 @@ class ServerProtocol:
         if isinstance(event, RawFrame) and (event.type, event.channel) == (FRAME_METHOD, 0):
             with contextlib.suppress(AMQPError):
                 method = m.decode(event.payload)
-                self.state = TRANSITIONS[State.CLOSE_OK].get(type(method), State.CLOSE_OK)
-                if self.state is State.CLOSED:
+                self.state = TRANSITIONS[ConnectionState.CLOSE_OK].get(type(method), ConnectionState.CLOSE_OK)
+                if self.state is ConnectionState.CLOSED:
                     return Received(0, method)
         return None
 
@@ -627,7 +632,7 @@ class ServerProtocol:
                 raise _unexpected(content)
             size = self._begin_body(frame.payload, content)
             if size > MAX_MESSAGE_SIZE:
-                return TooLarge(frame.channel, size)
+                return TooLargeContent(frame.channel, size)
         else:
             if frame.type != FRAME_BODY:
                 raise _unexpected(content)

@@ -15,7 +15,7 @@ from jumpmq.broker.errors import BrokerError, NotCommitted
 from jumpmq.broker.figures.figures import Figures
 from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.opening import IDENTITY, Opened, kept_identity
-from jumpmq.broker.parts import Parts
+from jumpmq.broker.parts import BrokerParts
 from jumpmq.broker.peers import Enter, Peers, Restored, alone
 from jumpmq.broker.restoring import restore_contents
 from jumpmq.broker.routing.sending import Sender, Sent
@@ -40,7 +40,7 @@ CLOSE_TIMEOUT = 0.5
 """Seconds for all remaining clients to answer the close of the connection: many are busy, or never read the close."""
 
 
-class Broker(Parts):
+class Broker(BrokerParts):
     """A broker in the running event loop; :func:`start` makes a serving broker.
 
     Attributes:

@@ -6,8 +6,14 @@ from typing import Any
 
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.handed import Handed
-from jumpmq.broker.connection.listeners import CertificateWatch, Listener, Refusals, Refused, connection_limit
-from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.listeners import (
+    CertificateWatch,
+    Listener,
+    RefusedConnection,
+    RefusedConnections,
+    connection_limit,
+)
+from jumpmq.broker.connection.origin import ConnectionOrigin
 from jumpmq.broker.connection.proxied import trusted
 from jumpmq.broker.connection.services import Services
 from jumpmq.broker.connection.tls_processes import TLSProcesses
@@ -36,7 +42,7 @@ class Listening:
             if config.tls and wants_processes
             else None
         )
-        self._refusals = Refusals()  # connections beyond the limit
+        self._refusals = RefusedConnections()  # connections beyond the limit
         self._is_stopping = False  # whether no more clients are taken
         self._joining: set[asyncio.Task[Any]] = set()  # clients that were handed over and are not connected yet
 
@@ -82,7 +88,7 @@ class Listening:
         """Return the port of a protocol; 0 if not served."""
         return next((listener.port for listener in self.listeners if listener.protocol == protocol), 0)
 
-    def accept(self, origin: Origin | None = None, handed: Handed | None = None) -> asyncio.BaseProtocol:
+    def accept(self, origin: ConnectionOrigin | None = None, handed: Handed | None = None) -> asyncio.BaseProtocol:
         """The protocol of a new client of AMQP.
 
         Args:
@@ -90,7 +96,7 @@ class Listening:
             handed: what is known of it, where another process has served it so far.
         """
         if self._is_stopping:  # what it would be delivered is not told by the mark of a clean stop
-            return Refused()
+            return RefusedConnection()
         if len(self._services.connections) < connection_limit():
             return Connection(self._services, origin, handed)
         return self._refusals.accept()

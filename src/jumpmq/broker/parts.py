@@ -40,7 +40,7 @@ from jumpmq.store.definitions import PARTS, named, numbered, part_of
 from jumpmq.topology import Topology, changes
 
 
-class Parts:
+class BrokerParts:
     """The components of a broker.
 
     Attributes:

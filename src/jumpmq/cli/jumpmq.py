@@ -146,7 +146,7 @@ def migrate(
 
     from jumpmq.cli.migration.draining import MigrationError
     from jumpmq.cli.migration.rings import RingsUnknown, read_rings, rings_of
-    from jumpmq.cli.migration.run import Move, bridge, migrate
+    from jumpmq.cli.migration.run import Migration, bridge, migrate
     from jumpmq.management import ClientTLS
     from jumpmq.serving.logs import escaped
 
@@ -161,7 +161,7 @@ def migrate(
         return read_rings(file.pop().read_text(errors="replace")) if file else {}
 
     tls, console = ClientTLS(ca=None if tls_ca is None else str(tls_ca)), Console(stderr=True)
-    move = Move(source, management, to, tls, known_rings, console)
+    move = Migration(source, management, to, tls, known_rings, console)
     try:
         if follow:
             moved = bridge(

@@ -18,7 +18,7 @@ import uvloop
 from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.config import homes_in
 from jumpmq.cli.server import serving
-from jumpmq.cli.settings import SettingError, Value, default_file, in_force
+from jumpmq.cli.settings import SettingError, SettingValue, default_file, in_force
 from jumpmq.cli.supervisor import notify
 from jumpmq.serving.process import calm_garbage_collection, end_at_once, keep_memory, prepare, until_stopped
 from jumpmq.serving.server import Control
@@ -36,7 +36,7 @@ def default_data_dir() -> Path:
     return Path(base) / "jumpmq"
 
 
-def settings_in_force(file: Path | None, options: Mapping[str, str | None]) -> dict[str, Value]:
+def settings_in_force(file: Path | None, options: Mapping[str, str | None]) -> dict[str, SettingValue]:
     """Return all settings, with the origin of every setting.
 
     Args:

@@ -67,7 +67,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Value:
+class SettingValue:
     """A value in force, and the value's origin."""
 
     value: Any
@@ -376,7 +376,9 @@ def default_file() -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def in_force(options: Mapping[str, str | None], file: Path | None, defaults: Mapping[str, Any]) -> dict[str, Value]:
+def in_force(
+    options: Mapping[str, str | None], file: Path | None, defaults: Mapping[str, Any]
+) -> dict[str, SettingValue]:
     """The value of every setting, and whence.
 
     Args:
@@ -391,13 +393,13 @@ def in_force(options: Mapping[str, str | None], file: Path | None, defaults: Map
     found = {}
     for name, setting in SETTINGS.items():
         if (text := options.get(name)) is not None:
-            found[name] = Value(_read(setting, text, f"--{setting.key}"), f"--{setting.key}")
+            found[name] = SettingValue(_read(setting, text, f"--{setting.key}"), f"--{setting.key}")
         elif text := os.environ.get(setting.variable):
-            found[name] = Value(_read(setting, text, setting.variable), setting.variable)
+            found[name] = SettingValue(_read(setting, text, setting.variable), setting.variable)
         elif setting.key in kept:
-            found[name] = Value(_read(setting, kept[setting.key], f"{setting.key} in {file}"), str(file))
+            found[name] = SettingValue(_read(setting, kept[setting.key], f"{setting.key} in {file}"), str(file))
         else:
-            found[name] = Value(defaults[name], "default")
+            found[name] = SettingValue(defaults[name], "default")
     return found
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Format(StrEnum):
+class TableFormat(StrEnum):
     """Of a table of files."""
 
     parquet = "parquet"
@@ -85,7 +85,7 @@ def publish(
     exchange: Annotated[str, typer.Argument(help="where to")],
     key: Annotated[str, typer.Option(help="column that becomes the routing key, and what else the exchange hashes")],
     body: Annotated[str | None, typer.Option(help="column that is the body", show_default="all, as JSON")] = None,
-    format: Annotated[Format, typer.Option(help="of the table")] = Format.parquet,
+    format: Annotated[TableFormat, typer.Option(help="of the table")] = TableFormat.parquet,
     url: Url = DEFAULT_URL,
     vhost: Vhost = "/",
     master: Master = "local[*]",

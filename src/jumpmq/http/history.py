@@ -162,7 +162,7 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Event:
+class HistoryEvent:
     """A change that may affect followed objects.
 
     Attributes:
@@ -213,7 +213,7 @@ class History:
         self.nodes: dict[str, Track] = {broker.node: Track(NODE)}
         self._tracks: OrderedDict[Subject, Track] = OrderedDict()
         self._past = {kind: past.Past(kind) for kind in past.COUNTED}
-        self._events: deque[Event] = deque([Event(time.time(), "", "the broker started")], MAX_EVENTS)
+        self._events: deque[HistoryEvent] = deque([HistoryEvent(time.time(), "", "the broker started")], MAX_EVENTS)
         broker.topology.listeners.append(self._follow)
         rates.on_look.append(self._sample)
 
@@ -222,7 +222,7 @@ class History:
         if (found := told(change)) is not None:
             vhost, text = found
             queue = change.name if isinstance(change, MoveQueue) else ""
-            self._events.append(Event(time.time(), vhost, text, queue))
+            self._events.append(HistoryEvent(time.time(), vhost, text, queue))
 
     def events(self, seconds: int, vhosts: Set[str], queue: str | None = None) -> list[dict[str, Any]]:
         """Return the events of the last ``seconds`` in the virtual hosts, and global ones, oldest first.

@@ -40,7 +40,7 @@ COLUMNS = {
 """Recorded columns by kind."""
 
 
-class Slices(Protocol):
+class Slicing(Protocol):
     """Yields to the event loop between slices of work."""
 
     def through(self, items: Iterable[T]) -> AsyncIterator[T]: ...
@@ -64,7 +64,7 @@ class Past:
         self._samples: OrderedDict[Hashable, array[int]] = OrderedDict()  # rows of time and columns, the oldest first
         self._next = 0.0  # when there is a sample to take, by the monotonic clock
 
-    async def note(self, found: Mapping[Any, Sample], slices: Slices) -> None:
+    async def note(self, found: Mapping[Any, Sample], slices: Slicing) -> None:
         """Take samples, once a minute; to be called after each reading of the figures."""
         now = time.monotonic()
         if now < self._next:

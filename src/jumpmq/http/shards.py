@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jumpmq.broker import Broker
 
 
-class Shard(NamedTuple):
+class ShardSummary(NamedTuple):
     """Summary of a shard, as :class:`jumpmq.topology.Shard`, local or remote.
 
     Attributes:
@@ -33,7 +33,7 @@ class Shard(NamedTuple):
     skew: float
 
 
-async def shards_of(broker: Broker, host: VirtualHost, exchange: str) -> list[Shard]:
+async def shards_of(broker: Broker, host: VirtualHost, exchange: str) -> list[ShardSummary]:
     """The shards of an exchange on all nodes, in the order of nodes and numbers, also those left from when there were
     more."""
     declared = host.all_declared_shards_of(exchange)
@@ -46,6 +46,6 @@ async def shards_of(broker: Broker, host: VirtualHost, exchange: str) -> list[Sh
         share = messages / total if total else 0.0
         where, down = broker.topology.node_of(one.definition.home), told.state == "down"
         shards.append(
-            Shard(one.definition, node, number, where, down, messages, told.consumers, share, share * len(found))
+            ShardSummary(one.definition, node, number, where, down, messages, told.consumers, share, share * len(found))
         )
     return shards

@@ -20,7 +20,7 @@ from jumpmq.http.node_warnings import of_nodes
 from jumpmq.http.outages import Outages
 from jumpmq.http.rates import PAUSE, Rates
 from jumpmq.http.ring_counts import together
-from jumpmq.http.shards import Shard, shards_of
+from jumpmq.http.shards import ShardSummary, shards_of
 from jumpmq.http.spread import spread_of_keys, spread_of_messages
 from jumpmq.http.trends import Trends
 from jumpmq.http.warning import Warning
@@ -343,14 +343,14 @@ async def _shards(broker: Broker, rates: Rates, host: VirtualHost, name: str) ->
     )
 
 
-def _by_node(shards: list[Shard]) -> dict[str, list[Shard]]:
-    found: dict[str, list[Shard]] = {}
+def _by_node(shards: list[ShardSummary]) -> dict[str, list[ShardSummary]]:
+    found: dict[str, list[ShardSummary]] = {}
     for one in shards:
         found.setdefault(one.of, []).append(one)
     return found
 
 
-def _numbers(shards: list[Shard], several: bool) -> str:
+def _numbers(shards: list[ShardSummary], several: bool) -> str:
     """Format the numbers of shards, with nodes if there are several."""
     numbers = {
         node: ", ".join(str(one.number) for one in of[:8]) + (", ..." if len(of) > 8 else "")
@@ -359,7 +359,7 @@ def _numbers(shards: list[Shard], several: bool) -> str:
     return "; ".join(f"number {those} of {node}" if several else f"number {those}" for node, those in numbers.items())
 
 
-def _consume_more(name: str, idle: list[Shard], several: bool) -> str:
+def _consume_more(name: str, idle: list[ShardSummary], several: bool) -> str:
     """Return the advice: consuming from the exchange's name serves a shard at the client's node."""
     where = [
         ("once more" if len(of) == 1 else f"{len(of)} more times") + (f" at {node}" if several else "")

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from jumpmq.queues.argument_checks import seconds_of
-from jumpmq.queues.settings import SETTINGS, Setting
+from jumpmq.queues.settings import SETTINGS, QueueSetting
 
 NO_POLICY: Mapping[str, Any] = MappingProxyType({})
 
@@ -122,7 +122,7 @@ def _lower(declared: int, by_policy: int) -> int:
     return max(declared, by_policy) if min(declared, by_policy) < 0 else min(declared, by_policy)
 
 
-def _read(row: Setting, value: Any) -> Any:
+def _read(row: QueueSetting, value: Any) -> Any:
     if row.limit == "consumer_timeout":
         return timeout_of(value)
     return seconds_of(value) if row.limit == "max_age" else value

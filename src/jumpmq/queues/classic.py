@@ -550,7 +550,7 @@ class ClassicQueue(Queue):
         return [message for message in messages if message.body is not PAGED] if lost else messages
 
     def delivered_no_ack(self, messages: list[Message]) -> None:
-        """See :class:`~jumpmq.queues.delivery.Source`."""
+        """See :class:`~jumpmq.queues.delivery.DeliverySource`."""
         self.delivered_unasked += len(messages)
         self.settle(messages, Outcome.ACKNOWLEDGED)
 

@@ -27,7 +27,7 @@ STEP = 8000
 prefetch would otherwise take millions at once."""
 
 
-class Source(Protocol):
+class DeliverySource(Protocol):
     """The queue as seen by delivery."""
 
     @property
@@ -86,14 +86,14 @@ class Delivery:
         "_arrivals", "_exclusive", "_levels", "_ranks", "_rings", "_single", "_source", "active", "consumers",
     )  # fmt: skip
 
-    def __init__(self, source: Source, exclusive: bool = True) -> None:
+    def __init__(self, source: DeliverySource, exclusive: bool = True) -> None:
         """
         Args: source: source of messages. exclusive: if False, requests for exclusive consumption are
         ignored.
         """
         self.consumers = NO_CONSUMERS
         self.active: Consumer | None = None
-        self._source: Source = source  # the queue
+        self._source: DeliverySource = source  # the queue
         self._exclusive = exclusive  # whether a consumer may ask to be the only one
         self._single = False  # whether one consumer at a time is served
         # Where each consumer stands among ``consumers``: its priority, negated, and its number in the order of arrival.

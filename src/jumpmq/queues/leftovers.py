@@ -7,7 +7,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues._lanes import Lane
 from jumpmq.queues.head import Head
 from jumpmq.queues.memory import MemoryAccount, held_octets
-from jumpmq.queues.returned import Returned
+from jumpmq.queues.returned import ReturnedMessages
 from jumpmq.queues.runs import body_octets, settle_stored
 from jumpmq.queues.segment import Segment
 
@@ -36,7 +36,7 @@ class Leftovers:
     def __init__(
         self,
         messages: Head | Lane,
-        returned: Returned,
+        returned: ReturnedMessages,
         tail: deque[Segment],
         read: Callable[[Segment], list[Message]],
         account: MemoryAccount,

@@ -28,7 +28,7 @@ from jumpmq.queues.head import RUN, Head, bounds
 from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
 from jumpmq.queues.read_ahead import ReadAhead
-from jumpmq.queues.returned import Returned
+from jumpmq.queues.returned import ReturnedMessages
 from jumpmq.queues.runs import body_octets, octets, of_body, persistent
 from jumpmq.queues.segment import Segment, segments_of
 from jumpmq.store import Batch
@@ -56,7 +56,7 @@ NO_SEQ = 1 << 63
 NONE: deque[Segment] = deque()
 """No segments. Most queues never have any that wait, and an empty deque takes 600 octets."""
 
-NONE_RETURNED = Returned()
+NONE_RETURNED = ReturnedMessages()
 """Shared empty instance; never filled."""
 
 
@@ -352,7 +352,7 @@ class ReadyMessages:
             self._head.put_first(messages)
         else:
             if self._returned is NONE_RETURNED:
-                self._returned = Returned()
+                self._returned = ReturnedMessages()
             self._returned.add(messages)
 
     def _first_seq_in_order(self) -> int:

@@ -44,7 +44,7 @@ class ReservationGone(Exception):
     """A reservation cannot be read: acknowledged, or lapsed with its messages taken."""
 
 
-class Run(NamedTuple):
+class ReservedRun(NamedTuple):
     """Neighbouring messages of a reservation: ``first`` to ``last`` by ``seq``, all redelivered or none of them."""
 
     first: int
@@ -64,7 +64,7 @@ class Reservation:
 
     __slots__ = ("count", "missing", "pieces", "runs")
 
-    def __init__(self, runs: list[Run] | None = None) -> None:
+    def __init__(self, runs: list[ReservedRun] | None = None) -> None:
         self.runs = runs or []
         self.count = sum(run.last - run.first + 1 for run in self.runs)
         self.pieces: list[Piece] | None = None if self.runs else []
@@ -95,21 +95,21 @@ class Reservation:
             self.pieces[place] = Parked.of(piece, Held.RESERVED) or piece
 
 
-def _runs(messages: list[Message]) -> Iterator[Run]:
+def _runs(messages: list[Message]) -> Iterator[ReservedRun]:
     seqs, flags = [message.seq for message in messages], [message.redelivered for message in messages]
     alike = len(set(flags)) == 1
     if alike and seqs == list(range(seqs[0], seqs[0] + len(seqs))):  # a queue with priorities has another order
-        yield Run(seqs[0], seqs[-1], flags[0])
+        yield ReservedRun(seqs[0], seqs[-1], flags[0])
         return
     bounds = [place for place, (seq, following) in enumerate(pairwise(seqs), 1) if following != seq + 1]
     if not alike:
         changes = (place for place, (flag, following) in enumerate(pairwise(flags), 1) if flag != following)
         bounds = sorted({*bounds, *changes})
     for first, end in pairwise([0, *bounds, len(seqs)]):
-        yield Run(seqs[first], seqs[end - 1], flags[first])
+        yield ReservedRun(seqs[first], seqs[end - 1], flags[first])
 
 
-def packed(runs: list[Run]) -> list[int]:
+def packed(runs: list[ReservedRun]) -> list[int]:
     """Encode runs for a record as two numbers each: gap to the previous run in messages (from number 0 for the first),
     and length, negative if redelivered.
     """
@@ -121,16 +121,16 @@ def packed(runs: list[Run]) -> list[int]:
     return found
 
 
-def unpacked(record: list[Any]) -> list[Run]:
+def unpacked(record: list[Any]) -> list[ReservedRun]:
     """Decode the runs of a record; earlier versions have ``[first, last, redelivered]`` per run."""
     if record and isinstance(record[0], list):
-        return [Run(*run) for run in record]
-    found: list[Run] = []
+        return [ReservedRun(*run) for run in record]
+    found: list[ReservedRun] = []
     end = 0
     for skipped, count in zip(record[::2], record[1::2], strict=True):
         first = end + skipped
         end = first + abs(count)
-        found.append(Run(first, end - 1, count < 0))
+        found.append(ReservedRun(first, end - 1, count < 0))
     return found
 
 
@@ -378,7 +378,7 @@ class Reservations:
                 self.queue.settle(messages, Outcome.CONSUMER_GONE, Held.RESERVED)
                 yield
 
-    def _take(self, runs: list[Run]) -> Iterator[list[Message]]:
+    def _take(self, runs: list[ReservedRun]) -> Iterator[list[Message]]:
         """Take the ready messages of runs, with their original redelivered flags: repeated reads must
         see equal rows.
         """

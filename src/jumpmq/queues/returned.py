@@ -8,7 +8,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues.runs import untracked
 
 
-class Returned:
+class ReturnedMessages:
     """Messages by number: adding one, and taking the first, are heap operations.
 
     Attributes:

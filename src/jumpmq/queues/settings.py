@@ -23,7 +23,7 @@ Valid = Callable[[object], bool]
 
 
 @dataclass(frozen=True)
-class Setting:
+class QueueSetting:
     """One setting.
 
     Attributes:
@@ -93,7 +93,7 @@ def _one_of(*values: object) -> Valid:
 
 
 SETTINGS = (
-    Setting(
+    QueueSetting(
         "expires",
         "milliseconds without consumers, `basic.get` and declarations after which the queue is deleted",
         kinds=TAKEN,
@@ -104,7 +104,7 @@ SETTINGS = (
         lowest=True,
         operator=True,
     ),
-    Setting(
+    QueueSetting(
         "message-ttl",
         "milliseconds that a message may be ready",
         kinds=TAKEN,
@@ -115,7 +115,7 @@ SETTINGS = (
         lowest=True,
         operator=True,
     ),
-    Setting(
+    QueueSetting(
         "dead-letter-exchange",
         "exchange for messages that expire, overflow or are rejected",
         kinds=TAKEN,
@@ -124,7 +124,7 @@ SETTINGS = (
         by_policy=TAKEN,
         limit="dead_letter_exchange",
     ),
-    Setting(
+    QueueSetting(
         "dead-letter-routing-key",
         "routing key of dead letters; by default the message's own",
         kinds=TAKEN,
@@ -133,7 +133,7 @@ SETTINGS = (
         by_policy=TAKEN,
         limit="dead_letter_routing_key",
     ),
-    Setting(
+    QueueSetting(
         "dead-letter-strategy",
         "`at-most-once` or `at-least-once`",
         kinds=QUORUM,
@@ -142,7 +142,7 @@ SETTINGS = (
         by_policy=QUORUM,
         limit="dead_letter_strategy",
     ),
-    Setting(
+    QueueSetting(
         "max-length",
         "maximum number of ready messages",
         kinds=TAKEN,
@@ -153,7 +153,7 @@ SETTINGS = (
         lowest=True,
         operator=True,
     ),
-    Setting(
+    QueueSetting(
         "max-length-bytes",
         "maximum octets of ready bodies; of a stream, of all its segments",
         kinds=ALL,
@@ -164,7 +164,7 @@ SETTINGS = (
         lowest=True,
         operator=True,
     ),
-    Setting(
+    QueueSetting(
         "max-in-memory-length",
         "accepted, without effect",
         kinds=QUORUM,
@@ -173,7 +173,7 @@ SETTINGS = (
         by_policy=QUORUM,
         operator=True,
     ),
-    Setting(
+    QueueSetting(
         "max-in-memory-bytes",
         "accepted, without effect",
         kinds=QUORUM,
@@ -182,13 +182,13 @@ SETTINGS = (
         by_policy=QUORUM,
         operator=True,
     ),
-    Setting(
+    QueueSetting(
         "max-priority",
         "highest priority of messages, 1 to 255",
         kinds=CLASSIC,
         check=checks.priority,
     ),
-    Setting(
+    QueueSetting(
         "overflow",
         "`drop-head`, `reject-publish` or `reject-publish-dlx`",
         kinds=TAKEN,
@@ -197,7 +197,7 @@ SETTINGS = (
         by_policy=TAKEN,
         limit="overflow",
     ),
-    Setting(
+    QueueSetting(
         "queue-mode",
         "`default` or `lazy`, without effect",
         kinds=CLASSIC,
@@ -205,7 +205,7 @@ SETTINGS = (
         policy=(_one_of("default", "lazy"), "{} is not a valid queue-mode value"),
         by_policy=CLASSIC,
     ),
-    Setting(
+    QueueSetting(
         "queue-version",
         "1 or 2, without effect",
         kinds=CLASSIC,
@@ -213,38 +213,38 @@ SETTINGS = (
         policy=(_one_of(1, 2), "{} is not a valid queue-version value"),
         by_policy=ALL,
     ),
-    Setting(
+    QueueSetting(
         "single-active-consumer",
         "one consumer at a time",
         kinds=TAKEN,
         check=checks.boolean,
         limit="single_active_consumer",
     ),
-    Setting(
+    QueueSetting(
         "message-deduplication",
         "whether a message is dropped while an equal one is in the queue ([Messages once](deduplication.md))",
         kinds=TAKEN,
         check=checks.boolean,
     ),
-    Setting(
+    QueueSetting(
         "slots",
         "number of slots, 1 to 1,024 ([Consumer groups and slots](consumer-groups.md))",
         kinds=TAKEN,
         check=checks.slots,
     ),
-    Setting(
+    QueueSetting(
         "slot-key",
         "`routing-key`, `message-id`, `correlation-id` or `header:NAME`",
         kinds=TAKEN,
         check=checks.slot_key,
     ),
-    Setting(
+    QueueSetting(
         "in-flight-per-slot",
         "maximum number of unacknowledged messages of a slot, 1 to 65,535",
         kinds=TAKEN,
         check=checks.in_flight_per_slot,
     ),
-    Setting(
+    QueueSetting(
         "delayed-retry-type",
         "returned messages that rest first: `disabled`, `all`, `failed` or `returned` ([Order](order.md#retries))",
         kinds=TAKEN,
@@ -253,7 +253,7 @@ SETTINGS = (
         by_policy=TAKEN,
         limit="delayed_retry_type",
     ),
-    Setting(
+    QueueSetting(
         "delayed-retry-min",
         "milliseconds of the first rest",
         kinds=TAKEN,
@@ -262,7 +262,7 @@ SETTINGS = (
         by_policy=TAKEN,
         limit="delayed_retry_min",
     ),
-    Setting(
+    QueueSetting(
         "delayed-retry-max",
         "milliseconds of the longest rest",
         kinds=TAKEN,
@@ -271,7 +271,7 @@ SETTINGS = (
         by_policy=TAKEN,
         limit="delayed_retry_max",
     ),
-    Setting(
+    QueueSetting(
         "delayed-retry-multiplier",
         "factor between two rests; by default each rest is longer by the first one",
         kinds=TAKEN,
@@ -280,20 +280,20 @@ SETTINGS = (
         by_policy=TAKEN,
         limit="delayed_retry_multiplier",
     ),
-    Setting(
+    QueueSetting(
         "ordered-retries",
         "whether the routing key of a resting message rests, too, in a queue without slots",
         kinds=TAKEN,
         check=checks.boolean,
         limit="ordered_retries",
     ),
-    Setting(
+    QueueSetting(
         "queue-type",
         "`classic`, `quorum` or `stream`",
         kinds=ALL,
         check=checks.string,
     ),
-    Setting(
+    QueueSetting(
         "max-age",
         "age of a stream's oldest segment: a number of Y, M, D, h, m or s, such as `7D`",
         kinds=STREAM,
@@ -303,7 +303,7 @@ SETTINGS = (
         limit="max_age",
         lowest=True,
     ),
-    Setting(
+    QueueSetting(
         "stream-max-segment-size-bytes",
         "octets of a stream's segment",
         kinds=STREAM,
@@ -313,7 +313,7 @@ SETTINGS = (
         limit="segment_bytes",
         lowest=True,
     ),
-    Setting(
+    QueueSetting(
         "initial-cluster-size",
         "accepted, without effect",
         kinds=STREAM,
@@ -321,26 +321,26 @@ SETTINGS = (
         policy=(is_count, "{} is not a valid cluster size"),
         by_policy=STREAM,
     ),
-    Setting(
+    QueueSetting(
         "stream-filter-size-bytes",
         "16 to 255, without effect",
         kinds=STREAM,
         policy=(_is_filter_size, "{} is not a valid filter size. Valid range is 16-255"),
         by_policy=ALL,
     ),
-    Setting(
+    QueueSetting(
         "quorum-initial-group-size",
         "accepted, without effect",
         kinds=QUORUM,
         check=checks.positive,
     ),
-    Setting(
+    QueueSetting(
         "target-group-size",
         "accepted, without effect",
         policy=(is_positive, "{} is not a valid qq target count value"),
         by_policy=QUORUM | STREAM,
     ),
-    Setting(
+    QueueSetting(
         "delivery-limit",
         "number of returns after which a message is dead-lettered; below 0 unlimited",
         kinds=QUORUM,
@@ -351,7 +351,7 @@ SETTINGS = (
         lowest=True,
         operator=True,
     ),
-    Setting(
+    QueueSetting(
         "consumer-timeout",
         "milliseconds that a delivery may be unacknowledged; invalid arguments are ignored",
         kinds=ALL,
@@ -360,7 +360,7 @@ SETTINGS = (
         limit="consumer_timeout",
         lowest=True,
     ),
-    Setting(
+    QueueSetting(
         "queue-master-locator",
         "as `queue-leader-locator`",
         kinds=CLASSIC,
@@ -371,7 +371,7 @@ SETTINGS = (
         ),
         by_policy=CLASSIC,
     ),
-    Setting(
+    QueueSetting(
         "queue-leader-locator",
         "node of a new queue: `client-local` or `balanced` ([Cluster](cluster.md))",
         kinds=ALL,

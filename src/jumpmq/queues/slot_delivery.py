@@ -4,12 +4,12 @@ from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.consumer import Consumer
-from jumpmq.queues.delivery import CHUNK, STEP, Delivery, Source
+from jumpmq.queues.delivery import CHUNK, STEP, Delivery, DeliverySource
 from jumpmq.queues.runs import body_octets
 from jumpmq.queues.slots import Share
 
 
-class SlotSource(Source, Protocol):
+class SlotSource(DeliverySource, Protocol):
     """A queue with slots as seen by delivery."""
 
     def take_from(self, share: Share, count: int) -> list[Message]:

@@ -426,7 +426,7 @@ class Stream(Queue):
                 reader.offset = max(reader.offset, chunk.first)  # retention was faster, or what was there is lost
                 if reader.filter is not None:
                     reader.wanted, searches = reader.filter.rows(chunk.batch), False
-                reader.rows = Rows(chunk.first, chunk.rows, chunk.batch)
+                reader.rows = StreamRows(chunk.first, chunk.rows, chunk.batch)
             most = min(capacity, CHUNK)
             if reader.filter is not None:
                 reader.offset, most = reader.rows.run(reader.wanted, reader.offset, most)
@@ -454,7 +454,7 @@ class Stream(Queue):
                 if chunk is None or chunk.first > offset:  # retention was faster, or what was there is lost
                     self.offsets.skip(position, self._log.end if chunk is None else chunk.first)
                     continue
-                reader.rows, reader.batch, reader.offset = Rows(*chunk), chunk.batch, chunk.first
+                reader.rows, reader.batch, reader.offset = StreamRows(*chunk), chunk.batch, chunk.first
             count = len(reader.rows.cut(offset, most))
             messages = list(messages_of(reader.batch.slice(offset - reader.offset, count)))
             again = position.take(offset, count)
@@ -561,7 +561,7 @@ class Stream(Queue):
         self.offsets.skip_to(self.first)
 
 
-class Rows:
+class StreamRows:
     """Consecutive encoded messages of a stream."""
 
     def __init__(self, first: int, count: int, batch: "pa.RecordBatch") -> None:
@@ -593,14 +593,14 @@ class Rows:
         length = next((one for one in range(1, end - place) if wanted[place + one] != row + one), end - place)
         return self._first + row, length
 
-    def cut(self, offset: int, count: int) -> "Rows":
+    def cut(self, offset: int, count: int) -> "StreamRows":
         """Up to ``count`` of them from an offset on, not too many octets."""
         start = offset - self._first
         stop = min(start + count, self._stop)
         stop = bisect_right(self._ends, self._ends[start] + ROWS_OCTETS, start + 1, stop)
         if self._body_size(start) >= APART:
             stop = start + 1
-        part = object.__new__(Rows)
+        part = object.__new__(StreamRows)
         part._first, part._buffers, part._ends = self._first, self._buffers, self._ends
         part._start, part._stop = start, stop
         return part
@@ -656,7 +656,7 @@ class _Reader:
         self.position = position
         self.batch: pa.RecordBatch | None = None
         self.offset = offset
-        self.rows: Rows | None = None
+        self.rows: StreamRows | None = None
         self.filter = None if position is not None else StreamFilter.of(consumer.arguments)
         self.wanted: list[int] = []
         self.waits = False

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from jumpmq.management import ClientTLS
 from jumpmq.spark.errors import JumpMQError
-from jumpmq.spark.streams.places import Place
+from jumpmq.spark.streams.places import StreamsPlace
 
 T = TypeVar("T")
 
@@ -109,8 +109,8 @@ class SourceOptions:
     lease: float = 60.0
     fail_on_data_loss: bool = True
     checkpoint: str | None = None
-    starting_offsets: Place | None = None
-    ending_offsets: Place | None = None
+    starting_offsets: StreamsPlace | None = None
+    ending_offsets: StreamsPlace | None = None
     share_queues: bool = False
     columns: tuple[str, ...] | None = None
     given: frozenset[str] = field(default=frozenset(), compare=False)
@@ -390,8 +390,8 @@ SOURCE_OPTIONS: Reads = {
     "sharequeues": ("share_queues", truth),
     "failondataloss": ("fail_on_data_loss", truth),
     "checkpointlocation": ("checkpoint", text),
-    "startingoffsets": ("starting_offsets", Place.parse),
-    "endingoffsets": ("ending_offsets", Place.parse),
+    "startingoffsets": ("starting_offsets", StreamsPlace.parse),
+    "endingoffsets": ("ending_offsets", StreamsPlace.parse),
 }
 
 NAMES = {

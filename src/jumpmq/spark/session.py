@@ -28,7 +28,7 @@ RETURN = 0.5
 """Seconds before a broken connection is replaced; doubled after every failed attempt."""
 
 
-class Session:
+class ReaderSession:
     """Session of a query that reads for a group, kept alive by background threads, however long a batch takes.
 
     Args:

@@ -43,7 +43,7 @@ from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Cut, Slices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
-from jumpmq.spark.session import Session
+from jumpmq.spark.session import ReaderSession
 from jumpmq.spark.streams.kinds import origin_of, queue_names, require_same_origin
 from jumpmq.spark.told import ToldCheckpoints
 
@@ -84,7 +84,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Where each queue ends for a run that reads what is there; None otherwise.
         self._last_seqs: dict[str, int] | None = None
         self._went_on = False  # whether this run has planned a batch with messages
-        self._session: Session | None = None  # holds the reservations
+        self._session: ReaderSession | None = None  # holds the reservations
         self._reserved: dict[str, dict[str, Any]] = {}  # the broker's last answer, by queue
         self._warnings = Warnings()  # what its user is to know
         self._seen: dict[str, Any] = {}  # what it said of its data directories
@@ -250,13 +250,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         require_same_origin(offset, self._options, self._client)
 
-    def _opened(self, offset: Offset) -> Session:
+    def _opened(self, offset: Offset) -> ReaderSession:
         """The query's session."""
         if self._session is None:
             group = offset["group"]
             self._client.require_broker()
             query = str(offset.get("query", group))
             checkpoints = ToldCheckpoints(self._options.checkpoint)
-            self._session = Session(self._client, group, query, self._options, checkpoints)
+            self._session = ReaderSession(self._client, group, query, self._options, checkpoints)
             weakref.finalize(self, self._session.stop)  # where it is not Spark that reads, and kills the process
         return self._session

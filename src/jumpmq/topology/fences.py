@@ -28,7 +28,7 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 from jumpmq.topology.exchanges import HASH_EXCHANGES, Destination, Exchange
 from jumpmq.topology.exchanges.placement import Placement, restored
-from jumpmq.topology.records import Keeper, key_of
+from jumpmq.topology.records import RecordKeeper, key_of
 
 if TYPE_CHECKING:
     from jumpmq.topology.topology import Topology
@@ -139,7 +139,7 @@ class Fences:
         is_restoring: whether bindings are those that there were: nothing moves.
     """
 
-    def __init__(self, topology: Topology, journal: Keeper | None) -> None:
+    def __init__(self, topology: Topology, journal: RecordKeeper | None) -> None:
         self.others: Others | None = None
         self.is_restoring = False
         self._topology = topology

@@ -39,7 +39,7 @@ COUNTER = (1 << 40) - 1
 """Bits of a queue's id counted by the queue's home."""
 
 
-class Keeper(Protocol):
+class RecordKeeper(Protocol):
     """Keeps records, for example the store."""
 
     def put(self, kind: str, key: str, value: Any) -> None: ...
@@ -60,7 +60,7 @@ class Records:
             home outlive this process, and the order of all changes makes a ring.
     """
 
-    def __init__(self, journal: Keeper | None, shared: bool = False) -> None:
+    def __init__(self, journal: RecordKeeper | None, shared: bool = False) -> None:
         self._journal = journal  # the store
         self._shared = shared  # whether transient definitions are kept too
         self._changed_rings: dict[ConsistentHashExchange, None] = {}  # rings to be written before the next commit
@@ -300,7 +300,7 @@ def kept_node(definitions: Iterable[tuple[str, str, Any]], home: int) -> str | N
     return node
 
 
-def alone(definitions: list[tuple[str, str, Any]], journal: Keeper | None) -> list[tuple[str, str, Any]]:
+def alone(definitions: list[tuple[str, str, Any]], journal: RecordKeeper | None) -> list[tuple[str, str, Any]]:
     """Return formerly shared definitions without the records that a single process does not keep.
 
     The journal forgets that, too.

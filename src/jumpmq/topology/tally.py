@@ -56,7 +56,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Past:
+class DeletedCounts:
     """Counts of deleted objects.
 
     Attributes:
@@ -67,7 +67,7 @@ class Past:
     channels: Tally = field(default_factory=Tally)
     queues: dict[str, Tally] = field(default_factory=dict)
 
-    def add(self, other: "Past") -> None:
+    def add(self, other: "DeletedCounts") -> None:
         """Add the counts of a second instance."""
         self.channels.add(other.channels)
         for kind, tally in other.queues.items():

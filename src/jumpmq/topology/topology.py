@@ -34,7 +34,7 @@ from jumpmq.topology.log import ANYWHERE, CommonLog, LocalLog
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.proposals import THE_BROKER, Asker, Later, Pending, Proposals
 from jumpmq.topology.sharding import Sharding
-from jumpmq.topology.tally import Past
+from jumpmq.topology.tally import DeletedCounts
 from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
@@ -127,7 +127,7 @@ class Topology:
         self.applied = self.deciding = 0
         self.holdings = Holdings()
         self.fences = Fences(self, journal)
-        self.past = Past()
+        self.past = DeletedCounts()
         self.homes: dict[int, str] = {}
         self.forgotten: dict[int, str] = {}
         self.left: set[int] = set()

@@ -25,7 +25,7 @@ from jumpmq.topology.queue_arguments import queue_type_of
 from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes, preview, route
 from jumpmq.topology.shards import ShardSettings
-from jumpmq.topology.tally import Past
+from jumpmq.topology.tally import DeletedCounts
 
 if TYPE_CHECKING:
     from jumpmq.topology.fences import Fences
@@ -93,7 +93,7 @@ class VirtualHost:
         self.departed: dict[str, Queue] = {}
         self.policies = Policies()
         self.limits: dict[str, int] = {}
-        self.past = Past()
+        self.past = DeletedCounts()
         self.binding_count = 0
         self._in_force: dict[Destination, InForce] = {}  # the policies of those that have one
         self._policies_changed = 0  # how often they changed: older steps end

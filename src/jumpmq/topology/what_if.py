@@ -34,7 +34,7 @@ class Step(NamedTuple):
     weight: int
 
 
-class Move(NamedTuple):
+class MovedShare(NamedTuple):
     """Share of all keys that moves between two destinations."""
 
     source: str
@@ -43,7 +43,7 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RemovalOutcome:
     """Moves for a way of removing a destination.
 
     Attributes:
@@ -52,10 +52,10 @@ class Outcome:
     """
 
     moved: float
-    moves: list[Move]
+    moves: list[MovedShare]
 
 
-def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, Outcome]:
+def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, RemovalOutcome]:
     """Return the moves of steps on a ring, by way of removing.
 
     The ring's own way is begun with as the ring is; the other with one that has the same destinations.
@@ -66,7 +66,7 @@ def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, Out
     Raises:
         ValueError: a step cannot be made.
     """
-    keys, found = _keys(), dict[Way, Outcome]()
+    keys, found = _keys(), dict[Way, RemovalOutcome]()
     ways: tuple[Removal, ...] = ("minimal", "shift")
     for removal in ways:
         before = RingOutline.restore(state)
@@ -81,7 +81,7 @@ def ring_outcomes(state: dict[str, Any], steps: Sequence[Step]) -> dict[Way, Out
 
 def modulus_outcomes(
     before: Sequence[str], after: Sequence[str], function: HashFunction = "phash2"
-) -> dict[Way, Outcome]:
+) -> dict[Way, RemovalOutcome]:
     """Return the moves of keys spread by remainder over destinations in the given order."""
     keys = _keys()
     return {"modulus": _outcome(_by_modulus(before, keys, function), _by_modulus(after, keys, function))}
@@ -142,10 +142,10 @@ def _by_modulus(names: Sequence[str], keys: pa.Array, function: HashFunction) ->
     return pa.DictionaryArray.from_arrays(modulus_array(keys, len(names), function), pa.array(names, pa.string()))
 
 
-def _outcome(before: pa.Array | None, after: pa.Array | None) -> Outcome:
+def _outcome(before: pa.Array | None, after: pa.Array | None) -> RemovalOutcome:
     """Return the differences; keys without destination before or after have not moved."""
     if before is None or after is None:
-        return Outcome(0.0, [])
+        return RemovalOutcome(0.0, [])
     sources, targets = before.dictionary.to_pylist(), after.dictionary.to_pylist()
     pairs = pc.add(pc.multiply(pc.cast(before.indices, pa.int64()), len(targets)), pc.cast(after.indices, pa.int64()))
     moves = []
@@ -153,6 +153,6 @@ def _outcome(before: pa.Array | None, after: pa.Array | None) -> Outcome:
     for value, count in zip(values.to_pylist(), counts.to_pylist(), strict=True):
         source, target = divmod(value, len(targets))
         if sources[source] != targets[target]:
-            moves.append(Move(sources[source], targets[target], count / len(pairs)))
+            moves.append(MovedShare(sources[source], targets[target], count / len(pairs)))
     moves.sort(key=lambda move: -move.share)
-    return Outcome(sum(move.share for move in moves), moves)
+    return RemovalOutcome(sum(move.share for move in moves), moves)

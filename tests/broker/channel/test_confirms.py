@@ -14,7 +14,7 @@ from tests.wire import Basic, Content, Queue, WireChannel, login
 from jumpmq import RunningBroker
 from jumpmq.amqp import methods as m
 from jumpmq.broker.channel.confirms import Confirms
-from jumpmq.broker.commit.receipts import NOT_TAKEN, Part, State
+from jumpmq.broker.commit.receipts import NOT_TAKEN, Part, ReceiptState
 
 Name = Callable[[str], str]
 PERSISTENT = Basic.Properties(delivery_mode=2)
@@ -27,10 +27,10 @@ class Disk:
         self.completed = 0
         self.refused = set(refused)
 
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> ReceiptState:
         if number in self.refused:
-            return State.REFUSED
-        return State.DONE if number <= self.completed else State.PENDING
+            return ReceiptState.REFUSED
+        return ReceiptState.DONE if number <= self.completed else ReceiptState.PENDING
 
 
 def answered(confirms: Confirms) -> list[tuple[str, int, bool]]:
@@ -186,7 +186,7 @@ def test_each_publish_is_answered_once_and_as_its_sources_say(data: st.DataObjec
             told = [one for one in waiting if one == tag or (multiple and one < tag)]
             waiting.difference_update(told)
             states = {part.state for one in told for part in given_to[one]}
-            assert states <= {State.DONE} if kind == "ack" else states & {State.REFUSED}
+            assert states <= {ReceiptState.DONE} if kind == "ack" else states & {ReceiptState.REFUSED}
         assert (confirms.unanswered, confirms.waiting) == (len(waiting), bool(waiting))
 
     steps = st.sampled_from(["add", "add", "refuse", "seal", "complete", "lose", "look", "answers"])

@@ -7,12 +7,12 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 import jumpmq
-from jumpmq.broker.consumer_groups.group import ConsumerGroup, Session, Unit
+from jumpmq.broker.consumer_groups.group import ConsumerGroup, MemberSession, Partition
 
 MEMBERS, QUEUES, SLOTS = 500, 8, 512
 
 
-class Idle(Session):
+class Idle(MemberSession):
     """A session that holds nothing, and counts what it is asked."""
 
     handover_timeout = None
@@ -24,14 +24,14 @@ class Idle(Session):
     def reader(self) -> str:
         return "user"
 
-    def start(self, unit: Unit) -> int:
+    def start(self, unit: Partition) -> int:
         self.asked["start"] += 1
         return self.asked.total()
 
-    def stop(self, unit: Unit) -> None:
+    def stop(self, unit: Partition) -> None:
         self.asked["stop"] += 1
 
-    def held(self, unit: Unit) -> int:
+    def held(self, unit: Partition) -> int:
         self.asked["held"] += 1
         return 0
 
@@ -45,7 +45,7 @@ class Group:
     def __init__(self) -> None:
         self.group, self.now, self.asked = ConsumerGroup("g"), 0.0, Counter[str]()
         for queue in range(QUEUES):
-            units = tuple(Unit(f"q{queue}", queue, slot) for slot in range(SLOTS))
+            units = tuple(Partition(f"q{queue}", queue, slot) for slot in range(SLOTS))
             self.group.set_queue(units, frozenset(), self.now)
         self.sessions = [self.join(f"m{number}") for number in range(MEMBERS)]
         self.step(10.0)

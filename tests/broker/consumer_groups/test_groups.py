@@ -18,7 +18,7 @@ from tests.broker.consumer_groups.members import Member, Publisher, until
 import jumpmq
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
-from jumpmq.broker.channel.group_consumer import Membership
+from jumpmq.broker.channel.group_consumer import GroupArguments
 
 
 class Api:
@@ -354,7 +354,7 @@ def test_arguments_that_are_refused(
 
 def test_a_name_is_text() -> None:
     with pytest.raises(PreconditionFailed, match="'x-consumer-group': a name is text in UTF-8"):
-        Membership.of([Field("x-consumer-group", "S", b"\xff")])
+        GroupArguments.of([Field("x-consumer-group", "S", b"\xff")])
 
 
 def _refusal(port: int, act: Callable[[pika.adapters.blocking_connection.BlockingChannel], object]) -> tuple[int, str]:

@@ -11,7 +11,7 @@ from tests.generating import examples
 from tests.queues.consumers import Taker
 
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.consumer_groups.group import ConsumerGroup, Session, Unit
+from jumpmq.broker.consumer_groups.group import ConsumerGroup, MemberSession, Partition
 from jumpmq.queues import Outcome, clock
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.slots import Share
@@ -27,7 +27,7 @@ class Feed(Taker):
         super().__init__(queue)
         self.session = session
         self.share = Share()
-        self.units: set[Unit] = set()
+        self.units: set[Partition] = set()
         self.waits = False
 
     def capacity(self) -> int:
@@ -48,7 +48,7 @@ class Failure(Exception):
     """What a session raises where it should be fed, or be fed no more."""
 
 
-class Client(Session):
+class Client(MemberSession):
     """A session of a member."""
 
     def __init__(self, world: "World", name: str, prefetch: int, timeout: float | None) -> None:
@@ -63,7 +63,7 @@ class Client(Session):
     def count(self) -> int:
         return sum(len(feed.held) for feed in self.feeds.values())
 
-    def start(self, unit: Unit) -> int:
+    def start(self, unit: Partition) -> int:
         self.world.fail()
         queue = self.world.queues[unit.queue]
         feed = self.feeds.setdefault(unit.queue_id, Feed(self, queue))
@@ -80,7 +80,7 @@ class Client(Session):
         self.world.fail()
         return queue.draw_epoch()
 
-    def stop(self, unit: Unit) -> None:
+    def stop(self, unit: Partition) -> None:
         self.world.fail()
         feed = self.feeds.get(unit.queue_id)
         if feed is None or unit not in feed.units:
@@ -91,7 +91,7 @@ class Client(Session):
         if not feed.units:
             feed.queue.unsubscribe(feed)
 
-    def held(self, unit: Unit) -> int:
+    def held(self, unit: Partition) -> int:
         feed = self.feeds.get(unit.queue_id)
         if feed is None:
             return 0
@@ -126,7 +126,7 @@ class Client(Session):
         """The session holds fewer messages of a queue."""
         queue = feed.queue
         slots = [None] if queue.slots is None else range(queue.slots.slots)
-        self.world.group.released(Unit(queue.name, queue.id, slot) for slot in slots)
+        self.world.group.released(Partition(queue.name, queue.id, slot) for slot in slots)
 
     def serve(self) -> None:
         for feed in list(self.feeds.values()):
@@ -182,7 +182,7 @@ class World:
             self.group.forget_queue(queue_id, self.now)
         for queue in self.queues.values():
             slots = [None] if queue.slots is None else range(queue.slots.slots)
-            self.group.set_queue(tuple(Unit(queue.name, queue.id, slot) for slot in slots), frozenset(), self.now)
+            self.group.set_queue(tuple(Partition(queue.name, queue.id, slot) for slot in slots), frozenset(), self.now)
 
     def publish(self, place: int, mortal: bool) -> None:
         queue = list(self.queues.values())[place % len(self.queues)]

@@ -79,7 +79,7 @@ class Destination:
 
 
 @dataclass
-class Moved:
+class MovedMessages:
     """Outcome of a move.
 
     Attributes:
@@ -93,7 +93,7 @@ class Moved:
 
 async def move_messages(
     broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination, count: int
-) -> Moved:
+) -> MovedMessages:
     """Move up to so many messages from the front of a queue, in steps; others are served in between.
 
     Raises:
@@ -115,7 +115,7 @@ async def move_messages(
 
 async def move_numbered(
     broker: Running, user: Principal, host: VirtualHost, queue: Queue, destination: Destination, numbers: Iterable[int]
-) -> Moved:
+) -> MovedMessages:
     """Move the messages with these numbers, in steps, in order; messages no longer ready are skipped.
 
     Raises:
@@ -206,7 +206,7 @@ class _Moving:
         destination: Destination,
         holding: Held = Held.UNACKNOWLEDGED,
     ) -> None:
-        self.done = Moved()
+        self.done = MovedMessages()
         self._broker = broker
         self._user = user
         self._host = host

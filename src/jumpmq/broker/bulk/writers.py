@@ -77,7 +77,7 @@ class WriterId(NamedTuple):
         return json.dumps([self.vhost, self.name, part, self.owner])
 
 
-class Place(NamedTuple):
+class WriterPlace(NamedTuple):
     """Progress of a part: number of rows of a batch, and their digest; no batch if nothing was published.
 
     Attributes:
@@ -91,7 +91,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chunk:
+class BatchRows:
     """Some rows of a batch.
 
     Attributes:
@@ -104,7 +104,7 @@ class Chunk:
     writer: WriterId
     part: str
     first: int
-    place: Place
+    place: WriterPlace
     opened: bool = False
 
 
@@ -114,11 +114,11 @@ class Writers:
     def __init__(self) -> None:
         self._store: Store | None = None
         # The places of each writer by part, with when they were noted, in seconds since the epoch.
-        self._places: dict[WriterId, dict[str, tuple[float, Place]]] = {}
+        self._places: dict[WriterId, dict[str, tuple[float, WriterPlace]]] = {}
         # How many places each user has.
         self._counts: Counter[Owner] = Counter()
         # Places that an earlier version has noted by virtual host and name, without a user: they are only read.
-        self._unowned: dict[tuple[str, str], Place] = {}
+        self._unowned: dict[tuple[str, str], WriterPlace] = {}
         # Held while a part publishes, and how many hold or wait for it.
         self._publishing: dict[tuple[WriterId, str], tuple[asyncio.Lock, int]] = {}
 
@@ -137,9 +137,9 @@ class Writers:
             if owned:
                 part, owner = owned
                 writer = WriterId(vhost, name, owner if isinstance(owner, str) else tuple(owner))
-                self._put(writer, part, written_at, Place(*place))
+                self._put(writer, part, written_at, WriterPlace(*place))
             else:
-                self._unowned[vhost, name] = Place(*place)
+                self._unowned[vhost, name] = WriterPlace(*place)
 
     def follow(self, change: Change, asker: Asker) -> None:
         """Forget the writers of a deleted user or virtual host: a successor of the name begins with none."""
@@ -153,15 +153,15 @@ class Writers:
                 for writer in [writer for writer in self._places if writer.owner == name]:
                     self.forget(writer)
 
-    def place(self, writer: WriterId, part: str) -> Place:
+    def place(self, writer: WriterId, part: str) -> WriterPlace:
         """Return the progress of a part."""
         found = self._places.get(writer, {}).get(part)
         if found is not None:
             return found[1]
-        return self._unowned.get((writer.vhost, f"{writer.name} {part}" if part else writer.name), Place())
+        return self._unowned.get((writer.vhost, f"{writer.name} {part}" if part else writer.name), WriterPlace())
 
     @contextlib.asynccontextmanager
-    async def publishing(self, chunk: Chunk) -> AsyncIterator[None]:
+    async def publishing(self, chunk: BatchRows) -> AsyncIterator[None]:
         """Serialize attempts to check, publish and record a chunk, retries and abandoned but still running attempts
         included."""
         key = chunk.writer, chunk.part
@@ -177,7 +177,7 @@ class Writers:
             else:
                 del self._publishing[key]
 
-    def has_published(self, chunk: Chunk) -> bool:
+    def has_published(self, chunk: BatchRows) -> bool:
         """Return True if exactly the given chunk is published already, as when the answer was lost.
 
         Raises:
@@ -201,11 +201,11 @@ class Writers:
         self._require_room(chunk.writer, chunk.part)
         return False
 
-    def note(self, chunk: Chunk) -> None:
+    def note(self, chunk: BatchRows) -> None:
         """Record the chunk as published, within the publishing event-loop iteration."""
         self._note(chunk.writer, chunk.part, chunk.place)
 
-    def is_known(self, chunk: Chunk) -> bool:
+    def is_known(self, chunk: BatchRows) -> bool:
         """Return True if the chunk was recorded by its own attempt."""
         return self.place(chunk.writer, chunk.part) == chunk.place
 
@@ -233,10 +233,10 @@ class Writers:
                 return False
         if (known.batch, known.attempt) != (batch, attempt):
             self._require_room(writer, ATTEMPT)
-            self._note(writer, ATTEMPT, Place(batch, 0, origin, attempt))
+            self._note(writer, ATTEMPT, WriterPlace(batch, 0, origin, attempt))
         return True
 
-    def begun(self, writer: WriterId, batch: int) -> tuple[str, dict[str, Place]]:
+    def begun(self, writer: WriterId, batch: int) -> tuple[str, dict[str, WriterPlace]]:
         """Return the attempt of a batch, empty if not begun, and the published rows by part."""
         known = self.place(writer, ATTEMPT)
         parts = {part: place for part, (_, place) in self._places.get(writer, {}).items() if place.batch == batch}
@@ -253,7 +253,7 @@ class Writers:
                 self._counts[writer.owner] -= 1
                 self._delete(writer.key(part))
 
-    def _require_begun(self, chunk: Chunk) -> None:
+    def _require_begun(self, chunk: BatchRows) -> None:
         known, place = self.place(chunk.writer, ATTEMPT), chunk.place
         if (known.batch, known.rows, known.attempt) != (place.batch, 0, place.attempt):
             raise PreconditionFailed(
@@ -268,7 +268,7 @@ class Writers:
         """
         if WHOLE not in self._places.get(writer, {}):
             self._require_room(writer, WHOLE)
-            self._note(writer, WHOLE, Place())
+            self._note(writer, WHOLE, WriterPlace())
 
     def forget(self, writer: WriterId, *, also_unowned: bool = False) -> None:
         """Forget a writer with all its parts, and close the writer.
@@ -284,13 +284,13 @@ class Writers:
                 if name == writer.name or name.rpartition(" ")[0] == writer.name:
                     self._forget_unowned(vhost, name)
 
-    def _note(self, writer: WriterId, part: str, place: Place) -> None:
+    def _note(self, writer: WriterId, part: str, place: WriterPlace) -> None:
         now = time.time()
         self._put(writer, part, now, place)
         if self._store is not None:
             self._store.put(KIND, writer.key(part), [now, *place])
 
-    def _put(self, writer: WriterId, part: str, written_at: float, place: Place) -> None:
+    def _put(self, writer: WriterId, part: str, written_at: float, place: WriterPlace) -> None:
         parts = self._places.setdefault(writer, {})
         self._counts[writer.owner] += part not in parts
         parts[part] = written_at, place

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.commit.turns import Client
+from jumpmq.broker.commit.turns import CommitClient
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.topology import Asker, VirtualHost
@@ -12,7 +12,7 @@ from jumpmq.topology.bindings import Kind
 from jumpmq.topology.users import Operation
 
 
-class ChannelClient(Client, Protocol):
+class ChannelClient(CommitClient, Protocol):
     """A client as seen by the client's channels.
 
     Attributes:

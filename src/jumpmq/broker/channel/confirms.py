@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 
 from jumpmq.amqp import methods as m
-from jumpmq.broker.channel.overtaking import Answer, Overtaking, Run
-from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, Part, Parts
+from jumpmq.broker.channel.overtaking import Answer, Overtaking, PublishedRun
+from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, Part, ReceiptParts
 
 
 class Confirms:
@@ -28,9 +28,10 @@ class Confirms:
 
     def __init__(self) -> None:
         self.published = self.answered = self.acknowledged = 0
-        self._runs: deque[Run] = deque()  # what is not answered yet, in order; empty while publishes are overtaken
-        self._unsealed: list[Run] = []  # what has no receipt yet, in order
-        self._last: Run | None = None  # the last publishes, while the next ones may share their receipt
+        # what is not answered yet, in order; empty while publishes are overtaken
+        self._runs: deque[PublishedRun] = deque()
+        self._unsealed: list[PublishedRun] = []  # what has no receipt yet, in order
+        self._last: PublishedRun | None = None  # the last publishes, while the next ones may share their receipt
         self._mixed = False  # whether some of the runs were given to other sources than the first
         self._seen = 0  # tag of the first publish that was not answered when :meth:`look` was called
         self._overtaking: Overtaking | None = None  # what is not answered, while publishes are overtaken
@@ -46,7 +47,7 @@ class Confirms:
         if last is not None and last.sources == sources and not (parts or last.parts):
             last.last_tag = self.published
         else:
-            self._last = run = Run(first, self.published, sources, parts)
+            self._last = run = PublishedRun(first, self.published, sources, parts)
             self._unsealed.append(run)
             if self._overtaking is None:
                 self._runs.append(run)
@@ -55,7 +56,7 @@ class Confirms:
         """One more message was published and refused by a queue (``x-overflow: reject-publish``)."""
         self.published += 1
         self._last, self._mixed = None, True
-        run = Run(self.published, self.published, 0, receipt=NOT_TAKEN)
+        run = PublishedRun(self.published, self.published, 0, receipt=NOT_TAKEN)
         if self._overtaking is None:
             self._runs.append(run)
         else:
@@ -68,7 +69,7 @@ class Confirms:
             part = parts.get(run.sources)
             if part is None or run.parts:
                 found = [part for source, part in parts.items() if source & run.sources]
-                run.receipt = Parts((*found, *run.parts))
+                run.receipt = ReceiptParts((*found, *run.parts))
             else:
                 run.receipt = part
             if run.sources != first:

@@ -55,7 +55,7 @@ class Limited(Protocol):
         """Acknowledgement timeout in milliseconds; None without a timeout."""
 
 
-class Held(Protocol):
+class DeliveringQueue(Protocol):
     """A local or remote queue, as seen by deliveries."""
 
     @property
@@ -72,7 +72,7 @@ class Holder(Protocol):
     arguments: list[Field]
 
     @property
-    def queue(self) -> Held: ...
+    def queue(self) -> DeliveringQueue: ...
 
 
 class Subscription(Protocol):

@@ -43,7 +43,7 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
     if name == direct_reply.NAME:
         direct_reply.consume(channel, tag, method)
         return None
-    membership = group_consumer.Membership.of(method.arguments) if method.arguments else None
+    membership = group_consumer.GroupArguments.of(method.arguments) if method.arguments else None
     if membership is not None:
         return _join_group(channel, replace(method, queue=name, consumer_tag=tag), membership)
     method = replace(method, queue=name, consumer_tag=tag)
@@ -80,7 +80,9 @@ def _consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
     return None
 
 
-def _join_group(channel: "Channel", method: m.BasicConsume, membership: group_consumer.Membership) -> Waiting | None:
+def _join_group(
+    channel: "Channel", method: m.BasicConsume, membership: group_consumer.GroupArguments
+) -> Waiting | None:
     """Take up a member of a consumer group: a group of one queue is where the queue is, one of an exchange at all
     homes."""
     group_consumer.require(channel, membership, method)

@@ -18,8 +18,8 @@ from jumpmq.broker.channel.consumers import ChannelConsumer, Holder, check_argum
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.consumer_groups.assignment import MAX_WEIGHT
-from jumpmq.broker.consumer_groups.group import Unit
-from jumpmq.broker.consumer_groups.live import LiveGroup, Reader
+from jumpmq.broker.consumer_groups.group import Partition
+from jumpmq.broker.consumer_groups.live import GroupPrincipal, LiveGroup
 from jumpmq.broker.names import unique_name
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.delivery import CHUNK
@@ -42,7 +42,7 @@ MAX_NAME = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class GroupArguments:
     """Arguments of ``basic.consume`` about a group; times in seconds.
 
     Attributes:
@@ -58,7 +58,7 @@ class Membership:
     handover_timeout: float | None = None
 
     @classmethod
-    def of(cls, arguments: list[Field]) -> "Membership | None":
+    def of(cls, arguments: list[Field]) -> "GroupArguments | None":
         """Parse the arguments; None without a group.
 
         Raises:
@@ -110,7 +110,7 @@ class GroupConsumer:
         unacknowledged: how many it holds.
         delivered: how many messages it was sent.
         feeds: by the queue's number; also those that are fed no more and have messages.
-        handover_timeout: seconds; see :class:`~jumpmq.broker.consumer_groups.group.Session`.
+        handover_timeout: seconds; see :class:`~jumpmq.broker.consumer_groups.group.MemberSession`.
         waiting: feeds that were passed over, the first has waited longest.
         ended: whether it is in force no more, and gets no messages.
         whole: what it is a part of, where the group has members at several homes; else None.
@@ -139,7 +139,7 @@ class GroupConsumer:
         self.feeds: dict[int, Feed] = {}
         self.waiting: OrderedDict[Feed, None] = OrderedDict()
         self.user = channel.connection.user
-        self.reader = Reader.of(self.user)
+        self.reader = GroupPrincipal.of(self.user)
         self.identity = channel.connection.identity
         self.connection_name = channel.connection.name
 
@@ -201,7 +201,7 @@ class GroupConsumer:
 
     # --- as the group's session ---
 
-    def start(self, unit: Unit) -> int:
+    def start(self, unit: Partition) -> int:
         queue = self.live.queues[unit.queue_id]
         feed = self.feeds.get(unit.queue_id)
         if feed is None:
@@ -220,7 +220,7 @@ class GroupConsumer:
         queue.serve(feed)
         return epoch
 
-    def stop(self, unit: Unit) -> None:
+    def stop(self, unit: Partition) -> None:
         feed = self.feeds.get(unit.queue_id)
         if feed is None or unit not in feed.fed:
             return  # the queue was deleted
@@ -235,7 +235,7 @@ class GroupConsumer:
         feed.fed.discard(unit)
         self.forget_done(feed)
 
-    def held(self, unit: Unit) -> int:
+    def held(self, unit: Partition) -> int:
         feed = self.feeds.get(unit.queue_id)
         if feed is None:
             return 0
@@ -306,8 +306,8 @@ class Feed(ChannelConsumer):
             arguments=_without_offset(member.arguments) if queue.offsets is None else member.arguments,
         )
         self.member = member
-        self.fed: set[Unit] = set()
-        self.drains: set[Unit] = set()
+        self.fed: set[Partition] = set()
+        self.drains: set[Partition] = set()
         self.share = Share()
         self._slot_fields: dict[int, bytes] = {}
         # Under which numbers it is fed: of each slot, or (None) of the queue.
@@ -393,7 +393,7 @@ class Feed(ChannelConsumer):
         self.member.waiting.pop(self, None)
 
 
-def require(channel: "Channel", membership: Membership, method: m.BasicConsume) -> None:
+def require(channel: "Channel", membership: GroupArguments, method: m.BasicConsume) -> None:
     """Refuse a member with unsupported requests.
 
     Raises:
@@ -432,7 +432,7 @@ def _require_start(channel: "Channel", live: LiveGroup, queues: list[Queue], arg
             check_arguments(queue, arguments)
 
 
-def find(channel: "Channel", membership: Membership, source: str, arguments: list[Field]) -> LiveGroup:
+def find(channel: "Channel", membership: GroupArguments, source: str, arguments: list[Field]) -> LiveGroup:
     """Return the group that a client may join.
 
     Args:
@@ -457,7 +457,7 @@ def find(channel: "Channel", membership: Membership, source: str, arguments: lis
 
 
 def take_up(
-    channel: "Channel", live: LiveGroup, membership: Membership, method: m.BasicConsume, whole: Whole | None = None
+    channel: "Channel", live: LiveGroup, membership: GroupArguments, method: m.BasicConsume, whole: Whole | None = None
 ) -> GroupConsumer:
     """A consumer for a member of a group that :func:`find` has found; see :func:`join`.
 
@@ -477,7 +477,7 @@ def take_up(
     )
 
 
-def join(consumer: GroupConsumer, membership: Membership) -> None:
+def join(consumer: GroupConsumer, membership: GroupArguments) -> None:
     """Join the group: the consumer becomes the member's consumer."""
     channel, live = consumer.channel, consumer.live
     member = own_name(channel) if membership.member is None else membership.member

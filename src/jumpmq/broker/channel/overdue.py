@@ -14,7 +14,7 @@ from jumpmq.queues.arguments import CONSUMER_TIMEOUT, timeout_of
 
 if TYPE_CHECKING:
     from jumpmq.amqp.messages import Message
-    from jumpmq.broker.channel.consumers import Held, Holder
+    from jumpmq.broker.channel.consumers import DeliveringQueue, Holder
     from jumpmq.queues.consumer import Consumer
 
 
@@ -83,7 +83,7 @@ def _own_timeout(message: "Message") -> float | None:
     return _timeout_of(message.consumer, message.queue)
 
 
-def _timeout_of(consumer: "Holder | Consumer | None", queue: "Held | None") -> float | None:
+def _timeout_of(consumer: "Holder | Consumer | None", queue: "DeliveringQueue | None") -> float | None:
     """Seconds by the consumer's ``x-consumer-timeout``, else by the queue's or its policy's; None for neither."""
     arguments = () if consumer is None else consumer.arguments
     found = next((timeout_of(field.value) for field in arguments if field.name == CONSUMER_TIMEOUT), None)

@@ -21,7 +21,7 @@ Answer = m.BasicAck | m.BasicNack
 
 
 @dataclass(slots=True)
-class Run:
+class PublishedRun:
     """Consecutive publishes with a common receipt, assigned at the end of the event-loop iteration.
 
     Attributes:
@@ -50,25 +50,25 @@ class Overtaking:
         runs: what waits at the beginning, in order; each has its receipt.
     """
 
-    def __init__(self, runs: Iterable[Run]) -> None:
-        self._lanes: dict[int, deque[Run]] = {}  # by sources
+    def __init__(self, runs: Iterable[PublishedRun]) -> None:
+        self._lanes: dict[int, deque[PublishedRun]] = {}  # by sources
         self._until = 0  # tag of the last publish that waited at the beginning
         for run in runs:
             self.add(run)
             self._until = run.last_tag
 
-    def add(self, run: Run) -> None:
+    def add(self, run: PublishedRun) -> None:
         """Add a run with receipt."""
         self._lanes.setdefault(run.sources, deque()).append(run)
 
-    def answers(self, unsealed: Sequence[Run]) -> tuple[list[Answer], int, int]:
+    def answers(self, unsealed: Sequence[PublishedRun]) -> tuple[list[Answer], int, int]:
         """Return the due answers, with the numbers of acknowledged and refused publishes.
 
         Args:
             unsealed: publishes that have no receipt yet, in order.
         """
-        done: list[Run] = []
-        refused: list[Run] = []
+        done: list[PublishedRun] = []
+        refused: list[PublishedRun] = []
         for lane in self._lanes.values():
             while lane and (receipt := lane[0].receipt) is not None and (state := receipt.state) is not PENDING:
                 (done if state is DONE else refused).append(lane.popleft())
@@ -91,9 +91,9 @@ class Overtaking:
         return all(run.first_tag > self._until for run in self._firsts())
 
     @property
-    def left(self) -> list[Run]:
+    def left(self) -> list[PublishedRun]:
         """Return the waiting runs in order."""
         return sorted((run for lane in self._lanes.values() for run in lane), key=attrgetter("first_tag"))
 
-    def _firsts(self) -> list[Run]:
+    def _firsts(self) -> list[PublishedRun]:
         return [lane[0] for lane in self._lanes.values() if lane]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotFound
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.channel.group_consumer import Membership
+from jumpmq.broker.channel.group_consumer import GroupArguments
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
@@ -65,7 +65,7 @@ class RemoteChannels(Protocol):
             then: consumes from the shard of that name; of the exchange's, where it has no shards any more.
         """
 
-    def join(self, method: m.BasicConsume, membership: Membership) -> Waiting | None:
+    def join(self, method: m.BasicConsume, membership: GroupArguments) -> Waiting | None:
         """Join a consumer group of an exchange, at all reachable homes.
 
         Raises:
@@ -115,7 +115,7 @@ class _NoRemote:
     def choose(self, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
         return None
 
-    def join(self, method: m.BasicConsume, membership: Membership) -> Waiting | None:
+    def join(self, method: m.BasicConsume, membership: GroupArguments) -> Waiting | None:
         raise NotFound(f"no queue '{method.queue}' at another home")
 
     def get(

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from jumpmq.store.completion import NO_RECEIPT
 
 
-class State(Enum):
+class ReceiptState(Enum):
     """Answer to a publisher: no, not yet, yes."""
 
     REFUSED = "refused"
@@ -23,36 +23,36 @@ class State(Enum):
     DONE = "done"
 
 
-REFUSED, PENDING, DONE = State.REFUSED, State.PENDING, State.DONE
+REFUSED, PENDING, DONE = ReceiptState.REFUSED, ReceiptState.PENDING, ReceiptState.DONE
 """Members as globals: lookup in the class takes ten times as long, and every publish depends on the lookup."""
 
 
-class Source(Protocol):
+class ReceiptSource(Protocol):
     """Source of receipts."""
 
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> ReceiptState:
         """Return the state of everything up to a number. Done and refused are final."""
 
 
 class Part(NamedTuple):
     """Position in a source up to the latest publish."""
 
-    source: Source
+    source: ReceiptSource
     number: int
 
     @property
-    def state(self) -> State:
+    def state(self) -> ReceiptState:
         """State of the source at the number."""
         return self.source.state(self.number)
 
 
-class Parts(NamedTuple):
+class ReceiptParts(NamedTuple):
     """Parts of several sources."""
 
     parts: tuple[Part, ...]
 
     @property
-    def state(self) -> State:
+    def state(self) -> ReceiptState:
         """Refused if any part is refused, done if all parts are done."""
         states = {part.state for part in self.parts}
         if REFUSED in states:
@@ -60,7 +60,7 @@ class Parts(NamedTuple):
         return PENDING if PENDING in states else DONE
 
 
-Receipt = Part | Parts
+Receipt = Part | ReceiptParts
 """A publisher's awaited receipt."""
 
 
@@ -74,13 +74,13 @@ class Numbered:
     def __init__(self) -> None:
         self.completed = NO_RECEIPT
 
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> ReceiptState:
         """Return the state of everything up to a number."""
         return DONE if number <= self.completed else PENDING
 
 
 class _Refusing:
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> ReceiptState:
         return REFUSED
 
 

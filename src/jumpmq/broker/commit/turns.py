@@ -33,7 +33,7 @@ other confirms go first. With a shorter interval, publishers to several homes wo
 """
 
 
-class Client(Protocol):
+class CommitClient(Protocol):
     """Interface of a connection."""
 
     def write(self) -> None:
@@ -102,21 +102,22 @@ class Turns:
         self._write_backlog = write_backlog  # octets that may wait for the disk
         self._depth = 0  # turns within turns
         self._loop = asyncio.get_running_loop()  # whose clock it is
-        self._reader: Client | None = None  # whose read this turn is
-        self._read: list[Client] = []  # whose reads end with it
+        self._reader: CommitClient | None = None  # whose read this turn is
+        self._read: list[CommitClient] = []  # whose reads end with it
         self._last_read = 0  # the id of the connection that was read last
         self._together_until = 0.0  # when reads that wait for others end, by the monotonic clock; 0 where none wait
-        self._writing: set[Client] = set()  # have something to send
-        self._deferring: set[Client] = set()  # have something to send that waits for the end of this turn's commit
-        self._deferred: set[Client] = set()  # and for the end of earlier ones
+        self._writing: set[CommitClient] = set()  # have something to send
+        # have something to send that waits for the end of this turn's commit
+        self._deferring: set[CommitClient] = set()
+        self._deferred: set[CommitClient] = set()  # and for the end of earlier ones
         self._confirming: set[Publisher] = set()  # have published in this turn
         self._unconfirmed: dict[int, deque[tuple[Part, set[Publisher]]]] = {}  # and before, by source
-        self._paused: set[Client] = set()  # are not read, as the disk is behind
+        self._paused: set[CommitClient] = set()  # are not read, as the disk is behind
         self._held_up: set[HeldUp] = set()  # are looked at soon
         self._sent: dict[int, Part] = {}  # what was given to other homes up to now, by source
         commits.on_complete = self._on_complete
 
-    def turn(self, reader: Client | None = None) -> Self:
+    def turn(self, reader: CommitClient | None = None) -> Self:
         """A turn, as a context.
 
         Args:
@@ -161,11 +162,11 @@ class Turns:
 
     # --- what a turn may ask for ---
 
-    def write_soon(self, connection: Client) -> None:
+    def write_soon(self, connection: CommitClient) -> None:
         """The connection has something to send."""
         self._writing.add(connection)
 
-    def defer(self, connection: Client) -> bool:
+    def defer(self, connection: CommitClient) -> bool:
         """Hold the connection's output until the changes of the current unit of work are on disk.
 
         Returns:
@@ -181,7 +182,7 @@ class Turns:
         self._confirming.add(channel)
 
     @property
-    def reader(self) -> Client | None:
+    def reader(self) -> CommitClient | None:
         """The connection whose read is being processed; None outside of a connection's read."""
         return self._reader
 

@@ -23,16 +23,16 @@ from jumpmq.amqp.errors import (
 )
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.protocol import (
+    ConnectionState,
     Failed,
     ServerProtocol,
-    State,
 )
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.connection.closed import CLOSED
 from jumpmq.broker.connection.dispatching import Dispatcher
 from jumpmq.broker.connection.handed import Handed
-from jumpmq.broker.connection.handshake import Handshake
-from jumpmq.broker.connection.origin import Encryption, Origin
+from jumpmq.broker.connection.handshake import ClientHandshake
+from jumpmq.broker.connection.origin import ConnectionOrigin, Encryption
 from jumpmq.broker.connection.reading import Reading, Wait
 from jumpmq.broker.connection.receiving import READ_SIZE
 from jumpmq.broker.connection.writing import CONGESTED_AT, UNNUMBERED, WRITE_AT, Writing
@@ -70,14 +70,14 @@ LONGEST_TIMER = 86400.0 * 365
 """Maximum duration of a timer, in seconds."""
 
 SHOWN_STATES = {
-    State.HEADER: "starting",
-    State.START_OK: "starting",
-    State.AUTHENTICATING: "starting",
-    State.TUNE_OK: "tuning",
-    State.OPEN: "opening",
-    State.RUNNING: "running",
-    State.CLOSE_OK: "closed",
-    State.CLOSED: "closed",
+    ConnectionState.HEADER: "starting",
+    ConnectionState.START_OK: "starting",
+    ConnectionState.AUTHENTICATING: "starting",
+    ConnectionState.TUNE_OK: "tuning",
+    ConnectionState.OPEN: "opening",
+    ConnectionState.RUNNING: "running",
+    ConnectionState.CLOSE_OK: "closed",
+    ConnectionState.CLOSED: "closed",
 }
 
 
@@ -117,7 +117,9 @@ class Connection(asyncio.BufferedProtocol):
         "rate", "reading", "reads", "received_octets", "tls", "user", "vhost", "write", "writing",
     )  # fmt: skip
 
-    def __init__(self, services: "Services", origin: Origin | None = None, handed: Handed | None = None) -> None:
+    def __init__(
+        self, services: "Services", origin: ConnectionOrigin | None = None, handed: Handed | None = None
+    ) -> None:
         self._services = services  # what it shares with others
         self._turns = services.turns  # those of the broker
         self._pause = services.pause  # whether all wait for a change of other homes
@@ -131,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self._origin = origin
         self._handed = handed  # what is known of it
         self.tls: Encryption | None = None
-        self.handshake: Handshake
+        self.handshake: ClientHandshake
         self.opened = False
         self._gone = False  # whether its end has come, and its exclusive queues go
         self._answers_close = False  # whether the client waits for close-ok until they are gone
@@ -157,12 +159,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         # Both refer to the connection. They are not made before its TLS is: connection_lost, which cuts these cycles,
         # is called only after connection_made.
-        self.handshake, self._dispatcher = Handshake(self, self._services), Dispatcher(self, self._services)
+        self.handshake, self._dispatcher = ClientHandshake(self, self._services), Dispatcher(self, self._services)
         self.reading.start(self._transport)
         if self._transport.get_extra_info("ssl_object") is None:
             self._socket = self._transport.get_extra_info("socket").fileno()
         self.writing.start(self._transport, self._socket)
-        origin = Origin.of(transport) if self._origin is None else self._origin.with_tls(transport)
+        origin = ConnectionOrigin.of(transport) if self._origin is None else self._origin.with_tls(transport)
         self.peer_host, self.peer_port = origin.peer
         server_host, server_port = origin.server
         self.tls = origin.tls
@@ -276,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
         self.handshake.close()
         self._services.alarms.forget(self)
         self._dispatcher.close()
-        self.protocol.state = State.CLOSED
+        self.protocol.state = ConnectionState.CLOSED
         self._answers_close = False
         with self._turns.turn():
             self._close_channels()
@@ -317,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def fail(self, failed: Failed) -> None:
         """Close the connection for an error; the client has a moment to answer."""
-        if self.protocol.state in (State.CLOSE_OK, State.CLOSED):
+        if self.protocol.state in (ConnectionState.CLOSE_OK, ConnectionState.CLOSED):
             return
         log.warning("connection %s, channel %d: %s", self.name, failed.channel, failed.error.reply_text)
         self.handshake.cancel()
@@ -446,13 +448,18 @@ class Connection(asyncio.BufferedProtocol):
     def state(self) -> str:
         """State shown to operators: ``starting``, ``tuning``, ``opening``, ``running``, or ``closed`` until the socket
         is closed; during an alarm ``blocking``, and ``blocked`` after a publish (RabbitMQ's words)."""
-        if self.protocol.state is State.RUNNING and self._services.alarms.active:
+        if self.protocol.state is ConnectionState.RUNNING and self._services.alarms.active:
             return "blocked" if self.reading.waits & Wait.ALARM else "blocking"
         return SHOWN_STATES[self.protocol.state]
 
     def close(self, error: AMQPError) -> None:
         """Close the connection on the broker's or an operator's behalf."""
-        if self.protocol.state in (State.HEADER, State.START_OK, State.AUTHENTICATING, State.CLOSED):
+        if self.protocol.state in (
+            ConnectionState.HEADER,
+            ConnectionState.START_OK,
+            ConnectionState.AUTHENTICATING,
+            ConnectionState.CLOSED,
+        ):
             self._transport.close()
         else:
             self.fail(Failed(error))
@@ -485,7 +492,7 @@ class Connection(asyncio.BufferedProtocol):
     def _check_heartbeat(self, now: float) -> None:
         """Send a heartbeat when due, and close the connection of a long silent client (section 4.2.7)."""
         interval = self.protocol.heartbeat
-        if not interval or self.protocol.state in (State.CLOSE_OK, State.CLOSED):
+        if not interval or self.protocol.state in (ConnectionState.CLOSE_OK, ConnectionState.CLOSED):
             return
         if now - self.reading.last > 2.5 * interval and not self.reading.waits:
             log.warning("connection %s: missed heartbeats from client, timeout: %ds", self.name, interval)

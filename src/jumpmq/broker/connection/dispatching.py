@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, InternalError, PreconditionFailed
 from jumpmq.amqp.events import Ack, Publish
-from jumpmq.amqp.protocol import MAX_MESSAGE_SIZE, BadHeader, Begun, Event, Failed, Received, State, TooLarge
+from jumpmq.amqp.protocol import (
+    MAX_MESSAGE_SIZE,
+    BadHeader,
+    Begun,
+    ConnectionState,
+    Event,
+    Failed,
+    Received,
+    TooLargeContent,
+)
 from jumpmq.broker.channel import settling
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.waiting import Waiting
@@ -150,7 +159,7 @@ class Dispatcher:
         match event:
             case Publish():
                 self._publish(event)
-                if self._services.alarms.active and connection.protocol.state is State.RUNNING:
+                if self._services.alarms.active and connection.protocol.state is ConnectionState.RUNNING:
                     self._services.alarms.block(connection)
             case Ack():
                 channel = connection.channels[event.channel]
@@ -168,7 +177,7 @@ class Dispatcher:
             case _GoOn(channel, method_type, waiting):
                 if not channel.closed:
                     self._guard(channel, method_type, self._receive_for, channel, method_type, waiting.go_on)
-            case TooLarge(number, size):
+            case TooLargeContent(number, size):
                 error = PreconditionFailed(f"message size {size} is larger than configured max size {MAX_MESSAGE_SIZE}")
                 connection.close_channel(connection.channels[number], error, m.BasicPublish)
             case Failed():

@@ -41,7 +41,8 @@ class Handed:
     Attributes:
         vhost: which.
         user: as :func:`~jumpmq.broker.security.tokens.told` puts it.
-        handshake: how it introduced itself, by the names of :class:`~jumpmq.broker.connection.handshake.Handshake`.
+        handshake: how it introduced itself, by the names of
+            :class:`~jumpmq.broker.connection.handshake.ClientHandshake`.
         negotiated: frame_max, channel_max and heartbeat.
         since: when it came, seconds since the epoch.
         rest: what it has sent behind ``connection.open``.

@@ -55,7 +55,7 @@ def _start(cluster: str, mechanisms: str) -> m.Method:
     return _Encoded(m.ConnectionStart(0, 9, properties, mechanisms.encode(), b"en_US"))
 
 
-class Handshake:
+class ClientHandshake:
     """Handshake of a connection.
 
     Attributes:

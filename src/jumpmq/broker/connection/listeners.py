@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.origin import ConnectionOrigin
 from jumpmq.broker.connection.proxied import NoHeader, Proxies
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.certificates import CertificateError, ServerTLS, keeps_many_sessions
@@ -61,7 +61,7 @@ def connection_limit() -> int:
     return max(1, int(files * SHARE_OF_FILES) - RESERVED_FILES)
 
 
-class Refusals:
+class RefusedConnections:
     """Refused connections beyond the limit. The first is logged, then a summary at intervals."""
 
     def __init__(self) -> None:
@@ -75,10 +75,10 @@ class Refusals:
         if now - self._told_at >= REFUSALS_INTERVAL:
             log.warning("connections refused: %d; there are as many as files may be open for", self._count)
             self._count, self._told_at = 0, now
-        return Refused()
+        return RefusedConnection()
 
 
-class Refused(asyncio.Protocol):
+class RefusedConnection(asyncio.Protocol):
     """Protocol of a refused connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -108,7 +108,7 @@ class Listener:
         processes: the processes that do TLS for it; None where the broker's own does.
         admits: whether a client from an address is served; others are closed at once.
         proxies: balancers that say whose connections they pass on; None where nobody is believed. Then `accept` takes
-            the :class:`Origin` that was said.
+            the :class:`ConnectionOrigin` that was said.
     """
 
     protocol: str
@@ -260,7 +260,7 @@ class Listener:
                 return
             raise
         # TLS is not known yet: the transport has it when the protocol is made.
-        accept = self.accept if ends is None else lambda: self.accept(Origin(ends.peer, ends.server, None))
+        accept = self.accept if ends is None else lambda: self.accept(ConnectionOrigin(ends.peer, ends.server, None))
         await asyncio.get_running_loop().connect_accepted_socket(accept, client, **encryption)
 
     def _joined(self, task: asyncio.Task[object]) -> None:

@@ -29,7 +29,7 @@ class Encryption(NamedTuple):
     certificate: Certificate | None
 
 
-class Origin(NamedTuple):
+class ConnectionOrigin(NamedTuple):
     """The two ends of a connection.
 
     Attributes:
@@ -43,7 +43,7 @@ class Origin(NamedTuple):
     tls: Encryption | None
 
     @classmethod
-    def of(cls, transport: asyncio.BaseTransport) -> "Origin":
+    def of(cls, transport: asyncio.BaseTransport) -> "ConnectionOrigin":
         """Return the origin of a socket accepted by the event loop."""
         peer = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         server = (transport.get_extra_info("sockname") or ("unknown", 0))[:2]
@@ -53,9 +53,9 @@ class Origin(NamedTuple):
         cipher = tls.cipher()
         return cls(peer, server, Encryption(tls.version(), cipher[0] if cipher else "", tls.getpeercert() or None))
 
-    def with_tls(self, transport: asyncio.BaseTransport) -> "Origin":
+    def with_tls(self, transport: asyncio.BaseTransport) -> "ConnectionOrigin":
         """Return a copy with the transport's TLS, if TLS is done in this process."""
-        return self if self.tls is not None else self._replace(tls=Origin.of(transport).tls)
+        return self if self.tls is not None else self._replace(tls=ConnectionOrigin.of(transport).tls)
 
     def send(self, connection: socket.socket) -> None:
         """Send the origin to the broker."""
@@ -63,7 +63,7 @@ class Origin(NamedTuple):
         connection.sendall(len(octets).to_bytes(LENGTH) + octets)
 
     @classmethod
-    def receive(cls, connection: socket.socket) -> "Origin":
+    def receive(cls, connection: socket.socket) -> "ConnectionOrigin":
         """Receive the origin from a TLS process, complete before the socket is passed.
 
         Raises:

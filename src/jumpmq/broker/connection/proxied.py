@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.origin import ConnectionOrigin
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 """First octets of a version 2 header."""
@@ -56,7 +56,7 @@ class Ends(NamedTuple):
     peer: tuple[str, int]
     server: tuple[str, int]
 
-    def of(self, origin: Origin) -> Origin:
+    def of(self, origin: ConnectionOrigin) -> ConnectionOrigin:
         """Return a copy of an origin with these addresses."""
         return origin._replace(peer=self.peer, server=self.server)
 

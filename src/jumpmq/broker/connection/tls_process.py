@@ -25,7 +25,7 @@ from typing import cast
 import uvloop
 
 from jumpmq.broker.connection.listeners import TLS_TIMEOUT
-from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.origin import ConnectionOrigin
 from jumpmq.broker.connection.proxied import Ends, NoHeader, Proxies, trusted
 from jumpmq.broker.security.certificates import CertificateError, ServerTLS, keeps_many_sessions
 
@@ -76,7 +76,7 @@ class _Client(_End):
         super().connection_made(transport)
         self.transport.pause_reading()
         try:
-            origin = Origin.of(transport)
+            origin = ConnectionOrigin.of(transport)
             near = self._process.announce(origin if self._ends is None else self._ends.of(origin))
         except OSError:  # no more files, or no broker
             self.transport.abort()
@@ -128,7 +128,7 @@ class Process:
                 async with asyncio.timeout(LAST_WORDS):
                     await self._alone.wait()
 
-    def announce(self, origin: Origin) -> socket.socket:
+    def announce(self, origin: ConnectionOrigin) -> socket.socket:
         """Tell the broker of a client; returns the end that leads to the broker.
 
         Raises:

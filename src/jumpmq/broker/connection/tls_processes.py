@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from jumpmq.broker.connection.origin import Origin
+from jumpmq.broker.connection.origin import ConnectionOrigin
 from jumpmq.broker.connection.tls_process import AT_ONCE, CLIENT, ENDED, LAST_WORDS, RELOAD
 from jumpmq.broker.security.certificates import ServerTLS
 
@@ -37,7 +37,7 @@ FULL_PAUSE = 1.0
 PACKAGES = Path(__file__).parents[3]
 """Parent directory of the imported `jumpmq` package."""
 
-Accept = Callable[[Origin], asyncio.BaseProtocol]
+Accept = Callable[[ConnectionOrigin], asyncio.BaseProtocol]
 """Makes the protocol of a new client."""
 
 
@@ -102,7 +102,7 @@ class TLSProcesses:
         """Serve a client's decrypted connection after its TLS handshake."""
         connection.setblocking(False)
         try:
-            origin = Origin.receive(connection)
+            origin = ConnectionOrigin.receive(connection)
         except (OSError, ValueError):  # the process has died meanwhile
             connection.close()
             return

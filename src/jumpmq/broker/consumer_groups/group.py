@@ -53,7 +53,7 @@ LOOK_INTERVAL = 1.0
 NEVER = float("inf")
 
 
-class Unit(NamedTuple):
+class Partition(NamedTuple):
     """Partition, fed to one member at a time: a queue, or a slot of a queue.
 
     Attributes:
@@ -67,7 +67,7 @@ class Unit(NamedTuple):
     slot: int | None = None
 
 
-class Session(Protocol):
+class MemberSession(Protocol):
     """A member's consumer.
 
     Attributes:
@@ -81,14 +81,14 @@ class Session(Protocol):
     def reader(self) -> Hashable:
         """Principal, deciding by permissions on the partitions available to the member."""
 
-    def start(self, unit: Unit) -> int:
+    def start(self, unit: Partition) -> int:
         """Start feeding from a partition. May be called again after an exception. Returns the start's number, higher
         than earlier ones (:mod:`jumpmq.queues.epochs`)."""
 
-    def stop(self, unit: Unit) -> None:
+    def stop(self, unit: Partition) -> None:
         """Stop feeding from a partition. May be called again after an exception."""
 
-    def held(self, unit: Unit) -> int:
+    def held(self, unit: Partition) -> int:
         """Return the number of the partition's messages not settled by the session; messages being returned count as
         settled.
         """
@@ -116,7 +116,7 @@ class Member:
     reader: Hashable
     weight: int
     grace: float
-    session: Session | None
+    session: MemberSession | None
     joined_at: float
     away_until: float = NEVER
     units: int = 0
@@ -137,14 +137,14 @@ class Pool:
 
     barred: frozenset[Hashable]
     units: int = 0
-    unowned: "dict[Unit, Place]" = field(default_factory=dict)
-    owned: "dict[Member, dict[Unit, Place]]" = field(default_factory=dict)
+    unowned: "dict[Partition, PartitionPlace]" = field(default_factory=dict)
+    owned: "dict[Member, dict[Partition, PartitionPlace]]" = field(default_factory=dict)
     first: int | None = None
     shares: Shares[str] = field(default_factory=Shares)
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class PartitionPlace:
     """Location and ownership of a partition.
 
     Attributes:
@@ -160,7 +160,7 @@ class Place:
     pool: Pool
     owner: Member | None = None
     owned_since: float = 0.0
-    holder: Session | None = None
+    holder: MemberSession | None = None
     started: bool = False
     draining_since: float | None = None
     epoch: int = 0
@@ -222,18 +222,22 @@ class ConsumerGroup:
     name: str
     rebalance_delay: float = REBALANCE_DELAY
     members: dict[str, Member] = field(default_factory=dict)
-    places: dict[Unit, Place] = field(default_factory=dict)
+    places: dict[Partition, PartitionPlace] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     readers: Counter[Any] = field(default_factory=Counter)
     _pools: dict[frozenset[Hashable], Pool] = field(default_factory=dict)
-    _queues: dict[int, tuple[Unit, ...]] = field(default_factory=dict)  # the units of each queue
+    _queues: dict[int, tuple[Partition, ...]] = field(default_factory=dict)  # the units of each queue
     _firsts: dict[frozenset[Hashable], int] | None = None  # of pools; None where all units are here
-    _by_session: dict[Session, Member] = field(default_factory=dict)
+    _by_session: dict[MemberSession, Member] = field(default_factory=dict)
     _away: dict[str, Member] = field(default_factory=dict)
-    _held: defaultdict[Session, dict[Unit, Place]] = field(default_factory=lambda: defaultdict(dict))  # by holder
-    _draining: dict[Unit, Place] = field(default_factory=dict)
-    _released: dict[Unit, Place] = field(default_factory=dict)  # of these, those that may have drained
-    _unfollowed: dict[Unit, Place] = field(default_factory=dict)  # whose session may not be fed as the owner says
+    _held: defaultdict[MemberSession, dict[Partition, PartitionPlace]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )  # by holder
+    _draining: dict[Partition, PartitionPlace] = field(default_factory=dict)
+    _released: dict[Partition, PartitionPlace] = field(default_factory=dict)  # of these, those that may have drained
+    _unfollowed: dict[Partition, PartitionPlace] = field(
+        default_factory=dict
+    )  # whose session may not be fed as the owner says
     _timing: _Timing = field(default_factory=_Timing)
     _looked_at: float = 0.0  # when all that drain were looked at
     _overdue_from: float = NEVER  # before this no drain is overdue
@@ -243,7 +247,7 @@ class ConsumerGroup:
         """True if the group has no members, and no session holds messages of a partition."""
         return not self.members and not self._draining
 
-    def member_of(self, session: Session) -> Member | None:
+    def member_of(self, session: MemberSession) -> Member | None:
         """Return the member of a session; None if the member has left, or the session was replaced."""
         return self._by_session.get(session)
 
@@ -259,7 +263,7 @@ class ConsumerGroup:
 
     # --- what happens ---
 
-    def join(self, session: Session, name: str, weight: int, grace: float, now: float) -> Session | None:
+    def join(self, session: MemberSession, name: str, weight: int, grace: float, now: float) -> MemberSession | None:
         """Add a session as the member of a name. Return the member's previous session, if any: no longer fed, its
         messages drain."""
         member = self.members.get(name)
@@ -291,7 +295,7 @@ class ConsumerGroup:
             self._stop_feeding(replaced, now)
         return replaced
 
-    def leave(self, session: Session, now: float, *, grace: float = NEVER, for_good: bool = False) -> None:
+    def leave(self, session: MemberSession, now: float, *, grace: float = NEVER, for_good: bool = False) -> None:
         """End a session; held messages drain.
 
         Args:
@@ -313,7 +317,7 @@ class ConsumerGroup:
         """Remove an absent member."""
         self._remove(member, now)
 
-    def set_queue(self, units: tuple[Unit, ...], barred: frozenset[Hashable], now: float) -> None:
+    def set_queue(self, units: tuple[Partition, ...], barred: frozenset[Hashable], now: float) -> None:
         """The units of a queue are shared from now on.
 
         Args:
@@ -327,7 +331,7 @@ class ConsumerGroup:
         for unit in units:
             place = self.places.get(unit)
             if place is None:
-                place = self.places[unit] = Place(pool)
+                place = self.places[unit] = PartitionPlace(pool)
                 pool.unowned[unit] = place
             else:
                 self._put_into(unit, place, pool, now)
@@ -365,7 +369,7 @@ class ConsumerGroup:
                 pool.first = None if firsts is None else firsts.get(pool.barred, 0)
             self._unsettle(now)
 
-    def released(self, units: Iterable[Unit]) -> None:
+    def released(self, units: Iterable[Partition]) -> None:
         """Record partitions with fewer messages held by sessions; the next step checks the draining partitions."""
         for unit in units:
             if unit in self._draining:
@@ -431,7 +435,7 @@ class ConsumerGroup:
             pool = self._pools[barred] = Pool(barred, first=first)
         return pool
 
-    def _put_into(self, unit: Unit, place: Place, pool: Pool, now: float) -> None:
+    def _put_into(self, unit: Partition, place: PartitionPlace, pool: Pool, now: float) -> None:
         """Move a partition to a different pool; the owner keeps the partition, unless barred in the new pool."""
         owner = place.owner
         self._take_out(unit, place)
@@ -441,7 +445,7 @@ class ConsumerGroup:
             self._set_owner(unit, place, owner, place.owned_since)
         self._unfollowed[unit] = place
 
-    def _take_out(self, unit: Unit, place: Place) -> None:
+    def _take_out(self, unit: Partition, place: PartitionPlace) -> None:
         """Take a partition out of the pool."""
         pool = place.pool
         self._set_owner(unit, place, None, 0.0)
@@ -450,7 +454,7 @@ class ConsumerGroup:
         if not pool.units:
             del self._pools[pool.barred]
 
-    def _set_owner(self, unit: Unit, place: Place, owner: Member | None, now: float) -> None:
+    def _set_owner(self, unit: Partition, place: PartitionPlace, owner: Member | None, now: float) -> None:
         pool = place.pool
         if place.owner is None:
             del pool.unowned[unit]
@@ -531,7 +535,7 @@ class ConsumerGroup:
 
     # --- sessions ---
 
-    def _hold(self, unit: Unit, place: Place, session: Session | None) -> None:
+    def _hold(self, unit: Partition, place: PartitionPlace, session: MemberSession | None) -> None:
         """Record a session as the holder of a partition's messages."""
         if place.holder is not None:
             units = self._held[place.holder]
@@ -542,7 +546,7 @@ class ConsumerGroup:
         if session is not None:
             self._held[session][unit] = place
 
-    def _stop_feeding(self, session: Session, now: float) -> None:
+    def _stop_feeding(self, session: MemberSession, now: float) -> None:
         """A session is over, or was replaced: it is fed from nothing more."""
         failure: Exception | None = None
         for unit, place in list(self._held.get(session, {}).items()):
@@ -558,7 +562,7 @@ class ConsumerGroup:
         """Stop sessions of former owners, and start an owner's session where no other session holds messages of the
         partition.
         """
-        failed: dict[Unit, Place] = {}
+        failed: dict[Partition, PartitionPlace] = {}
         failure: Exception | None = None
         while self._unfollowed and more():
             unit, place = self._unfollowed.popitem()
@@ -571,7 +575,7 @@ class ConsumerGroup:
             self._unfollowed.update(failed)
             raise failure
 
-    def _follow_unit(self, unit: Unit, place: Place, now: float) -> None:
+    def _follow_unit(self, unit: Partition, place: PartitionPlace, now: float) -> None:
         """As :meth:`_follow`, for a single partition. A session raising an exception gets the request again."""
         wanted = place.owner.session if place.owner is not None else None
         if wanted is not None and place.holder in (None, wanted):
@@ -592,7 +596,7 @@ class ConsumerGroup:
             self._draining[unit] = self._released[unit] = place
             self._overdue_from = min(self._overdue_from, _overdue_at(place))
 
-    def _let_go(self, unit: Unit, place: Place) -> None:
+    def _let_go(self, unit: Partition, place: PartitionPlace) -> None:
         """Drop a deleted partition and stop feeding the holder's session."""
         holder, drains = place.holder, place.draining_since is not None
         self._hold(unit, place, None)
@@ -609,7 +613,7 @@ class ConsumerGroup:
             self._unfollowed[unit] = place
             self.counts.handovers += 1
 
-    def _end_drain(self, unit: Unit, place: Place) -> None:
+    def _end_drain(self, unit: Partition, place: PartitionPlace) -> None:
         del self._draining[unit]
         self._released.pop(unit, None)
         place.draining_since = None
@@ -624,7 +628,7 @@ class ConsumerGroup:
                 self.evict(session, now)
         self._overdue_from = min(map(_overdue_at, self._draining.values()), default=NEVER)
 
-    def evict(self, session: Session, now: float) -> None:
+    def evict(self, session: MemberSession, now: float) -> None:
         """End a session with overdue settlements; remove the session's member at once."""
         self.counts.forced_handovers += 1
         try:
@@ -633,7 +637,7 @@ class ConsumerGroup:
             session.evict()
 
 
-def _overdue_at(place: Place) -> float:
+def _overdue_at(place: PartitionPlace) -> float:
     if place.holder is None or place.draining_since is None or place.holder.handover_timeout is None:
         return NEVER
     return place.draining_since + place.holder.handover_timeout

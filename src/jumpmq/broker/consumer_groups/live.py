@@ -17,7 +17,7 @@ from jumpmq.amqp.errors import AccessRefused, AMQPError, NotFound, PreconditionF
 from jumpmq.amqp.fields import Field
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.consumer_groups import group as state
-from jumpmq.broker.consumer_groups.group import ConsumerGroup, Unit
+from jumpmq.broker.consumer_groups.group import ConsumerGroup, Partition
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
@@ -77,7 +77,7 @@ OF_NO_QUEUE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class GroupPrincipal:
     """Principal of a member: a user, or the permissions of a single token.
 
     Attributes:
@@ -89,7 +89,7 @@ class Reader:
     token: int | None
 
     @classmethod
-    def of(cls, user: Principal) -> "Reader":
+    def of(cls, user: Principal) -> "GroupPrincipal":
         """Return the reader of a client."""
         return cls(user, None if user.granted is None else id(user.granted))
 
@@ -98,7 +98,7 @@ Key = tuple[str, str, str, str]
 """Key of a group: virtual host, kind and name of the source, and the group's name."""
 
 
-class Consumer(state.Session, Protocol):
+class MemberConsumer(state.MemberSession, Protocol):
     """A member's consumer: a session of a client.
 
     Attributes:
@@ -167,13 +167,13 @@ class LiveGroup:
     special: set[str] = field(default_factory=set)
     remote: dict[str, int] = field(default_factory=dict)
     barred: dict[str, frozenset[Hashable]] = field(default_factory=dict)
-    consumers: dict[Consumer, None] = field(default_factory=dict)
-    unlimited: dict[Consumer, None] = field(default_factory=dict)
+    consumers: dict[MemberConsumer, None] = field(default_factory=dict)
+    unlimited: dict[MemberConsumer, None] = field(default_factory=dict)
     identities: Counter[str] = field(default_factory=Counter)
-    readers: set[Reader] = field(default_factory=set)
+    readers: set[GroupPrincipal] = field(default_factory=set)
     is_stale: bool = True
     to_look_at: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    to_check: dict[Reader, bool] = field(default_factory=dict)
+    to_check: dict[GroupPrincipal, bool] = field(default_factory=dict)
     work: Iterator[None] | None = None
     looks_at: float = state.NEVER
     reason: str | None = None
@@ -280,7 +280,7 @@ class ConsumerGroups:
         """
         self._require_place(live, user, member)
         begun, units = live.key in self._groups, 0
-        if begun and Reader.of(user) in live.readers and Reader.of(user) not in live.to_check:
+        if begun and GroupPrincipal.of(user) in live.readers and GroupPrincipal.of(user) not in live.to_check:
             for name in live.special:
                 host.declared_queue(name, identity)
             return
@@ -329,8 +329,8 @@ class ConsumerGroups:
         return [host.queues[name] for name in names if name in host.queues]
 
     def join(
-        self, live: LiveGroup, host: VirtualHost, consumer: Consumer, member: str, weight: int, grace: float
-    ) -> Consumer | None:
+        self, live: LiveGroup, host: VirtualHost, consumer: MemberConsumer, member: str, weight: int, grace: float
+    ) -> MemberConsumer | None:
         """Add a member admitted by :meth:`require`. Return the member's previous consumer, if any; the previous
         consumer is no longer fed.
 
@@ -366,7 +366,7 @@ class ConsumerGroups:
         self.soon(live)
         return replaced
 
-    def leave(self, live: LiveGroup, consumer: Consumer) -> None:
+    def leave(self, live: LiveGroup, consumer: MemberConsumer) -> None:
         """Remove a member's consumer after cancellation or a channel close."""
         self._forget(live, consumer)
         self.soon(live)
@@ -375,7 +375,7 @@ class ConsumerGroups:
         left = state.NEVER if user.until is None else user.until - time.time()
         live.group.leave(consumer, self._loop.time(), grace=left, for_good=gone)
 
-    def _forget(self, live: LiveGroup, consumer: Consumer) -> None:
+    def _forget(self, live: LiveGroup, consumer: MemberConsumer) -> None:
         if consumer in live.consumers:
             del live.consumers[consumer]
             live.unlimited.pop(consumer, None)
@@ -393,7 +393,7 @@ class ConsumerGroups:
                     self.leave(live, consumer)
                     consumer.replaced()
 
-    def evict(self, live: LiveGroup, consumer: Consumer) -> None:
+    def evict(self, live: LiveGroup, consumer: MemberConsumer) -> None:
         """End a consumer with overdue settlements."""
         self.soon(live)
         live.group.evict(consumer, self._loop.time())
@@ -419,7 +419,7 @@ class ConsumerGroups:
             live.reason = None
         return True
 
-    def dismiss(self, live: LiveGroup, consumer: Consumer) -> None:
+    def dismiss(self, live: LiveGroup, consumer: MemberConsumer) -> None:
         """A consumer is being evicted."""
         log.warning(
             "consumer group '%s' in vhost '%s': a member of connection %s is cancelled, as %s",
@@ -550,13 +550,13 @@ class ConsumerGroups:
         """Schedule a check of a user's permissions."""
         for live in self._of_user.get(user, ()):
             if live.vhost == vhost:
-                live.to_check[Reader.of(user)] = False
+                live.to_check[GroupPrincipal.of(user)] = False
                 self.soon(live)
 
     def _remove_away(self, user: Principal) -> None:
         """Handle a user's deletion: remove absent members. The connections of present members are closed."""
         for live in list(self._of_user.get(user, ())):
-            reader = Reader.of(user)
+            reader = GroupPrincipal.of(user)
             for member in [one for one in live.group.members.values() if one.reader == reader and one.session is None]:
                 live.group.remove(member, self._loop.time())
             self.soon(live)
@@ -677,7 +677,7 @@ class ConsumerGroups:
         declared = host.declared.get(name)
         return declared is not None and declared.type == "stream"
 
-    def _check(self, live: LiveGroup, reader: Reader) -> Iterator[None]:
+    def _check(self, live: LiveGroup, reader: GroupPrincipal) -> Iterator[None]:
         """Check the queues readable by a reader, and end the reader's members if none is."""
         is_member, readable = reader in live.group.readers, False
         names = list(live.bound | live.names)
@@ -696,7 +696,7 @@ class ConsumerGroups:
             for member in [one.name for one in live.group.members.values() if one.reader == reader]:
                 self.end_member(live.key, member, f"user '{reader.user}' may read none of its queues any more")
 
-    def _may_read(self, reader: Reader, vhost: str, name: str) -> bool:
+    def _may_read(self, reader: GroupPrincipal, vhost: str, name: str) -> bool:
         return self._authorization.allows(reader.user, vhost, "read", name)
 
     def _bar(self, live: LiveGroup, name: str, barred: frozenset[Hashable]) -> None:
@@ -908,11 +908,11 @@ def _unit_count(declared: DeclaredQueue) -> int:
     return 1 if slots is None else int(slots.value)
 
 
-def _units(queue: Queue) -> tuple[Unit, ...]:
+def _units(queue: Queue) -> tuple[Partition, ...]:
     """Return the partitions of a queue: its slots, or the whole queue."""
     if queue.slots is None:
-        return (Unit(queue.name, queue.id),)
-    return tuple(Unit(queue.name, queue.id, slot) for slot in range(queue.slots.slots))
+        return (Partition(queue.name, queue.id),)
+    return tuple(Partition(queue.name, queue.id, slot) for slot in range(queue.slots.slots))
 
 
 def _left(queue: Queue, live: LiveGroup) -> int:

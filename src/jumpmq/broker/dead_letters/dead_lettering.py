@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION
-from jumpmq.broker.dead_letters.dead_letters import DeadLetter, Origin, dead_letters
+from jumpmq.broker.dead_letters.dead_letters import DeadLetter, DeadLetterOrigin, dead_letters
 from jumpmq.broker.dead_letters.due_messages import due_messages, to_pass
 from jumpmq.broker.dead_letters.undelivered_letters import UndeliveredLetters
 from jumpmq.broker.routing.routing import push_to
@@ -69,7 +69,7 @@ class Dead(NamedTuple):
     """
 
     queue: Queue
-    origin: Origin
+    origin: DeadLetterOrigin
     messages: list[Message]
     reason: str
     at_least_once: bool = False
@@ -169,7 +169,7 @@ class DeadLetters:
         limits = queue.limits
         key = limits.dead_letter_routing_key
         octets = None if key is None else key.encode(errors="surrogateescape")
-        origin = Origin(queue.name, limits.dead_letter_exchange or "", octets)
+        origin = DeadLetterOrigin(queue.name, limits.dead_letter_exchange or "", octets)
         strategy = "at_least_once" if limits.dead_letters_at_least_once else "at_most_once"
         if reason not in HELD:
             self.counts[queue.type, reason, strategy] += len(messages)

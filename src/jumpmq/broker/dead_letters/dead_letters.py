@@ -22,7 +22,7 @@ Death = tuple[Any, Any]
 """Queue and reason of an entry of ``x-death``, as far as present."""
 
 
-class Origin(NamedTuple):
+class DeadLetterOrigin(NamedTuple):
     """A queue with dead messages, and the destination address of dead-lettered messages."""
 
     queue: str
@@ -55,7 +55,7 @@ class DeadLetter:
         return False
 
 
-def dead_letters(origin: Origin, messages: Iterable[Message], reason: str) -> list[DeadLetter]:
+def dead_letters(origin: DeadLetterOrigin, messages: Iterable[Message], reason: str) -> list[DeadLetter]:
     """Return the dead-lettered messages for messages dead in a queue.
 
     Args:
@@ -75,7 +75,7 @@ def dead_letters(origin: Origin, messages: Iterable[Message], reason: str) -> li
 class _Writer:
     """Writes the properties of dead-lettered messages, once for neighbours differing only in body."""
 
-    def __init__(self, origin: Origin, reason: str, now: int) -> None:
+    def __init__(self, origin: DeadLetterOrigin, reason: str, now: int) -> None:
         self._origin = origin
         self._reason = reason
         self._now = now

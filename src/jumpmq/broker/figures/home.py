@@ -28,8 +28,8 @@ from jumpmq.broker.channel.group_consumer import GroupConsumer
 from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import Listener, connection_limit
-from jumpmq.broker.consumer_groups.group import Member, Place, Unit
-from jumpmq.broker.consumer_groups.live import ConsumerGroups, LiveGroup, Reader
+from jumpmq.broker.consumer_groups.group import Member, Partition, PartitionPlace
+from jumpmq.broker.consumer_groups.live import ConsumerGroups, GroupPrincipal, LiveGroup
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.figures.process import open_files, resident_octets
 from jumpmq.broker.figures.values import (
@@ -51,7 +51,7 @@ from jumpmq.broker.figures.values import (
     GroupUnitFigures,
     HomeState,
     NodeFigures,
-    Peer,
+    PeerAddress,
     PublisherFigures,
     QueueCounts,
     QueueFenceFigures,
@@ -73,7 +73,7 @@ from jumpmq.queues.slots import SlotFigures
 from jumpmq.store import Store
 from jumpmq.topology import ConsistentHashExchange, Exchange, Topology, VirtualHost
 from jumpmq.topology.exchanges import HASH_EXCHANGES, ModulusHashExchange
-from jumpmq.topology.tally import Past, Tally
+from jumpmq.topology.tally import DeletedCounts, Tally
 
 T = TypeVar("T")
 
@@ -378,7 +378,7 @@ class HomeFigures:
 
     async def by_kind(self) -> dict[str, Tally]:
         """Return the counters of queues by kind; deleted queues included."""
-        topology, past = self._broker.topology, Past()
+        topology, past = self._broker.topology, DeletedCounts()
         for gone in (topology.past, *(host.past for host in topology.vhosts.values())):
             past.add(gone)
         queues = [queue for host in topology.vhosts.values() for queue in host.queues.values()]
@@ -617,7 +617,7 @@ def _offset_figures(queue: Queue) -> list[GroupOffsetFigures]:
 
 def _member_figures(member: Member, now: float) -> GroupMemberFigures:
     session = member.session if isinstance(member.session, GroupConsumer) else None
-    user, by_token = member.reader.user.identity if isinstance(member.reader, Reader) else ("", False)
+    user, by_token = member.reader.user.identity if isinstance(member.reader, GroupPrincipal) else ("", False)
     return GroupMemberFigures(
         name=member.name,
         user=user,
@@ -637,7 +637,7 @@ def _member_figures(member: Member, now: float) -> GroupMemberFigures:
 
 
 def _unit_figures(
-    live: LiveGroup, unit: Unit, place: Place, slots: Mapping[tuple[int, int], SlotFigures], now: float
+    live: LiveGroup, unit: Partition, place: PartitionPlace, slots: Mapping[tuple[int, int], SlotFigures], now: float
 ) -> GroupUnitFigures:
     queue, holder = live.queues[unit.queue_id], place.holder
     position = queue.offsets.get(live.name) if queue.offsets is not None else None
@@ -668,8 +668,8 @@ def _unit_figures(
     )
 
 
-def _peer(connection: ChannelClient) -> Peer:
-    return Peer(
+def _peer(connection: ChannelClient) -> PeerAddress:
+    return PeerAddress(
         connection.identity,
         connection.name,
         connection.provided_name,

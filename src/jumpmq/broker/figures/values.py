@@ -123,7 +123,7 @@ class QueueFigures(NamedTuple):
         return self.counts[-1]
 
 
-class Peer(NamedTuple):
+class PeerAddress(NamedTuple):
     """Client of a channel or consumer.
 
     Attributes:
@@ -176,7 +176,7 @@ class ConsumerFigures(NamedTuple):
     arguments: Mapping[str, Any]
     channel: str | None
     number: int | None
-    peer: Peer | None
+    peer: PeerAddress | None
 
     @property
     def id(self) -> ConsumerId | None:
@@ -218,7 +218,7 @@ class GroupMemberFigures(NamedTuple):
     delivered: int
     tag: str | None
     channel: str | None
-    peer: Peer | None
+    peer: PeerAddress | None
 
 
 class QueueFenceFigures(NamedTuple):
@@ -390,7 +390,7 @@ class ConnectionFigures(NamedTuple):
     """
 
     id: ConnectionId
-    peer: Peer
+    peer: PeerAddress
     state: str
     mechanism: str
     tls: TLSFigures | None
@@ -422,7 +422,7 @@ class ChannelFigures(NamedTuple):
     id: ChannelId
     name: str
     number: int
-    peer: Peer
+    peer: PeerAddress
     counts: Counts
     confirms: bool
     transactional: bool
@@ -443,7 +443,7 @@ class PublisherFigures(NamedTuple):
     """
 
     channel: str
-    peer: Peer
+    peer: PeerAddress
     published: int
 
 

@@ -20,7 +20,7 @@ CLEARED_AT = 0.95
 """Share of the memory limit at which the alarm ends, lower so that the alarm does not toggle with every message."""
 
 
-class Publisher(Protocol):
+class BlockedPublisher(Protocol):
     """A publishing connection."""
 
     def block(self, reason: str) -> None:
@@ -52,7 +52,7 @@ class Alarms:
         self._account = account
         self._commits = commits
         self._directory = directory
-        self._blocked: set[Publisher] = set()  # until no alarm is in effect
+        self._blocked: set[BlockedPublisher] = set()  # until no alarm is in effect
 
     @property
     def active(self) -> bool:
@@ -70,13 +70,13 @@ class Alarms:
         self._look_at_memory()
         return f"low on {' & '.join(self.resources)}"
 
-    def block(self, connection: Publisher) -> None:
+    def block(self, connection: BlockedPublisher) -> None:
         """The connection has published while an alarm is in effect."""
         if connection not in self._blocked:
             self._blocked.add(connection)
             connection.block(self.reason)
 
-    def forget(self, connection: Publisher) -> None:
+    def forget(self, connection: BlockedPublisher) -> None:
         """The connection is closing, or gone."""
         self._blocked.discard(connection)
 

@@ -40,7 +40,7 @@ LOOKED_AT_ONCE = 2000
 """Number of queues checked for held octets per step."""
 
 
-class Deliveries(Protocol):
+class PageableDeliveries(Protocol):
     """The unacknowledged deliveries of a channel."""
 
     def look_at(self, count: int) -> Iterator[list[Message]]:
@@ -64,7 +64,7 @@ class Paging:
         upkeep: Upkeep,
         account: MemoryAccount,
         queues: Callable[[], Iterable[Queue]],
-        deliveries: Callable[[], Iterable[Deliveries]],
+        deliveries: Callable[[], Iterable[PageableDeliveries]],
         places: Callable[[], Iterable[Reservations]],
     ) -> None:
         self._places = places  # who reads queues by place, for Spark

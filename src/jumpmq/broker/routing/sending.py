@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Protocol
 
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.commit.receipts import REFUSED, Part, Parts
+from jumpmq.broker.commit.receipts import REFUSED, Part, ReceiptParts
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 
@@ -62,11 +62,11 @@ class Sent:
 
     def was_refused(self, message: int) -> bool:
         """Return True if a message, by ``id``, was refused: by a queue, or because of a failed home."""
-        return Parts((*self._covering(message), *self.parts.get(message, ()))).state is REFUSED
+        return ReceiptParts((*self._covering(message), *self.parts.get(message, ()))).state is REFUSED
 
     def was_lost(self, message: int) -> bool:
         """Return True if the message may not have arrived because a home is down; refusal by a queue does not count."""
-        return Parts(tuple(self._covering(message))).state is REFUSED
+        return ReceiptParts(tuple(self._covering(message))).state is REFUSED
 
     def _covering(self, message: int) -> list[Part]:
         sources = self.sources.get(message, 0)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Protocol
 
 from jumpmq.amqp.errors import NotAllowed
-from jumpmq.amqp.protocol import ServerProtocol, State
+from jumpmq.amqp.protocol import ConnectionState, ServerProtocol
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.rate import PublishRate
 from jumpmq.topology import Asker, Change, ClearUserLimit, DeleteUser, SetUserLimit, Topology, VirtualHost
@@ -24,7 +24,7 @@ CONNECTIONS, CHANNELS, CONSUMERS, PUBLISHED = range(4)
 """Places in the counts of a user."""
 
 
-class Channel(Protocol):
+class LimitedChannel(Protocol):
     """A possible holder of consumers."""
 
     @property
@@ -32,7 +32,7 @@ class Channel(Protocol):
         """By consumer tag."""
 
 
-class Client(Protocol):
+class LimitedClient(Protocol):
     """A connection, as far as limits apply."""
 
     user: Principal
@@ -42,7 +42,7 @@ class Client(Protocol):
     protocol: ServerProtocol
 
     @property
-    def channels(self) -> Mapping[int, Channel]:
+    def channels(self) -> Mapping[int, LimitedChannel]:
         """By number."""
 
 
@@ -57,7 +57,7 @@ class UserLimits:
         on_use: called when something is opened that is limited.
     """
 
-    def __init__(self, topology: Topology, connections: Set[Client]) -> None:
+    def __init__(self, topology: Topology, connections: Set[LimitedClient]) -> None:
         self._topology = topology
         self._connections = connections
         self._rates: dict[Principal, PublishRate] = {}
@@ -137,8 +137,8 @@ class UserLimits:
                 found.setdefault(_of_user(user), [0, 0, 0, 0])[PUBLISHED] = rate.counted
         return found
 
-    def _running(self) -> list[Client]:
-        return [one for one in self._connections if one.opened and one.protocol.state is State.RUNNING]
+    def _running(self) -> list[LimitedClient]:
+        return [one for one in self._connections if one.opened and one.protocol.state is ConnectionState.RUNNING]
 
     def _at_others(self, whose: str, what: int) -> int:
         return sum(usage[whose][what] for usage in self.others.values() if whose in usage)

@@ -24,7 +24,7 @@ from jumpmq.topology import VirtualHost
 EXCHANGE = "amq.rabbitmq.trace"
 
 
-class Client(Protocol):
+class TracedClient(Protocol):
     """A publisher or a recipient of deliveries."""
 
     name: str
@@ -33,18 +33,18 @@ class Client(Protocol):
     vhost: VirtualHost
 
 
-class Channel(Protocol):
+class TracedChannel(Protocol):
     """The channel of a client."""
 
     number: int
     sender: Sender
 
     @property
-    def connection(self) -> Client:
+    def connection(self) -> TracedClient:
         """Whose it is."""
 
 
-def published(channel: Channel, messages: Iterable[Message], routes: dict[Queue, list[Message]]) -> None:
+def published(channel: TracedChannel, messages: Iterable[Message], routes: dict[Queue, list[Message]]) -> None:
     """Copy the messages published by a channel.
 
     Args:
@@ -65,14 +65,14 @@ def published(channel: Channel, messages: Iterable[Message], routes: dict[Queue,
         _copy(channel, f"publish.{message.exchange}", message, headers)
 
 
-def delivered(channel: Channel, queue: Queue, messages: Iterable[Message]) -> None:
+def delivered(channel: TracedChannel, queue: Queue, messages: Iterable[Message]) -> None:
     """Copy the messages delivered to a channel from a queue."""
     for message in messages:
         headers = [*_headers(channel, message), Field("redelivered", "I", int(message.redelivered))]
         _copy(channel, f"deliver.{queue.name}", message, headers)
 
 
-def _headers(channel: Channel, message: Message) -> list[Field]:
+def _headers(channel: TracedChannel, message: Message) -> list[Field]:
     connection = channel.connection
     return [
         Field("exchange_name", "S", message.exchange),
@@ -97,7 +97,7 @@ def _properties(message: Message) -> list[Field]:
     ]
 
 
-def _copy(channel: Channel, key: str, message: Message, headers: list[Field]) -> None:
+def _copy(channel: TracedChannel, key: str, message: Message, headers: list[Field]) -> None:
     vhost = channel.connection.vhost
     exchange = vhost.exchanges.get(EXCHANGE)
     if exchange is None or message.exchange == EXCHANGE:

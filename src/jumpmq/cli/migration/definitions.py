@@ -10,7 +10,7 @@ from jumpmq.management import ManagementClient
 
 
 @dataclass
-class Copied:
+class CopiedDefinitions:
     """Result of a copy of definitions.
 
     Attributes:
@@ -30,7 +30,7 @@ class Copied:
 
 def copy_definitions(
     found: dict[str, Any], new: ManagementClient, vhost: str | None, rings: Rings, *, checks_rings: bool = True
-) -> Copied:
+) -> CopiedDefinitions:
     """Import definitions, in addition to existing definitions.
 
     Args:
@@ -52,4 +52,4 @@ def copy_definitions(
     if checks_rings:
         asked = {name: bound for name, bound in wanted.items() if name in rings or name not in there}
         notes += differences(new, asked, rings, names)
-    return Copied(list(answer.get("skipped", ())), notes, names)
+    return CopiedDefinitions(list(answer.get("skipped", ())), notes, names)

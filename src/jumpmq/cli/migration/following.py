@@ -26,7 +26,7 @@ from rich.live import Live
 from rich.text import Text
 
 from jumpmq.amqp import methods as m
-from jumpmq.cli.migration.definitions import Copied, copy_definitions
+from jumpmq.cli.migration.definitions import CopiedDefinitions, copy_definitions
 from jumpmq.cli.migration.draining import Drain, Full, StreamCopy, Target
 from jumpmq.cli.migration.rings import Rings, RingsUnknown
 from jumpmq.cli.migration.source import Source, expires, lock, suit
@@ -140,7 +140,7 @@ class Bridge:
         self._lanes: dict[tuple[str, str], _Lane] = {}
         self._connections: dict[str, AMQPConnection] = {}  # by virtual host
         self._locks: dict[str, AMQPConnection] = {}  # the same; held so that no other move is begun
-        self._copied = Copied()  # the definitions, the last time
+        self._copied = CopiedDefinitions()  # the definitions, the last time
         self._seen: Any = None  # the definitions that were imported last
         self._next_look = 0.0
         self._origin = ""

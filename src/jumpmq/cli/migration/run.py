@@ -12,7 +12,7 @@ from urllib.parse import quote
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jumpmq.cli.migration.definitions import Copied, copy_definitions
+from jumpmq.cli.migration.definitions import CopiedDefinitions, copy_definitions
 from jumpmq.cli.migration.draining import Drain, MigrationError, StreamCopy, Target
 from jumpmq.cli.migration.following import Bridge, follow
 from jumpmq.cli.migration.rings import Rings
@@ -25,7 +25,7 @@ MANAGEMENT_PORTS = {False: 15672, True: 15671}
 
 
 @dataclass(frozen=True)
-class Move:
+class Migration:
     """A move: contents, source and target.
 
     Args:
@@ -47,7 +47,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Moved:
+class MigrationResult:
     """Result of a move.
 
     Attributes:
@@ -59,11 +59,11 @@ class Moved:
 
     queues: int
     messages: int
-    copied: Copied
+    copied: CopiedDefinitions
     rest: int = 0
 
 
-def migrate(move: Move, *, messages: bool) -> Moved:
+def migrate(move: Migration, *, messages: bool) -> MigrationResult:
     """Copy all definitions, then drain all queues and copy all streams.
 
     Args:
@@ -82,7 +82,7 @@ def migrate(move: Move, *, messages: bool) -> Moved:
         source = Source(address, move.tls, old, vhost)
         copied = copy_definitions(_definitions(old, *place), new, vhost, rings)
         if not messages:
-            return Moved(0, 0, copied)
+            return MigrationResult(0, 0, copied)
         origin = str(old.get("overview")["cluster_name"])
         queues = source.queues()
         with ExitStack() as stack:
@@ -94,10 +94,10 @@ def migrate(move: Move, *, messages: bool) -> Moved:
         raise MigrationError(str(error)) from None
     except (ConnectionLost, Refused) as error:
         raise MigrationError(f"{address}: {error}") from None
-    return Moved(sum(count > 0 for count in counts), sum(counts), copied)
+    return MigrationResult(sum(count > 0 for count in counts), sum(counts), copied)
 
 
-def bridge(move: Move, say: Callable[[str], None]) -> Moved:
+def bridge(move: Migration, say: Callable[[str], None]) -> MigrationResult:
     """Copy definitions and move messages until SIGTERM or Ctrl-C.
 
     Args:
@@ -117,11 +117,16 @@ def bridge(move: Move, say: Callable[[str], None]) -> Moved:
         raise MigrationError(str(error)) from None
     except (ConnectionLost, Refused) as error:
         raise MigrationError(f"{address}: {error}") from None
-    return Moved(running.queues, running.moved, Copied(), running.rest)
+    return MigrationResult(running.queues, running.moved, CopiedDefinitions(), running.rest)
 
 
 def _move(
-    queue: dict[str, Any], copied: Copied, source: Source, new: ManagementClient, origin: str, progress: Progress
+    queue: dict[str, Any],
+    copied: CopiedDefinitions,
+    source: Source,
+    new: ManagementClient,
+    origin: str,
+    progress: Progress,
 ) -> int:
     name, vhost = queue["name"], queue["vhost"]
     task = progress.add_task(escaped(f"{vhost} {name}"), total=queue.get("messages", 0))

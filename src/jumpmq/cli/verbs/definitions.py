@@ -16,19 +16,19 @@ from jumpmq.cli.session import Session
 from jumpmq.cli.terminal import echo, json_text
 
 
-class Format(StrEnum):
+class DefinitionsFormat(StrEnum):
     """Formats of definitions."""
 
     json = "json"
 
 
-FileFormat = Annotated[Format, typer.Option("--format", help="format of the file")]
+FileFormat = Annotated[DefinitionsFormat, typer.Option("--format", help="format of the file")]
 
 
 def export_definitions(
     session: Session,
     file: Annotated[str, typer.Argument(help="to write to; - for standard output")],
-    file_format: FileFormat = Format.json,
+    file_format: FileFormat = DefinitionsFormat.json,
 ) -> None:
     """Exports users, virtual hosts, permissions, policies, exchanges, queues and bindings; no messages."""
     path = Path(file)
@@ -50,7 +50,7 @@ def export_definitions(
 def import_definitions(
     session: Session,
     file: Annotated[str, typer.Argument(help="to read; - for standard input")] = "-",
-    file_format: FileFormat = Format.json,
+    file_format: FileFormat = DefinitionsFormat.json,
 ) -> None:
     """Imports definitions exported by `export_definitions` or RabbitMQ; existing objects stay."""
     path = Path(file)

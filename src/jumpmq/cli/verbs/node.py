@@ -17,7 +17,7 @@ from jumpmq.cli.terminal import echo
 from jumpmq.management import NoAnswer, Refusal
 
 
-class Unit(StrEnum):
+class SizeUnit(StrEnum):
     """Units of size."""
 
     bytes = "bytes"
@@ -25,7 +25,7 @@ class Unit(StrEnum):
     gb = "gb"
 
 
-OCTETS = {Unit.bytes: 1, Unit.mb: 10**6, Unit.gb: 10**9}
+OCTETS = {SizeUnit.bytes: 1, SizeUnit.mb: 10**6, SizeUnit.gb: 10**9}
 
 
 def ping(session: Session) -> None:
@@ -37,7 +37,7 @@ def ping(session: Session) -> None:
 
 def status(
     session: Session,
-    unit: Annotated[Unit, typer.Option("--unit", help="of memory and disk space")] = Unit.gb,
+    unit: Annotated[SizeUnit, typer.Option("--unit", help="of memory and disk space")] = SizeUnit.gb,
 ) -> None:
     """Shows how the broker is: uptime, alarms, memory, descriptors, disk space, totals, listeners."""
     overview = session.api.get("overview")
@@ -142,7 +142,7 @@ def report(session: Session) -> None:
     session.inform(f"Reporting server status of node {session.node_name} ...")
     for verb in (status, cluster_status, environment):
         echo(f"--- {verb.__name__} ---\n")
-        verb(session, *((Unit.gb,) if verb is status else ()))
+        verb(session, *((SizeUnit.gb,) if verb is status else ()))
         echo()
     for kind in REPORTED:
         found = session.api.get(kind)
@@ -221,7 +221,7 @@ def _facts(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any
     }
 
 
-def _report(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any], unit: Unit) -> Iterator[str]:
+def _report(overview: dict[str, Any], node: dict[str, Any], totals: dict[str, Any], unit: SizeUnit) -> Iterator[str]:
     """Yield the status as lines, in rabbitmqctl's sections; fields unknown to the broker are left out."""
 
     def size(name: str) -> str | None:

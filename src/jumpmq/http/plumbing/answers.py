@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from jumpmq.broker.upkeep.slices import Slices
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.plumbing.paging import Key, Order, Page, value_at
+from jumpmq.http.plumbing.paging import Key, Page, SortOrder, value_at
 
 SORTED_AT_ONCE = 500
 """Keys sorted, and objects written, per slice."""
@@ -41,7 +41,7 @@ ShowPart = Callable[[Sequence[T]], Awaitable[Sequence[dict[str, Any] | None]]]
 NOTHING_AT_HAND: Mapping[str, Any] = MappingProxyType({})
 
 
-class Written(bytes):
+class EncodedJSON(bytes):
     """A value encoded as JSON in UTF-8."""
 
 
@@ -82,7 +82,7 @@ async def answer_list_in_parts(
     Args:
         show: items as objects, in order.
     """
-    page, wanted, columns = Page.of(request), Order.of(request, order), _columns(request)
+    page, wanted, columns = Page.of(request), SortOrder.of(request, order), _columns(request)
     found, slices = list(items), requested.broker(request).slices
     if page is not None and wanted.is_among(at_hand):
         places, filtered = await _places_at_hand(found, page, wanted, at_hand, slices)
@@ -123,7 +123,7 @@ async def _page(
 
 
 async def _places_at_hand(
-    items: list[T], page: Page, wanted: Order, at_hand: Mapping[str, Callable[[T], Any]], slices: Slices
+    items: list[T], page: Page, wanted: SortOrder, at_hand: Mapping[str, Callable[[T], Any]], slices: Slices
 ) -> tuple[list[int], int]:
     """The places of the page's items, and how many items there are on all pages."""
     chosen: list[Key] = []
@@ -205,7 +205,7 @@ async def _object(shown: Mapping[str, Any], slices: Slices) -> AsyncIterator[str
 async def _array_of(items: Iterator[Any], slices: Slices) -> AsyncIterator[str]:
     texts, separator, length = list[str](), "[", 0
     async for item in slices.through(items):
-        texts.append(item.decode() if isinstance(item, Written) else _dump(item))
+        texts.append(item.decode() if isinstance(item, EncodedJSON) else _dump(item))
         length += len(texts[-1])
         if len(texts) == SORTED_AT_ONCE or length > WRITTEN_AT_ONCE:
             yield separator + ",".join(texts)
@@ -218,9 +218,9 @@ def answer(value: Any) -> Response:
     return _answer(_dump(value))
 
 
-def written(value: Any) -> Written:
+def written(value: Any) -> EncodedJSON:
     """A value as JSON."""
-    return Written(_dump(value).encode())
+    return EncodedJSON(_dump(value).encode())
 
 
 def _answer(text: str) -> Response:

@@ -31,7 +31,7 @@ class UnsupportedMediaType(Exception):
     """The body is of a type that is not read here: status 415."""
 
 
-class ContentTooLarge(Exception):
+class RequestTooLarge(Exception):
     """The body is too large for one request: status 413."""
 
 
@@ -157,7 +157,7 @@ def _json(status: int, error: str, reason: str, headers: dict[str, str] | None =
     return JSONResponse({"error": error, "reason": shown}, status, headers)
 
 
-class Refused(Exception):
+class RefusedByHome(Exception):
     """A remote home refused a forwarded request."""
 
     def __init__(self, response: Response) -> None:
@@ -166,16 +166,16 @@ class Refused(Exception):
 
 
 def refused_by_home(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
+    assert isinstance(error, RefusedByHome)
     return error.response
 
 
 ANSWERS = {
-    Refused: refused_by_home,
+    RefusedByHome: refused_by_home,
     ClientDisconnect: gone_away,
     BadRequest: bad_request,
     UnsupportedMediaType: unsupported_media_type,
-    ContentTooLarge: content_too_large,
+    RequestTooLarge: content_too_large,
     Unauthorized: forbidden,
     Gone: gone,
     Blocked: blocked,

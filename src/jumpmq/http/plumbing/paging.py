@@ -33,14 +33,14 @@ class PageOutOfRange(BadRequest):
 
 
 @dataclass(frozen=True)
-class Order:
+class SortOrder:
     """``sort`` and ``sort_reverse``: by a column, then by the default columns of the resource."""
 
     paths: tuple[tuple[str, ...], ...]
     reverse: bool
 
     @classmethod
-    def of(cls, request: Request, columns: tuple[str, ...]) -> Order:
+    def of(cls, request: Request, columns: tuple[str, ...]) -> SortOrder:
         """Parse the query; ``columns`` is the resource's default order."""
         wanted = request.query_params.get("sort", "")
         names = (wanted, *columns) if wanted else columns

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.messages import Message
-from jumpmq.http.plumbing.answers import Written, written
+from jumpmq.http.plumbing.answers import EncodedJSON, written
 from jumpmq.http.plumbing.message_json import shown_message
 from jumpmq.queues.memory import MemoryAccount
 
@@ -38,7 +38,7 @@ class Rendered:
     """
 
     def __init__(self, memory: MemoryAccount, encoding: str, truncate: int | None) -> None:
-        self.texts: list[Written] = []
+        self.texts: list[EncodedJSON] = []
         self._memory = memory
         self._encoding, self._truncate = encoding, truncate
         self._octets = 0
@@ -69,7 +69,7 @@ class Rendered:
         self._octets += len(text)
         self._memory.charge("answers", len(text))
 
-    def _text(self, message: Message, body: bytes, more: dict[str, Any]) -> Written:
+    def _text(self, message: Message, body: bytes, more: dict[str, Any]) -> EncodedJSON:
         return written(more | shown_message(message, body, self._encoding, self._truncate))
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.figures.values import ConnectionFigures, ConnectionId, Peer, TLSFigures
+from jumpmq.broker.figures.values import ConnectionFigures, ConnectionId, PeerAddress, TLSFigures
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import owned
 from jumpmq.http.plumbing.answers import answer_list, answer_object
@@ -101,12 +101,12 @@ async def visible(request: Request) -> list[ConnectionFigures]:
     return owned(user, principal, found, lambda connection: connection.peer.user_identity)
 
 
-def details(peer: Peer) -> dict[str, Any]:
+def details(peer: PeerAddress) -> dict[str, Any]:
     """Return the connection's details, as part of a dependent object."""
     return {"name": peer.name, "peer_host": peer.host, "peer_port": peer.port} | provided_name(peer)
 
 
-def provided_name(peer: Peer) -> dict[str, Any]:
+def provided_name(peer: PeerAddress) -> dict[str, Any]:
     """Return the connection name provided by the client, if any."""
     return {} if peer.provided_name is None else {"user_provided_name": peer.provided_name}
 
@@ -169,7 +169,7 @@ class OfPeer(Protocol):
     """Something of a client's connection."""
 
     @property
-    def peer(self) -> Peer: ...
+    def peer(self) -> PeerAddress: ...
 
 
 def only(request: Request, what: str, found: list[P]) -> P:
@@ -196,7 +196,7 @@ def only(request: Request, what: str, found: list[P]) -> P:
     return chosen[0]
 
 
-def require_own(request: Request, peer: Peer, *tags: str) -> None:
+def require_own(request: Request, peer: PeerAddress, *tags: str) -> None:
     """Refuse unless the connection is the user's own, or the user has one of the tags.
 
     Raises:

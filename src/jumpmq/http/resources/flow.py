@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.broker.channel.group_consumer import GROUP
-from jumpmq.broker.figures.values import ConsumerFigures, Peer
+from jumpmq.broker.figures.values import ConsumerFigures, PeerAddress
 from jumpmq.broker.routing.bound_queues import bound_queues
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
@@ -39,7 +39,7 @@ MOST_CONSUMERS = 200
 """Maximum number of consumers examined per queue."""
 
 
-class Passing(NamedTuple):
+class QueueFlow(NamedTuple):
     """Message rates of a queue, per second, and its contents."""
 
     queue: Queue | DeclaredQueue
@@ -102,10 +102,10 @@ async def flow(request: Request) -> Response:
     )
 
 
-def _passing(rates: Rates, queue: Queue | DeclaredQueue) -> Passing:
+def _passing(rates: Rates, queue: Queue | DeclaredQueue) -> QueueFlow:
     counts = rates.last_counts(queue.id)
     settled = sum(rates.last_rate(queue.id, name) for name in ("ack", "deliver_no_ack", "get_no_ack"))
-    return Passing(
+    return QueueFlow(
         queue,
         rates.last_rate(queue.id, "publish"),
         rates.last_rate(queue.id, "deliver_get"),
@@ -116,7 +116,7 @@ def _passing(rates: Rates, queue: Queue | DeclaredQueue) -> Passing:
     )
 
 
-def _folded(passing: list[Passing], most: int) -> tuple[list[Passing], list[Passing]]:
+def _folded(passing: list[QueueFlow], most: int) -> tuple[list[QueueFlow], list[QueueFlow]]:
     """Split queues into those shown, in the given order, and the rest."""
     if len(passing) <= most:
         return passing, []
@@ -128,7 +128,7 @@ def _folded(passing: list[Passing], most: int) -> tuple[list[Passing], list[Pass
     )
 
 
-def _shown(one: Passing) -> dict[str, Any]:
+def _shown(one: QueueFlow) -> dict[str, Any]:
     return {
         "name": one.queue.name,
         "type": one.queue.type,
@@ -142,7 +142,7 @@ def _shown(one: Passing) -> dict[str, Any]:
     }
 
 
-def _together(folded: list[Passing]) -> dict[str, Any]:
+def _together(folded: list[QueueFlow]) -> dict[str, Any]:
     return {
         "queues": len(folded),
         "publish_rate": round(sum(one.published for one in folded), 2),
@@ -155,7 +155,7 @@ def _together(folded: list[Passing]) -> dict[str, Any]:
     }
 
 
-def _publishers(found: Iterable[tuple[Peer, int]]) -> list[dict[str, Any]]:
+def _publishers(found: Iterable[tuple[PeerAddress, int]]) -> list[dict[str, Any]]:
     """Return publishers by connection name, busiest first; the last entry is the sum of the rest."""
     published, channels, users = Counter[str](), Counter[str](), dict[str, str]()
     for peer, count in found:
@@ -174,7 +174,7 @@ def _publishers(found: Iterable[tuple[Peer, int]]) -> list[dict[str, Any]]:
     return shown
 
 
-async def _consumers(request: Request, host: VirtualHost, shown: list[Passing]) -> list[dict[str, Any]]:
+async def _consumers(request: Request, host: VirtualHost, shown: list[QueueFlow]) -> list[dict[str, Any]]:
     """Return the consumers of the shown queues, those with most queues first."""
     figures, found = requested.broker(request).figures, dict[tuple[str, str], dict[str, Any]]()
     for one in shown:

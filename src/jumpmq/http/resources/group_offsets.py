@@ -16,7 +16,7 @@ from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.changing import check_permission, may_read, put_answer
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.schema.shapes import NUMBER, Kind, Shape
+from jumpmq.http.schema.shapes import NUMBER, Shape, ValueKind
 from jumpmq.queues import Queue
 from jumpmq.queues.argument_checks import seconds_of
 from jumpmq.queues.stream import OFFSET
@@ -71,7 +71,7 @@ def _start(value: Any) -> Field:
     return Field(OFFSET, "l", number)
 
 
-START = Kind(
+START = ValueKind(
     "first, last, next, an offset, or an age such as 2h",
     {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]},
     _start,

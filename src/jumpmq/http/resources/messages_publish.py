@@ -21,7 +21,7 @@ from jumpmq.broker.bulk.bulk_publishing import (
     push,
     push_all_or_none,
 )
-from jumpmq.broker.bulk.writers import MAX_BATCH, WHOLE, Chunk, Place, WriterId
+from jumpmq.broker.bulk.writers import MAX_BATCH, WHOLE, BatchRows, WriterId, WriterPlace
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.memory.uploads import Upload
 from jumpmq.broker.upkeep.slices import in_turns
@@ -29,7 +29,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import load_pyarrow
 from jumpmq.http.plumbing.arrow_messages import MAX_KEY, MAX_OCTETS, messages_of, read_batches
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest, Blocked, ContentTooLarge, Unauthorized
+from jumpmq.http.plumbing.errors import BadRequest, Blocked, RequestTooLarge, Unauthorized
 from jumpmq.queues.memory import held_octets
 from jumpmq.topology import VirtualHost
 
@@ -81,7 +81,9 @@ async def publish(request: Request) -> JSONResponse:
             charges.release()
 
 
-async def _publish(request: Request, host: VirtualHost, chunk: Chunk | None, messages: list[Addressed]) -> JSONResponse:
+async def _publish(
+    request: Request, host: VirtualHost, chunk: BatchRows | None, messages: list[Addressed]
+) -> JSONResponse:
     broker, user, query = requested.broker(request), requested.principal(request), request.query_params
     if chunk is not None and broker.writers.has_published(chunk):
         if not broker.writers.is_known(chunk):
@@ -118,10 +120,10 @@ def _refused_as_answers() -> Iterator[None]:
     except AMQPError as error:
         raise BadRequest(f"{error.code} {error.reply_text}") from None
     except TooManyCopies as error:
-        raise ContentTooLarge(str(error)) from None
+        raise RequestTooLarge(str(error)) from None
 
 
-async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> tuple[Published, Forwarding]:
+async def _push(broker: Broker, judged: Judged, chunk: BatchRows | None) -> tuple[Published, Forwarding]:
     """Push validated messages. Those of a writer are in one commit with the writer's progress, and so all or none.
 
     Returns:
@@ -144,7 +146,7 @@ async def _push(broker: Broker, judged: Judged, chunk: Chunk | None) -> tuple[Pu
         else:
             result = yield from push_all_or_none(judged, broker.authorization, keep)
 
-    def noted_steps(chunk: Chunk) -> Iterator[None]:
+    def noted_steps(chunk: BatchRows) -> Iterator[None]:
         with broker.turns.together():
             yield from steps()
             if not result.refused and broker.topology.vhosts.get(judged.vhost.name) is judged.vhost:
@@ -296,7 +298,7 @@ def _part(request: Request) -> str:
     return part
 
 
-def _chunk(request: Request, vhost: str) -> Chunk | None:
+def _chunk(request: Request, vhost: str) -> BatchRows | None:
     query = request.query_params
     name = query.get("writer")
     if name is None:
@@ -308,9 +310,9 @@ def _chunk(request: Request, vhost: str) -> Chunk | None:
         raise BadRequest(f"'batch' must be at most {MAX_BATCH}")
     writer = WriterId.of(vhost, name, requested.principal(request))
     attempt = query.get("attempt", "")[:MAX_WRITER]
-    place = Place(batch, requested.number(request, "rows"), query.get("digest", "")[:MAX_DIGEST], attempt)
+    place = WriterPlace(batch, requested.number(request, "rows"), query.get("digest", "")[:MAX_DIGEST], attempt)
     opened = requested.flag(request, "opened")
-    return Chunk(writer, _part(request), requested.number(request, "first"), place, opened)
+    return BatchRows(writer, _part(request), requested.number(request, "first"), place, opened)
 
 
 def _length(request: Request) -> int:

@@ -73,12 +73,12 @@ class Objects:
             self._read[kind] = await self._queues() if kind == "queue" else await self._of_clients(kind)
         return self._read[kind]
 
-    async def _queues(self) -> list[DeclaredQueue]:
+    async def _queues(self) -> list[MeasuredQueue]:
         hosts = [host for name, host in self._broker.topology.vhosts.items() if self._wants(name)]
         definitions = [definition for host in hosts for definition in host.queue_definitions()]
         figures = await self._figures.queues(definitions)
         pairs = zip(definitions, figures, strict=True)
-        return [DeclaredQueue(definition, found) for definition, found in pairs if found is not None]
+        return [MeasuredQueue(definition, found) for definition, found in pairs if found is not None]
 
     async def _of_clients(self, kind: str) -> list[Any]:
         figures = self._figures
@@ -89,7 +89,7 @@ class Objects:
         return not self.vhosts or vhost in self.vhosts
 
 
-class DeclaredQueue(NamedTuple):
+class MeasuredQueue(NamedTuple):
     """A queue with metrics."""
 
     definition: QueueDefinition
@@ -137,7 +137,7 @@ async def summed(request: Request, family: Family, prefix: str, objects: Objects
 
 
 def _lengths(request: Request) -> Read:
-    def read(queue: DeclaredQueue) -> tuple[Value, ...]:
+    def read(queue: MeasuredQueue) -> tuple[Value, ...]:
         found = queue.figures
         return found.ready, found.unacknowledged, found.ready + found.unacknowledged
 
@@ -151,7 +151,7 @@ def _consumers(request: Request) -> Read:
 def _figures(request: Request) -> Read:
     rates: Rates = request.app.state.rates
 
-    def read(queue: DeclaredQueue) -> tuple[Value, ...]:
+    def read(queue: MeasuredQueue) -> tuple[Value, ...]:
         figures = queue.figures
         found = figures.messages
         capacity = None if figures.append_only else rates.consumer_capacity(figures)
@@ -225,7 +225,7 @@ def _of_connection(request: Request) -> Read:
     return lambda connection: (connection.unsent, connection.channels)
 
 
-def _queue_key(queue: DeclaredQueue) -> tuple[str, ...]:
+def _queue_key(queue: MeasuredQueue) -> tuple[str, ...]:
     return queue.definition.vhost, queue.definition.name
 
 

@@ -26,7 +26,7 @@ from jumpmq.http.plumbing.arrow import COLUMNS
 from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission, may_read
 from jumpmq.http.plumbing.endpoint import ENDLESS, Endpoint
-from jumpmq.http.plumbing.errors import BadRequest, Refused
+from jumpmq.http.plumbing.errors import BadRequest, RefusedByHome
 from jumpmq.http.plumbing.forwarding import Forwarder, OpenAnswer
 from jumpmq.http.resources.queue_messages import MAX_QUEUES, slices_of
 from jumpmq.queues.reservations import OWNED, Reservations
@@ -351,7 +351,7 @@ async def release(request: Request) -> Response:
     for home in forwarder.others:
         try:
             is_known |= bool(await forwarder.asked_of_running(request, {home: ([], None)}))
-        except Refused as refused:
+        except RefusedByHome as refused:
             if refused.response.status_code != 404:
                 raise
     try:

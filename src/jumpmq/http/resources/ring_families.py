@@ -21,7 +21,7 @@ from jumpmq.topology.exchanges.consistent_hash import label
 PREFIX = "jumpmq_"
 
 
-class Share(NamedTuple):
+class RingShare(NamedTuple):
     """A queue's part of a ring.
 
     Attributes:
@@ -51,7 +51,7 @@ SHARES = Family(
         Figure("ring_messages_per_bucket", "Messages received by weight"),
         Figure("ring_share_ratio", "Share of messages divided by share of weight: 1 is even"),
     ),
-    lambda request: Share.figures,
+    lambda request: RingShare.figures,
 )
 MISSING = Family(
     "ring",
@@ -72,7 +72,7 @@ async def rings(request: Request) -> dict[str, list[str]]:
     return await lines(request, SHARES, PREFIX, shares) | await lines(request, MISSING, PREFIX, [*found, *by_value])
 
 
-async def _shares(request: Request, exchange: ConsistentHashExchange) -> Iterator[Share]:
+async def _shares(request: Request, exchange: ConsistentHashExchange) -> Iterator[RingShare]:
     broker = requested.broker(request)
     host = broker.topology.vhosts[exchange.vhost]
     queues = [one for one in dict.fromkeys(exchange.bindings.values()) if not isinstance(one, Exchange)]
@@ -80,4 +80,4 @@ async def _shares(request: Request, exchange: ConsistentHashExchange) -> Iterato
     counts = {label(queue): count[0] for queue, count in zip(queues, found, strict=True) if count is not None}
     weights = {name: weight for name, weight in exchange.ring.destinations.items() if name in counts}
     buckets, total = sum(weights.values()), sum(counts.values())
-    return (Share(exchange, name, weight, buckets, counts[name], total) for name, weight in weights.items())
+    return (RingShare(exchange, name, weight, buckets, counts[name], total) for name, weight in weights.items())

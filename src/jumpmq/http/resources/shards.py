@@ -11,7 +11,7 @@ from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.shards import Shard, shards_of
+from jumpmq.http.shards import ShardSummary, shards_of
 
 
 async def shards(request: Request) -> Response:
@@ -27,7 +27,7 @@ async def shards(request: Request) -> Response:
     return await answer_list(request, found, shown, ("of", "number"))
 
 
-def shown(shard: Shard) -> dict[str, Any]:
+def shown(shard: ShardSummary) -> dict[str, Any]:
     """A shard as JSON; ``share`` and ``skew`` are numbers."""
     return {
         "vhost": shard.queue.vhost,

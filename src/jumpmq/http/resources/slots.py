@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.group_consumer import GroupConsumer
-from jumpmq.broker.consumer_groups.group import Unit
+from jumpmq.broker.consumer_groups.group import Partition
 from jumpmq.broker.consumer_groups.live import LiveGroup
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.answers import answer, answer_list
@@ -102,7 +102,7 @@ def _why_queue(queue: Queue) -> str | None:
     live = queue.consumer_group
     if isinstance(live, LiveGroup):
         if queue.slots is None:
-            return _why_unit(live, Unit(queue.name, queue.id))
+            return _why_unit(live, Partition(queue.name, queue.id))
         reasons = [(one.slot, _why_slot(queue, one)) for one in queue.slots.figures() if one.ready]
         if any(reason is None for _, reason in reasons) or not reasons:
             return None
@@ -143,7 +143,7 @@ def _why_groups(queue: Queue, offsets: GroupOffsets) -> str | None:
     """Explain why a consumer group gets nothing from a stream; None if all groups with members do."""
     behind = [one.group for one in offsets if one.ready(queue.next_seq)]
     groups = [live for name in behind if isinstance(live := offsets.members.get(name), LiveGroup)]
-    reasons = (_why_unit(live, Unit(queue.name, queue.id)) for live in groups)
+    reasons = (_why_unit(live, Partition(queue.name, queue.id)) for live in groups)
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -165,7 +165,7 @@ def _why_slot(queue: Queue, slot: SlotFigures) -> str | None:
         return f"nothing is ready in slot {slot.slot}, and {slot.unacknowledged} of its messages are unacknowledged"
     live = queue.consumer_group
     if isinstance(live, LiveGroup):
-        unit = Unit(queue.name, queue.id, slot.slot)
+        unit = Partition(queue.name, queue.id, slot.slot)
         if slot.state is SlotState.BLOCKED and not _is_draining(live, unit):
             return _blocked(slots, slot)
         if (reason := _why_unit(live, unit)) is not None:
@@ -181,7 +181,7 @@ def _why_slot(queue: Queue, slot: SlotFigures) -> str | None:
     return None
 
 
-def _is_draining(live: LiveGroup, unit: Unit) -> bool:
+def _is_draining(live: LiveGroup, unit: Partition) -> bool:
     place = live.group.places.get(unit)
     return place is not None and place.draining_since is not None
 
@@ -193,7 +193,7 @@ def _blocked(slots: SlottedMessages, slot: SlotFigures) -> str:
     )
 
 
-def _why_unit(live: LiveGroup, unit: Unit) -> str | None:
+def _why_unit(live: LiveGroup, unit: Partition) -> str | None:
     """Explain why a consumer group gets nothing from a queue or slot; None if it does."""
     group, now = live.group, asyncio.get_running_loop().time()
     place = group.places.get(unit)

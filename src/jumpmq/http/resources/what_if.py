@@ -31,7 +31,7 @@ from jumpmq.topology.exchanges.modulus_hash import ModulusHashExchange
 from jumpmq.topology.shards import MAX_SHARDS, shard_name
 
 if TYPE_CHECKING:
-    from jumpmq.topology.what_if import Outcome, Step, Way
+    from jumpmq.topology.what_if import RemovalOutcome, Step, Way
 
 SHAPE = Shape({"changes": OBJECTS, "shards": whole(MAX_SHARDS)})
 
@@ -130,7 +130,7 @@ async def _computed(
     steps: list[Step],
     before: dict[str, int],
     after: dict[str, int],
-) -> dict[Way, Outcome]:
+) -> dict[Way, RemovalOutcome]:
     """Compute the outcomes in a thread; the kernel routes without the interpreter's lock."""
     from jumpmq.topology.what_if import modulus_outcomes, ring_outcomes
 
@@ -144,7 +144,7 @@ async def _computed(
     return await asyncio.to_thread(modulus_outcomes, order, names, exchange.function)
 
 
-def _shown(outcome: Outcome) -> dict[str, Any]:
+def _shown(outcome: RemovalOutcome) -> dict[str, Any]:
     return {
         "moved": outcome.moved,
         "moves": [

@@ -19,7 +19,7 @@ MAX_NAME = 255
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """The kind of a value.
 
     Attributes:
@@ -44,7 +44,7 @@ class Shape:
         tolerant: whether keys that are unknown may be there.
     """
 
-    keys: Mapping[str, Kind]
+    keys: Mapping[str, ValueKind]
     required: tuple[str, ...] = ()
     ignored: tuple[str, ...] = field(default=())
     tolerant: bool = False
@@ -85,7 +85,7 @@ class Shape:
         return found | ({"required": list(self.required)} if self.required else {})
 
 
-def _read(prefix: str, key: str, kind: Kind, value: Any) -> Any:
+def _read(prefix: str, key: str, kind: ValueKind, value: Any) -> Any:
     try:
         return kind.read(value)
     except ValueError as error:
@@ -134,7 +134,7 @@ def _number(value: Any) -> float:
     return value if isinstance(value, float) else _integer(value)
 
 
-def whole(maximum: int) -> Kind:
+def whole(maximum: int) -> ValueKind:
     """A whole number from 0 to ``maximum``."""
 
     def read(value: Any) -> int:
@@ -143,10 +143,10 @@ def whole(maximum: int) -> Kind:
             raise ValueError
         return number
 
-    return Kind(f"a whole number from 0 to {maximum}", {"type": "integer", "minimum": 0, "maximum": maximum}, read)
+    return ValueKind(f"a whole number from 0 to {maximum}", {"type": "integer", "minimum": 0, "maximum": maximum}, read)
 
 
-def one_of(*words: str) -> Kind:
+def one_of(*words: str) -> ValueKind:
     """Return a kind for the given words only."""
 
     def read(value: Any) -> str:
@@ -154,10 +154,10 @@ def one_of(*words: str) -> Kind:
             raise ValueError
         return str(value)
 
-    return Kind(f"one of {', '.join(words)}", {"type": "string", "enum": list(words)}, read)
+    return ValueKind(f"one of {', '.join(words)}", {"type": "string", "enum": list(words)}, read)
 
 
-def numbers(most: int) -> Kind:
+def numbers(most: int) -> ValueKind:
     """A list of whole numbers from 0, of bounded length."""
 
     def read(value: Any) -> list[int]:
@@ -168,7 +168,7 @@ def numbers(most: int) -> Kind:
         return value
 
     schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": most}
-    return Kind(f"a list of at most {most} whole numbers", schema, read)
+    return ValueKind(f"a list of at most {most} whole numbers", schema, read)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -238,21 +238,21 @@ def _objects(value: Any) -> list[Any]:
 
 
 _TEXT_SCHEMA = {"type": "string"}
-BOOLEAN = Kind("true or false", {"type": "boolean"}, _boolean)
-TEXT = Kind("a string", _TEXT_SCHEMA, _text)
-NAME = Kind(f"a string of at most {MAX_NAME} octets", _TEXT_SCHEMA | {"maxLength": MAX_NAME}, _name)
-NUMBER = Kind("a number", {"type": "number"}, _number)
-INTEGER = Kind("a whole number", {"type": "integer"}, _integer)
+BOOLEAN = ValueKind("true or false", {"type": "boolean"}, _boolean)
+TEXT = ValueKind("a string", _TEXT_SCHEMA, _text)
+NAME = ValueKind(f"a string of at most {MAX_NAME} octets", _TEXT_SCHEMA | {"maxLength": MAX_NAME}, _name)
+NUMBER = ValueKind("a number", {"type": "number"}, _number)
+INTEGER = ValueKind("a whole number", {"type": "integer"}, _integer)
 HOME = whole(65535)
 """A home by number; 0 means none."""
-TEXTS = Kind(
+TEXTS = ValueKind(
     "a list of strings, or one string with commas",
     {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA}]},
     _texts,
 )
-ARGUMENTS = Kind("an object of values that AMQP knows", {"type": "object"}, _arguments)
-EXPORTED_ARGUMENTS = Kind(ARGUMENTS.words, ARGUMENTS.schema, lambda value: Arguments.of(_table(value)))
+ARGUMENTS = ValueKind("an object of values that AMQP knows", {"type": "object"}, _arguments)
+EXPORTED_ARGUMENTS = ValueKind(ARGUMENTS.words, ARGUMENTS.schema, lambda value: Arguments.of(_table(value)))
 """Arguments in a definitions file, without types: integers get the type that most clients send."""
-OBJECT = Kind("an object", {"type": "object"}, _object)
-ANY = Kind("any value", {}, lambda value: value)
-OBJECTS = Kind("a list of objects", {"type": "array", "items": {"type": "object"}}, _objects)
+OBJECT = ValueKind("an object", {"type": "object"}, _object)
+ANY = ValueKind("any value", {}, lambda value: value)
+OBJECTS = ValueKind("a list of objects", {"type": "array", "items": {"type": "object"}}, _objects)

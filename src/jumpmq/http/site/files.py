@@ -55,7 +55,7 @@ FOREVER = "public, max-age=31536000, immutable"
 
 
 @dataclass
-class File:
+class StaticFile:
     """A static file with headers."""
 
     kind: str
@@ -71,7 +71,7 @@ class File:
 
 
 @lru_cache(maxsize=1)
-def site() -> tuple[str, dict[str, File]]:
+def site() -> tuple[str, dict[str, StaticFile]]:
     """Return the version of the files, and the files by path."""
     found = dict(sorted(_read(resources.files(__package__) / PLACE, "")))
     digest = hashlib.sha256(b"\0".join(path.encode() + b"\0" + octets for path, octets in found.items()))
@@ -81,7 +81,7 @@ def site() -> tuple[str, dict[str, File]]:
     page = found[PAGE].replace(VERSION_MARK, version.encode())
     page = page.replace(RELEASE_MARK, __version__.encode())
     found[PAGE] = page
-    return version, {path: File(KINDS[path.rpartition(".")[2]], octets) for path, octets in found.items()}
+    return version, {path: StaticFile(KINDS[path.rpartition(".")[2]], octets) for path, octets in found.items()}
 
 
 def _modules(found: dict[str, bytes]) -> dict[str, str]:
@@ -121,7 +121,7 @@ async def icon(request: Request) -> Response:
     return _served(request, site()[1]["icon.svg"], "max-age=86400")
 
 
-def _served(request: Request, found: File, caching: str) -> Response:
+def _served(request: Request, found: StaticFile, caching: str) -> Response:
     headers = {**PROTECTION, "Cache-Control": caching, "ETag": found.tag, "Vary": "Accept-Encoding"}
     if found.tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)

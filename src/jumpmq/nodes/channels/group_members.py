@@ -20,7 +20,7 @@ from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel import group_consumer
 from jumpmq.broker.channel.deliveries import Deliveries
-from jumpmq.broker.channel.group_consumer import MEMBER, GroupConsumer, Membership
+from jumpmq.broker.channel.group_consumer import MEMBER, GroupArguments, GroupConsumer
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.consumer_groups.live import LiveGroup
@@ -111,7 +111,7 @@ class SpreadMember:
         AMQPError: the client's home refuses it.
     """
 
-    def __init__(self, channel: "Channel", homes: Homes, method: m.BasicConsume, membership: Membership) -> None:
+    def __init__(self, channel: "Channel", homes: Homes, method: m.BasicConsume, membership: GroupArguments) -> None:
         self.channel = channel
         self.tag = method.consumer_tag
         self.arguments = method.arguments

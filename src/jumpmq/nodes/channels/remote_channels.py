@@ -19,7 +19,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, InternalError, NotFound
 from jumpmq.amqp.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
 from jumpmq.amqp.messages import Message, decode_deliveries
-from jumpmq.broker.channel.group_consumer import Membership
+from jumpmq.broker.channel.group_consumer import GroupArguments
 from jumpmq.broker.channel.remote import Then
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.commit.turns import Turns
@@ -414,7 +414,7 @@ class _OfChannel:
     def follow_no_more(self, member: SpreadMember) -> None:
         self._ends.members.discard(member)
 
-    def join(self, method: m.BasicConsume, membership: Membership) -> Waiting | None:
+    def join(self, method: m.BasicConsume, membership: GroupArguments) -> Waiting | None:
         return SpreadMember(self._channel, self, method, membership).begin()
 
     def consume(self, queue: DeclaredQueue, method: m.BasicConsume) -> Waiting:

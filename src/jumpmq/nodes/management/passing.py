@@ -16,7 +16,7 @@ from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.figures.plain import dump
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.arrow import ArrowEncoder
-from jumpmq.http.plumbing.errors import Refused
+from jumpmq.http.plumbing.errors import RefusedByHome
 from jumpmq.http.plumbing.forwarding import Bodies
 from jumpmq.http.plumbing.sessions_of_readers import joined, part_of
 from jumpmq.nodes.management import acting, principals
@@ -163,7 +163,7 @@ class Passing:
         async with await self.ask(request, home, request.scope["raw_path"], body) as answer:
             told = await answer.whole()
         if answer.status >= 300:
-            raise Refused(Response(told, answer.status, {"Content-Type": "application/json"}))
+            raise RefusedByHome(Response(told, answer.status, {"Content-Type": "application/json"}))
         return json.loads(told) if told else None
 
     async def streamed(
@@ -193,7 +193,7 @@ class Passing:
                 answers.append(answer)
                 if answer.status != 200:
                     told = await answer.whole()
-                    raise Refused(Response(told, answer.status, {"Content-Type": "application/json"}))
+                    raise RefusedByHome(Response(told, answer.status, {"Content-Type": "application/json"}))
         except BaseException:
             for answer in answers:
                 answer.close()

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.confirms import Confirms
-from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Part, State
-from jumpmq.broker.commit.turns import Client, Turns
+from jumpmq.broker.commit.receipts import DONE, NOT_TAKEN, PENDING, REFUSED, Part, ReceiptState
+from jumpmq.broker.commit.turns import CommitClient, Turns
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.routing.routing import push_to
 from jumpmq.broker.routing.sending import Sent, may_refuse
@@ -65,10 +65,10 @@ class _Outgoing:
         self._refused: set[int] = set()  # messages that were refused by themselves, and not asked for yet
         self._on_way: deque[tuple[int, int]] = deque()  # units that are not answered, and octets of each
         self._octets = 0  # of all of them
-        self._held: set[Client] = set()  # are not read until fewer are on their way
+        self._held: set[CommitClient] = set()  # are not read until fewer are on their way
         self._account = account  # what is on its way is charged to it
 
-    def add(self, octets: int, reader: Client | None) -> int:
+    def add(self, octets: int, reader: CommitClient | None) -> int:
         """Register a sent batch; return the batch's number.
 
         Args:
@@ -90,8 +90,8 @@ class _Outgoing:
             while self._held:
                 self._held.pop().wait_for_home(False)
 
-    def state(self, number: int) -> State:
-        """See :class:`~jumpmq.broker.commit.receipts.Source`."""
+    def state(self, number: int) -> ReceiptState:
+        """See :class:`~jumpmq.broker.commit.receipts.ReceiptSource`."""
         if number in self._refused:
             return REFUSED
         if number <= self._completed:
@@ -131,7 +131,7 @@ class _Incoming:
         self._held = False  # whether memory or disk is short: nothing is answered, so that soon no more is sent
 
     def block(self, reason: str) -> None:
-        """See :class:`~jumpmq.broker.memory.alarms.Publisher`."""
+        """See :class:`~jumpmq.broker.memory.alarms.BlockedPublisher`."""
         self._held = True
 
     def unblock(self) -> None:

@@ -33,7 +33,7 @@ answer, None where there is none."""
 log = logging.getLogger(__name__)
 
 
-class Returned(NamedTuple):
+class ReturningShard(NamedTuple):
     """A shard that is to return, by the id of the queue at the home where the shard was listed; ``number`` is that of
     the shard."""
 
@@ -69,7 +69,7 @@ class Returning:
         """
         while len(self._homes) < self._workers:  # noqa: ASYNC110
             await asyncio.sleep(PAUSE)
-        left = deque(self._listed() if kept is True else [Returned(*one) for one in kept])
+        left = deque(self._listed() if kept is True else [ReturningShard(*one) for one in kept])
         with self._turns.turn():
             self._store.put(*RETURNING, [*left])
         if left:
@@ -91,7 +91,7 @@ class Returning:
         """Homes of the local node accepting queues."""
         return [home for home in self._topology.nodes.get(self._topology.node, ()) if home not in self._topology.left]
 
-    def _listed(self) -> list[Returned]:
+    def _listed(self) -> list[ReturningShard]:
         """Return the local node's shards currently at remote nodes."""
         node, found = self._topology.node, []
         for host in self._topology.vhosts.values():
@@ -101,14 +101,14 @@ class Returning:
                 for number, queue in host.declared_shards_of(exchange.name, node):
                     is_away = self._topology.node_of(queue.definition.home) != node
                     if is_away and queue.definition.is_kept:
-                        found.append(Returned(host.name, queue.name, queue.id, number))
+                        found.append(ReturningShard(host.name, queue.name, queue.id, number))
         return found
 
-    def _queue(self, shard: Returned) -> DeclaredQueue | None:
+    def _queue(self, shard: ReturningShard) -> DeclaredQueue | None:
         host = self._topology.vhosts.get(shard.vhost)
         return None if host is None else host.declared.get(shard.name)
 
-    async def _bring(self, shard: Returned) -> bool:
+    async def _bring(self, shard: ReturningShard) -> bool:
         """Bring back a shard; False if to be tried again."""
         begun = False
         while (queue := self._queue(shard)) is not None and queue.id == shard.id:

@@ -12,7 +12,7 @@ from jumpmq.spark.errors import JumpMQError
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamsPlace:
     """A position in all streams to read.
 
     Attributes:
@@ -25,10 +25,10 @@ class Place:
     offset: int | None = None
     timestamp: float | None = None
     latest: bool = False
-    by_stream: tuple[tuple[str, Place], ...] = ()
+    by_stream: tuple[tuple[str, StreamsPlace], ...] = ()
 
     @classmethod
-    def parse(cls, name: str, value: str) -> Place:
+    def parse(cls, name: str, value: str) -> StreamsPlace:
         """Parse ``earliest``, ``latest``, an offset, or a time in ISO 8601, in UTC by default; or a JSON object with an
         offset, ``earliest`` or ``latest`` by stream. Unnamed streams are read from the beginning to the end.
 
@@ -78,7 +78,7 @@ class Place:
         return int(found["last_seq"]) + 1 if self.latest else int(found["first_seq"])
 
 
-def _by_stream(name: str, text: str) -> tuple[tuple[str, Place], ...]:
+def _by_stream(name: str, text: str) -> tuple[tuple[str, StreamsPlace], ...]:
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -86,13 +86,13 @@ def _by_stream(name: str, text: str) -> tuple[tuple[str, Place], ...]:
     return tuple((stream, _place(name, stream, value)) for stream, value in found.items())
 
 
-def _place(name: str, stream: str, value: Any) -> Place:
+def _place(name: str, stream: str, value: Any) -> StreamsPlace:
     if value in ("earliest", "latest"):
-        return Place(latest=value == "latest")
+        return StreamsPlace(latest=value == "latest")
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise JumpMQError(f"option '{name}' of '{stream}' must be an offset, earliest or latest, not {value!r}")
-    return Place(offset=value)
+    return StreamsPlace(offset=value)
 
 
-EARLIEST = Place()
-LATEST = Place(latest=True)
+EARLIEST = StreamsPlace()
+LATEST = StreamsPlace(latest=True)
