@@ -223,6 +223,11 @@ def test_the_log_is_shown_to_administrators(api):
     requests.get(f"{api.address}/api/overview", auth=("stranger", "guess"), timeout=30)
     (refusal, *_) = until(lambda: api.get("log", text="login refused"))
     assert "stranger" in refusal["message"]
+    assert (refusal["level"], refusal["worker"], "@" in refusal["node"]) == ("warning", 1, True)
+    assert api.get("log", text="login refused", level="error") == []
+    assert len(api.get("log", count=1)) == 1
+    for query in ({"level": "loud"}, {"count": "-1"}, {"count": "1001"}, {"since": "1"}):
+        assert api.request("GET", "log", params=query).status_code == 400, query
 
 
 def test_a_monitoring_user_sees_rings_and_shards(api, channel, ring):

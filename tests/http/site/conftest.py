@@ -22,9 +22,18 @@ WIDE, PHONE = {"width": 1360, "height": 900}, {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """A durable broker for all tests of a file: each uses names of its own."""
-    with jumpmq.running(data_dir=tmp_path_factory.mktemp("page") / "data") as running:
+def broker(tmp_path_factory, request):
+    """A durable broker for all tests of a file, each of which uses names of its own; of as many workers as ``--homes``
+    says, or nodes as ``--nodes`` says."""
+    place = tmp_path_factory.mktemp("page") / "data"
+    homes, nodes = request.config.getoption("homes"), request.config.getoption("nodes")
+    if homes > 1 or nodes > 1:
+        from tests.nodes.management.running_homes import running_homes, running_nodes  # as in tests/http
+
+        with running_nodes(nodes, place) if nodes > 1 else running_homes(homes, place) as running:
+            yield running.endpoints
+        return
+    with jumpmq.running(data_dir=place) as running:
         yield running
 
 

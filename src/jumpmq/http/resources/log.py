@@ -1,24 +1,53 @@
-"""``/api/log``: the last records of the broker's log. JumpMQ's own."""
+"""``/api/log``: the last records of the logs of all nodes and workers. JumpMQ's own."""
 
 from __future__ import annotations
+
+import logging
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.recent_log import RecentLog
+from jumpmq.http.recent_log import KEPT, RecentLog
+from jumpmq.http.schema.shapes import TEXT, Shape, one_of, whole
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+QUERY = Shape({"text": TEXT, "level": one_of(*LEVELS), "count": whole(KEPT)})
+"""Shape of the query."""
 
 
 async def log(request: Request) -> Response:
-    """``GET /api/log?text=PART``: the last records, latest first, with the text in their message.
+    """``GET /api/log?text=PART&level=warning&count=300``: the last records, latest first, with the text in their
+    message, of this level or a higher one.
 
-    Each is ``{"time", "level", "logger", "message"}``, the time in seconds since the epoch.
+    Each is ``{"time", "level", "logger", "message", "node", "worker"}``, the time in seconds since the epoch. Processes
+    that do not answer are left out.
     """
+    query = QUERY.read(dict[str, Any](request.query_params))
+    count = query.get("count", KEPT)
+    found = _found(request, query.get("text", "").lower(), _number(query.get("level", LEVELS[0])))[:count]
+    others = await requested.forwarder(request).everywhere(request)
+    for records in others.values():
+        found += records
+    return answer(sorted(found, key=lambda record: -record["time"])[:count] if others else found)
+
+
+def _found(request: Request, text: str, level: int) -> list[dict[str, Any]]:
+    """Return the matching records of this process, latest first."""
     recent: RecentLog = request.app.state.recent_log
-    wanted = request.query_params.get("text", "").lower()
-    return answer([record for record in reversed(recent.records) if wanted in record["message"].lower()])
+    broker = requested.broker(request)
+    of = {"node": broker.node, "worker": broker.config.worker}
+    records = reversed(recent.records)
+    return [one | of for one in records if text in one["message"].lower() and _number(one["level"]) >= level]
+
+
+def _number(level: str) -> int:
+    number = logging.getLevelName(level.upper())
+    return number if isinstance(number, int) else logging.CRITICAL
 
 
 ROUTES = [Endpoint("GET", "/api/log", log, access=Access.ADMINISTRATOR)]

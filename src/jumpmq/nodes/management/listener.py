@@ -23,12 +23,14 @@ from jumpmq.broker import Broker
 from jumpmq.http.application import EncodedPaths
 from jumpmq.http.plumbing.errors import ANSWERS, Unauthorized, refused
 from jumpmq.http.plumbing.forwarding import LOCAL, Forwarder
+from jumpmq.http.recent_log import RecentLog
 from jumpmq.http.resources import (
     browse,
     deaths,
     delayed,
     fences,
     group_offsets,
+    log,
     login_attempts,
     node_control,
     node_limits,
@@ -56,6 +58,7 @@ PASSED = (
     node_control,
     node_limits,
     login_attempts,
+    log,
 )
 """Resources with forwarded requests."""
 
@@ -71,9 +74,10 @@ class PrivateListener:
 
     def __init__(self, broker: Broker, secret: str | None, path: Path | None = None, here: Forwarder = LOCAL) -> None:
         self._path = path  # of the socket
+        self._recent_log = RecentLog()
         self._server = Server(
             uvicorn.Config(
-                _application(broker, secret, here),
+                _application(broker, secret, here, self._recent_log),
                 http="h11",
                 log_config=None,
                 access_log=False,
@@ -89,6 +93,7 @@ class PrivateListener:
 
     async def start(self) -> None:
         """Listen."""
+        self._recent_log.start()
         self._task = asyncio.create_task(self._server.serve(), name="homes")
         await self._server.ready.wait()
         if self._path is None:
@@ -106,6 +111,7 @@ class PrivateListener:
 
     async def stop(self) -> None:
         """Listen no more, and close all connections."""
+        self._recent_log.stop()
         if self._listening is not None and self._path is not None:
             self._listening.close()
             self._path.unlink(missing_ok=True)
@@ -115,12 +121,13 @@ class PrivateListener:
                 await self._task
 
 
-def _application(broker: Broker, secret: str | None, here: Forwarder) -> ASGIApp:
+def _application(broker: Broker, secret: str | None, here: Forwarder, recent_log: RecentLog) -> ASGIApp:
     routes = [one for resource in PASSED for one in resource.ROUTES]
     routes += [asking.route(broker.home_figures, broker.slices), acting.route(broker)]
     app = Starlette(routes=routes, exception_handlers=ANSWERS)
     app.router.redirect_slashes = False
     app.state.broker, app.state.forwarder, app.state.node_forwarder = broker, LOCAL, here
+    app.state.recent_log = recent_log
     return Trusting(EncodedPaths(app), broker, secret)
 
 

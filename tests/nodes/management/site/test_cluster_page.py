@@ -10,6 +10,7 @@ import pytest
 from tests.etcd import etcd, needs_etcd
 from tests.http.api import API, publish
 from tests.http.site.test_trouble import window
+from tests.http.site.test_views import problems
 from tests.nodes.homes import NODES
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until
@@ -252,3 +253,19 @@ def test_workers_are_shown_and_one_that_died_is_told(tmp_path, browser, pictures
             told = site.go().page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="worker restarted")
             told.get_by_text("1 worker of busy@localhost died and was started again").wait_for()
             site.go("nodes").picture("workers")
+
+
+def test_the_log_is_that_of_all_workers(tmp_path, browser, pictures):
+    with JumpMQ(tmp_path / "data", "busy@localhost", ("--workers", "2")) as broker:
+        api = API(f"http://guest:guest@{HOST}:{broker.http_port}")
+
+        def tellers():
+            """Who has logged something; each client that comes and goes is logged where it was."""
+            pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)).close()
+            return {(one["node"], one["worker"]) for one in api.get("log", text="mechanism='PLAIN'")}
+
+        until(lambda: tellers() == {("busy@localhost", 1), ("busy@localhost", 2)})
+        with window(browser, pictures, broker.http_port) as site:
+            site.go("log").page.get_by_role("columnheader", name="Worker").wait_for()
+            assert site.page.get_by_role("columnheader", name="Node").count() == 0
+            assert problems(site.page) == []
