@@ -4,7 +4,7 @@ import { get, path, put, remove } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { chooseHost, useHost } from "../lib/host.js";
 import { link, useLive } from "../lib/live.js";
-import { Confirm, Failure, FormButton, html, Page, Spark, Table, tell, useEffect, usePerson, useState } from "../lib/ui.js";
+import { Confirm, Failure, FormButton, html, Mark, Page, Spark, Table, tell, useEffect, usePerson, useState } from "../lib/ui.js";
 
 /** The names of all, the one that is chosen first. */
 export function useHosts() {
@@ -44,9 +44,17 @@ export function Hosts() {
       { label: "Over time", render: (one) => html`<${Spark} values=${samplesOf(one)} label=${`Messages in ${one.name} over the last minutes`} />` },
       { label: "Published /s", num: true, render: (one) => rate(one, "publish") },
       { label: "Acked /s", num: true, render: (one) => rate(one, "ack") },
-      { label: "", class: "end", render: (one) => may && html`<${Confirm} quiet label="Delete" typed=${one.name === "/" ? one.name : null} title=${`Delete ${one.name}?`} text=${`All that is in it goes: its queues with ${format.plural(one.messages, "message")}, its exchanges, policies and permissions. Connections to it are closed.`} submit=${() => remove(path("vhosts", one.name))} done=${() => { if (one.name === chosen) chooseHost(""); again(); tell("Virtual host deleted"); }} />` },
+      { label: "", render: (one) => one.tracing && html`<${Mark} state="warning">traced<//>` },
+      { label: "", class: "end", render: (one) => may && html`<${Trace} host=${one} done=${again} /> <${Confirm} quiet label="Delete" typed=${one.name === "/" ? one.name : null} title=${`Delete ${one.name}?`} text=${`All that is in it goes: its queues with ${format.plural(one.messages, "message")}, its exchanges, policies and permissions. Connections to it are closed.`} submit=${() => remove(path("vhosts", one.name))} done=${() => { if (one.name === chosen) chooseHost(""); again(); tell("Virtual host deleted"); }} />` },
     ]} />`}
   <//>`;
+}
+
+/** Starts or stops the trace of a virtual host: copies of all its messages. */
+function Trace({ host: { name, tracing }, done }) {
+  return html`<${Confirm} quiet label=${tracing ? "Stop trace" : "Trace"} title=${tracing ? `Stop tracing ${name}?` : `Trace ${name}?`}
+    text=${tracing ? "Messages are no longer copied." : "A copy of every message that is published or delivered goes to the exchange amq.rabbitmq.trace, by publish.EXCHANGE and deliver.QUEUE: bind a queue there. It costs throughput, and who may read that queue sees all messages."}
+    submit=${() => put(path("vhosts", name), { tracing: !tracing })} done=${() => { done(); tell(tracing ? "Trace stopped" : "Traced"); }} />`;
 }
 
 /** The samples that the API has of the messages in something, the oldest first. */

@@ -197,6 +197,7 @@ export function Node({ name }) {
     <p class="note">${node.running ? `If this node fails, its ${format.plural(contents.queues, "queue")} ${contents.queues === 1 ? "is" : "are"} unavailable until it returns.` : "Its queues are down; their messages are on its disk."}</p>
     <div class="columns">
       ${node.running && html`<${About} node=${node} />`}
+      ${node.running && html`<${Logins} node=${name} />`}
       <${Panel} title="Shards here"><${Table} caption="Shards here" rows=${contents.shards} empty="No shards are here." rowKey=${(one) => one.vhost + "\n" + one.exchange} columns=${[
         { label: "Exchange", class: "name", render: (one) => html`<a href=${link("exchanges", one.vhost, one.exchange)}>${one.exchange}</a>` },
         { label: "Virtual host", key: "vhost", minor: true },
@@ -233,6 +234,21 @@ function About({ node }) {
       ["Connections at most", format.count(node.sockets_total)],
     ]} />
     ${rows.length > 0 && html`<details><summary>${format.plural(rows.length, "setting")}</summary><${LongTable} caption="Settings" rows=${rows} few=${20} text=${([key]) => key} columns=${[{ label: "Setting", class: "name", render: ([key]) => key }, { label: "Value", render: ([, value]) => html`<code>${format.plain(value)}</code>` }]} /></details>`}
+  <//>`;
+}
+
+/** Logins that were tried at the node, by protocol, since it started or the counts were reset. */
+function Logins({ node }) {
+  const { data, error, again } = useLive((signal) => get(path("auth", "attempts", node), {}, signal), 10, [node]);
+  const counted = (data ?? []).filter((one) => one.auth_attempts);
+  return html`<${Panel} title="Logins" note="over HTTP every request counts; the log has the address of each that was refused"
+    actions=${counted.length > 0 && html`<${Confirm} quiet label="Reset" title="Reset the counts of logins?" text=${`Those of ${node} begin at 0, in its metrics, too.`} submit=${() => remove(path("auth", "attempts", node))} done=${() => { again(); tell("Counts reset"); }} />`}>
+    <${Failure} error=${error} />
+    ${data && html`<${Table} caption="Logins" rows=${counted} empty="No login was tried." rowKey=${(one) => one.protocol} columns=${[
+      { label: "Protocol", key: "protocol" },
+      { label: "Accepted", num: true, render: (one) => format.count(one.auth_attempts_succeeded) },
+      { label: "Refused", num: true, render: (one) => (one.auth_attempts_failed ? html`<${Mark} state="warning">${format.count(one.auth_attempts_failed)}<//>` : "0") },
+    ]} />`}
   <//>`;
 }
 

@@ -40,7 +40,36 @@ export function Permissions() {
         <${FormButton} button="quiet" label="Change" title=${`${one.user} in ${one.vhost}`} send="Save" fields=${fields(one)} submit=${(values) => grant({ ...one, ...values })} done=${() => { again(); tell("Permissions set"); }} />
         <${Confirm} quiet label="Revoke" title="Revoke?" text=${`${one.user} may do nothing in ${one.vhost} any more.`} submit=${() => remove(path("permissions", one.vhost, one.user))} done=${() => { again(); tell("Permissions revoked"); }} />` },
     ]} />`}
+    <${OfTopics} hosts=${hosts} users=${users} />
     <${Allowed} hosts=${hosts} />
+  <//>`;
+}
+
+/** Which routing keys users may publish to topic exchanges with, and bind by; without an entry, all. */
+function OfTopics({ hosts, users }) {
+  const { data, error, again } = useLive((signal) => get("/api/topic-permissions", {}, signal), 5, []);
+  const rows = useHosted(data);
+  const patterns = (one) => ["write", "read"].map((name) => ({ name, label: name === "write" ? "Publish" : "Bind and consume", value: one[name], hint: `routing keys; a regular expression${name === "write" ? ", in which {username} and {vhost} stand for the user's" : ""}` }));
+  const set = ({ user, vhost, exchange, write, read }) => put(path("topic-permissions", vhost, user), { exchange, write, read });
+  const done = () => { again(); tell("Topic permissions set"); };
+  return html`<${Panel} title="Topic permissions" note="of users that may use a topic exchange with some routing keys alone; without an entry, with all"
+    actions=${html`<${FormButton} label="Restrict" title="Restrict routing keys" send="Set" submit=${set} done=${done} fields=${[
+      { name: "user", label: "User", type: "select", options: users, value: users[0] },
+      { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },
+      { name: "exchange", label: "Topic exchange", required: true, value: "amq.topic" },
+      ...patterns({ write: "", read: "" }),
+    ]} />`}>
+    <${Failure} error=${error} />
+    ${rows && html`<${Table} caption="Topic permissions" rows=${rows} empty="No user is restricted to some routing keys." rowKey=${(one) => [one.user, one.vhost, one.exchange].join("\n")} columns=${[
+      { label: "User", class: "name", key: "user" },
+      { label: "Virtual host", key: "vhost" },
+      { label: "Exchange", class: "name", key: "exchange" },
+      { label: "Publish", render: (one) => html`<code>${one.write || "–"}</code>` },
+      { label: "Bind and consume", render: (one) => html`<code>${one.read || "–"}</code>` },
+      { label: "", class: "end", render: (one) => html`
+        <${FormButton} button="quiet" label="Change" title=${`${one.user} at ${one.exchange}`} send="Save" fields=${patterns(one)} submit=${(values) => set({ ...one, ...values })} done=${done} />
+        <${Confirm} quiet label="Lift" title="Lift the restriction?" text=${`${one.user} may use ${one.exchange} with all routing keys, as far as its permissions go.`} submit=${() => remove(path("topic-permissions", one.vhost, one.user, one.exchange))} done=${() => { again(); tell("Restriction lifted"); }} />` },
+    ]} />`}
   <//>`;
 }
 

@@ -9,7 +9,42 @@ import { useHosts } from "./hosts.js";
 export const Policies = () => html`<${Page} title="Policies" about="policies">
   <${Kind} title="Policies" kind="policies" may="policymaker" />
   <${Kind} title="Operator policies" kind="operator-policies" may="administrator" />
+  <${Parameters} />
 <//>`;
+
+/** The name under which the cluster's name is kept, which administrators set. */
+const CLUSTER_NAME = "cluster_name";
+
+/** What is kept for the whole broker under names, for users that may set policies. */
+function Parameters() {
+  const person = usePerson();
+  const may = person.may("policymaker");
+  const { data, error, again } = useLive((signal) => (may ? get("/api/global-parameters", {}, signal) : []), 10, [may]);
+  if (!may) return null;
+  const set = ({ name, value }) => {
+    let parsed;
+    try {
+      parsed = JSON.parse(value);
+    } catch {
+      throw new Error('The value must be JSON, such as "text", 12 or {"a": 1}.');
+    }
+    return put(path("global-parameters", name), { value: parsed });
+  };
+  const field = (value) => ({ name: "value", label: "Value", type: "textarea", required: true, value, hint: 'JSON, such as "text" or {"a": 1}' });
+  const done = () => { again(); tell("Parameter set"); };
+  const mayChange = (one) => one.name !== CLUSTER_NAME || person.may("administrator");
+  return html`<${Panel} title="Global parameters" note="kept by the broker for tools, and the cluster's name, which clients are told"
+    actions=${html`<${FormButton} label="Set a parameter" send="Set" submit=${set} done=${done} fields=${[{ name: "name", label: "Name", required: true, hint: person.may("administrator") ? `${CLUSTER_NAME} is the cluster's` : "" }, field("")]} />`}>
+    <${Failure} error=${error} />
+    ${data && html`<${Table} caption="Global parameters" rows=${data} empty="There is none." rowKey=${(one) => one.name} columns=${[
+      { label: "Name", class: "name", key: "name" },
+      { label: "Value", class: "name", render: (one) => html`<code>${JSON.stringify(one.value)}</code>` },
+      { label: "", class: "end", render: (one) => mayChange(one) && html`
+        <${FormButton} button="quiet" label="Change" title=${`Change ${one.name}`} send="Set" fields=${[field(JSON.stringify(one.value, null, 1))]} submit=${({ value }) => set({ name: one.name, value })} done=${done} />
+        <${Confirm} quiet label="Delete" title=${`Delete ${one.name}?`} text="Tools that read it find nothing then." submit=${() => remove(path("global-parameters", one.name))} done=${() => { again(); tell("Parameter deleted"); }} />` },
+    ]} />`}
+  <//>`;
+}
 
 /** What would be lost at once, in words; null where nothing would. */
 function losses({ queues, messages, octets, streams, expiring }) {
