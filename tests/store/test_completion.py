@@ -140,6 +140,25 @@ def test_receipts_come_in_order_however_late(tmp_path: Path) -> None:
     opened.close()
 
 
+def test_nothing_is_moved_of_a_queue_whose_drop_is_not_complete(tmp_path: Path) -> None:
+    """After a crash it would be back."""
+    held = Held()
+    opened = Opened(tmp_path / "broker", completion=lambda: held)
+    messages = make_messages(1, 3)
+    opened.store.append(1, messages)
+    opened.store.append(2, make_messages(1, 1))
+    opened.commit()
+    held.hold()
+    store_commits(opened, 1, lambda number: opened.store.drop_queue(1))
+    opened.store.move([(messages[0].batch, messages)])
+    store_commits(opened, 1, lambda number: opened.store.append(2, make_messages(2, 2)))
+    assert left(opened.crash()) == {2: [1, 2]}
+    held.release()
+    opened.commit()
+    assert left(opened.crash()) == {2: [1, 2]}
+    opened.close()
+
+
 def test_commits_are_complete_by_position(tmp_path: Path) -> None:
     """Whether the copies answer before this disk or after it."""
     stored: list[int] = []

@@ -108,7 +108,8 @@ def test_a_log_that_is_cut_anywhere_ends_behind_its_last_whole_commit(tmp_path: 
 
 
 def test_damage_ends_a_log_but_before_the_mark(tmp_path: Path) -> None:
-    written(tmp_path / "data").store.close()
+    for epoch, first in ((1, 1), (2, 13)):
+        written(tmp_path / "data", epoch, first).store.close()
     paths = copy_of(tmp_path / "data", tmp_path / "flipped")
     whole = read_lineage(tmp_path / "flipped").lineage
     place = len(whole) - 2  # a segment with others before and behind it
@@ -149,6 +150,23 @@ def test_a_commit_that_was_given_up_is_none_of_the_log(tmp_path: Path, monkeypat
     first, second = read_lineage(tmp_path / "data").lineage
     assert (first,) == before and second.end > OPENING_SIZE
     opened.close()
+
+
+def test_a_log_goes_on_behind_segments_that_were_consumed(tmp_path: Path) -> None:
+    """Whatever a failed write has left at the end of the one before them."""
+    for epoch, first in ((1, 1), (2, 13)):
+        written(tmp_path / "data", epoch, first).store.close()
+    paths = copy_of(tmp_path / "data", tmp_path / "consumed")
+    whole = read_lineage(tmp_path / "consumed").lineage
+    paths[1].unlink()
+    octets = bytearray(paths[0].read_bytes())
+    octets[whole[0].end - 8] ^= 16
+    paths[0].write_bytes(octets)
+    assert read_lineage(tmp_path / "consumed") == ((whole[0], *whole[2:]), [])
+    octets[ends(paths[0])[-2]] ^= 16
+    paths[0].write_bytes(octets)
+    cut = whole[0]._replace(end=ends(paths[0])[-1])
+    assert cut.end < whole[0].end and read_lineage(tmp_path / "consumed") == ((cut, *whole[2:]), [])
 
 
 def test_a_file_that_cannot_be_read_is_no_end(tmp_path: Path) -> None:

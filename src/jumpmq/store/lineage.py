@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,7 +69,8 @@ def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> 
 
     Args:
         directory: the data directory.
-        mark: position up to which all commits are known to have been synced; 0 for none.
+        mark: position up to which all commits are known to have been synced; 0 for none. So was all before segments
+            that are missing.
         files: the file calls to use.
 
     Raises:
@@ -78,6 +80,7 @@ def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> 
     lineage: dict[int, Stretch] = {}
     damaged: list[int] = []
     known = _segments(directory / DIRECTORY, files)
+    mark = max(mark, _removed(known))
     for place, (number, path, _) in enumerate(known):
         if number in lineage:
             continue  # a copy of the segment's file under another name
@@ -111,6 +114,12 @@ def _segments(directory: Path, files: Files) -> list[_Segment]:
         except OSError as error:
             raise _unreadable(path, error) from error
     return sorted(found)
+
+
+def _removed(known: Sequence[_Segment]) -> int:
+    """Return a position before which all was complete, as later segments were consumed and removed; 0 for none."""
+    gaps = (later.number for one, later in pairwise(known) if later.number > one.number + 1)
+    return max(gaps, default=0) << OFFSET_BITS
 
 
 def _before(following: Sequence[_Segment], number: int) -> int:

@@ -293,8 +293,9 @@ class Staging:
                 batch.messages = batch.messages[: sum(staged.get(batch, 0) for staged in earlier)] or None
 
     def _stage_moves(self) -> None:
+        _, dropped = self.pending()  # the log says so of these queues: nothing of them follows there
         for batch, messages in self._moves:
-            if batch.remaining and batch.positions:
+            if batch.remaining and batch.positions and batch.queue_id not in dropped:
                 self._next.moved[batch] = messages
         self._moves = []
         self._requested = bool(self._next.moved) or self._requested
