@@ -47,6 +47,29 @@ def test_what_little_lives_in_the_last_segment_is_moved_where_the_disk_is_short(
     opened.close()
 
 
+def test_consumed_segments_stay_as_long_as_followers_need_them(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "data", segment_bytes=1 << 14)
+    opened.store.keep_from(2)
+
+    def segments() -> list[int]:
+        return sorted(int(path.stem) for path in (tmp_path / "data" / "log").glob("*.log"))
+
+    for first in range(1, 61, 10):
+        messages = make_messages(first, first + 9, lambda number: bytes(2_000))
+        opened.store.append(1, messages)
+        opened.commit()
+        for one in messages:
+            assert one.batch is not None
+            one.batch.settle(one.seq)
+        opened.commit()
+    last = segments()[-1]
+    assert last > 4
+    opened.work_until(lambda: segments() == list(range(2, last + 1)))
+    opened.store.keep_from(4)
+    opened.work_until(lambda: segments()[0] == 4)
+    opened.close()
+
+
 @pytest.mark.parametrize(("disk", "segment"), [(1 << 20, 4 << 20), (160 << 20, 10 << 20), (1 << 40, 64 << 20)])
 def test_a_small_disk_holds_many_segments(
     disk: int, segment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

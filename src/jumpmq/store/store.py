@@ -290,6 +290,11 @@ class Store(Staging):
         """Number of the last complete commit, counted over all openings."""
         return self._pipeline.last_complete
 
+    def keep_from(self, segment: int) -> None:
+        """Keep segments from a number on, consumed or not, until this is called with a higher one: followers need their
+        octets."""
+        self._upkeep.keep_from(segment, self._pipeline.last_complete)
+
     def begin(self, *, here: bool = False) -> None:
         """Begin the next commit, if wanted and unobstructed: see :meth:`Pipeline.begin`."""
         self._pipeline.begin(here=here)

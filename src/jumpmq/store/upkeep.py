@@ -3,6 +3,7 @@
 import errno
 import logging
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,7 @@ class Upkeep:
         self._indexed = indexed
         self._on_moves = on_moves
         self._files = files
+        self.kept_from = sys.maxsize  # segments from there on are kept, dead or not
         # What the index does not say yet, and no snapshot holds:
         self._definitions = Definitions()
         self._defined_at = 0.0  # when the last of them came
@@ -299,8 +301,16 @@ class Upkeep:
 
     # --- segments ---
 
+    def keep_from(self, segment: int, complete: Complete) -> None:
+        """Keep segments from a number on, dead or not: followers need them."""
+        before, self.kept_from = self.kept_from, segment
+        if segment > before:
+            for one in list(self._log.segments.values()):
+                self._remove_if_dead(one, complete)
+
     def _remove_if_dead(self, segment: Segment, complete: Complete) -> None:
-        dead = not segment.batches and segment is not self._log.current and segment.number < self._indexed
+        is_needed = segment is self._log.current or segment.number >= min(self._indexed, self.kept_from)
+        dead = not segment.batches and not is_needed
         if dead and segment.number in self._log.segments:
             path = segment.path
             self._background.run(self._log.forget(segment), lambda result: _on_removed(path, result))
