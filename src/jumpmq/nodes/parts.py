@@ -8,6 +8,7 @@ from jumpmq.broker.opening import Opened
 from jumpmq.nodes.channels.remote_channels import ChannelLinks
 from jumpmq.nodes.channels.served_channels import ServedChannels
 from jumpmq.nodes.channels.usage import UsageLinks
+from jumpmq.nodes.copies.sessions import Sessions
 from jumpmq.nodes.log.log_link import OnDisk
 from jumpmq.nodes.messages.enqueue import Enqueue
 from jumpmq.nodes.messages.outbox import Outbox
@@ -40,6 +41,7 @@ class Parts:
         usage: counts connections, channels and queues of limited users; served once clients may come.
         channels: clients' channels at other homes.
         served: channels here of clients of other homes.
+        sessions: of replicas of homes; served once definitions are there, and no home has copies yet.
         hand_over: gives clients to other processes of this machine; None where there are none.
         on_disk: calls back when earlier changes are on disk.
     """
@@ -60,6 +62,7 @@ class Parts:
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links, turns)
         self.served = ServedChannels(self.links)
+        self.sessions = Sessions(self.links, turns)
         self.ring_changes = RingChanges(self.links, turns, self.enqueue, self.on_disk)
         self.taking.is_ahead = self.ring_changes.is_ahead
 

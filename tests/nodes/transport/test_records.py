@@ -12,6 +12,7 @@ from jumpmq.nodes.messages.units import Unit
 from jumpmq.nodes.moves.copy_records import Copied, Copy
 from jumpmq.nodes.transport import records
 from jumpmq.nodes.transport.records import ANSWERED, ASKED, NUMBER, REFUSED_MESSAGE, SLICE_HEAD, TABLE, Kind
+from jumpmq.replication.frames import Stored
 from jumpmq.store.stream_copy import Extent
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
@@ -28,6 +29,7 @@ GOLDEN: dict[str, tuple[str, Any]] = {
         b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f",
     ),
     "USAGE": ("7b2275736572206775657374223a205b312c20322c20302c20355d7d", {"user guest": [1, 2, 0, 5]}),
+    "REPLICA": ("00000015080000000300000000000000070000000200000040", (3, Stored(7, 2 << 32 | 64))),
     "UNIT": (
         "0000000000000003000000000000000200000001000000000000f0bf010000000200000003000000000000006b6579000061000000000000f0bf010000000200000003000000000000006b657900006200000200000000050001000100000002012f7100000000",
         (3, 0, [b"a", b"b"], [(2199023255557, "/", "q", [0, 1])]),

@@ -6,7 +6,7 @@ the octets of a link. To add a record: a number that is free, its structure, and
 ``tests/nodes/transport/test_records.py``; its handler in ``links.handlers``, where it is made.
 
 ============  ========================================================================================
-0 to 63       the link itself, the log of definitions, and usage
+0 to 63       the link itself, the log of definitions, usage, and copies of homes
 64 to 67      messages of a turn, and their receipts
 68 to 74      remote channels: payloads begin with the number that the client's home gives the channel
 80 to 83      the shard that a consumer of a sharded exchange is given
@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 
 from jumpmq.queues import clock
 from jumpmq.queues.runs import unpack
+from jumpmq.replication.frames import Frame, decode
 
-HELLO, ALIVE, LOG, PROOF, USAGE = 0, 1, 2, 3, 32
+HELLO, ALIVE, LOG, PROOF, USAGE, REPLICA = 0, 1, 2, 3, 32, 40
 UNIT, ANSWER, READY, REPLY = 64, 65, 66, 67
 OPEN, METHOD, SETTLE, PREFETCH, CREDIT, CLOSE, FRAMES = 68, 69, 70, 71, 72, 73, 74
 CHOOSE, CHOSEN, COUNT, COUNTED = 80, 81, 82, 83
@@ -137,6 +138,10 @@ def _fixed(structure: struct.Struct) -> Callable[[memoryview], Any]:
     return decode
 
 
+def _replica(payload: memoryview) -> tuple[int, Frame]:
+    return decode(bytes(payload))
+
+
 def _unit(payload: memoryview) -> tuple[Any, ...]:
     """Number and flags of a unit, the bodies of its messages, and the id, virtual host, name and indices of queues."""
     number, flags, count, queues = UNIT_HEAD.unpack_from(payload)
@@ -172,6 +177,7 @@ TABLE = (
     Kind(LOG, "LOG", "JSON: messages of the log of definitions, of workers in an array", _text),
     Kind(PROOF, "PROOF", "HMAC-SHA-256: the sender knows the secret", bytes),
     Kind(USAGE, "USAGE", "JSON: what limited users and virtual hosts have open at the sender", _text),
+    Kind(REPLICA, "REPLICA", "a frame between replicas of a home (jumpmq.replication.frames)", _replica),
     Kind(UNIT, "UNIT", "messages for queues", _unit),
     Kind(ANSWER, "ANSWER", "units that are complete, and messages refused", _answered),
     Kind(READY, "READY", "nothing: the sender's queues are restored", _nothing),

@@ -1,0 +1,20 @@
+"""Copies of a home's log on the disks of other nodes: the I/O of :mod:`jumpmq.replication`. The broker does not use it
+yet.
+
+A :class:`~jumpmq.nodes.copies.copied_home.CopiedHome` owns a replica and performs its actions; what the disk, the links
+and etcd answer goes back into the replica. Nothing here decides: rules R1 to R11 are in :mod:`jumpmq.replication`.
+
+===================  ==============================================================================================
+``copied_home``      a replica, its clock, and what performs its actions
+``copy_directory``   a copy as files: segments of the log, and ``replica`` with promise and mark
+``disk_thread``      the thread in which a directory is written and synced, all that waits with one sync
+``commit_checks``    octets of shipped pieces as whole, verified commits
+``shipping``         a leader's log, read from its files and sent to followers
+``leading_store``    the store of a home whose replica leads
+``sessions``         frames of replicas as records of links, with a HELLO of each side first
+``claims``           the configuration in etcd, read and compared-and-swapped
+===================  ==============================================================================================
+
+The leader is fixed to the home's seat: its times have no failover. A lost disk is replaced by the directory of a
+follower, which is laid out like a home's.
+"""

@@ -1,0 +1,126 @@
+"""Shipped octets as whole, verified commits: a follower writes nothing else.
+
+A leader sends its segments in pieces, which end anywhere. :class:`CommitChecks` collects them until a commit is there
+as a whole, and checks it as a start of the store would: frame, heads and contents of blocks by their CRCs, number by
+number. So a copy always ends behind a commit, and damage on the way, or on the leader's disk, ends the connection
+instead of being stored.
+"""
+
+import zlib
+from collections.abc import Iterator
+
+from jumpmq.replication.lineage import Stretch, position_at
+from jumpmq.store.block_format import BLOCK
+from jumpmq.store.records import FRAME, MAGIC, OPENING_SIZE, Opening, block_is_whole, head_at
+from jumpmq.store.scan import MAX_LENGTH
+
+
+class DamagedCommit(ValueError):
+    """Shipped octets that are not a commit as it was written; the text says where and why."""
+
+
+class CommitChecks:
+    """Pieces of a segment on their way to whole commits.
+
+    Args:
+        stretch: the segment, and the end of what is stored of it; shipping goes on there.
+        first: number that the commit at that end must have; None where it is unknown.
+
+    Attributes:
+        waiting: octets of a commit that is not whole yet.
+    """
+
+    def __init__(self, stretch: Stretch, first: int | None = None) -> None:
+        self._stretch = stretch
+        self._end = stretch.end  # behind the last whole commit
+        self._number = first  # of the next commit
+        self._pieces = bytearray()  # behind that end
+        self._needed = 0  # octets that the next commit has at least, as far as known
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pieces)
+
+    def add(self, position: int, octets: bytes) -> Iterator[tuple[int, bytes]]:
+        """Add a piece; yield the position and octets of the opening, and of whole commits, joined where several are.
+
+        Raises:
+            DamagedCommit: a commit or the opening is not as written, or octets between are missing. Nothing of it was
+                yielded; what was yielded before is good.
+        """
+        at = position_at(self._stretch.segment, self._end + len(self._pieces))
+        if position != at:
+            raise DamagedCommit(f"octets for position {position} came where {at} was expected")
+        self._pieces += octets
+        if len(self._pieces) < self._needed:
+            return
+        length, problem = self._whole()
+        if length:
+            whole = bytes(memoryview(self._pieces)[:length])
+            del self._pieces[:length]
+            begin, self._end = self._end, self._end + length
+            yield position_at(self._stretch.segment, begin), whole
+        if problem:
+            raise DamagedCommit(problem)
+
+    def _whole(self) -> tuple[int, str]:
+        """Return the octets of all whole commits at the begin of the pieces, and what is wrong behind them."""
+        at = 0
+        while True:
+            try:
+                length = self._opening() if self._end + at == 0 else self._commit(at)
+            except DamagedCommit as damage:
+                return at, str(damage)
+            if not length:
+                return at, ""
+            at += length
+
+    def _opening(self) -> int:
+        """Return the octets of the segment's opening, 0 while it is not there as a whole."""
+        if len(self._pieces) < OPENING_SIZE:
+            self._needed = OPENING_SIZE
+            return 0
+        opening = Opening.decode(bytes(self._pieces[:OPENING_SIZE]))
+        segment, epoch, salt = self._stretch.identity
+        if opening is None or (opening.segment, opening.epoch, opening.salt) != (segment, epoch, salt):
+            raise DamagedCommit(f"the opening of segment {segment} is damaged, or that of another segment")
+        self._number = opening.first_commit
+        return OPENING_SIZE
+
+    def _commit(self, at: int) -> int:
+        """Return the octets of the commit at an offset of the pieces, 0 while it is not there as a whole."""
+        with memoryview(self._pieces) as pieces:
+            if len(pieces) - at < FRAME.size:
+                self._needed = FRAME.size
+                return 0
+            magic, crc, number, length, count = FRAME.unpack_from(pieces, at)
+            if magic != MAGIC or length > MAX_LENGTH or count * BLOCK.size > length:
+                raise self._damage(at, "no commit begins there")
+            if self._number is not None and number != self._number:
+                raise self._damage(at, f"commit {number} is there instead of {self._number}")
+            whole = int(FRAME.size + length)
+            if len(pieces) - at < whole:
+                self._needed = whole
+                return 0
+            self._verify(pieces[at : at + whole], at, crc, count)
+            self._number = number + 1
+            self._needed = 0
+            return whole
+
+    def _verify(self, commit: memoryview, at: int, crc: int, count: int) -> None:
+        salt = self._stretch.salt
+        heads, offset = zlib.crc32(commit[8 : FRAME.size], salt), FRAME.size
+        for _ in range(count):
+            octets = bytes(commit[offset : offset + BLOCK.size])
+            if len(octets) < BLOCK.size:
+                raise self._damage(at, "a block's head is missing")
+            heads = zlib.crc32(octets, heads)
+            end = offset + head_at(octets).extent
+            if end > len(commit) or not block_is_whole(commit[offset:end], salt):
+                raise self._damage(at, "a block is not as written")
+            offset = end
+        if heads != crc or offset != len(commit):
+            raise self._damage(at, "the heads of its blocks are not as written")
+
+    def _damage(self, at: int, what: str) -> DamagedCommit:
+        return DamagedCommit(f"segment {self._stretch.segment} is damaged at octet {self._end + at}: {what}")

@@ -1,0 +1,420 @@
+"""A replica of a home and what performs its actions: disk, links, etcd, clock."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from jumpmq.nodes.copies.claims import Claims
+from jumpmq.nodes.copies.commit_checks import CommitChecks, DamagedCommit
+from jumpmq.nodes.copies.copy_directory import CopyDirectory
+from jumpmq.nodes.copies.disk_thread import Answer, DiskThread
+from jumpmq.nodes.copies.sessions import Sessions
+from jumpmq.nodes.copies.shipping import Shipping
+from jumpmq.nodes.etcd.client import EtcdError
+from jumpmq.replication.actions import (
+    Action,
+    Alarm,
+    Append,
+    Begin,
+    Close,
+    Cut,
+    Drop,
+    Fill,
+    Note,
+    Open,
+    Read,
+    Renew,
+    Reveal,
+    Send,
+    Serve,
+    Ship,
+    Stop,
+    Swap,
+    Sync,
+)  # fmt: skip
+from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
+from jumpmq.replication.copies import Copy
+from jumpmq.replication.frames import Beat, Beaten, Data, Frame, Segment, Stored, Unfit
+from jumpmq.replication.lineage import Lineage, Stretch, segment_at
+from jumpmq.replication.pace import Pace, Times
+from jumpmq.replication.replica import Replica as Roles
+from jumpmq.store.log import OFFSET_BITS
+
+FIXED_SEAT = Times(failover=math.inf)
+"""No replica takes over from another: the home stays with its seat."""
+
+MOST_KEPT = 1 << 30
+"""Octets of consumed segments at most that a leader keeps for members which are behind or away."""
+
+OFFSETS = (1 << OFFSET_BITS) - 1
+
+log = logging.getLogger(__name__)
+
+
+class Home(Protocol):
+    """The home whose copy it is, as far as a replica asks something of it. All calls come in the event loop."""
+
+    def reveal(self, position: int) -> None:
+        """All up to a position is complete."""
+
+    def serve(self, epoch: int) -> None:
+        """This replica leads, and its set has the whole log: the directory is free for a store of this epoch."""
+
+    def close(self, reason: str) -> None:
+        """The epoch is over: nothing is written or confirmed any more."""
+
+    def stop(self, reason: str) -> None:
+        """The copy does nothing any more: its disk failed or hangs, or etcd was set back. The process has to end, since
+        a sync that hangs keeps its thread.
+        """
+
+
+class CopiedHome:
+    """A replica at work.
+
+    Args:
+        number: of the home.
+        directory: the copy, just opened; it is closed at the end.
+        node: of this process.
+        claims: the configuration in etcd.
+        sessions: with other replicas.
+        home: told what follows.
+        times: bounds of the clock.
+
+    Attributes:
+        me: identity of the replica.
+        roles: the protocol.
+        trouble: the last alarm; empty without one.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        directory: CopyDirectory,
+        node: str,
+        claims: Claims,
+        sessions: Sessions,
+        home: Home,
+        times: Times = FIXED_SEAT,
+    ) -> None:
+        self.number = number
+        self.me: Replica = f"{node}.{directory.noted.disk}"
+        self.trouble = ""
+        copy = Copy(self.me, directory.noted.epoch, directory.noted.mark, directory.lineage, directory.kept)
+        self.roles = Roles(copy)
+        self._pace = Pace(self.roles, now(), times)
+        self._directory = directory
+        self._claims = claims
+        self._sessions = sessions
+        self._home = home
+        self._times = times
+        loop = asyncio.get_running_loop()
+        self._disk = DiskThread(
+            directory, loop.call_soon_threadsafe, self._on_disk, self._on_disk_failure, self._on_work
+        )
+        self._shipping = Shipping(directory.directory, copy, self._send, self._on_gone)
+        self._checks: tuple[Replica, CommitChecks] | None = None  # of the segment that is shipped here, and by whom
+        self._asking: set[asyncio.Task[None]] = set()  # calls of etcd
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Read the configuration, and take part.
+
+        Raises:
+            EtcdError: etcd cannot be asked, or has no configuration of the home.
+        """
+        value = await self._claims.read()
+        if value is None:
+            raise EtcdError(f"etcd has no configuration of home {self.number}")
+        self._on_value(value)
+        self._sessions.join(self.number, self)
+        self._tick()
+
+    def stop(self) -> None:
+        """Take part no more. The log is as it is, synced or not."""
+        if self._ended:
+            return
+        self._ended = True
+        self._sessions.leave(self.number)
+        self._shipping.stop_all()
+        for task in self._asking:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._disk.close()
+        self._directory.close()
+
+    # --- what is known ---
+
+    @property
+    def configuration(self) -> Configuration | None:
+        return self.roles.known
+
+    @property
+    def complete(self) -> int:
+        """Position up to which all is known to be complete."""
+        return self.roles.copy.complete
+
+    @property
+    def lags(self) -> Mapping[Replica, int]:
+        """Lag of each following replica, in octets not yet stored there."""
+        leader = self.roles.leader
+        if leader is None:
+            return {}
+        stored = {peer: leader.stored.get(peer, 0) for peer in leader.following}
+        return {peer: octets_behind(self.roles.copy.lineage, position) for peer, position in stored.items()}
+
+    @property
+    def needed_from(self) -> int:
+        """Segment from which on members may need the leader's log: its octets are kept, up to :data:`MOST_KEPT`."""
+        leader, copy = self.roles.leader, self.roles.copy
+        if leader is None:
+            return 0
+        known = {*leader.waits(), *leader.following}
+        away = {*leader.known.members} - {node_of(one) for one in {*known, self.me}}
+        first = 0 if away else min([segment_at(leader.stored.get(one, 0)) for one in known], default=copy.removable)
+        octets = 0
+        for stretch in reversed(copy.lineage):
+            octets += stretch.end
+            if octets > MOST_KEPT:
+                return max(first, min(stretch.segment + 1, copy.removable))
+        return min(first, copy.removable)
+
+    # --- the log of a leading home ---
+
+    def begun(self, stretch: Stretch) -> None:
+        """The store began its next segment, synced."""
+        self._act(self.roles.on_begun(stretch))
+        self._shipping.written()
+
+    def written(self, position: int) -> None:
+        """The store wrote up to a position, synced or not."""
+        self._act(self.roles.on_written(position))
+        self._shipping.written()
+
+    def synced(self, position: int) -> None:
+        """The store synced up to a position."""
+        self._act(self.roles.on_synced(position))
+
+    def removed(self, segment: int) -> None:
+        """The store removed the segments before one."""
+        self._act(self.roles.on_removed(segment))
+
+    def change(self, make: Callable[[Configuration], Configuration]) -> bool:
+        """Ask for a change of the configuration; True if it is on its way.
+
+        Raises:
+            ConfigurationError: the change is not possible.
+        """
+        leader = self.roles.leader
+        if leader is None:
+            raise ConfigurationError("this node does not lead the home")
+        actions = leader.change(make(leader.known))
+        self._act(actions)
+        return bool(actions)
+
+    # --- sessions ---
+
+    def on_connected(self, peer: Replica) -> None:
+        self._pace.on_connected(peer, now())
+        self._act(self.roles.on_connected(peer))
+
+    def on_disconnected(self, peer: Replica) -> None:
+        self._shipping.stop(peer)
+        if self._checks is not None and self._checks[0] == peer:
+            self._checks = None
+        self._pace.on_disconnected(peer, now())
+        self._act(self.roles.on_disconnected(peer))
+
+    def on_frame(self, peer: Replica, frame: Frame) -> None:
+        match frame:
+            case Beat():
+                self._act(self._pace.on_beat(peer, frame, now()))
+            case Beaten():
+                self._pace.on_beaten(peer, frame, now())
+            case Segment() | Data() if peer != self._source:
+                log.info("home %d: %s ships, and its log is not followed", self.number, peer)
+            case Segment():
+                self._checks = peer, CommitChecks(frame.stretch)
+                self._act(self.roles.on_frame(peer, frame))
+            case Data():
+                self._on_data(peer, frame)
+            case Stored():
+                self._shipping.stored(peer, frame.position)
+                self._act(self.roles.on_frame(peer, frame))
+            case Unfit():
+                self._alarm(frame.reason)
+            case _:
+                self._act(self.roles.on_frame(peer, frame))
+
+    @property
+    def _source(self) -> Replica | None:
+        """Replica whose octets are written here."""
+        candidate = self.roles.candidate
+        return self.roles.follower.leader if candidate is None else candidate.source
+
+    def _on_data(self, peer: Replica, frame: Data) -> None:
+        """Pass whole commits on; the session ends at damage."""
+        if self._checks is None or self._checks[0] != peer:
+            lineage = self.roles.copy.lineage
+            if not lineage:
+                return self._drop(peer)
+            self._checks = peer, CommitChecks(lineage[-1])
+        try:
+            for position, octets in self._checks[1].add(frame.position, frame.octets):
+                self._act(self.roles.on_frame(peer, Data(frame.epoch, position, octets)))
+        except DamagedCommit as damage:
+            self._alarm(f"{peer} sent what is not stored here: {damage}")
+            self._drop(peer)
+        return None
+
+    def _send(self, peer: Replica, frame: Frame) -> int:
+        return self._sessions.send(self.number, peer, frame)
+
+    def _drop(self, peer: Replica) -> None:
+        self._sessions.drop(self.number, peer)
+
+    def _on_gone(self, peer: Replica, reason: str) -> None:
+        self._alarm(f"{peer}: {reason}")
+        self._drop(peer)
+
+    # --- the disk ---
+
+    def _on_work(self, begins: bool) -> None:
+        self._pace.on_sync(now() if begins else None)
+
+    def _on_disk(self, answers: list[Answer]) -> None:
+        for task, answer in answers:
+            match task, answer:
+                case Note(), _:
+                    self._act(self.roles.on_noted(task.epoch, task.mark))
+                case Cut(), int():
+                    self._act(self.roles.on_cut(answer))
+                case Sync(), int():
+                    self._act(self.roles.on_synced(answer))
+                case Begin(), Stretch():
+                    self._directory.release()
+                    self._act(self.roles.on_begun(answer))
+
+    def _on_disk_failure(self, error: Exception) -> None:
+        reason = error.strerror or str(error) if isinstance(error, OSError) else repr(error)
+        self._act(self.roles.stop(f"the copy in {self._directory.directory} cannot be written: {reason}"))
+
+    # --- etcd ---
+
+    def _on_value(self, value: Configuration) -> None:
+        before = self.roles.known
+        actions = self.roles.on_value(value)
+        if self.roles.known is not before:
+            self._pace.on_value(before, value, now())
+        self._act(actions)
+
+    def _ask(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _swap(self, swap: Swap) -> None:
+        try:
+            value = await self._claims.swap(swap.old, swap.new)
+        except EtcdError as error:
+            log.info("home %d: a change of its configuration has no answer: %s", self.number, error)
+            return
+        if value is not None:
+            self._on_value(value)
+
+    async def _read(self, read: Read) -> None:
+        try:
+            value = await self._claims.read()
+        except EtcdError as error:
+            log.info("home %d: its configuration cannot be read: %s", self.number, error)
+            return
+        if value is None:
+            self._alarm(f"etcd has no configuration of home {self.number}")
+        else:
+            before = self.roles.known
+            actions = self.roles.on_read(value, read)
+            if self.roles.known is not before:
+                self._pace.on_value(before, value, now())
+            self._act(actions)
+
+    # --- actions ---
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._times.beat, self._tick)
+        self._act(self._pace.tick(now()))
+
+    def _act(self, actions: Iterable[Action]) -> None:
+        """Perform actions in order."""
+        for action in actions:
+            if self._ended:
+                return
+            match action:
+                case Send():
+                    self._send(action.to, action.frame)
+                case Note() | Cut() | Sync() | Open() | Append() | Begin():
+                    self._to_disk(action)
+                case Swap():
+                    self._ask(self._swap(action))
+                case Read():
+                    self._ask(self._read(action))
+                case Ship():
+                    assert self.roles.leader is not None
+                    self._shipping.ship(action.to, action.position, self.roles.leader.epoch)
+                case Fill():
+                    self._shipping.fill(action.to, action.position, action.epoch)
+                case Reveal():
+                    self._home.reveal(action.position)
+                case Serve():
+                    self._home.serve(action.epoch)
+                case Close():
+                    self._shipping.stop_all()
+                    self._home.close(action.reason)
+                case Drop():
+                    self._drop(action.peer)
+                case Renew():
+                    self._renew(action.reason)
+                case Stop():
+                    self._home.stop(action.reason)
+                    self.stop()
+                case Alarm():
+                    self._alarm(action.reason)
+
+    def _to_disk(self, task: Note | Cut | Sync | Open | Append | Begin) -> None:
+        if isinstance(task, Cut):
+            self._checks = None
+        self._disk.do(task)
+
+    def _renew(self, reason: str) -> None:
+        """Give the disk another identity, after the loss of stored octets; end this replica."""
+        self._alarm(reason)
+        self._disk.close()
+        self._directory.renew()
+        self._home.stop(reason)
+        self.stop()
+
+    def _alarm(self, reason: str) -> None:
+        if reason != self.trouble:
+            log.error("home %d: %s", self.number, reason)
+        self.trouble = reason
+
+
+def octets_behind(lineage: Lineage, position: int) -> int:
+    """Return the octets of a log behind a position."""
+    segment, offset = segment_at(position), position & OFFSETS
+    return sum(
+        stretch.end - (min(offset, stretch.end) if stretch.segment == segment else 0)
+        for stretch in lineage
+        if stretch.segment >= segment
+    )
+
+
+def now() -> float:
+    """Seconds of a clock that counts suspended time."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,293 @@
+"""A copy of a home's log on disk: segments under ``log/``, byte for byte as the leader wrote them, and ``replica``.
+
+``replica`` is a line of JSON and a line with its CRC-32: the log's identity, that of this disk, the highest promised
+epoch, and the position up to which all was complete when it was noted (R6, R7). It is replaced as a whole and synced.
+
+Opening a copy makes it what it is taken for (R9): what lies behind the last whole commit is cut, octets behind the mark
+are written once more and synced, since the page cache may show what a failed sync has not written. A log that ends
+before its own mark has lost complete commits: the disk takes another identity, so that it is in no set.
+
+Methods block for the disk; :mod:`~jumpmq.nodes.copies.disk_thread` calls them.
+"""
+
+import json
+import secrets
+import zlib
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from jumpmq.replication.lineage import Lineage, Stretch, before, cut_to, end_of, grown_to, segment_at
+from jumpmq.store.errors import StoreError
+from jumpmq.store.files import Files
+from jumpmq.store.lineage import read_lineage
+from jumpmq.store.lock import DirectoryLock
+from jumpmq.store.log import DIRECTORY, OFFSET_BITS, file_name, read_whole
+from jumpmq.store.records import OPENING_SIZE, Opening
+from jumpmq.store.scan import OpenSegment
+
+NOTE = "replica"
+"""Name of the file with promise and mark."""
+
+REWRITTEN = 1 << 20
+"""Octets rewritten at once."""
+
+OFFSETS = (1 << OFFSET_BITS) - 1
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Content of ``replica``.
+
+    Attributes:
+        log: identity of the home's log.
+        disk: of this disk.
+        epoch: highest epoch that was promised.
+        mark: position up to which all is complete.
+    """
+
+    log: str
+    disk: str
+    epoch: int = 0
+    mark: int = 0
+
+    def encode(self) -> bytes:
+        line = json.dumps({"log": self.log, "disk": self.disk, "epoch": self.epoch, "mark": self.mark}).encode()
+        return b"%b\n%08x\n" % (line, zlib.crc32(line))
+
+    @classmethod
+    def decode(cls, octets: bytes) -> Self:
+        """Parse the file's content.
+
+        Raises:
+            ValueError: it is not what :meth:`encode` makes.
+        """
+        line, crc, rest = octets.split(b"\n")
+        if rest or int(crc, 16) != zlib.crc32(line):
+            raise ValueError("the checksum is that of other octets")
+        value = json.loads(line)
+        return cls(str(value["log"]), str(value["disk"]), int(value["epoch"]), int(value["mark"]))
+
+
+class CopyDirectory:
+    """A copy, held by its lock from creation to :meth:`close`. It is created where it is missing.
+
+    Args:
+        directory: laid out like a home's.
+        log: identity of the home's log.
+        files: the file calls to use.
+
+    Attributes:
+        noted: content of ``replica``.
+        lineage: of the log as written.
+        renewed: True if the disk took another identity, because it had lost complete commits.
+
+    Raises:
+        StoreError: the directory is in use, of another log, damaged, or cannot be read or written; the text says what
+            to do.
+    """
+
+    def __init__(self, directory: Path, log: str, files: Files | None = None) -> None:
+        self.directory = directory
+        self.renewed = False
+        self._files = files or Files()
+        self._segment: tuple[int, int] | None = None  # number and descriptor of the segment that is written
+        self._unsynced = False  # whether octets were written to it since the last sync
+        self._lock: DirectoryLock | None = DirectoryLock(directory)
+        try:
+            self.noted = self._read_note(log)
+            (directory / DIRECTORY).mkdir(mode=0o700, exist_ok=True)
+            self.lineage = self._settled()
+            if self.end < self.noted.mark:
+                self.renew()
+        except OSError as error:
+            self.close()
+            raise StoreError(f"cannot open the copy in {directory}: {error.strerror}; put that right") from error
+        except BaseException:
+            self.close()
+            raise
+
+    # --- what it has ---
+
+    @property
+    def end(self) -> int:
+        """Position behind the last octet."""
+        return end_of(self.lineage)
+
+    @property
+    def kept(self) -> int:
+        """Position behind which no segment is missing, so that the log can be shipped from there."""
+        first = self.lineage[-1].segment if self.lineage else 1
+        numbers = {stretch.segment for stretch in self.lineage}
+        while first - 1 in numbers:
+            first -= 1
+        return before(first)
+
+    def next_commit(self) -> int:
+        """Return the number of the next commit of this log."""
+        for stretch in reversed(self.lineage):
+            with closing(OpenSegment(self._files, self.path(stretch.segment))) as file:
+                numbers = [found.number for found in file.commits() if found.end <= stretch.end]
+                if numbers:
+                    return numbers[-1] + 1
+        return 1
+
+    def path(self, segment: int) -> Path:
+        return self.directory / DIRECTORY / file_name(segment)
+
+    # --- promise, mark, identity ---
+
+    def note(self, epoch: int, mark: int) -> None:
+        """Sync a promise and a mark; neither ever falls."""
+        self._write_note(replace(self.noted, epoch=max(epoch, self.noted.epoch), mark=max(mark, self.noted.mark)))
+
+    def renew(self) -> None:
+        """Take another identity: as that, the disk is in no set. What it has may be of use, and counts for nothing."""
+        self.renewed = True
+        self._write_note(replace(self.noted, disk=secrets.token_hex(8), mark=0))
+
+    def _read_note(self, log: str) -> Noted:
+        path = self.directory / NOTE
+        try:
+            noted = Noted.decode(path.read_bytes())
+        except FileNotFoundError:  # it is new, or that of a home which had no copies so far
+            noted = Noted(log, secrets.token_hex(8))
+            self._write_note(noted)
+            return noted
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{path} is damaged ({error}): what this copy promised is unknown; move {self.directory} away, and the"
+                " home is copied again"
+            ) from error
+        if noted.log != log:
+            raise StoreError(f"{self.directory} is a copy of another home's log: {noted.log}, not {log}; move it away")
+        return noted
+
+    def _write_note(self, noted: Noted) -> None:
+        path = self.directory / NOTE
+        temporary = path.with_name(f"{NOTE}.new")
+        file = self._files.create(temporary)
+        try:
+            self._files.write(file, 0, [noted.encode()])
+            self._files.sync(file)
+        finally:
+            self._files.close(file)
+        temporary.replace(path)
+        self._files.sync_directory(self.directory)
+        self.noted = noted
+
+    # --- opening ---
+
+    def _settled(self) -> Lineage:
+        """Cut the log behind its last whole commit, and have all of it on disk; return its lineage."""
+        mark = self.noted.mark
+        read = read_lineage(self.directory, mark, self._files)
+        if read.damaged:
+            at = read.damaged[0]
+            raise StoreError(
+                f"{self.path(at >> OFFSET_BITS)} is damaged at octet {at & OFFSETS}, in what was complete; move"
+                f" {self.directory} away, and the home is copied again"
+            )
+        ends = {file_name(stretch.segment): stretch for stretch in read.lineage}
+        for path in sorted((self.directory / DIRECTORY).glob("*.log")):
+            stretch = ends.pop(path.name, None)
+            if stretch is None:
+                self._files.remove(path)
+            elif stretch.segment >= segment_at(mark) or path.stat().st_size != stretch.end:
+                self._rewrite(path, stretch, mark)
+        if ends:
+            raise StoreError(f"{next(iter(ends))} is under another name in {self.directory / DIRECTORY}; rename it")
+        self._files.sync_directory(self.directory / DIRECTORY)
+        return read.lineage
+
+    def _rewrite(self, path: Path, stretch: Stretch, mark: int) -> None:
+        """Cut a segment at its end, write what is behind the mark once more, and sync it."""
+        begin = mark & OFFSETS if stretch.segment == segment_at(mark) else 0
+        if stretch.segment < segment_at(mark):
+            begin = stretch.end
+        file = self._files.open(path)
+        try:
+            self._files.truncate(file, stretch.end)
+            for offset in range(begin, stretch.end, REWRITTEN):
+                octets = read_whole(file, min(REWRITTEN, stretch.end - offset), offset)
+                self._files.write(file, offset, [octets])
+            self._files.sync(file)
+        finally:
+            self._files.close(file)
+
+    # --- writing ---
+
+    def begin(self, epoch: int) -> Stretch:
+        """Begin a segment of an own epoch at the end, synced."""
+        number = self.lineage[-1].segment + 1 if self.lineage else 1
+        opening = Opening(number, self.next_commit(), secrets.randbits(32), epoch)
+        stretch = Stretch(number, epoch, opening.salt, 0)
+        self.open_segment(stretch)
+        self.append(number << OFFSET_BITS, opening.encode())
+        self.sync()
+        return stretch._replace(end=OPENING_SIZE)
+
+    def open_segment(self, stretch: Stretch) -> None:
+        """Create the file of a segment that another leader began, empty; its opening is appended like all else."""
+        self.sync()
+        self._release()
+        file = self._files.create(self.path(stretch.segment))
+        self._segment = stretch.segment, file
+        self._unsynced = True
+        self._files.sync_directory(self.directory / DIRECTORY)
+        self.lineage = (*self.lineage, stretch._replace(end=0))
+
+    def append(self, position: int, octets: bytes) -> None:
+        """Write octets at the end."""
+        assert position == self.end, "a copy grows at its end"
+        segment = segment_at(position)
+        if self._segment is None or self._segment[0] != segment:
+            self._release()
+            self._segment = segment, self._files.open(self.path(segment))
+        self._unsynced = True
+        self._files.write(self._segment[1], position & OFFSETS, [octets])
+        self.lineage = grown_to(self.lineage, position + len(octets))
+
+    def sync(self) -> None:
+        """Sync the octets written so far."""
+        if self._unsynced:
+            assert self._segment is not None
+            self._files.sync(self._segment[1])
+            self._unsynced = False
+
+    def cut(self, position: int) -> None:
+        """Truncate the log at a position, synced. The last file goes first: a crash leaves a shorter log, no hole."""
+        self.sync()
+        self._release()
+        lineage = cut_to(self.lineage, position)
+        kept = {stretch.segment for stretch in lineage}
+        for stretch in reversed(self.lineage):
+            if stretch.segment not in kept:
+                self._files.remove(self.path(stretch.segment))
+        self._files.sync_directory(self.directory / DIRECTORY)
+        if lineage:
+            self._rewrite(self.path(lineage[-1].segment), lineage[-1], position)
+        self.lineage = lineage
+
+    # --- the end ---
+
+    def release(self) -> None:
+        """Hand the directory over to a store. Only :meth:`note` may be called from then on."""
+        self.sync()
+        self._release()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def close(self) -> None:
+        """Release all files, synced or not: opening cuts and writes what was not."""
+        self._release()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _release(self) -> None:
+        if self._segment is not None:
+            self._files.close(self._segment[1])
+            self._segment = None

@@ -1,0 +1,110 @@
+"""The thread of a copy's directory: what was asked for meanwhile is done together, and synced once.
+
+Answers come in the order of the questions, in the event loop. While a sync runs, what comes waits, and is then written
+and synced together: one ``fdatasync`` for all commits that came during the last one.
+"""
+
+from collections.abc import Callable, Sequence
+
+from jumpmq.nodes.copies.copy_directory import CopyDirectory
+from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
+from jumpmq.replication.lineage import Stretch
+from jumpmq.store.background import Background
+
+Task = Note | Cut | Sync | Open | Append | Begin
+
+Answer = tuple[Task, int | Stretch]
+"""A task, and the position up to which the log is synced; of :class:`Begin` the segment that was begun."""
+
+
+class DiskThread:
+    """Performs tasks on a directory.
+
+    Args:
+        directory: used by nothing else, until the last answer.
+        soon: has a function called in the event loop; any thread may call it.
+        on_answers: takes the answers of a batch.
+        on_failure: takes the error that ended a batch; nothing is done any more.
+        on_work: told when a batch begins (True) and ends (False).
+    """
+
+    def __init__(
+        self,
+        directory: CopyDirectory,
+        soon: Callable[[Callable[[], None]], object],
+        on_answers: Callable[[list[Answer]], None],
+        on_failure: Callable[[Exception], None],
+        on_work: Callable[[bool], None],
+    ) -> None:
+        self._directory = directory
+        self._on_answers = on_answers
+        self._on_failure = on_failure
+        self._on_work = on_work
+        self._soon = soon
+        self._thread = Background("jumpmq-copy", self._wake)
+        self._waiting: list[Task] = []  # for the batch under way
+        self._works = self._failed = self._closed = False
+
+    def do(self, task: Task) -> None:
+        """Do something after all that was asked for before."""
+        if self._failed or self._closed:
+            return
+        self._waiting.append(task)
+        if not self._works:
+            self._begin()
+
+    def close(self) -> None:
+        """Wait for the batch under way, and do nothing more; its answers are dropped."""
+        self._closed = True
+        self._waiting.clear()
+        self._thread.close(deliver=False)
+
+    def _wake(self) -> None:
+        self._soon(self._thread.deliver)
+
+    def _begin(self) -> None:
+        batch, self._waiting = self._waiting, []
+        self._works = True
+        self._on_work(True)
+        self._thread.run(lambda: perform(self._directory, batch), self._done)
+
+    def _done(self, result: list[Answer] | Exception) -> None:
+        self._works = False
+        if self._closed:
+            return
+        self._on_work(False)
+        if isinstance(result, Exception):
+            self._failed = True
+            self._on_failure(result)
+            return
+        if self._waiting:
+            self._begin()  # the disk works while answers are acted on
+        self._on_answers(result)
+
+
+def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
+    """Perform tasks in order, syncing where one needs it, and at the end.
+
+    Raises:
+        OSError: one fails; nothing behind it is done.
+    """
+    answers: list[Answer] = []
+    for place, task in enumerate(batch):
+        match task:
+            case Open():
+                directory.open_segment(task.stretch)
+            case Append():
+                directory.append(task.position, task.octets)
+            case Note():
+                directory.note(task.epoch, task.mark)
+                answers.append((task, directory.end))
+            case Cut():
+                directory.cut(task.position)
+                answers.append((task, directory.end))
+            case Begin():
+                answers.append((task, directory.begin(task.epoch)))
+        writes = isinstance(task, (Open, Append, Sync))
+        if writes and not any(isinstance(later, (Open, Append, Sync)) for later in batch[place + 1 : place + 2]):
+            directory.sync()
+            answers.append((Sync(), directory.end))
+    return answers

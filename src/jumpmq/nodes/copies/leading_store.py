@@ -1,0 +1,144 @@
+"""A store whose replica leads: the replica hears how far the log is written and synced, the store what is complete."""
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from jumpmq.nodes.copies.copied_home import CopiedHome
+from jumpmq.replication.lineage import Stretch, before, position_at, segment_at
+from jumpmq.store import Store, StoreError
+from jumpmq.store.completion import ByPosition, CompleteReceipt
+from jumpmq.store.log import DIRECTORY, file_name
+from jumpmq.store.records import OPENING_SIZE, Opening
+
+POSITION = struct.Struct("=Q")
+
+POSITIONS_READ = 4096
+"""Octets of positions read at once; only the last position matters."""
+
+
+class LeadingStore:
+    """Opens the store of a home in an epoch, and connects it with the replica.
+
+    Args:
+        home: the replica, told by :meth:`~jumpmq.nodes.copies.copied_home.Home.serve` that it leads.
+        directory: of the home.
+        epoch: in which it leads.
+        on_commit, on_error, segment_bytes: as of :meth:`Store.open`.
+        on_failure: called when the process has to end: copies may have what a failed sync left out of this disk.
+
+    Attributes:
+        store: the store.
+
+    Raises:
+        StoreError: it cannot be opened.
+    """
+
+    def __init__(
+        self,
+        home: CopiedHome,
+        directory: Path,
+        epoch: int,
+        *,
+        on_commit: Callable[[CompleteReceipt], None],
+        on_error: Callable[[StoreError], None],
+        on_failure: Callable[[str], None],
+        segment_bytes: int | None = None,
+    ) -> None:
+        self._home = home
+        self._directory = directory / DIRECTORY
+        self._on_failure = on_failure
+        self._completion = ByPosition(self._on_stored)
+        self._told, self._tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._told.setblocking(False)
+        self._tells.setblocking(False)
+        self._rest = b""  # of a position that has come in part
+        try:
+            self.store = Store.open(
+                directory,
+                on_commit=on_commit,
+                on_error=on_error,
+                segment_bytes=segment_bytes,
+                epoch=epoch,
+                tell=self._tells.fileno(),
+                completion=self._completion,
+            )
+        except BaseException:
+            self._close_sockets()
+            raise
+        self.store.keep_from(home.needed_from)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._told.fileno(), self._on_written)
+        loop.add_reader(self.store.fileno(), self._on_work)
+
+    def reveal(self, position: int) -> None:
+        """All up to a position is complete."""
+        self._completion.complete(position)
+
+    def close(self) -> None:
+        """Close the store, once all is complete or a while has passed."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._told.fileno())
+        loop.remove_reader(self.store.fileno())
+        try:
+            self.store.close()
+        finally:
+            self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        self._told.close()
+        self._tells.close()
+
+    def _on_work(self) -> None:
+        try:
+            self.store.completed()
+            self.store.keep_from(self._home.needed_from)
+        except StoreError as error:
+            self._on_failure(str(error))
+
+    def _on_written(self) -> None:
+        """Read the newest of the positions told by the writing thread."""
+        try:
+            octets = self._rest + self._told.recv(POSITIONS_READ)
+        except BlockingIOError:
+            return
+        whole = len(octets) // POSITION.size * POSITION.size
+        self._rest = octets[whole:]
+        if whole:
+            (position,) = POSITION.unpack_from(octets, whole - POSITION.size)
+            self._grow(position)
+
+    def _on_stored(self, position: int) -> None:
+        self._grow(position)
+        self._home.synced(position)
+
+    def _grow(self, position: int) -> None:
+        copy = self._home.roles.copy
+        segment = segment_at(position)
+        if position_at(segment, 0) > copy.end:
+            self._home.begun(self._stretch(segment))
+            self._note_removed()
+        if position > copy.end:
+            self._home.written(position)
+
+    def _stretch(self, segment: int) -> Stretch:
+        """Return a segment that the store has just begun."""
+        file = os.open(self._directory / file_name(segment), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            opening = Opening.decode(os.pread(file, OPENING_SIZE, 0))
+        finally:
+            os.close(file)
+        assert opening is not None, "a segment's opening is synced before anything else is written to it"
+        return Stretch(segment, opening.epoch, opening.salt, OPENING_SIZE)
+
+    def _note_removed(self) -> None:
+        """Tell the replica from which segment on none is missing."""
+        there = {int(path.stem) for path in self._directory.glob("*.log") if path.stem.isdigit()}
+        first = segment_at(self._home.roles.copy.end)
+        while first - 1 in there:
+            first -= 1
+        if before(first) > self._home.roles.copy.kept:
+            self._home.removed(first)

@@ -1,0 +1,188 @@
+"""Sessions between replicas of a home, on the links between their processes.
+
+A session begins when both sides have said HELLO for the home, with their identities. Either side begins another by one
+more HELLO, which the other answers with its own; what it had sent before is of the former session and is dropped. So a
+replica can drop a session while the link, which carries other records, goes on.
+
+=========  =================  =====================================
+session    event              then
+=========  =================  =====================================
+down       link up            say HELLO
+down       HELLO, said        up
+down       HELLO, not said    heard; up once HELLO is said
+up         HELLO              down, say HELLO, up
+up         drop               down; HELLO is said after a while
+any        link down          down, nothing said or heard
+=========  =================  =====================================
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.transport.link import Link
+from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.records import REPLICA
+from jumpmq.replication.configuration import Replica, node_of
+from jumpmq.replication.frames import VERSION, Frame, Hello, decode, encode
+
+PAUSE = 1.0
+"""Seconds between the drop of a session and the next HELLO."""
+
+log = logging.getLogger(__name__)
+
+
+class Party(Protocol):
+    """Receives what the sessions of a home bring."""
+
+    @property
+    def me(self) -> Replica:
+        """Identity of the local replica."""
+
+    def on_connected(self, peer: Replica) -> None: ...
+    def on_disconnected(self, peer: Replica) -> None: ...
+    def on_frame(self, peer: Replica, frame: Frame) -> None: ...
+
+
+@dataclass
+class _Session:
+    """A session of a home on a link.
+
+    Attributes:
+        said: whether HELLO was sent.
+        heard: identity in the HELLO that came; empty before.
+        up: whether both are so, and the party was told.
+        timer: for the next HELLO after a drop.
+    """
+
+    said: bool = False
+    heard: Replica = ""
+    up: bool = False
+    timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+
+class Sessions:
+    """Sessions of the local process.
+
+    Args:
+        links: between homes.
+        turns: those of the broker.
+
+    Attributes:
+        node_at: the node of a home; empty where that is not known.
+    """
+
+    def __init__(self, links: Links, turns: Turns) -> None:
+        self.node_at: Callable[[int], str] = lambda home: ""
+        self._links = links
+        self._turns = turns
+        self._parties: dict[int, Party] = {}  # by the home that is copied
+        self._sessions: dict[tuple[int, int], _Session] = {}  # by home that is copied, and home of the link
+        links.handlers[REPLICA] = self._receive
+        links.on_up.append(self._up)
+        links.on_down.append(self._down)
+
+    # --- parties ---
+
+    def join(self, home: int, party: Party) -> None:
+        """Begin sessions of a home, on all links."""
+        self._parties[home] = party
+        for peer in self._links.homes:
+            self._say(home, peer)
+
+    def leave(self, home: int) -> None:
+        """End the sessions of a home, without a word to the party; the other sides notice by silence, or at the next
+        HELLO.
+        """
+        self._parties.pop(home, None)
+        for key in [key for key in self._sessions if key[0] == home]:
+            self._forget(key)
+
+    def send(self, home: int, peer: Replica, frame: Frame) -> int:
+        """Send a frame in the session with a replica; return the octets handed over, 0 where there is none."""
+        for (copied, at), session in self._sessions.items():
+            if copied == home and session.up and session.heard == peer and (link := self._links.to(at)) is not None:
+                octets = encode(home, frame)
+                self._send(link, octets)
+                return len(octets)
+        return 0
+
+    def drop(self, home: int, peer: Replica) -> None:
+        """End the session with a replica; another one begins after a while."""
+        for (copied, at), session in list(self._sessions.items()):
+            if copied == home and session.up and session.heard == peer:
+                session.said, session.heard = False, ""
+                later = asyncio.get_running_loop().call_later
+                session.timer = later(PAUSE, self._say, home, at)
+                self._end(home, session, peer)
+
+    # --- links ---
+
+    def _up(self, link: Link) -> None:
+        for home in list(self._parties):
+            self._say(home, link.peer)
+
+    def _down(self, link: Link) -> None:
+        for key in [key for key in self._sessions if key[1] == link.peer]:
+            session = self._forget(key)
+            self._end(key[0], session, session.heard)
+
+    def _forget(self, key: tuple[int, int]) -> _Session:
+        session = self._sessions.pop(key)
+        if session.timer is not None:
+            session.timer.cancel()
+        return session
+
+    def _receive(self, link: Link, payload: memoryview) -> None:
+        home, frame = decode(bytes(payload))
+        party, session = self._parties.get(home), self._sessions.get((home, link.peer))
+        if not isinstance(frame, Hello):
+            if party is not None and session is not None and session.up:
+                party.on_frame(session.heard, frame)
+            return
+        if not frame.lowest <= VERSION <= frame.highest:
+            log.warning("home %d: %s speaks other versions of copying", home, frame.replica)
+            return
+        if node_of(frame.replica) != self.node_at(link.peer):
+            log.warning("home %d: the link of home %d names %s, of another node", home, link.peer, frame.replica)
+            return
+        if session is None:  # kept also where the home has no party here yet: HELLO is not said twice
+            session = self._sessions[home, link.peer] = _Session()
+        if session.up:
+            session.said = False
+            self._end(home, session, session.heard)
+        session.heard = frame.replica
+        if session.said and party is not None:
+            self._begin(home, session)
+        elif session.timer is None:
+            self._say(home, link.peer)
+
+    def _say(self, home: int, at: int) -> None:
+        party, link = self._parties.get(home), self._links.to(at)
+        if party is None or link is None:
+            return
+        session = self._sessions.setdefault((home, at), _Session())
+        session.timer = None
+        if session.said:
+            return
+        session.said = True
+        self._send(link, encode(home, Hello(0, VERSION, VERSION, party.me)))
+        if session.heard:
+            self._begin(home, session)
+
+    def _begin(self, home: int, session: _Session) -> None:
+        session.up = True
+        self._parties[home].on_connected(session.heard)
+
+    def _end(self, home: int, session: _Session, peer: Replica) -> None:
+        if session.up:
+            session.up = False
+            if (party := self._parties.get(home)) is not None:
+                party.on_disconnected(peer)
+
+    def _send(self, link: Link, octets: bytes) -> None:
+        with self._turns.turn():
+            link.send(REPLICA, octets)

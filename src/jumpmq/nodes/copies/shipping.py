@@ -1,0 +1,183 @@
+"""Shipping of a leader's log: read from its files, sent to each follower from where that is.
+
+There is one path for commits just written, which the page cache has, and for old ones: a follower that is behind costs
+neither memory nor a lock. Per follower at most :data:`WINDOW` octets are sent and not answered as stored.
+"""
+
+import asyncio
+import logging
+import math
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from jumpmq.replication.configuration import Replica
+from jumpmq.replication.copies import Copy
+from jumpmq.replication.frames import Data, Fetched, Frame, Segment
+from jumpmq.replication.lineage import Stretch, position_at
+from jumpmq.store.log import DIRECTORY, OFFSET_BITS, file_name, read_whole
+
+PIECE = 512 << 10
+"""Octets of a frame at most."""
+
+WINDOW = 8 << 20
+"""Octets sent to a follower and not stored there, at most."""
+
+OFFSETS = (1 << OFFSET_BITS) - 1
+
+log = logging.getLogger(__name__)
+
+
+class Shipping:
+    """Ships the log of a copy: of a leader to its followers, of a follower to a candidate whose log is shorter.
+
+    Args:
+        directory: of the home.
+        copy: whose lineage says what there is.
+        send: sends a frame to a replica.
+        on_gone: told of a follower that needs octets which cannot be read.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        copy: Copy,
+        send: Callable[[Replica, Frame], object],
+        on_gone: Callable[[Replica, str], None],
+    ) -> None:
+        self._directory = directory / DIRECTORY
+        self._copy = copy
+        self._send = send
+        self._on_gone = on_gone
+        self._followers: dict[Replica, _Follower] = {}
+
+    def ship(self, peer: Replica, position: int, epoch: int) -> None:
+        """Ship to a replica from a position on, and whatever is written later."""
+        self._begin(peer, _Follower(position), epoch)
+
+    def fill(self, peer: Replica, position: int, epoch: int) -> None:
+        """Ship to a candidate what this log has now from a position on, and say when that was all."""
+        self._begin(peer, _Follower(position, until=self._copy.end), epoch)
+
+    def _begin(self, peer: Replica, follower: "_Follower", epoch: int) -> None:
+        self.stop(peer)
+        self._followers[peer] = follower
+        follower.task = asyncio.get_running_loop().create_task(self._run(peer, follower, epoch), name=f"ship to {peer}")
+
+    def stop(self, peer: Replica) -> None:
+        """Ship nothing more to a replica."""
+        if (follower := self._followers.pop(peer, None)) is not None and follower.task is not None:
+            follower.task.cancel()
+
+    def stop_all(self) -> None:
+        for peer in list(self._followers):
+            self.stop(peer)
+
+    def written(self) -> None:
+        """The log has grown."""
+        for follower in self._followers.values():
+            follower.wake.set()
+
+    def stored(self, peer: Replica, position: int) -> None:
+        """A replica has stored all up to a position."""
+        if (follower := self._followers.get(peer)) is not None:
+            follower.stored(position)
+
+    @property
+    def positions(self) -> dict[Replica, int]:
+        """By follower, the position up to which the log was sent."""
+        return {peer: follower.at for peer, follower in self._followers.items()}
+
+    async def _run(self, peer: Replica, follower: "_Follower", epoch: int) -> None:
+        file = _OpenFile()
+        try:
+            while follower.at < follower.until:
+                stretch = self._stretch_at(follower.at)
+                # A candidate answers nothing as stored: it syncs once, at the end.
+                if stretch is None or (follower.unstored >= WINDOW and follower.until == math.inf):
+                    follower.wake.clear()
+                    await follower.wake.wait()
+                    continue
+                if position_at(stretch.segment, 0) > follower.at or follower.at & OFFSETS == 0:
+                    follower.at = position_at(stretch.segment, 0)
+                    self._send(peer, Segment(epoch, stretch._replace(end=0)))
+                offset = follower.at & OFFSETS
+                length = min(PIECE, stretch.end - offset)
+                descriptor = file.of(self._directory, stretch.segment)
+                if stretch.segment == self._copy.lineage[-1].segment:
+                    octets = read_whole(descriptor, length, offset)
+                else:  # it may have to come from the disk
+                    octets = await asyncio.to_thread(read_whole, descriptor, length, offset)
+                if len(octets) < length:
+                    raise OSError(0, f"it ends at octet {offset + len(octets)}")
+                self._send(peer, Data(epoch, follower.at, octets))
+                follower.sent(length)
+            self._send(peer, Fetched(epoch, follower.at))
+        except OSError as error:
+            self._on_gone(peer, f"segment {stretch.segment} cannot be read: {error.strerror}")  # type: ignore[union-attr]
+        except Exception:
+            log.exception("shipping to %s has failed", peer)
+            self._on_gone(peer, "shipping has failed")
+        finally:
+            file.close()
+
+    def _stretch_at(self, position: int) -> Stretch | None:
+        """Return the first segment with octets behind a position."""
+        for stretch in reversed(self._copy.lineage):  # most followers are near the end
+            if position_at(stretch.segment, stretch.end) <= position:
+                break
+            found = stretch
+            if position_at(stretch.segment, 0) <= position:
+                return found
+        else:
+            return self._copy.lineage[0] if self._copy.lineage else None
+        return next((one for one in self._copy.lineage if position_at(one.segment, one.end) > position), None)
+
+
+class _Follower:
+    """Progress of shipping to one replica.
+
+    Attributes:
+        at: position up to which it was sent.
+        until: position at which shipping ends, as the replica is a candidate that only lacks this.
+        unstored: octets of that which it has not stored.
+        wake: set when there may be more to send.
+    """
+
+    def __init__(self, at: int, until: float = math.inf) -> None:
+        self.at = at
+        self.until = until
+        self.unstored = 0
+        self.wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self._pieces: deque[tuple[int, int]] = deque()  # end and octets of each piece that is not stored
+
+    def sent(self, octets: int) -> None:
+        self.at += octets
+        self.unstored += octets
+        self._pieces.append((self.at, octets))
+
+    def stored(self, position: int) -> None:
+        while self._pieces and self._pieces[0][0] <= position:
+            self.unstored -= self._pieces.popleft()[1]
+        self.wake.set()
+
+
+class _OpenFile:
+    """The file of the segment that is read."""
+
+    def __init__(self) -> None:
+        self._segment, self._descriptor = 0, -1
+
+    def of(self, directory: Path, segment: int) -> int:
+        if segment != self._segment:
+            self.close()
+            self._descriptor = os.open(directory / file_name(segment), os.O_RDONLY | os.O_CLOEXEC)
+            self._segment = segment
+        return self._descriptor
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._segment, self._descriptor = 0, -1

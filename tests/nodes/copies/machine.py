@@ -1,0 +1,130 @@
+"""A machine with a replica of home 1, as a process: ``python -m tests.nodes.copies.machine NUMBER COUNT FOLDER ETCD``.
+
+The first machine leads, publishes to its store, and notes what is confirmed in ``FOLDER/confirmed``. SIGTERM ends a
+machine in order: the first one then publishes no more, and waits until all is complete.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.store.opened import make_messages
+
+from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.nodes.copies.claims import Claims
+from jumpmq.nodes.copies.copied_home import CopiedHome
+from jumpmq.nodes.copies.copy_directory import CopyDirectory
+from jumpmq.nodes.copies.leading_store import LeadingStore
+from jumpmq.nodes.copies.sessions import Sessions
+from jumpmq.nodes.etcd.client import Etcd, EtcdError
+from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.unix import UnixSockets
+from jumpmq.replication.pace import Times
+
+LOG = "log of home 1"
+KEY = "/jumpmq/copies/home/1"
+QUEUE = 1 << 40 | 1
+TIMES = Times(failover=float("inf"), steady=0.2, reset=0.3, gather=0.5, gather_all=0.5)
+SEGMENT = 1 << 17
+
+
+def directory_of(folder: Path, number: int) -> Path:
+    return folder / f"n{number}" / ("home" if number == 1 else "copies/1")
+
+
+class Machine:
+    """The process."""
+
+    def __init__(self, number: int, count: int, folder: Path, url: str) -> None:
+        self.number, self.folder = number, folder
+        self.turns = Turns(Commits(), 1 << 20)
+        self.links = Links(UnixSockets(folder / "links", number, count), number, os.urandom(8).hex(), self.turns)
+        self.sessions = Sessions(self.links, self.turns)
+        self.sessions.node_at = "n{}".format
+        self.etcd = Etcd([url])
+        self.ended = asyncio.Event()
+        self.leading: LeadingStore | None = None
+        self.stopping = False
+        self.published = self.confirmed = 0
+        self.receipts: dict[int, int] = {}
+
+    async def run(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.term)
+        await self.links.start()
+        directory = CopyDirectory(directory_of(self.folder, self.number), LOG)
+        self.home = CopiedHome(
+            1, directory, f"n{self.number}", Claims(self.etcd, KEY), self.sessions, self, times=TIMES
+        )
+        while True:
+            try:
+                await self.home.start()
+                break
+            except EtcdError:
+                await asyncio.sleep(0.1)
+        await self.ended.wait()
+        self.home.stop()
+        await self.etcd.close()
+
+    def term(self) -> None:
+        self.stopping = True
+        if self.leading is None:
+            self.ended.set()
+
+    # --- the home ---
+
+    def reveal(self, position: int) -> None:
+        if self.leading is not None:
+            self.leading.reveal(position)
+
+    def serve(self, epoch: int) -> None:
+        self.leading = LeadingStore(
+            self.home,
+            directory_of(self.folder, 1),
+            epoch,
+            on_commit=self.on_commit,
+            on_error=lambda error: self.stop(str(error)),
+            on_failure=self.stop,
+            segment_bytes=SEGMENT,
+        )
+        self.store = self.leading.store
+        found = [message.seq for batch in self.store.batches().get(QUEUE, []) for message in self.store.read(batch)]
+        self.published = max([0, *found])
+        self.publishing = asyncio.get_running_loop().create_task(self.publish())
+
+    def close(self, reason: str) -> None:
+        self.stop(reason)
+
+    def stop(self, reason: str) -> None:
+        print(f"n{self.number}: {reason}", file=sys.stderr, flush=True)
+        os._exit(3)
+
+    # --- publishing ---
+
+    async def publish(self) -> None:
+        while not self.stopping:
+            first, last = self.published + 1, self.published + 1 + self.published % 7
+            self.store.append(QUEUE, make_messages(first, last, lambda seq: b"%d " % seq * 150))
+            self.published = last
+            self.receipts[self.store.flush()] = last
+            await asyncio.sleep(0.003 if len(self.receipts) < 200 else 0.1)
+        while self.receipts:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        self.ended.set()
+
+    def on_commit(self, receipt: int) -> None:
+        done = [one for one in self.receipts if one <= receipt]
+        if done:
+            self.confirmed = max(self.receipts.pop(one) for one in done)
+            with (self.folder / "confirmed").open("a") as file:
+                file.write(f"{self.confirmed}\n")
+
+
+async def main(number: str, count: str, folder: str, url: str) -> None:
+    await Machine(int(number), int(count), Path(folder), url).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,171 @@
+"""A copy on disk: what opening it makes of it, after whatever has happened to its process and disk."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.store.opened import Opened, make_messages
+
+from jumpmq.nodes.copies.copy_directory import NOTE, CopyDirectory
+from jumpmq.nodes.copies.disk_thread import perform
+from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
+from jumpmq.replication.lineage import Stretch, position_at
+from jumpmq.store.errors import DirectoryInUse, StoreError
+from jumpmq.store.lineage import read_lineage
+from jumpmq.store.log import DIRECTORY, file_name
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home's directory with two segments."""
+    directory = tmp_path_factory.mktemp("home")
+    opened = Opened(directory, segment_bytes=1 << 16)
+    for first in range(1, 241, 30):
+        opened.store.append(1, make_messages(first, first + 29, lambda seq: b"%d" % seq * 300))
+        opened.commit()
+    opened.close()
+    assert len(read_lineage(directory).lineage) > 1
+    return directory
+
+
+def octets_of(home: Path, stretch: Stretch) -> bytes:
+    return (home / DIRECTORY / file_name(stretch.segment)).read_bytes()[: stretch.end]
+
+
+def copied(home: Path, directory: Path, count: int = 99) -> CopyDirectory:
+    """A copy of so many segments."""
+    copy = CopyDirectory(directory, "log")
+    for stretch in read_lineage(home).lineage[:count]:
+        copy.open_segment(stretch._replace(end=0))
+        copy.append(position_at(stretch.segment, 0), octets_of(home, stretch))
+    copy.sync()
+    return copy
+
+
+def test_a_copy_is_what_the_home_has_and_opens_as_a_home(home: Path, tmp_path: Path) -> None:
+    copy = copied(home, tmp_path / "copy")
+    copy.close()
+    found = CopyDirectory(tmp_path / "copy", "log")
+    assert found.lineage == read_lineage(home).lineage == copy.lineage
+    for stretch in found.lineage:
+        assert found.path(stretch.segment).read_bytes() == octets_of(home, stretch)
+    found.close()
+    opened = Opened(tmp_path / "copy")
+    assert sum(len(opened.store.read(batch)) for batch in opened.store.batches()[1]) == 240
+    opened.close()
+
+
+def test_half_a_commit_is_cut_when_the_copy_is_opened(home: Path, tmp_path: Path) -> None:
+    copy = copied(home, tmp_path, 1)
+    last = read_lineage(home).lineage[1]
+    copy.open_segment(last._replace(end=0))
+    copy.append(position_at(last.segment, 0), octets_of(home, last)[:-1])
+    copy.close()
+    found = CopyDirectory(tmp_path, "log")
+    end = found.lineage[-1].end
+    assert 64 < end < last.end - 1
+    assert found.path(last.segment).stat().st_size == end
+    found.append(found.end, octets_of(home, last)[end:])
+    assert found.lineage == read_lineage(home).lineage[:2]
+    found.close()
+
+
+def test_a_segment_without_its_opening_is_removed(home: Path, tmp_path: Path) -> None:
+    copy = copied(home, tmp_path, 1)
+    last = read_lineage(home).lineage[1]
+    copy.open_segment(last._replace(end=0))
+    copy.close()
+    found = CopyDirectory(tmp_path, "log")
+    assert found.lineage == read_lineage(home).lineage[:1]
+    assert not found.path(last.segment).exists()
+    found.close()
+
+
+def test_a_log_that_ends_before_its_mark_takes_another_identity(home: Path, tmp_path: Path) -> None:
+    copy = copied(home, tmp_path)
+    copy.note(4, copy.end)
+    disk = copy.noted.disk
+    last = copy.path(copy.lineage[-1].segment)
+    copy.close()
+    os.truncate(last, 100)
+    found = CopyDirectory(tmp_path, "log")
+    assert found.renewed and found.noted.disk != disk
+    assert (found.noted.epoch, found.noted.mark) == (4, 0), "the promise stays, the mark does not"
+    found.close()
+
+
+def test_damage_before_the_mark_is_refused_with_a_remedy(home: Path, tmp_path: Path) -> None:
+    copy = copied(home, tmp_path)
+    copy.note(1, copy.end)
+    stretch = copy.lineage[-1]
+    path = copy.path(stretch.segment)
+    copy.close()
+    octets = bytearray(path.read_bytes())
+    octets[200] ^= 1
+    path.write_bytes(octets)
+    with pytest.raises(StoreError, match=r"what was complete; move .* away"):
+        CopyDirectory(tmp_path, "log")
+
+
+def test_promise_and_mark_are_kept_and_never_fall(tmp_path: Path) -> None:
+    copy = CopyDirectory(tmp_path, "log")
+    copy.note(3, 700)
+    copy.note(2, 600)
+    copy.close()
+    (tmp_path / f"{NOTE}.new").write_bytes(b"half a no")
+    found = CopyDirectory(tmp_path, "log")
+    assert found.noted.epoch == 3 and found.renewed, "an empty log ends before the mark"
+    with pytest.raises(DirectoryInUse):
+        CopyDirectory(tmp_path, "log")
+    found.close()
+
+
+@pytest.mark.parametrize("octets", [b"", b"{}\n00000000\n", b"\xff\n\n", b'{"log":"log"}\n12'])
+def test_a_damaged_note_is_refused(tmp_path: Path, octets: bytes) -> None:
+    CopyDirectory(tmp_path, "log").close()
+    (tmp_path / NOTE).write_bytes(octets)
+    with pytest.raises(StoreError, match=r"replica is damaged .* is copied again"):
+        CopyDirectory(tmp_path, "log")
+
+
+def test_a_copy_of_another_log_is_refused(tmp_path: Path) -> None:
+    CopyDirectory(tmp_path, "log").close()
+    with pytest.raises(StoreError, match="another home's log"):
+        CopyDirectory(tmp_path, "other")
+
+
+def test_a_cut_reaches_into_an_earlier_segment(home: Path, tmp_path: Path) -> None:
+    copy = copied(home, tmp_path)
+    first = copy.lineage[0]
+    copy.cut(position_at(first.segment, 64))
+    assert copy.lineage == (first._replace(end=64),)
+    assert [path.name for path in (tmp_path / DIRECTORY).iterdir()] == [file_name(first.segment)]
+    copy.append(position_at(first.segment, 64), octets_of(home, first)[64:])
+    copy.close()
+    assert read_lineage(tmp_path).lineage == (first,)
+
+
+def test_tasks_that_came_together_are_synced_together(home: Path, tmp_path: Path) -> None:
+    first, second, *_ = read_lineage(home).lineage
+    copy = CopyDirectory(tmp_path, "log")
+    begin, octets = position_at(first.segment, 0), octets_of(home, first)
+    answers = perform(
+        copy,
+        [
+            Open(first._replace(end=0)),
+            Append(begin, octets[:64]),
+            Append(begin + 64, octets[64:]),
+            Note(2, 0),
+            Sync(),
+            Open(second._replace(end=0)),
+            Cut(begin + 64),
+            Begin(0, 2),
+        ],
+    )
+    whole = position_at(first.segment, first.end)
+    assert answers[:3] == [(Sync(), whole), (Note(2, 0), whole), (Sync(), position_at(2, 0))]
+    assert answers[3] == (Cut(begin + 64), begin + 64)
+    _, stretch = answers[4]
+    assert isinstance(stretch, Stretch) and stretch.segment == first.segment + 1 and stretch.epoch == 2
+    copy.close()
+    assert read_lineage(tmp_path).lineage == (first._replace(end=64), stretch)

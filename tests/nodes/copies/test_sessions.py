@@ -1,0 +1,101 @@
+"""Sessions of replicas on the links of two homes: begun by a HELLO of both sides, and again after a drop."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.nodes.homes import homes, in_loop, until
+
+from jumpmq.nodes.copies import sessions as module
+from jumpmq.nodes.copies.copied_home import octets_behind
+from jumpmq.nodes.copies.sessions import Sessions
+from jumpmq.nodes.transport.records import REPLICA
+from jumpmq.replication.frames import Frame, Hello, Resign, Stored, encode
+from jumpmq.replication.lineage import Stretch, position_at
+
+
+class Party:
+    """A replica that notes what it is told."""
+
+    def __init__(self, me: str) -> None:
+        self.me = me
+        self.told: list[object] = []
+
+    def on_connected(self, peer: str) -> None:
+        self.told.append(f"+{peer}")
+
+    def on_disconnected(self, peer: str) -> None:
+        self.told.append(f"-{peer}")
+
+    def on_frame(self, peer: str, frame: Frame) -> None:
+        self.told.append((peer, frame))
+
+
+@asynccontextmanager
+async def two() -> AsyncIterator[tuple[Sessions, Sessions]]:
+    async with homes(2, durable=False) as brokers:
+        found = []
+        for broker in brokers:
+            sessions = broker.peers._parts.sessions  # type: ignore[attr-defined]
+            sessions.node_at = "n{}".format
+            found.append(sessions)
+        await until(lambda: brokers[0].peers.links.homes and brokers[1].peers.links.homes)  # type: ignore[attr-defined]
+        yield found[0], found[1]
+
+
+@in_loop
+async def test_a_session_begins_when_both_sides_have_joined_and_carries_frames_of_its_home() -> None:
+    async with two() as (first, second):
+        one, other, another = Party("n1.a"), Party("n2.b"), Party("n2.c")
+        first.join(7, one)
+        second.join(8, another)
+        await until(lambda: (7, 1) in second._sessions)
+        assert not one.told and not first.send(7, "n2.b", Resign(1))
+        second.join(7, other)
+        await until(lambda: one.told and other.told)
+        assert (one.told, other.told, another.told) == (["+n2.b"], ["+n1.a"], [])
+        assert first.send(7, "n2.b", Stored(3, 64)) and not first.send(7, "n2.c", Stored(3, 64))
+        await until(lambda: len(other.told) == 2)
+        assert other.told[1] == ("n1.a", Stored(3, 64))
+
+
+@in_loop
+async def test_a_dropped_session_begins_again_on_the_same_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+    async with two() as (first, second):
+        one, other = Party("n1.a"), Party("n2.b")
+        first.join(7, one)
+        second.join(7, other)
+        await until(lambda: one.told and other.told)
+        first.drop(7, "n2.b")
+        assert not first.send(7, "n2.b", Resign(1)), "nothing goes on in the old one"
+        await until(lambda: len(one.told) == len(other.told) == 3)
+        assert one.told == ["+n2.b", "-n2.b", "+n2.b"] and other.told == ["+n1.a", "-n1.a", "+n1.a"]
+        second._links.to(1).close()  # type: ignore[union-attr]
+        await until(lambda: len(one.told) == len(other.told) == 5)
+        assert one.told[3:] == ["-n2.b", "+n2.b"]
+
+
+@in_loop
+async def test_a_replica_of_another_node_or_version_gets_no_session() -> None:
+    async with two() as (first, second):
+        one = Party("n1.a")
+        first.join(7, one)
+        link = second._links.to(1)
+        assert link is not None
+        with second._turns.turn():
+            link.send(REPLICA, encode(7, Hello(0, 1, 1, "n3.b")))
+            link.send(REPLICA, encode(7, Hello(0, 2, 3, "n2.b")))
+            link.send(REPLICA, encode(7, Stored(1, 64)))
+            link.send(REPLICA, encode(7, Hello(0, 1, 1, "n2.last")))
+        await until(lambda: one.told)
+        assert one.told == ["+n2.last"]
+
+
+def test_octets_behind_a_position_are_counted_over_segments() -> None:
+    log = (Stretch(2, 1, 0, 100), Stretch(3, 1, 0, 50), Stretch(5, 2, 0, 70))
+    assert octets_behind(log, 0) == 220
+    assert octets_behind(log, position_at(2, 40)) == 180
+    assert octets_behind(log, position_at(3, 50)) == 70
+    assert octets_behind(log, position_at(4, 0)) == 70
+    assert octets_behind(log, position_at(5, 70)) == 0
