@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere, QueueInUse, TooLarge
@@ -392,15 +392,21 @@ class Client:
 
 
 class Had:
-    """Messages received from an answer that may break off; 12 octets per message."""
+    """Messages received from an answer that may break off; 12 octets per message at most.
+
+    Making arrays of Python's values imports pandas, and computing imports ``pyarrow.compute``, which together take a
+    process 0.3 s. The first is not done before an answer has broken off, nor the second for batches of one queue.
+    """
 
     def __init__(self) -> None:
-        self._batches: list[tuple[pa.DictionaryArray, pa.Array]] = []  # queues and numbers
+        self._batches: list[tuple[str | pa.DictionaryArray, bytes]] = []  # the queue, or those of each; and numbers
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Note received messages, without keeping the batch in memory."""
-        numbers = pa.array(batch.column("seq").to_numpy().copy())
-        self._batches.append((batch.column("queue").dictionary_encode(), numbers))
+        numbers = batch.column("seq")
+        octets = memoryview(numbers.buffers()[1])[8 * numbers.offset : 8 * (numbers.offset + len(numbers))]
+        queues = batch.column("queue")
+        self._batches.append((_only_value(queues) or queues.dictionary_encode(), bytes(octets)))
 
     def others(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the messages not yet received when the first of ``batches`` arrived."""
@@ -412,18 +418,39 @@ class Had:
 
     def _by_queue(self) -> dict[str, pa.Array]:
         found: dict[str, list[pa.Array]] = {}
-        for queues, numbers in self._batches:
+        for queues, octets in self._batches:
+            numbers = pa.Array.from_buffers(pa.int64(), len(octets) // 8, [None, pa.py_buffer(octets)])
+            if isinstance(queues, str):
+                found.setdefault(queues, []).append(numbers)
+                continue
             for place, queue in enumerate(queues.dictionary.to_pylist()):
-                found.setdefault(queue, []).append(numbers.filter(pc.equal(queues.indices, place)))
+                found.setdefault(queue, []).append(numbers.filter(_equal(queues.indices, place)))
         return {queue: pa.concat_arrays(numbers) for queue, numbers in found.items()}
 
     def _is_new(self, batch: pa.RecordBatch, had: dict[str, pa.Array]) -> pa.Array:
+        import pyarrow.compute as pc
+
         new, queues = pa.repeat(True, len(batch)), batch.column("queue")
         for queue in queues.unique().to_pylist():
             if queue in had:
                 again = pc.and_(pc.equal(queues, queue), pc.is_in(batch.column("seq"), had[queue]))
                 new = pc.and_not(new, again)
         return new
+
+
+def _equal(column: pa.Array, value: int) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.equal(column, value)
+
+
+def _only_value(column: pa.Array) -> str | None:
+    """Return the value of a column of text with the same value in all rows; None where they differ, or are empty."""
+    count, value = len(column), column[0].as_py()
+    _, bounds, octets = column.buffers()
+    offsets = np.frombuffer(bounds, np.int32, count + 1, 4 * column.offset)
+    alike = (np.diff(offsets) == len(value.encode())).all()
+    return value if alike and bytes(octets[offsets[0] : offsets[-1]]) == value.encode() * count else None
 
 
 @contextmanager

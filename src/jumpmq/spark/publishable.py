@@ -129,7 +129,7 @@ def _require_addresses(columns: dict[str, pa.Array], has_exchange: bool) -> None
 
     def given(name: str) -> pa.Array:
         column = columns.get(name)
-        return pa.repeat(False, len(columns["body"])) if column is None else column.is_valid()
+        return (pa.nulls(len(columns["body"])) if column is None else column).is_valid()
 
     if not has_exchange and not pc.all(pc.or_(given("exchange"), given("queue")), min_count=0).as_py():
         raise JumpMQError("a row's 'exchange' or 'queue' is null, and no option of that name stands for it: give one")

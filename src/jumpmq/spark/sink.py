@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -396,7 +396,7 @@ class RowsDigest:
             lengths, octets = self._columns.setdefault(name, (hashlib.sha256(), hashlib.sha256()))
             found = batch.column(name)
             for column in found.chunks if isinstance(found, pa.ChunkedArray) else [found]:
-                lengths.update(pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False).tobytes())
+                lengths.update(_lengths(column))
                 values = column.buffers()[2]
                 if values is not None:
                     first, last = _bounds(column)
@@ -454,6 +454,20 @@ class Rows:
         """
         batches = chain(chunk.to_batches(), (batch for table in self._chunks for batch in table.to_batches()))
         self._chunks = _chunks(_behind(batches, place, self.digest))
+
+
+def _lengths(column: pa.Array) -> bytes:
+    """Return the octets of a column's lengths, as numbers of 32 bits, -1 for null; without the import of pandas, for
+    which pyarrow asks where it is given a number of Python's.
+    """
+    count = len(column)
+    if not count:
+        return b""
+    lengths = np.diff(np.frombuffer(column.buffers()[1], np.int32, count + 1, 4 * column.offset))
+    if column.null_count:
+        bits = np.unpackbits(np.frombuffer(column.buffers()[0], np.uint8), bitorder="little")
+        lengths[bits[column.offset : column.offset + count] == 0] = -1
+    return lengths.tobytes()
 
 
 def _bounds(column: pa.Array) -> tuple[int, int]:
