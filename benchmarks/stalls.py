@@ -227,6 +227,55 @@ class Stalls:
 
         return act
 
+    def rest(self) -> Callable[[], None]:
+        """All are put back, and rest for an hour, each alone."""
+        return self._rest(3_600_000, {}, self.count)
+
+    def rest_by_key(self) -> Callable[[], None]:
+        """All of 64 slots are put back, and rest for an hour."""
+        return self._rest(3_600_000, {"slots": 64}, self.count)
+
+    def rested_100_000(self) -> Callable[[], None]:
+        """As many, put back together, are due at once, and go to a consumer."""
+        return self._rested({})
+
+    def rested_100_000_by_key(self) -> Callable[[], None]:
+        """The same in a queue of 64 slots."""
+        return self._rested({"slots": 64})
+
+    def _rested(self, arguments: dict[str, Any]) -> Callable[[], None]:
+        self.count, whole = 100_000, self.count
+        self._rest(15_000, arguments, self.count)()
+        self.count = whole
+        return lambda: self._consume(100_000)
+
+    def _consume(self, count: int) -> None:
+        """Receive as many messages of 100 octets."""
+        consumer = Connection(Address(self.broker.port))
+        consumer.consume(QUEUE, auto_ack=True)
+        octets = 0
+        while octets < count * len(OCTETS):
+            consumer.fill()
+            octets += consumer.filled
+            consumer.discard(consumer.filled)
+        consumer.socket.close()
+
+    def _rest(self, milliseconds: int, arguments: dict[str, Any], count: int) -> Callable[[], None]:
+        self.fill(delayed_retry_type="all", delayed_retry_min=milliseconds, **arguments)
+        holder = self.hold()
+
+        def act() -> None:
+            holder.send(method(1, 60, 120, struct.pack(">QB", 0, 3)))
+            while self.resting() < count:
+                time.sleep(0.2)
+            holder.socket.close()
+
+        return act
+
+    def resting(self) -> int:
+        url = f"http://{HOST}:{self.broker.http_port}/api/queues/%2F/{QUEUE}"
+        return int(self.session.get(url, timeout=300).json()["messages_resting"])
+
     def import_10_000_queues(self) -> Callable[[], None]:
         queues = [{"name": f"imported-{number}", "vhost": "/", "durable": True} for number in range(10_000)]
         return lambda: self.ask("POST", "definitions", {"queues": queues})
@@ -327,6 +376,7 @@ def swallow(connection: Connection) -> None:
 OPERATIONS = [
     Stalls.nothing, Stalls.purge, Stalls.delete, Stalls.shorten, Stalls.shorten_and_dead_letter,
     Stalls.expire_and_dead_letter, Stalls.close, Stalls.acknowledge, Stalls.requeue, Stalls.requeue_one_by_one,
+    Stalls.rest, Stalls.rest_by_key, Stalls.rested_100_000, Stalls.rested_100_000_by_key,
     Stalls.commit_300_000, Stalls.import_10_000_queues, Stalls.delete_10_000_queues, Stalls.make_10_000_shards,
     Stalls.drain_from_disk, Stalls.delete_60_000_bindings, Stalls.close_15_000_exclusive,
     Stalls.close_30_000_consumers, Stalls.copies_to_1_000_keys, Stalls.copies_to_1_000_queues,

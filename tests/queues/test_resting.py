@@ -189,7 +189,9 @@ def test_a_queue_that_is_deleted_charges_nothing() -> None:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["push", "push", "ack", "nack", "fail", "gone", "time", "purge"]), st.integers(0, 3)),
+    st.tuples(
+        st.sampled_from(["push", "push", "ack", "nack", "fail", "gone", "time", "now", "purge"]), st.integers(0, 3)
+    ),
     max_size=60,
 )
 
@@ -214,8 +216,13 @@ def test_a_key_is_in_order_whatever_comes_back(steps: list[tuple[str, int]], arg
         elif step == "time":
             now += 70.0
             later(queue, now)
+        elif step == "now":
+            queue.retry_now()
+            queue.trim(now)
         elif step == "purge":
-            held = {*taker.bodies, *(one.body for one in queue.resting.held.values())} if queue.resting else set()
+            held = set(taker.bodies)
+            if (resting := queue.resting) is not None:
+                held |= {resting.held[seq].body for seqs in resting.held.tables() for seq in seqs}
             ready = {one.body for one in queue.peek(0, queue.next_seq)}
             purged |= ready - held
             queue.purge()

@@ -23,7 +23,7 @@ from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
 from jumpmq.queues.records import DELIVERED, RETRY, SEQUENCE, QueueRecords
-from jumpmq.queues.resting import NAMED, Key, Noted, Resting, carried, carrying
+from jumpmq.queues.resting import NAMED, Key, Noted, Resting, alone, carried, carrying
 from jumpmq.queues.runs import (
     body_octets,
     carries,
@@ -614,7 +614,7 @@ class ClassicQueue(Queue):
                 resting.note(message.seq, (due, count), recorded=self._stays(message))
                 back.append(message)
                 continue
-            key = due if keys is None else keys[place]
+            key = alone(due) if keys is None else keys[place]
             (kept if resting.rest(message, key, due, count, recorded=self._stays(message)) else back).append(message)
         self._keep(kept)
         return back
@@ -696,7 +696,7 @@ class ClassicQueue(Queue):
         count = len(self._ready)
         self._leave_marks(lambda mark: self._count_upto(mark.seq))
         if self._resting is not None:
-            self._resting.forget_others()
+            self._let_go(self._resting.forget_others())
         self._let_go(self._ready.leave().settle(self._count_transient_gone))
         if self._present is not None:
             self._present.clear()  # also of what was delivered, as in noxdafox's plugin
@@ -722,9 +722,7 @@ class ClassicQueue(Queue):
         self.wakes_at = NEVER
         self._leave_marks(lambda mark: mark.left)
         if self._resting is not None:
-            held = self._resting.leave()
-            self._hold(held, Held.UNACKNOWLEDGED, -1)
-            settle_spilled(held)
+            self._let_go(self._resting.leave(self._let_go_of_held))
             self._resting = None
         self._let_go(self._ready.leave().forget())
         if self._journal is not None:
@@ -736,6 +734,10 @@ class ClassicQueue(Queue):
         self._ready.close()
         self._tell_next()
         return count
+
+    def _let_go_of_held(self, messages: list[Message]) -> None:
+        self._hold(messages, Held.UNACKNOWLEDGED, -1)
+        settle_spilled(messages)
 
     def leave_consumers(self) -> None:
         """Cancel all consumers: the queue has moved to another home. Resting messages go along."""

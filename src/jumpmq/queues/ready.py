@@ -105,12 +105,12 @@ class ReadyMessages:
         self.memory = self.size = 0
 
     def __len__(self) -> int:
-        return len(self._returned.messages) + self._head.count + self._tail_count
+        return len(self._returned.seqs) + self._head.count + self._tail_count
 
     @property
     def is_plain(self) -> bool:
         """True if all messages are in memory and in order."""
-        return not self._tail and not self._returned.messages
+        return not self._tail and not self._returned.seqs
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         """Add a stored batch at the end, without reading it; messages up to ``delivered_seq`` were delivered before."""
@@ -286,7 +286,7 @@ class ReadyMessages:
     def _take_until(self, last_seq: int, count: int) -> list[Message]:
         taken: list[Message] = []
         while len(taken) < count and (first := self.first()) is not None and first.seq <= last_seq:
-            fitting = 1 if self._returned.messages else self._head.fitting(last_seq)
+            fitting = 1 if self._returned.seqs else self._head.fitting(last_seq)
             taken += self._pop(min(fitting, count - len(taken)))
         self._release(taken)
         return taken
@@ -297,7 +297,7 @@ class ReadyMessages:
         while len(taken) < count and 0.0 < self.first_expiry() <= now:
             if not self._head.count and self._tail:
                 self._load()
-            if self._returned.messages:
+            if self._returned.seqs:
                 taken += self._pop(1)
                 continue
             taken += self._head.take_expired(now, count - len(taken))
@@ -306,7 +306,7 @@ class ReadyMessages:
 
     def _pop(self, count: int) -> list[Message]:
         """Up to ``count`` messages from the front, as far as they are in memory."""
-        return self._pop_merged(count) if self._returned.messages else self._head.take(count)
+        return self._pop_merged(count) if self._returned.seqs else self._head.take(count)
 
     def _pop_merged(self, count: int) -> list[Message]:
         head, returned = self._head, self._returned
@@ -366,11 +366,11 @@ class ReadyMessages:
     def first_seq(self) -> int:
         """Return the number of the first message; the collection must not be empty."""
         in_order = self._first_seq_in_order()
-        return min(in_order, self._returned.first_seq) if self._returned.messages else in_order
+        return min(in_order, self._returned.first_seq) if self._returned.seqs else in_order
 
     def count_upto(self, last_seq: int) -> int:
         """Return the number of messages up to ``last_seq``; reads at most one segment."""
-        count = sum(1 for seq in self._returned.messages if seq <= last_seq)
+        count = sum(1 for seq in self._returned.seqs if seq <= last_seq)
         head, seq = self._head, 0
         while head.count and seq <= last_seq and head.last.seq >= seq:
             run = head.since(seq)
@@ -389,13 +389,13 @@ class ReadyMessages:
         """The message at the front, still in the queue."""
         if not self._head.count and self._tail:
             self._load()
-        if self._returned.messages and not (self._head.count and self._head.first.seq < self._returned.first_seq):
+        if self._returned.seqs and not (self._head.count and self._head.first.seq < self._returned.first_seq):
             return self._returned.first
         return self._head.first if self._head.count else None
 
     def first_expiry(self) -> float:
         """Return the expiry of the first message, 0 for never. A stored message may be read, but stays in the store."""
-        if self._head.count or self._returned.messages or not self._tail:
+        if self._head.count or self._returned.seqs or not self._tail:
             first = self.first()
             return first.expires_at if first is not None else 0.0
         segment = self._tail[0]
@@ -416,7 +416,7 @@ class ReadyMessages:
         for the occasion.
         """
         in_order = self._in_order(first_seq, last_seq)
-        if self._returned.messages:
+        if self._returned.seqs:
             merged = merge(chain.from_iterable(in_order), list(self._returned), key=_seq)
             in_order = iter(lambda: list(islice(merged, RUN)), [])
         for messages in in_order:

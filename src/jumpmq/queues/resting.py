@@ -14,25 +14,41 @@ is ready at first, and rests again when it would be delivered, before anything o
 where its queue has moved to: a header (:data:`HEADER`) carries the note there.
 """
 
-from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush, heapreplace
+from math import ceil
+from typing import Any, NamedTuple
 
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.frames import with_entries
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
+from jumpmq.queues.by_number import ByNumber
 
 MAX_KEYS = 100_000
-"""Maximum number of resting keys of a queue; a message of a further key returns at once."""
+"""Maximum number of resting keys of a queue; a message of a further key returns at once. Messages resting alone do not
+count."""
 
 MAX_HELD = 1_000_000
 """Maximum number of messages of a queue that rest or wait behind a resting message; at the maximum, the queue delivers
 nothing until some are due.
 """
 
+GRID = 1000 / 16
+"""Times a second at which messages that rest alone go on."""
+
+CORRECTED = 100
+"""Keys looked at together that were to go on, and of which a message has come back since."""
+
+FREED = 10_000
+"""Numbers of a deleted queue freed together."""
+
+LOOKED_THROUGH = 1000
+"""Numbers looked through together where most are of messages that no longer rest."""
+
 Key = bytes | float
-"""A key; for messages resting alone, the due time: messages returned together need no object per message."""
+"""A key; for messages resting alone, the due time (:func:`alone`): those of 16 ms share an object."""
 
 Noted = tuple[float, int]
 """When a message is due, and how often it came back."""
@@ -46,22 +62,44 @@ Removed on arrival; of several the last counts, as publishers may send headers o
 NAMED = HEADER.encode()
 
 
+def alone(due: float) -> float:
+    """Key of a message that rests alone; those of 16 ms go on together."""
+    return ceil(due * GRID) / GRID
+
+
 class _Key:
     """Messages resting together.
 
     Attributes:
         due: when it goes on, by :mod:`~jumpmq.queues.clock`.
         first: number of the message that came back last, for which the others wait.
-        messages: those that are held, in any order.
+        held: numbers of those that are held, a heap.
         passing: up to which number messages are delivered, while the others return in steps.
+        since: how often all were hastened before a message of it came back last.
     """
 
-    __slots__ = ("due", "first", "messages", "passing")
+    __slots__ = ("due", "first", "held", "passing", "since")
 
-    def __init__(self, due: float, first: int) -> None:
-        self.due, self.first = due, first
-        self.messages: list[Message] = []
+    def __init__(self, due: float, first: int, since: int) -> None:
+        self.due, self.first, self.since = due, first, since
+        self.held: list[int] = []
         self.passing = 0
+
+
+class _Hastened(NamedTuple):
+    """Keys that go on now, unless a message came back since.
+
+    Attributes:
+        before: how often all had been hastened.
+        heap: the keys, as in :attr:`Resting._by_due`.
+    """
+
+    before: int
+    heap: "_ByDue"
+
+
+_ByDue = list[tuple[float, int, Key]]
+"""A heap of keys, each once, by a time at which the key is due, or by an earlier one."""
 
 
 class Resting:
@@ -76,19 +114,22 @@ class Resting:
     """
 
     def __init__(self, record: Callable[[int, Noted | None], None]) -> None:
-        self.held: dict[int, Message] = {}
+        self.held = ByNumber[Message]()
         self.keys = 0
         self._record = record
         self._keys: dict[Key, _Key] = {}
-        self._heap: list[tuple[float, int, Key]] = []  # those of keys; one whose key is due at another time is void
-        self._pushed = 0  # tells entries of the heap apart
-        self._noted: dict[int, Noted] = {}  # what is recorded
+        self._by_due: _ByDue = []  # all others
+        self._hastened: deque[_Hastened] = deque()
+        self._hastenings = 0  # how often all were
+        self._pushed = 0  # tells entries of one time apart
+        self._noted = ByNumber[Noted]()  # what is recorded
         self._has_rested = False  # whether messages are ready that are to rest as they did before a restart
-        self._to_page: list[int] = []  # numbers of messages whose bodies may be in memory
+        self._to_page: deque[int] = deque()  # numbers of messages whose bodies may be in memory, and of some gone
 
     def restore(self, noted: dict[int, list[Any]]) -> None:
         """Load recorded retries."""
-        self._noted = {seq: (float(due), int(tries)) for seq, (due, tries) in noted.items()}
+        for seq, (due, tries) in noted.items():
+            self._noted[seq] = float(due), int(tries)
         self.rest_noted()
 
     @property
@@ -99,18 +140,25 @@ class Resting:
     @property
     def in_use(self) -> bool:
         """True if messages may be resting."""
-        return bool(self._keys or self._noted)
+        return bool(self._keys or len(self._noted))
 
     @property
     def next_due(self) -> float | None:
-        """When the next goes on; None where nothing rests."""
-        while self._heap:
-            due, _, key = self._heap[0]
-            found = self._keys.get(key)
-            if found is not None and found.due == due:
+        """When the next goes on, or a time before; None where nothing rests."""
+        if self._hastened:
+            return 0.0
+        for _ in range(CORRECTED):
+            if not self._by_due:
+                return None
+            due, _, name = self._by_due[0]
+            if self._keys[name].due <= due:
                 return due
-            heappop(self._heap)
-        return None
+            heapreplace(self._by_due, self._entry(name))
+        return self._by_due[0][0]
+
+    def _entry(self, name: Key) -> tuple[float, int, Key]:
+        self._pushed += 1
+        return self._keys[name].due, self._pushed, name
 
     def note(self, seq: int, noted: Noted, *, recorded: bool) -> None:
         """Note until when a message rests that is not held.
@@ -142,7 +190,8 @@ class Resting:
 
     def due_of(self, seq: int) -> float:
         """When a message is due by itself."""
-        return self._noted.get(seq, (0.0, 0))[0]
+        noted = self._noted.get(seq)
+        return 0.0 if noted is None else noted[0]
 
     def rest(self, message: Message, key: Key, due: float, tries: int, *, recorded: bool) -> bool:
         """Delay a message and the message's key. Return True if room is available.
@@ -151,7 +200,7 @@ class Resting:
             tries: how often it came back.
             recorded: whether that is to be known after a restart, as the message is there then.
         """
-        if (key not in self._keys and len(self._keys) >= MAX_KEYS) or self.is_full:
+        if self.is_full or (self.keys >= MAX_KEYS and isinstance(key, bytes) and key not in self._keys):
             return False
         self._noted[message.seq] = noted = (due, tries)
         if recorded:
@@ -162,23 +211,22 @@ class Resting:
     def _put(self, message: Message, key: Key, due: float) -> None:
         found = self._keys.get(key)
         if found is None:
-            found = self._keys[key] = _Key(due, message.seq)
+            found = self._keys[key] = _Key(due, message.seq, self._hastenings)
             self.keys += isinstance(key, bytes)
-            self._push(due, key)
-        elif due > found.due:
-            found.due, found.first = due, message.seq
-            self._push(due, key)
+            heappush(self._by_due, self._entry(key))
+        elif due > found.due or found.since < self._hastenings:
+            found.due, found.first, found.since = due, message.seq, self._hastenings
         found.passing = 0
         self._hold(found, message)
 
-    def _push(self, due: float, key: Key) -> None:
-        self._pushed += 1
-        heappush(self._heap, (due, self._pushed, key))
-
     def _hold(self, key: _Key, message: Message) -> None:
-        key.messages.append(message)
-        self.held[message.seq] = message
-        self._to_page.append(message.seq)
+        seq = message.seq
+        heappush(key.held, seq)
+        self.held[seq] = message
+        self._to_page.append(seq)
+        if len(self._to_page) > 2 * len(self.held) + LOOKED_THROUGH:
+            some = [self._to_page.popleft() for _ in range(LOOKED_THROUGH)]
+            self._to_page += [seq for seq in some if seq in self.held]
 
     def divert(
         self, messages: list[Message], keys: list[Key] | None, now: float
@@ -194,7 +242,7 @@ class Resting:
             noted = self._noted.get(message.seq)
             found = None if keys is None else self._keys.get(keys[place])
             if noted is not None and self._has_rested and noted[0] > now:
-                self._put(message, noted[0] if keys is None else keys[place], noted[0])
+                self._put(message, alone(noted[0]) if keys is None else keys[place], noted[0])
             elif found is not None and message.seq > found.passing:
                 self._hold(found, message)
             else:
@@ -206,57 +254,90 @@ class Resting:
     def due(self, now: float, count: int) -> list[Message]:
         """Remove and return up to ``count`` messages that go on by now."""
         found: list[Message] = []
-        while len(found) < count and (due := self.next_due) is not None and due <= now:
-            _, _, name = heappop(self._heap)
-            key = self._keys[name]
-            room = count - len(found)
-            if len(key.messages) <= room:
-                del self._keys[name]
-                self.keys -= isinstance(name, bytes)
-                some = key.messages
-            else:
-                key.messages.sort(key=lambda message: message.seq)
-                some, key.messages = key.messages[:room], key.messages[room:]
-                key.passing = some[-1].seq
-                self._push(key.due, name)
-            for message in some:
-                del self.held[message.seq]
-            found += some
+        for _ in range(count):
+            if len(found) == count or (due := self.next_due) is None or due > now:
+                break
+            heap = self._by_due
+            if self._hastened:
+                before, heap = self._hastened[0]
+                if not heap:
+                    self._hastened.popleft()
+                    continue
+                if self._keys[heap[0][2]].since > before:  # it rests anew
+                    heappush(self._by_due, self._entry(heappop(heap)[2]))
+                    continue
+            elif self._keys[heap[0][2]].due > due:
+                break  # the next step looks further
+            self._release(heap, count - len(found), found)
         return found
+
+    def _release(self, heap: _ByDue, count: int, found: list[Message]) -> None:
+        """Move up to ``count`` messages of the heap's first key to those found."""
+        name = heap[0][2]
+        key = self._keys[name]
+        for _ in range(min(len(key.held), count)):
+            key.passing = heappop(key.held)
+            found.append(self.held.take(key.passing))
+        if not key.held:
+            heappop(heap)
+            del self._keys[name]
+            self.keys -= isinstance(name, bytes)
 
     def hasten(self) -> int:
         """Release all resting messages now; return the number of held messages."""
-        for key in self._keys.values():
-            key.due = 0.0
         self._has_rested = False
-        self._heap = [(0.0, number, name) for number, name in enumerate(self._keys)]
-        heapify(self._heap)
-        self._pushed = len(self._heap)
+        if self._by_due:
+            self._hastened.append(_Hastened(self._hastenings, self._by_due))
+            self._hastenings += 1
+            self._by_due = []
         return len(self.held)
 
     def forget(self, messages: Iterable[Message]) -> None:
         """Messages are gone from the queue."""
-        if self._noted:
+        if len(self._noted):
             for message in messages:
-                if self._noted.pop(message.seq, None) is not None:
+                if self._noted.pop(message.seq) is not None:
                     self._record(message.seq, None)
 
-    def forget_others(self) -> None:
-        """All messages are gone from the queue that are not held."""
-        for seq in [seq for seq in self._noted if seq not in self.held]:
-            del self._noted[seq]
-            self._record(seq, None)
+    def forget_others(self) -> Iterator[None]:
+        """All messages are gone from the queue that are not held: forget what is noted of them, in steps."""
+        for seqs in self._noted.tables():
+            for seq in seqs:
+                if seq not in self.held and self._noted.pop(seq) is not None:
+                    self._record(seq, None)
+            yield
 
-    def leave(self) -> list[Message]:
-        """The queue is gone: forget what is recorded, and return what is held. To be used no more."""
-        for seq in self._noted:
-            self._record(seq, None)
-        return list(self.held.values())
+    def leave(self, let_go: Callable[[list[Message]], None]) -> Iterator[None]:
+        """The queue is gone: forget all in steps. To be used no more.
+
+        Args:
+            let_go: takes what was held.
+        """
+        for seqs in self.held.tables():
+            let_go([message for seq in seqs if (message := self.held.pop(seq)) is not None])
+            yield
+        numbers = [key.held for key in self._keys.values()]
+        self._keys.clear()
+        while self._to_page or numbers:  # to free a million numbers takes a while, too
+            left = FREED
+            for _ in range(min(left, len(self._to_page))):
+                self._to_page.pop()
+            while numbers and left > 0:
+                left -= len(numbers[-1]) + 1
+                del numbers[-1][-FREED:]
+                if not numbers[-1]:
+                    numbers.pop()
+            yield
+        for seqs in self._noted.tables():
+            for seq in seqs:
+                self._noted.take(seq)
+                self._record(seq, None)
+            yield
 
     def to_page(self, count: int) -> list[Message]:
         """Return up to ``count`` messages with bodies possibly in memory, without repetition."""
-        some, self._to_page = self._to_page[:count], self._to_page[count:]
-        return [self.held[seq] for seq in some if seq in self.held]
+        some = {self._to_page.popleft() for _ in range(min(count, len(self._to_page)))}
+        return [message for seq in sorted(some) if (message := self.held.get(seq)) is not None]
 
     def page_again(self, messages: Iterable[Message]) -> None:
         """Note messages with bodies still in memory."""
