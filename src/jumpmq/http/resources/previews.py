@@ -58,7 +58,8 @@ def policy_previews(operator: bool) -> tuple[Respond, Respond]:
 
         The body is that of the ``PUT``. The answer counts ``queues`` and ``exchanges`` that it ``matches``, and where
         it would be ``in_force``; ``items`` names the first ones, with the policy of higher priority that goes before.
-        ``discards`` counts what its limits would let go of at once (:class:`Discards`).
+        ``discards`` counts what its limits would let go of at once (:class:`Discards`), at all nodes and workers;
+        ``uncounted`` in it names the nodes that do not answer.
         """
         host, name = requested.virtual_host(request), requested.name(request, "name")
         body = await requested.shaped_body(request, POLICY)
@@ -69,15 +70,15 @@ def policy_previews(operator: bool) -> tuple[Respond, Respond]:
         except InvalidPolicy as error:
             raise BadRequest(error.text) from None
         matched = await _matched(host, policy, operator, requested.broker(request).slices)
-        discards = await _discards(request, host, host.policies.with_policy(policy, operator))
-        return answer(matched | {"discards": discards.shown()})
+        here = await _discards(request, host, host.policies.with_policy(policy, operator))
+        return answer(matched | {"discards": await _of_all_homes(request, here, body)})
 
     async def preview_clearing(request: Request) -> Response:
         """``GET /api/preview/policies/{vhost}/{name}/cleared``: what clearing a policy would let go of at once,
         as where another policy with lower limits then is in force."""
         host, name = requested.virtual_host(request), requested.name(request, "name")
-        discards = await _discards(request, host, host.policies.without_policy(name, operator))
-        return answer({"discards": discards.shown()})
+        here = await _discards(request, host, host.policies.without_policy(name, operator))
+        return answer({"discards": await _of_all_homes(request, here)})
 
     return preview_policy, preview_clearing
 
@@ -100,9 +101,6 @@ class Discards:
     streams: int = 0
     expiring: int = 0
 
-    def shown(self) -> dict[str, int]:
-        return asdict(self)
-
     def add(self, before: Limits, after: Limits, figures: QueueFigures) -> None:
         """Count the losses of a queue."""
         if figures.append_only:
@@ -124,6 +122,18 @@ class Discards:
 def _is_less(before: Limits, after: Limits, name: str) -> bool:
     was, becomes = getattr(before, name), getattr(after, name)
     return becomes is not None and (was is None or becomes < was)
+
+
+async def _of_all_homes(request: Request, here: Discards, body: Any = None) -> Entry:
+    """Return the discards here and at remote homes, which the request is sent to, and the nodes not answering."""
+    forwarder = requested.forwarder(request)
+    answers = await forwarder.everywhere(request, body)
+    found = asdict(here)
+    for one in answers.values():
+        found = {what: count + one["discards"][what] for what, count in found.items()}
+    topology = requested.broker(request).topology
+    away = {topology.node_of(home) for home in forwarder.others if home not in answers}
+    return found | {"uncounted": sorted(away)}
 
 
 async def _discards(request: Request, host: VirtualHost, policies: Policies) -> Discards:

@@ -34,6 +34,7 @@ from jumpmq.http.resources import (
     login_attempts,
     node_control,
     node_limits,
+    previews,
     queue_contents,
     queue_messages,
     queues,
@@ -59,6 +60,7 @@ PASSED = (
     node_limits,
     login_attempts,
     log,
+    previews,
 )
 """Resources with forwarded requests."""
 

@@ -197,6 +197,30 @@ def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(n
         nodes.run(nodes.come_back(3))
 
 
+def test_a_policy_counts_what_queues_of_other_nodes_lose_and_says_where_it_cannot(nodes, api, site, at):
+    for home in (2, 3):
+        channel = at(home)
+        channel.queue_declare(f"cut-{home}", durable=True)
+        publish(channel, f"cut-{home}", [b"x"] * 9)
+        channel.connection.close()
+    site.go("policies").press("Add a policy").fill(name="cut", pattern="^cut-", definition='{"max-length": 2}')
+    dialog = site.page.get_by_role("dialog")
+    site.press("Save", dialog)
+    dialog.get_by_role("alert").filter(has_text="14 messages of 2 queues will be gone for good.").wait_for()
+    nodes.run(nodes.leave(3))
+    try:
+        site.fill(priority="1").press("Save", dialog)
+        alert = dialog.get_by_role("alert").filter(has_text="7 messages of 1 queue will be gone for good.")
+        alert.get_by_text(f"What queues at {NODES[2]} would lose is not known: it does not answer.").wait_for()
+        site.page.keyboard.press("Escape")
+        assert [api.counts("cut-2")] == [(9, 0)]
+        assert api.request("GET", "policies", "/", "cut").status_code == 404
+    finally:
+        nodes.run(nodes.come_back(3))
+    for home in (2, 3):
+        at(1).queue_delete(f"cut-{home}")
+
+
 def message(key):
     return {"routing_key": key, "payload": "x", "payload_encoding": "string", "properties": {}}
 

@@ -47,12 +47,13 @@ function Parameters() {
 }
 
 /** What would be lost at once, in words; null where nothing would. */
-function losses({ queues, messages, octets, streams, expiring }) {
+function losses({ queues, messages, octets, streams, expiring, uncounted }) {
   const lost = [messages && format.plural(messages, "message"), octets && `${format.octets(octets)} of messages`].filter(Boolean);
   const found = [
     lost.length && `${lost.join(" and ")} of ${format.plural(queues, "queue")} will be gone for good.`,
     streams && `${format.plural(streams, "stream")} will keep less: the oldest messages may go.`,
     expiring && `${format.plural(expiring, "queue")} without a consumer will be deleted when that time is over.`,
+    uncounted.length && `What queues at ${uncounted.join(", ")} would lose is not known: ${uncounted.length === 1 ? "it does" : "they do"} not answer.`,
   ].filter(Boolean);
   return found.length ? found.join(" ") : null;
 }
