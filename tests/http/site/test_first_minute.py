@@ -3,16 +3,17 @@
 import pytest
 from tests.http.api import publish
 from tests.http.site.conftest import PHONE
+from tests.http.site.test_operators import amqp_port
 from tests.http.site.test_views import problems
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_broker_without_queues_says_how_to_begin_and_comes_alive(broker, api, open_page):
+def test_a_broker_without_queues_says_how_to_begin_and_comes_alive(api, open_page):
     for look in ({"scheme": "dark"}, {"viewport": PHONE}, {}):
         site = open_page(**look)
-        site.see(f"amqp://127.0.0.1:{broker.port}")
+        site.see(f"amqp://127.0.0.1:{amqp_port(api)}")
         for language, said in {
             "Java": "ConnectionFactory",
             "Go": "amqp091",

@@ -212,11 +212,15 @@ def test_the_slow_one_of_several_consumers_is_closed_from_the_cause(broker, chan
     channel.queue_delete("printed")
 
 
+def amqp_port(api):
+    return next(one["port"] for one in api.get("overview")["listeners"] if one["protocol"] == "amqp")
+
+
 def test_help_says_where_clients_connect_and_what_terms_mean(api, broker, site):
     site.go("rings").page.get_by_role("link", name="What is this?").click()
     site.page.get_by_role("heading", level=1, name="Help").wait_for()
     site.page.locator("#term-rings.lit").wait_for()
-    site.see(f"amqp://127.0.0.1:{broker.port}")
+    site.see(f"amqp://127.0.0.1:{amqp_port(api)}")
     version = api.get("overview")["product_version"]
     told = requests.get(f"http://127.0.0.1:{broker.http_port}/", timeout=30).text
     assert f'<meta name="version" content="{version}">' in told, "which the login shows"
@@ -247,7 +251,7 @@ def test_actions_and_what_the_palette_hides_are_reached(api, channel, site):
 def test_a_node_tells_what_it_is_and_takes_no_new_clients(broker, api, site):
     (node,) = [one["name"] for one in api.get("nodes")]
     about = site.go("nodes", node).page.locator(".panel").filter(has_text="Listens at")
-    about.get_by_text(f"127.0.0.1:{broker.port}").wait_for()
+    about.get_by_text(f"127.0.0.1:{amqp_port(api)}").wait_for()
     site.see("Processor").see("Data directory")
     about.locator("summary").click()
     about.get_by_role("table", name="Settings").get_by_text("data-dir").wait_for()
