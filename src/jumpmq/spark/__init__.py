@@ -20,6 +20,7 @@ from jumpmq._first_use import import_name
 
 if TYPE_CHECKING:
     from jumpmq.spark.avro import from_avro
+    from jumpmq.spark.constants import check_rows
     from jumpmq.spark.delta import delta_writer
     from jumpmq.spark.errors import JumpMQError, plain_errors
     from jumpmq.spark.explaining import explain
@@ -40,6 +41,7 @@ __all__ = [
     "JumpMQDataSource",
     "JumpMQError",
     "Router",
+    "check_rows",
     "delta_writer",
     "explain",
     "from_avro",
@@ -61,6 +63,7 @@ _HOMES = {
     "JumpMQDataSource": "jumpmq.spark.source",
     "JumpMQError": "jumpmq.spark.errors",
     "Router": "jumpmq.spark.router",
+    "check_rows": "jumpmq.spark.constants",
     "delta_writer": "jumpmq.spark.delta",
     "explain": "jumpmq.spark.explaining",
     "from_avro": "jumpmq.spark.avro",

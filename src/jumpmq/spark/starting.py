@@ -6,6 +6,8 @@ micro-batch. What a listener finds out then can still keep a query from beginnin
 - Spark's sinks of files (Parquet, CSV, JSON) note the numbers of the micro-batches that a table has in its folder
   ``_spark_metadata``, and pass over a micro-batch whose number is there. A query with another checkpoint numbers its
   micro-batches from 0 again, so that its messages would be acknowledged and written nowhere. Such a query is refused.
+- A sink in Python is told the columns' types only. A constant that cannot be published is refused before the first
+  micro-batch is read (:mod:`jumpmq.spark.constants`).
 - The process that plans a query is not told the query's checkpoint. A file of the temporary folder tells it
   (:mod:`jumpmq.spark.told`), so that a micro-batch is acknowledged as soon as Spark has noted that it is complete.
 
@@ -22,6 +24,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from jumpmq.spark.constants import problem_with
 from jumpmq.spark.told import tell_checkpoint
 
 LOG_OF_FILES = "_spark_metadata"
@@ -80,7 +83,11 @@ def look_at(spark: SparkSession, query: Any) -> None:
         query: Spark's, in the JVM.
     """
     execution = query.streamingQuery()
-    if not _reads_jumpmq(execution.analyzedPlan()):
+    plan = execution.analyzedPlan()
+    if _writes_jumpmq(execution) and (reason := problem_with(plan)) is not None:
+        _refuse(spark._jvm, query, execution, reason)
+        return
+    if not _reads_jumpmq(plan):
         return
     checkpoint = execution.resolvedCheckpointRoot()
     jvm: Any = spark._jvm
@@ -138,6 +145,12 @@ def _reads_jumpmq(plan: Any) -> bool:
         with suppress(Exception):  # other sources are of other classes
             if leaves.apply(place).sourceName() == "jumpmq":
                 return True
+    return False
+
+
+def _writes_jumpmq(execution: Any) -> bool:
+    with suppress(Exception):  # other sinks are of other classes
+        return bool(execution.sink().name() == "jumpmq")
     return False
 
 
