@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -139,8 +139,9 @@ async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends)
     found += map(_move_stands_still, standing_still(broker.figures.states()))
     async for exchange, parts in slices.through(await _rings(broker)):
         found += [one async for one in _ring(broker, exchange, parts)]
+    read = {(one.vhost, one.queue) for one in await broker.figures.readers()}
     async for host, name in slices.through(_sharded(broker)[:SHARDED]):
-        found += [one async for one in _shards(broker, rates, host, name)]
+        found += [one async for one in _shards(broker, rates, read, host, name)]
     served = _Served(broker, rates)
     fullest = await _fullest(broker, rates)
     trends.note((queue.id, figures.ready) for queue, figures in fullest)
@@ -148,7 +149,8 @@ async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends)
         if not figures.consumers:
             await served.learn(queue.vhost)
         if _is_there(broker, queue):
-            found += [one async for one in _queue(broker, served, _State(rates, trends, queue, figures))]
+            state = _State(rates, trends, queue, figures)
+            found += [one async for one in _queue(broker, served, state, (queue.vhost, queue.name) in read)]
         await slices.next()
     return sorted(found, key=lambda one: one.severity)
 
@@ -307,9 +309,14 @@ def _sharded(broker: Broker) -> list[tuple[VirtualHost, str]]:
     ]
 
 
-async def _shards(broker: Broker, rates: Rates, host: VirtualHost, name: str) -> AsyncIterator[Warning]:
+async def _shards(
+    broker: Broker, rates: Rates, read: Collection[tuple[str, str]], host: VirtualHost, name: str
+) -> AsyncIterator[Warning]:
     """Yield warnings of a queue hidden behind a sharded exchange, and of shards without consumers
     beside served ones.
+
+    Args:
+        read: virtual host and name of the queues that reader groups read from.
     """
     if name in host.declared:
         yield Warning(
@@ -323,7 +330,7 @@ async def _shards(broker: Broker, rates: Rates, host: VirtualHost, name: str) ->
             queue=name,
         )
     found = [one for one in await shards_of(broker, host, name) if not one.down]
-    idle = [shard for shard in found if not shard.consumers and not _is_read(broker, shard.queue)]
+    idle = [shard for shard in found if not shard.consumers and (host.name, shard.queue.name) not in read]
     waiting = sum(shard.messages for shard in idle)
     growth = sum(rates.last_growth(shard.queue.id) for shard in idle)
     if not idle or (len(idle) == len(found) and not waiting):
@@ -372,7 +379,7 @@ def _consume_more(name: str, idle: list[ShardSummary], several: bool) -> str:
     )
 
 
-async def _queue(broker: Broker, served: _Served, state: _State) -> AsyncIterator[Warning]:
+async def _queue(broker: Broker, served: _Served, state: _State, is_read: bool) -> AsyncIterator[Warning]:
     queue, figures = state.queue, state.figures
     limit = figures.max_length
     if limit is not None and figures.ready >= NEAR_FULL * limit:
@@ -383,7 +390,7 @@ async def _queue(broker: Broker, served: _Served, state: _State) -> AsyncIterato
     elif figures.consumers:
         for one in _slow(state):
             yield replace(one, text=one.text + await _slowest(broker, state))
-    elif not _is_read(broker, queue) and not _is_shard(broker, queue):
+    elif not is_read and not _is_shard(broker, queue):
         for one in _unconsumed(state, served):
             yield one
 
@@ -570,11 +577,6 @@ class _Served:
 def _is_there(broker: Broker, queue: QueueDefinition) -> bool:
     host = broker.topology.vhosts.get(queue.vhost)
     return host is not None and host.queue_definition(queue.name) is queue
-
-
-def _is_read(broker: Broker, queue: QueueDefinition) -> bool:
-    """Return True if a reader group reads from the queue."""
-    return any(queue.name in group.places for group in broker.reader_groups.groups(queue.vhost))
 
 
 def _is_shard(broker: Broker, queue: QueueDefinition) -> bool:

@@ -221,6 +221,23 @@ def test_a_policy_counts_what_queues_of_other_nodes_lose_and_says_where_it_canno
         at(1).queue_delete(f"cut-{home}")
 
 
+def test_what_spark_reads_at_another_node_is_not_called_unattended(api, site, at):
+    channel = at(2)
+    for name in ("spark-reads", "nobody-takes"):
+        channel.queue_declare(name, durable=True)
+    api.post("readers", "/", "nightly", "reserve", body={"queues": {"spark-reads": None}, "max_messages": 5})
+    for name in ("spark-reads", "nobody-takes"):
+        publish(channel, name, [b"x"] * 150)
+    until(lambda: incidents(api, "queue-without-consumer"))
+    assert [one["name"] for one in incidents(api, "queue-without-consumer")] == ["nobody-takes"]
+    wrong = site.page.get_by_label("Warnings")
+    wrong.get_by_role("link", name="nobody-takes").first.wait_for()
+    assert wrong.get_by_role("link", name="spark-reads").count() == 0
+    api.request("DELETE", "readers", "/", "nightly")
+    for name in ("spark-reads", "nobody-takes"):
+        channel.queue_delete(name)
+
+
 def message(key):
     return {"routing_key": key, "payload": "x", "payload_encoding": "string", "properties": {}}
 
