@@ -111,7 +111,7 @@ def killed_now(directory: Path, to: Path) -> Path:
     for path in directory.glob("log/*.log"):  # before the index: it covers what is removed meanwhile
         with suppress(FileNotFoundError):
             shutil.copyfile(path, to / "log" / path.name)
-    for name in ("jumpmq.db", "jumpmq.db-wal", "definitions"):
+    for name in ("jumpmq.db", "jumpmq.db-wal", "definitions", "losses"):
         if (directory / name).exists():
             shutil.copyfile(directory / name, to / name)
     return to

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tests.store.opened import Opened, killed_now, left, make_messages
 
+from jumpmq.store import losses
 from jumpmq.store.files import Files
-from jumpmq.store.inspection import check
+from jumpmq.store.inspection import check, salvage
 from jumpmq.store.recovery import OpenSegment
 
 QUEUES = {1: set(range(1, 202)), 2: set(range(1, 202)) - set(range(41, 61)), 3: set(range(1, 202, 2))}
@@ -46,10 +47,10 @@ def directory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return opened.directory if request.param == "stopped" else copy
 
 
-def named(losses: list[str]) -> dict[int, set[int]]:
+def named(sentences: list[str]) -> dict[int, set[int]]:
     """The numbers that losses name, by queue."""
     found: dict[int, set[int]] = {1: set(), 2: set(), 3: set()}
-    for loss in losses:
+    for loss in sentences:
         for ranges, queue in RANGES.findall(loss):
             number = 1 if queue.startswith("queue 'orders'") else int(queue.removeprefix("queue number "))
             for one in ranges.split(", "):
@@ -93,17 +94,17 @@ def test_a_file_that_is_deleted_or_cut_is_missed(directory: Path, tmp_path: Path
         hurt = file.parent.parent
         said = list(check(hurt))
         opened = Opened(hurt)
-        losses = [loss for loss, _ in opened.store.losses.listed()]
-        assert losses and set(losses) <= set(said), file
-        assert any(file.name in loss for loss in losses), file
+        found = [loss for loss, _ in opened.store.losses.listed()]
+        assert found and set(found) <= set(said), file
+        assert any(file.name in loss for loss in found), file
         served = left(opened)
         for queue, numbers in QUEUES.items():
             missing = numbers - set(served.get(queue, ()))
             if file.name != last.name or "killed" not in str(directory):
-                assert missing <= named(losses)[queue], (file, queue)
+                assert missing <= named(found)[queue], (file, queue)
             assert len(served.get(queue, ())) == len(set(served.get(queue, ())))
         opened.commit()
-        assert [loss for loss, _ in opened.restart().store.losses.listed()] == losses, file
+        assert [loss for loss, _ in opened.restart().store.losses.listed()] == found, file
         assert left(opened) == served
         opened.store.acknowledge_losses()
         opened.commit()
@@ -151,3 +152,72 @@ def test_files_that_were_given_each_others_names_are_read_all_the_same(directory
     opened.commit()
     assert left(opened.restart())[1] == [*range(1, 204)]
     assert check_when_closed(opened) == []
+
+
+def kept(directory: Path) -> dict[str, float]:
+    return dict(losses.read(directory))
+
+
+def test_losses_recorded_in_the_log_go_to_the_file(tmp_path: Path) -> None:
+    """As versions before wrote them."""
+    opened = Opened(tmp_path / "broker")
+    opened.store.put(losses.KIND, "one is gone", 5.5)
+    opened.store.put(losses.KIND, "another was", -4.5)
+    opened.restart()
+    assert opened.store.losses.listed() == [("one is gone", 5.5)]
+    opened.work_until(lambda: opened.store.dirty)
+    assert kept(opened.directory) == {"one is gone": 5.5, "another was": -4.5}
+    opened.commit()
+    crashed = opened.crash()
+    assert crashed.store.losses.listed() == [("one is gone", 5.5)]
+    assert not list(crashed.store.definitions())
+    crashed.store.losses.add("another was")
+    assert len(crashed.store.losses) == 1
+    crashed.store.acknowledge_losses()
+    assert not crashed.restart().store.losses and len(kept(crashed.directory)) == 2
+    opened.close()
+    assert list(check(opened.directory)) == ["one is gone"]
+    list(salvage(opened.directory, tmp_path / "salvaged", lambda to: Opened(to).store))
+    assert list(check(tmp_path / "salvaged")) == ["one is gone"]
+
+
+def test_losses_are_a_matter_of_the_disk(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "broker")
+    opened.store.losses.add("one is gone")
+    opened.store.keep_losses()
+    opened.store.put("kind", "key", 1)
+    opened.commit()
+    opened.work_until(lambda: bool(kept(opened.directory)))
+    copy = killed_now(opened.directory, tmp_path / "copy")
+    (copy / "losses").unlink()
+    other = Opened(copy)
+    assert not other.store.losses and len(list(other.store.definitions())) == 1
+    other.close()
+    opened.close()
+
+
+def test_a_file_of_losses_that_is_damaged_or_refused_holds_up_nothing(tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "broker")
+    for loss in ("one is gone", "two are gone"):
+        opened.store.losses.add(loss)
+    path = opened.directory / "losses"
+    path.with_name("losses.new").mkdir()
+    opened.restart()
+    assert not path.exists() and not opened.store.losses  # the disk did not take it
+    for loss in ("one is gone", "two are gone"):
+        opened.store.losses.add(loss)
+    opened.store.keep_losses()
+    opened.work_until(lambda: not opened.store._background.is_working)
+    opened.store.completed()
+    path.with_name("losses.new").rmdir()
+    opened.store.keep_losses()
+    opened.work_until(path.exists)
+    octets = bytearray(path.read_bytes())
+    octets[12] ^= 16
+    path.write_bytes(octets)
+    assert [loss for loss, _ in opened.restart().store.losses.listed()] == ["two are gone"]
+    path.unlink()
+    path.mkdir()
+    assert not opened.restart().store.losses
+    path.rmdir()
+    opened.close()

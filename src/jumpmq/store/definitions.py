@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 FILE_NAME = "definitions"
 
@@ -60,7 +60,7 @@ class Copy:
             OSError: it cannot be read.
         """
         found = {}
-        for octets in _lines(self.path):
+        for octets in lines(self.path):
             if octets is not None and not octets.startswith(_TITLE):
                 kind, key, value = json.loads(octets)
                 found[kind, key] = value
@@ -119,16 +119,29 @@ def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]])
     Raises:
         OSError: it cannot be written.
     """
-    unfinished = path.with_name(path.name + ".new")
-    file = os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "wb") as octets:
+
+    def write_to(octets: BinaryIO) -> None:
         octets.write(_title(segment, 0))
         count = 0
         for kind, key, text in definitions:
             count += 1
-            octets.write(_line(f"[{_quoted(kind)},{_quoted(key)},{_quoted(text)}]".encode()))
+            octets.write(line(f"[{_quoted(kind)},{_quoted(key)},{_quoted(text)}]".encode()))
         octets.seek(0)
         octets.write(_title(segment, count))
+
+    replace(path, write_to)
+
+
+def replace(path: Path, write_to: Callable[[BinaryIO], None]) -> None:
+    """Replace a file: it is always the complete old or the complete new version.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    unfinished = path.with_name(path.name + ".new")
+    file = os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as octets:
+        write_to(octets)
         octets.flush()
         os.fsync(file)
     unfinished.replace(path)
@@ -141,10 +154,10 @@ def write(path: Path, segment: int, definitions: Iterable[tuple[str, str, str]])
 
 def _title(segment: int, count: int) -> bytes:
     """Return the first line, of equal length for every count: the count is known after writing all definitions."""
-    return _line(b"%s, %d, %010d" % (_TITLE, segment, count))
+    return line(b"%s, %d, %010d" % (_TITLE, segment, count))
 
 
-def _line(octets: bytes) -> bytes:
+def line(octets: bytes) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(octets), octets)
 
 
@@ -156,10 +169,10 @@ def look(path: Path) -> Copy | None:
     """
     if not path.exists():
         return None
-    lines = _lines(path)
-    title = next(lines, None)
+    found = lines(path)
+    title = next(found, None)
     count = damaged = 0
-    for octets in lines:
+    for octets in found:
         count += 1
         damaged += octets is None
     if title is None:
@@ -168,7 +181,7 @@ def look(path: Path) -> Copy | None:
     return Copy(path, segment, whole=count == wanted and not damaged)
 
 
-def _lines(path: Path) -> Iterator[bytes | None]:
+def lines(path: Path) -> Iterator[bytes | None]:
     """Yield the content of every line, None if damaged."""
     with path.open("rb") as file:
         for line in file:

@@ -50,17 +50,20 @@ def check(directory: Path) -> Iterator[str]:
             yield str(error)
             found = Recovery(directory, Files(), _nobody, without_index=True)
         yield from found.warnings
-        yield from _losses(found)
+        yield from _losses(directory, found)
         queue_name = QueueNaming(found.definitions)
         for segment in found.segments:
             yield from _check_segment(segment.path, queue_name)
         yield from _check_streams(directory, found, queue_name)
 
 
-def _losses(found: Recovery) -> Iterator[str]:
+def _losses(directory: Path, found: Recovery) -> Iterator[str]:
     """Yield current losses, and losses found by a broker but not acknowledged by an operator."""
     recorded = {key: json.loads(text) for (kind, key), text in found.definitions.items() if kind == losses.KIND}
-    yield from dict.fromkeys([*found.losses, *(loss for loss, found_at in recorded.items() if found_at > 0)])
+    recorded |= dict(losses.read(directory))
+    for loss in dict.fromkeys([*found.losses, *recorded]):
+        if recorded.get(loss, 1) > 0:
+            yield loss
 
 
 def _streams(directory: Path) -> list[tuple[int, Path]]:
@@ -124,6 +127,8 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         log = Log(directory / DIRECTORY, Files())
         log.adopt(found.segments, after=found.highest_segment)
         queue_name, known = QueueNaming(found.definitions), found.streams()
+        to.mkdir(mode=0o700, parents=True, exist_ok=True)
+        losses.write(to, losses.read(directory))
         store = open_store(to)
         try:
             for (kind, key), value in found.definitions.items():

@@ -1,15 +1,26 @@
-"""Losses of a data directory: found at the start or during reads, kept until acknowledged."""
+"""Losses of a data directory: found at the start or during reads, kept until acknowledged.
 
+What is damaged is a matter of this disk, not of the log, which others may have whole: the losses are in a file. Each of
+its lines is ``CRC-32 [sentence, time of detection]``, with seconds since the epoch, negative once the loss is
+acknowledged: the same damage may be found again.
+"""
+
+import json
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from jumpmq.store import definitions
 
 log = logging.getLogger(__name__)
 
+FILE_NAME = "losses"
+
 KIND = "loss"
-"""Kind of loss records: the key is the sentence, the value the time of detection, in seconds since the epoch. Negative
-once the loss is acknowledged: the same damage may be found again."""
+"""Kind of the records that had the losses in earlier versions, by the sentence."""
 
 REMIND_INTERVAL = 3600.0
 """Seconds between reminders of losses in the log."""
@@ -26,16 +37,16 @@ class Losses:
     def __init__(self) -> None:
         self._found: dict[str, float] = {}  # when each was found, in seconds since the epoch
         self._acknowledged: dict[str, float] = {}  # the same of those that are not told of any more
-        self._unkept: list[str] = []  # those that are not recorded yet
+        self._is_kept = True  # whether the file has all of them
         self._lock = threading.Lock()
         self._told_at = time.monotonic()
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def restore(self, recorded: Iterable[tuple[str, float]]) -> None:
+    def restore(self, recorded: Mapping[str, float]) -> None:
         """Take over losses from earlier runs, and report them once more."""
-        for loss, found_at in recorded:
+        for loss, found_at in recorded.items():
             if found_at < 0:
                 self._acknowledged[loss] = -found_at
                 continue
@@ -52,7 +63,7 @@ class Losses:
                     return
                 loss = MORE
             self._found[loss] = time.time()
-            self._unkept.append(loss)
+            self._is_kept = False
         log.error("%s", loss)
 
     def listed(self) -> list[tuple[str, float]]:
@@ -60,13 +71,17 @@ class Losses:
         with self._lock:
             return list(self._found.items())
 
-    def take_unkept(self) -> list[tuple[str, float]]:
-        """Return the losses still to be recorded."""
-        if not self._unkept:
-            return []
+    def take_unkept(self) -> list[tuple[str, float]] | None:
+        """Return all content for the file, in the file's order and signs; None where the file has it."""
+        if self._is_kept:
+            return None
         with self._lock:
-            taken, self._unkept = self._unkept, []
-            return [(loss, self._found[loss]) for loss in taken if loss in self._found]
+            self._is_kept = True
+            return [*((loss, -found_at) for loss, found_at in self._acknowledged.items()), *self._found.items()]
+
+    def keep_again(self) -> None:
+        """The file may not have all losses: :meth:`take_unkept` returns them once more."""
+        self._is_kept = False
 
     def remind(self) -> None:
         """Report losses in the log, unless reported recently."""
@@ -74,18 +89,39 @@ class Losses:
             self._told_at = time.monotonic()
             log.warning("%d losses are not acknowledged: `jumpmqctl list_losses` names them", len(self._found))
 
-    def acknowledge(self) -> tuple[dict[str, float], list[str]]:
-        """Tell of none any more.
-
-        Returns:
-            those that were acknowledged now, with when each was found, and the oldest ones that are forgotten for that.
-        """
+    def acknowledge(self) -> None:
+        """Tell of none any more; of those that were acknowledged the oldest are forgotten beyond :data:`LIMIT`."""
         with self._lock:
             found, self._found = self._found, {}
             found.pop(MORE, None)
-            self._unkept.clear()
             self._acknowledged |= found
-            forgotten = list(self._acknowledged)[:-LIMIT]
-            for loss in forgotten:
+            for loss in list(self._acknowledged)[:-LIMIT]:
                 del self._acknowledged[loss]
-        return found, [*forgotten, MORE]
+            self._is_kept = False
+
+
+def read(directory: Path) -> list[tuple[str, float]]:
+    """Return the losses in the file of a data directory; damaged lines are left out.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    path = directory / FILE_NAME
+    if not path.exists():
+        return []
+    found = [json.loads(line) for line in definitions.lines(path) if line is not None]
+    return [(loss, found_at) for loss, found_at in found]
+
+
+def write(directory: Path, losses: Iterable[tuple[str, float]]) -> None:
+    """Write the file of a data directory, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+
+    def write_to(octets: BinaryIO) -> None:
+        for one in losses:
+            octets.write(definitions.line(json.dumps(one).encode()))
+
+    definitions.replace(directory / FILE_NAME, write_to)

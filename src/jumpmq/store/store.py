@@ -79,7 +79,10 @@ class Store(Staging):
     ) -> None:
         super().__init__(noted, commit_bytes=commit_bytes, linger_bytes=linger_bytes)
         self.losses = Losses()
-        self.losses.restore((loss, json.loads(text)) for loss, text in _take(found.definitions, losses.KIND))
+        recorded = _take(found.definitions, losses.KIND)  # by an earlier version
+        self.losses.restore({loss: json.loads(text) for loss, text in recorded} | dict(_read_losses(directory)))
+        if recorded:
+            self.losses.keep_again()
         self.streams: dict[int, Known] = found.streams()
         for kind in (stream_bounds.KIND, stream_bounds.FLOOR):
             _take(found.definitions, kind)
@@ -87,6 +90,7 @@ class Store(Staging):
             self.losses.add(loss)
         self.clean = found.clean
         self.whole = found.whole
+        self._directory, self._recorded_losses = directory, [loss for loss, _ in recorded]
         self._lock = lock
         # What was found, until it is handed over:
         self._definitions, self._batches = found.definitions, found.queues
@@ -113,6 +117,9 @@ class Store(Staging):
             files=files,
         )
         self._upkeep.adopt(found)
+        if not self.losses:  # what is missing was acknowledged, and the index not written since
+            self._upkeep.forget_lost(self._lost)
+            self._lost = {}
         self._reserve = Reserve(directory / DIRECTORY, files)
         self._pipeline = Pipeline(
             self,
@@ -212,18 +219,24 @@ class Store(Staging):
     # --- what is missing, and what is on disk of streams ---
 
     def keep_losses(self) -> None:
-        """Stage a record of losses found since the last call, for later runs. To be called now and then."""
+        """Have losses found since the last call in their file, for later runs. To be called now and then."""
         self.losses.remind()
-        for loss, found_at in self.losses.take_unkept():
-            self.put(losses.KIND, loss, found_at)
+        if (found := self.losses.take_unkept()) is not None:
+            self._background.run(lambda: losses.write(self._directory, found), self._on_losses_kept)
+
+    def _on_losses_kept(self, result: Any) -> None:
+        if isinstance(result, Exception):
+            log.warning("cannot write %s: %s", self._directory / losses.FILE_NAME, result)
+            self.losses.keep_again()
+            return
+        for loss in self._recorded_losses:
+            self.delete(losses.KIND, loss)
+        self._recorded_losses = []
 
     def acknowledge_losses(self) -> None:
-        """Stage the acknowledgement of losses, no longer reported afterwards."""
-        acknowledged, forgotten = self.losses.acknowledge()
-        for loss, found_at in acknowledged.items():
-            self.put(losses.KIND, loss, -found_at)
-        for loss in forgotten:
-            self.delete(losses.KIND, loss)
+        """Report the losses no longer."""
+        self.losses.acknowledge()
+        self.keep_losses()
         self._upkeep.forget_lost(self._lost)
         self._lost = {}
 
@@ -380,6 +393,15 @@ class Store(Staging):
         self._lock.release()
         if self.error is not None:
             raise self.error
+
+
+def _read_losses(directory: Path) -> list[tuple[str, float]]:
+    """Return the recorded losses; a file that cannot be read holds up nothing."""
+    try:
+        return losses.read(directory)
+    except OSError as error:
+        log.warning("cannot read %s: %s; what is missing is found again", directory / losses.FILE_NAME, error)
+        return []
 
 
 def _take(definitions: dict[tuple[str, str], str], kind: str) -> list[tuple[str, str]]:
