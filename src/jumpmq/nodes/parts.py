@@ -8,7 +8,7 @@ from jumpmq.broker.opening import Opened
 from jumpmq.nodes.channels.remote_channels import ChannelLinks
 from jumpmq.nodes.channels.served_channels import ServedChannels
 from jumpmq.nodes.channels.usage import UsageLinks
-from jumpmq.nodes.copies.sessions import Sessions
+from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.log.log_link import OnDisk
 from jumpmq.nodes.messages.enqueue import Enqueue
 from jumpmq.nodes.messages.outbox import Outbox
@@ -62,7 +62,7 @@ class Parts:
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links, turns)
         self.served = ServedChannels(self.links)
-        self.sessions = Sessions(self.links, turns)
+        self.sessions = ReplicaSessions(self.links, turns)
         self.ring_changes = RingChanges(self.links, turns, self.enqueue, self.on_disk)
         self.taking.is_ahead = self.ring_changes.is_ahead
 

@@ -29,6 +29,7 @@ from jumpmq.store.contents import Contents
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index
+from jumpmq.store.lineage import Stretch
 from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY, Log, segment_bytes_on
 from jumpmq.store.losses import Losses
@@ -307,6 +308,11 @@ class Store(Staging):
         """Keep segments from a number on, consumed or not, until this is called with a higher one: followers need their
         octets."""
         self._upkeep.keep_from(segment, self._pipeline.last_complete)
+
+    @property
+    def lineage(self) -> tuple[Stretch, ...]:
+        """Segments of the log in order, with the ends of what is on disk; consumed ones may be missing between them."""
+        return tuple(Stretch(one.number, one.epoch, one.salt, one.end) for one in self._log.segments.values())
 
     def begin(self, *, here: bool = False) -> None:
         """Begin the next commit, if wanted and unobstructed: see :meth:`Pipeline.begin`."""

@@ -1,6 +1,7 @@
-"""A machine with a replica of home 1, as a process: ``python -m tests.nodes.copies.machine NUMBER COUNT FOLDER ETCD``.
+"""A machine with a replica of home 1: ``python -m tests.nodes.copies.machine NUMBER COUNT FOLDER URL KIND``.
 
-The first machine leads, publishes to its store, and notes what is confirmed in ``FOLDER/confirmed``. SIGTERM ends a
+The first machine leads, publishes to its store, and notes what is confirmed in ``FOLDER/confirmed``; with the kind
+``consumed`` nine of ten messages are settled a hundred messages later. SIGTERM ends a
 machine in order: the first one then publishes no more, and waits until all is complete.
 """
 
@@ -8,17 +9,20 @@ import asyncio
 import os
 import signal
 import sys
+from collections import deque
 from pathlib import Path
 
 from tests.store.opened import make_messages
 
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.copies.claims import Claims
 from jumpmq.nodes.copies.copied_home import CopiedHome
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
+from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.leading_store import LeadingStore
-from jumpmq.nodes.copies.sessions import Sessions
+from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.etcd.client import Etcd, EtcdError
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.unix import UnixSockets
@@ -38,11 +42,11 @@ def directory_of(folder: Path, number: int) -> Path:
 class Machine:
     """The process."""
 
-    def __init__(self, number: int, count: int, folder: Path, url: str) -> None:
-        self.number, self.folder = number, folder
+    def __init__(self, number: int, count: int, folder: Path, url: str, kind: str) -> None:
+        self.number, self.folder, self.kind, self.node = number, folder, kind, f"n{number}"
         self.turns = Turns(Commits(), 1 << 20)
         self.links = Links(UnixSockets(folder / "links", number, count), number, os.urandom(8).hex(), self.turns)
-        self.sessions = Sessions(self.links, self.turns)
+        self.sessions = ReplicaSessions(self.links, self.turns)
         self.sessions.node_at = "n{}".format
         self.etcd = Etcd([url])
         self.ended = asyncio.Event()
@@ -50,14 +54,22 @@ class Machine:
         self.stopping = False
         self.published = self.confirmed = 0
         self.receipts: dict[int, int] = {}
+        self.waiting: deque[Message] = deque()
 
     async def run(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.term)
         await self.links.start()
+        claims = Claims(self.etcd, KEY)
+        if self.number > 1:
+            copy = KeptCopy(1, LOG, directory_of(self.folder, self.number), self.node, claims, self.sessions, TIMES)
+            keeping = asyncio.create_task(copy.keep())
+            await self.ended.wait()
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await self.etcd.close()
+            return
         directory = CopyDirectory(directory_of(self.folder, self.number), LOG)
-        self.home = CopiedHome(
-            1, directory, f"n{self.number}", Claims(self.etcd, KEY), self.sessions, self, times=TIMES
-        )
+        self.home = CopiedHome(1, directory, self.node, claims, self.sessions, self, times=TIMES)
         while True:
             try:
                 await self.home.start()
@@ -97,6 +109,9 @@ class Machine:
     def close(self, reason: str) -> None:
         self.stop(reason)
 
+    def replaced(self) -> None:
+        self.stop("a leader was given files")
+
     def stop(self, reason: str) -> None:
         print(f"n{self.number}: {reason}", file=sys.stderr, flush=True)
         os._exit(3)
@@ -106,13 +121,22 @@ class Machine:
     async def publish(self) -> None:
         while not self.stopping:
             first, last = self.published + 1, self.published + 1 + self.published % 7
-            self.store.append(QUEUE, make_messages(first, last, lambda seq: b"%d " % seq * 150))
+            messages = make_messages(first, last, lambda seq: b"%d " % seq * 150)
+            self.store.append(QUEUE, messages)
+            self.consume(messages)
             self.published = last
             self.receipts[self.store.flush()] = last
             await asyncio.sleep(0.003 if len(self.receipts) < 200 else 0.1)
         while self.receipts:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         self.ended.set()
+
+    def consume(self, messages: list[Message]) -> None:
+        self.waiting += messages
+        while self.kind == "consumed" and len(self.waiting) > 100:
+            message = self.waiting.popleft()
+            if message.seq % 10 and message.batch is not None:
+                message.batch.settle(message.seq)
 
     def on_commit(self, receipt: int) -> None:
         done = [one for one in self.receipts if one <= receipt]
@@ -122,8 +146,8 @@ class Machine:
                 file.write(f"{self.confirmed}\n")
 
 
-async def main(number: str, count: str, folder: str, url: str) -> None:
-    await Machine(int(number), int(count), Path(folder), url).run()
+async def main(number: str, count: str, folder: str, url: str, kind: str) -> None:
+    await Machine(int(number), int(count), Path(folder), url, kind).run()
 
 
 if __name__ == "__main__":

@@ -36,14 +36,16 @@ class Machines:
         folder: their directories.
     """
 
-    def __init__(self, folder: Path, count: int, members: list[EtcdMember]) -> None:
+    def __init__(self, folder: Path, count: int, members: list[EtcdMember], kind: str) -> None:
+        self.kind = kind
         self.folder, self.count, self.url = folder, count, members[0].url
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, number: int) -> None:
         command = [sys.executable, "-m", "tests.nodes.copies.machine", str(number), str(self.count)]
         with (self.folder / f"n{number}.log").open("ab") as log:
-            self._processes[number] = subprocess.Popen([*command, str(self.folder), self.url], stderr=log)
+            arguments = [*command, str(self.folder), self.url, self.kind]
+            self._processes[number] = subprocess.Popen(arguments, stderr=log)
 
     def kill(self, number: int) -> None:
         process = self._processes.pop(number)
@@ -111,11 +113,11 @@ async def configuration(url: str) -> Configuration:
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Machines]:
+def three(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Machines]:
     (tmp_path / "links").mkdir(mode=0o700)
     with etcd(tmp_path) as members:
         asyncio.run(configured(tmp_path, 3, members[0].url))
-        machines = Machines(tmp_path, 3, members)
+        machines = Machines(tmp_path, 3, members, getattr(request, "param", "kept"))
         try:
             for number in (1, 2, 3):
                 machines.start(number)
@@ -238,6 +240,32 @@ def test_damage_on_a_followers_disk_is_told(three: Machines) -> None:
     octets[stretch.end // 2] ^= 1
     path.write_bytes(octets)
     three.start(2)
-    process = three._processes.pop(2)
-    assert process.wait(60) != 0
-    assert "is damaged at octet" in (three.folder / "n2.log").read_text()
+    until(lambda: "is damaged at octet" in (three.folder / "n2.log").read_text())
+    three.require_running()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("three", ["consumed"], indirect=True)
+def test_an_emptied_disk_gets_files_where_the_leader_has_removed_segments(three: Machines) -> None:
+    three.more(2000)
+    until(lambda: not (three.directory(1) / DIRECTORY / file_name(2)).exists())
+    before = asyncio.run(configuration(three.url)).set
+    three.kill(2)
+    shutil.rmtree(three.directory(2))
+    three.start(2)
+
+    def look() -> bool:
+        three.require_running()
+        found = asyncio.run(configuration(three.url)).set
+        return len(found) == 3 and len({*found} & {*before}) == 2
+
+    until(look)
+    three.more(200)
+    three.end(1)
+    three.end(2)
+    assert require_equal(three.directory(1), three.directory(2)) == end_of(read_lineage(three.directory(1)).lineage)
+    assert (three.directory(2) / "jumpmq.db").exists(), "it came with the files"
+    found, last = messages_in(three.directory(2)), three.confirmed
+    assert found == messages_in(three.directory(1))
+    assert {*range(10, last, 10), *range(last - 99, last + 1)} <= {*found} and len(found) < last / 2
+    assert not list(three.directory(2).parent.glob("1.*")), "nothing is left beside it"

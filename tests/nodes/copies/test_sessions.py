@@ -1,4 +1,4 @@
-"""Sessions of replicas on the links of two homes: begun by a HELLO of both sides, and again after a drop."""
+"""ReplicaSessions of replicas on the links of two homes: begun by a HELLO of both sides, and again after a drop."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ from tests.nodes.homes import homes, in_loop, until
 
 from jumpmq.nodes.copies import sessions as module
 from jumpmq.nodes.copies.copied_home import octets_behind
-from jumpmq.nodes.copies.sessions import Sessions
+from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.transport.records import REPLICA
 from jumpmq.replication.frames import Frame, Hello, Resign, Stored, encode
 from jumpmq.replication.lineage import Stretch, position_at
@@ -32,7 +32,7 @@ class Party:
 
 
 @asynccontextmanager
-async def two() -> AsyncIterator[tuple[Sessions, Sessions]]:
+async def two() -> AsyncIterator[tuple[ReplicaSessions, ReplicaSessions]]:
     async with homes(2, durable=False) as brokers:
         found = []
         for broker in brokers:

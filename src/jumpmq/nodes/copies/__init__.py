@@ -10,6 +10,9 @@ and etcd answer goes back into the replica. Nothing here decides: rules R1 to R1
 ``disk_thread``      the thread in which a directory is written and synced, all that waits with one sync
 ``commit_checks``    octets of shipped pieces as whole, verified commits
 ``shipping``         a leader's log, read from its files and sent to followers
+``kept_copy``        a copy of another node's home, opened again after whatever ended it
+``offered_files``    a leader's copy as files, for members whose logs end before its own begins
+``coming_files``     these files at the member, until they take the old copy's place
 ``leading_store``    the store of a home whose replica leads
 ``sessions``         frames of replicas as records of links, with a HELLO of each side first
 ``claims``           the configuration in etcd, read and compared-and-swapped

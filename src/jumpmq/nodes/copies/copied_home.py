@@ -5,13 +5,16 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from jumpmq.nodes.copies.claims import Claims
+from jumpmq.nodes.copies.coming_files import ComingFiles
 from jumpmq.nodes.copies.commit_checks import CommitChecks, DamagedCommit
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
 from jumpmq.nodes.copies.disk_thread import Answer, DiskThread
-from jumpmq.nodes.copies.sessions import Sessions
+from jumpmq.nodes.copies.offered_files import OfferedFiles
+from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.copies.shipping import Shipping
 from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.replication.actions import (
@@ -37,14 +40,19 @@ from jumpmq.replication.actions import (
 )  # fmt: skip
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
 from jumpmq.replication.copies import Copy
-from jumpmq.replication.frames import Beat, Beaten, Data, Frame, Segment, Stored, Unfit
-from jumpmq.replication.lineage import Lineage, Stretch, segment_at
+from jumpmq.replication.frames import Beat, Beaten, Data, Frame, Manifest, Piece, Segment, Stored, Unfit, Want
+from jumpmq.replication.joining import Clear, Install, Joining, Put, Step
+from jumpmq.replication.lineage import Lineage, Stretch, before, segment_at
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica as Roles
+from jumpmq.store.background import Background
 from jumpmq.store.log import OFFSET_BITS
 
 FIXED_SEAT = Times(failover=math.inf)
 """No replica takes over from another: the home stays with its seat."""
+
+OFFERED = 60.0
+"""Seconds after the last question for files in which a leader removes no segment."""
 
 MOST_KEPT = 1 << 30
 """Octets of consumed segments at most that a leader keeps for members which are behind or away."""
@@ -54,8 +62,8 @@ OFFSETS = (1 << OFFSET_BITS) - 1
 log = logging.getLogger(__name__)
 
 
-class Home(Protocol):
-    """The home whose copy it is, as far as a replica asks something of it. All calls come in the event loop."""
+class CopyOwner(Protocol):
+    """Owner of a replica, told what follows for it. All calls come in the event loop."""
 
     def reveal(self, position: int) -> None:
         """All up to a position is complete."""
@@ -70,6 +78,9 @@ class Home(Protocol):
         """The copy does nothing any more: its disk failed or hangs, or etcd was set back. The process has to end, since
         a sync that hangs keeps its thread.
         """
+
+    def replaced(self) -> None:
+        """The leader's files have come, to take the place of the copy: it is to be opened again."""
 
 
 class CopiedHome:
@@ -88,6 +99,8 @@ class CopiedHome:
         me: identity of the replica.
         roles: the protocol.
         trouble: the last alarm; empty without one.
+        segments: of a leading home: keeps segments that members need from now on, and returns the lineage of its store,
+            with the segments before a gap. None before the store is open.
     """
 
     def __init__(
@@ -96,8 +109,8 @@ class CopiedHome:
         directory: CopyDirectory,
         node: str,
         claims: Claims,
-        sessions: Sessions,
-        home: Home,
+        sessions: ReplicaSessions,
+        home: CopyOwner,
         times: Times = FIXED_SEAT,
     ) -> None:
         self.number = number
@@ -111,10 +124,15 @@ class CopiedHome:
         self._sessions = sessions
         self._home = home
         self._times = times
-        loop = asyncio.get_running_loop()
-        self._disk = DiskThread(
-            directory, loop.call_soon_threadsafe, self._on_disk, self._on_disk_failure, self._on_work
-        )
+        self._loop = asyncio.get_running_loop()
+        self.segments: Callable[[], Lineage] | None = None
+        self._offered = OfferedFiles(directory.directory)
+        self._offering = 0.0  # when a member last asked for files
+        self._joining: Joining | None = None  # the join by files that is under way here
+        self._coming = ComingFiles(directory.directory)
+        self._file_thread = Background("jumpmq-join", self._wake_files)
+        soon = self._loop.call_soon_threadsafe
+        self._disk = DiskThread(directory, soon, self._on_disk, self._on_disk_failure, self._on_work)
         self._shipping = Shipping(directory.directory, copy, self._send, self._on_gone)
         self._checks: tuple[Replica, CommitChecks] | None = None  # of the segment that is shipped here, and by whom
         self._asking: set[asyncio.Task[None]] = set()  # calls of etcd
@@ -148,6 +166,7 @@ class CopiedHome:
         if self._timer is not None:
             self._timer.cancel()
         self._disk.close()
+        self._file_thread.close(deliver=False)
         self._directory.close()
 
     # --- what is known ---
@@ -179,6 +198,8 @@ class CopiedHome:
         known = {*leader.waits(), *leader.following}
         away = {*leader.known.members} - {node_of(one) for one in {*known, self.me}}
         first = 0 if away else min([segment_at(leader.stored.get(one, 0)) for one in known], default=copy.removable)
+        if now() - self._offering < OFFERED:
+            return first
         octets = 0
         for stretch in reversed(copy.lineage):
             octets += stretch.end
@@ -202,9 +223,16 @@ class CopiedHome:
         """The store synced up to a position."""
         self._act(self.roles.on_synced(position))
 
-    def removed(self, segment: int) -> None:
-        """The store removed the segments before one."""
-        self._act(self.roles.on_removed(segment))
+    def note_kept(self) -> None:
+        """Note from which segment on the store has removed none."""
+        if self.segments is None:
+            return
+        there = {stretch.segment for stretch in self.segments()}
+        first = segment_at(self.roles.copy.end)
+        while first - 1 in there:
+            first -= 1
+        if before(first) > self.roles.copy.kept:
+            self._act(self.roles.on_removed(first))
 
     def change(self, make: Callable[[Configuration], Configuration]) -> bool:
         """Ask for a change of the configuration; True if it is on its way.
@@ -222,6 +250,7 @@ class CopiedHome:
     # --- sessions ---
 
     def on_connected(self, peer: Replica) -> None:
+        self.note_kept()
         self._pace.on_connected(peer, now())
         self._act(self.roles.on_connected(peer))
 
@@ -249,7 +278,13 @@ class CopiedHome:
                 self._shipping.stored(peer, frame.position)
                 self._act(self.roles.on_frame(peer, frame))
             case Unfit():
-                self._alarm(frame.reason)
+                if not frame.needs_files:
+                    self._alarm(frame.reason)
+            case Want():
+                self._on_want(peer, frame)
+            case Manifest() | Piece() if self._joining is not None and peer == self._joining.source:
+                joining = self._joining
+                self._join(joining.on_manifest(frame) if isinstance(frame, Manifest) else joining.on_piece(frame))
             case _:
                 self._act(self.roles.on_frame(peer, frame))
 
@@ -281,8 +316,78 @@ class CopiedHome:
         self._sessions.drop(self.number, peer)
 
     def _on_gone(self, peer: Replica, reason: str) -> None:
+        self.note_kept()
         self._alarm(f"{peer}: {reason}")
         self._drop(peer)
+
+    # --- files for members, and of leaders ---
+
+    def _on_want(self, peer: Replica, want: Want) -> None:
+        """Send a manifest, or a piece of a file, to a member."""
+        leader, copy, segments = self.roles.leader, self.roles.copy, self.segments
+        if leader is None or leader.epoch != want.epoch or segments is None:
+            return
+        if node_of(peer) not in leader.known.members:
+            log.warning("home %d: %s wants files, and is of no member", self.number, peer)
+            return
+        self._offering = now()  # from now on no segment is removed that the index may not cover
+        sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
+        kept = copy.kept
+
+        def read() -> Frame:
+            if want.name:
+                return self._offered.piece(want.epoch, want.name, want.offset)
+            return self._offered.manifest(want.epoch, kept, sealed)
+
+        def send(result: Frame | Exception) -> None:
+            if isinstance(result, Exception):
+                self._alarm(f"files for {peer} cannot be read: {result}")
+                self._drop(peer)
+            else:
+                self._send(peer, result)
+
+        self._file_thread.run(read, send)
+
+    def _want_files(self, source: Replica, epoch: int) -> None:
+        """Begin a join by files, or go on with it: the log ends before the leader's begins."""
+        before = self._joining
+        if before is None or (before.source, before.epoch) != (source, epoch):
+            log.info("home %d: files are taken from %s", self.number, source)
+            self._joining = Joining(self.roles.copy, source, epoch, None if before is None else before.have)
+        assert self._joining is not None
+        self._join(self._joining.start())
+
+    def _join(self, steps: Iterable[Step]) -> None:
+        """Perform steps of a join in order."""
+        for step in steps:
+            match step:
+                case Send():
+                    self._send(step.to, step.frame)
+                case Alarm():
+                    self._alarm(step.reason)
+                    self._joining = None
+                case Put():
+                    self._file_thread.run(partial(self._coming.put, step), self._on_file)
+                case Clear():
+                    self._file_thread.run(partial(self._coming.clear, step), self._on_file)
+                case Install():
+                    self._file_thread.run(
+                        partial(self._coming.install, step, self._directory.noted), self._on_installed
+                    )
+
+    def _wake_files(self) -> None:
+        self._loop.call_soon_threadsafe(self._file_thread.deliver)
+
+    def _on_file(self, result: Exception | None) -> None:
+        if result is not None:
+            self._home.stop(f"files of a copy cannot be written: {result}")
+            self.stop()
+
+    def _on_installed(self, result: Exception | None) -> None:
+        self._on_file(result)
+        if result is None and not self._ended:
+            self._home.replaced()
+            self.stop()
 
     # --- the disk ---
 
@@ -358,6 +463,8 @@ class CopiedHome:
             match action:
                 case Send():
                     self._send(action.to, action.frame)
+                    if isinstance(action.frame, Unfit) and action.frame.needs_files:
+                        self._want_files(action.to, action.frame.epoch)
                 case Note() | Cut() | Sync() | Open() | Append() | Begin():
                     self._to_disk(action)
                 case Swap():

@@ -1,6 +1,7 @@
 """A store whose replica leads: the replica hears how far the log is written and synced, the store what is complete."""
 
 import asyncio
+import logging
 import os
 import socket
 import struct
@@ -8,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jumpmq.nodes.copies.copied_home import CopiedHome
-from jumpmq.replication.lineage import Stretch, before, position_at, segment_at
+from jumpmq.replication.lineage import Lineage, Stretch, position_at, segment_at
 from jumpmq.store import Store, StoreError
 from jumpmq.store.completion import ByPosition, CompleteReceipt
 from jumpmq.store.log import DIRECTORY, file_name
 from jumpmq.store.records import OPENING_SIZE, Opening
+
+log = logging.getLogger(__name__)
 
 POSITION = struct.Struct("=Q")
 
@@ -55,6 +58,7 @@ class LeadingStore:
         self._told, self._tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._told.setblocking(False)
         self._tells.setblocking(False)
+        self._stored = 0  # position behind the last commit on disk, where the replica has not heard of it
         self._rest = b""  # of a position that has come in part
         try:
             self.store = Store.open(
@@ -70,6 +74,7 @@ class LeadingStore:
             self._close_sockets()
             raise
         self.store.keep_from(home.needed_from)
+        home.segments = self._segments
         loop = asyncio.get_running_loop()
         loop.add_reader(self._told.fileno(), self._on_written)
         loop.add_reader(self.store.fileno(), self._on_work)
@@ -78,15 +83,9 @@ class LeadingStore:
         """All up to a position is complete."""
         self._completion.complete(position)
 
-    def close(self) -> None:
-        """Close the store, once all is complete or a while has passed."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._told.fileno())
-        loop.remove_reader(self.store.fileno())
-        try:
-            self.store.close()
-        finally:
-            self._close_sockets()
+    def _segments(self) -> Lineage:
+        self.store.keep_from(self._home.needed_from)
+        return self.store.lineage
 
     def _close_sockets(self) -> None:
         self._told.close()
@@ -95,9 +94,14 @@ class LeadingStore:
     def _on_work(self) -> None:
         try:
             self.store.completed()
+            if self._stored:
+                position, self._stored = self._stored, 0
+                self._grow(position)
+                self._home.synced(position)
             self.store.keep_from(self._home.needed_from)
-        except StoreError as error:
-            self._on_failure(str(error))
+        except Exception as error:
+            log.critical("a step of a commit failed", exc_info=error)
+            self._on_failure(f"commits cannot go on after {error!r}")
 
     def _on_written(self) -> None:
         """Read the newest of the positions told by the writing thread."""
@@ -112,15 +116,15 @@ class LeadingStore:
             self._grow(position)
 
     def _on_stored(self, position: int) -> None:
-        self._grow(position)
-        self._home.synced(position)
+        """Note that a commit is on disk. The store is in the middle of it: the replica hears of it afterwards."""
+        self._stored = position
 
     def _grow(self, position: int) -> None:
         copy = self._home.roles.copy
         segment = segment_at(position)
         if position_at(segment, 0) > copy.end:
             self._home.begun(self._stretch(segment))
-            self._note_removed()
+            self._home.note_kept()
         if position > copy.end:
             self._home.written(position)
 
@@ -133,12 +137,3 @@ class LeadingStore:
             os.close(file)
         assert opening is not None, "a segment's opening is synced before anything else is written to it"
         return Stretch(segment, opening.epoch, opening.salt, OPENING_SIZE)
-
-    def _note_removed(self) -> None:
-        """Tell the replica from which segment on none is missing."""
-        there = {int(path.stem) for path in self._directory.glob("*.log") if path.stem.isdigit()}
-        first = segment_at(self._home.roles.copy.end)
-        while first - 1 in there:
-            first -= 1
-        if before(first) > self._home.roles.copy.kept:
-            self._home.removed(first)

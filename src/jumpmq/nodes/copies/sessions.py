@@ -1,4 +1,4 @@
-"""Sessions between replicas of a home, on the links between their processes.
+"""ReplicaSessions between replicas of a home, on the links between their processes.
 
 A session begins when both sides have said HELLO for the home, with their identities. Either side begins another by one
 more HELLO, which the other answers with its own; what it had sent before is of the former session and is dropped. So a
@@ -48,7 +48,7 @@ class Party(Protocol):
 
 
 @dataclass
-class _Session:
+class _ReplicaSession:
     """A session of a home on a link.
 
     Attributes:
@@ -64,8 +64,8 @@ class _Session:
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
 
-class Sessions:
-    """Sessions of the local process.
+class ReplicaSessions:
+    """ReplicaSessions of the local process.
 
     Args:
         links: between homes.
@@ -80,7 +80,7 @@ class Sessions:
         self._links = links
         self._turns = turns
         self._parties: dict[int, Party] = {}  # by the home that is copied
-        self._sessions: dict[tuple[int, int], _Session] = {}  # by home that is copied, and home of the link
+        self._sessions: dict[tuple[int, int], _ReplicaSession] = {}  # by home that is copied, and home of the link
         links.handlers[REPLICA] = self._receive
         links.on_up.append(self._up)
         links.on_down.append(self._down)
@@ -130,7 +130,7 @@ class Sessions:
             session = self._forget(key)
             self._end(key[0], session, session.heard)
 
-    def _forget(self, key: tuple[int, int]) -> _Session:
+    def _forget(self, key: tuple[int, int]) -> _ReplicaSession:
         session = self._sessions.pop(key)
         if session.timer is not None:
             session.timer.cancel()
@@ -150,7 +150,7 @@ class Sessions:
             log.warning("home %d: the link of home %d names %s, of another node", home, link.peer, frame.replica)
             return
         if session is None:  # kept also where the home has no party here yet: HELLO is not said twice
-            session = self._sessions[home, link.peer] = _Session()
+            session = self._sessions[home, link.peer] = _ReplicaSession()
         if session.up:
             session.said = False
             self._end(home, session, session.heard)
@@ -164,7 +164,7 @@ class Sessions:
         party, link = self._parties.get(home), self._links.to(at)
         if party is None or link is None:
             return
-        session = self._sessions.setdefault((home, at), _Session())
+        session = self._sessions.setdefault((home, at), _ReplicaSession())
         session.timer = None
         if session.said:
             return
@@ -173,11 +173,11 @@ class Sessions:
         if session.heard:
             self._begin(home, session)
 
-    def _begin(self, home: int, session: _Session) -> None:
+    def _begin(self, home: int, session: _ReplicaSession) -> None:
         session.up = True
         self._parties[home].on_connected(session.heard)
 
-    def _end(self, home: int, session: _Session, peer: Replica) -> None:
+    def _end(self, home: int, session: _ReplicaSession, peer: Replica) -> None:
         if session.up:
             session.up = False
             if (party := self._parties.get(home)) is not None:

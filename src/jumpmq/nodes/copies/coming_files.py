@@ -1,0 +1,119 @@
+"""Files of a copy on their way to a member, in a directory beside the copy that they replace when all are whole (I13).
+
+``H.coming`` is whole once it has a ``replica``, which is written last. Then the old copy is renamed to ``H.old``,
+``H.coming`` to ``H``, and the old one deleted: :func:`settle` goes on with that after a crash at any point.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path, PurePosixPath
+
+from jumpmq.nodes.copies.copy_directory import NOTE, Noted
+from jumpmq.replication.joining import Clear, Install, Put
+from jumpmq.replication.lineage import end_of
+from jumpmq.store import schema, stream_files, stream_segment
+from jumpmq.store.errors import StoreError
+from jumpmq.store.files import Files
+from jumpmq.store.log import DIRECTORY
+
+NAME = re.compile(
+    rf"{re.escape(schema.FILE_NAME)}|{DIRECTORY}/[0-9]{{10}}\.log"
+    rf"|{stream_files.DIRECTORY}/[0-9]+/[0-9]+{re.escape(stream_segment.SUFFIX)}"
+)
+"""Names that a file of a copy may have: a leader cannot write anywhere else."""
+
+
+class ComingFiles:
+    """Files that come for a copy. Methods block for the disk.
+
+    Args:
+        directory: of the old copy.
+        files: the file calls to use.
+    """
+
+    def __init__(self, directory: Path, files: Files | None = None) -> None:
+        self._coming = _coming(directory)
+        self._directory = directory
+        self._files = files or Files()
+        self._begun = False  # whether what an earlier process left is removed
+
+    def put(self, put: Put) -> None:
+        """Write octets of a file.
+
+        Raises:
+            OSError: that fails.
+            StoreError: a file of a copy cannot have this name.
+        """
+        self._begin()
+        path = self._path(put.name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = self._files.open(path) if put.offset else self._files.create(path)
+        try:
+            self._files.write(file, put.offset, [put.octets])
+        finally:
+            self._files.close(file)
+
+    def clear(self, clear: Clear) -> None:
+        """Remove files."""
+        for name in clear.names:
+            self._files.remove(self._path(name))
+
+    def install(self, install: Install, noted: Noted) -> None:
+        """Sync all files, and have them take the old copy's place when that is settled.
+
+        Args:
+            noted: of the old copy: its identity and promise stay.
+        """
+        self._begin()
+        (self._coming / DIRECTORY).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder, _, names in os.walk(self._coming):
+            for name in names:
+                file = self._files.open(Path(folder) / name)
+                try:
+                    self._files.sync(file)
+                finally:
+                    self._files.close(file)
+            self._files.sync_directory(Path(folder))
+        file = self._files.create(self._coming / NOTE)
+        try:
+            mark = end_of(install.lineage) or install.kept
+            self._files.write(file, 0, [Noted(noted.log, noted.disk, noted.epoch, mark).encode()])
+            self._files.sync(file)
+        finally:
+            self._files.close(file)
+        self._files.sync_directory(self._coming)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            shutil.rmtree(self._coming, ignore_errors=True)
+            self._coming.mkdir(mode=0o700, parents=True)
+            self._begun = True
+
+    def _path(self, name: str) -> Path:
+        if not NAME.fullmatch(name):
+            raise StoreError(f"a copy cannot have a file {name!r:.200}; the leader is not to be trusted")
+        return self._coming / PurePosixPath(name)
+
+
+def settle(directory: Path, files: Files | None = None) -> None:
+    """Have files that have come as a whole take the copy's place, and remove what is left of earlier ones. To be called
+    before the copy is opened.
+
+    Raises:
+        OSError: that fails.
+    """
+    files = files or Files()
+    coming, old = _coming(directory), directory.with_name(f"{directory.name}.old")
+    if (coming / NOTE).exists():
+        if directory.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            directory.rename(old)
+        coming.rename(directory)
+        files.sync_directory(directory.parent)
+    shutil.rmtree(coming, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _coming(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.coming")

@@ -1,0 +1,104 @@
+"""A leader's copy as files, for members that need more than its log has: new ones, and ones that were away for long.
+
+They get the index, the sealed segments of the log in which all is complete, and the files of streams. The index is
+copied first, by SQLite's backup; the segments that it does not cover are kept until the member has them. Files only
+grow or go: of each, the octets that it had when the manifest was made are sent.
+
+All methods block for the disk.
+"""
+
+import contextlib
+import sqlite3
+import zlib
+from pathlib import Path
+
+from jumpmq.replication.frames import STRETCH, File, Manifest, Piece
+from jumpmq.replication.joining import PIECE_OCTETS
+from jumpmq.replication.lineage import Lineage
+from jumpmq.store import schema, stream_files, stream_segment
+from jumpmq.store.log import DIRECTORY, file_name
+
+FILE_OCTETS = 14
+"""Octets of a file in a manifest besides its name."""
+
+INDEX_COPY = "index-for-copies"
+"""Name of the copy of the index."""
+
+
+class OfferedFiles:
+    """Files of a leading home.
+
+    Args:
+        directory: of the home.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lengths: dict[str, int] = {}  # of the files of the last manifest, by name
+
+    def manifest(self, epoch: int, kept: int, lineage: Lineage) -> Manifest:
+        """List the files.
+
+        Args:
+            kept: position behind which the leader has all octets.
+            lineage: of the sealed segments in which all is complete.
+
+        Raises:
+            OSError: a file cannot be read.
+            sqlite3.Error: the index cannot be copied.
+        """
+        self._copy_index()
+        names = [schema.FILE_NAME]
+        names += [f"{DIRECTORY}/{file_name(stretch.segment)}" for stretch in lineage]
+        ends = {f"{DIRECTORY}/{file_name(stretch.segment)}": stretch.end for stretch in lineage}
+        pattern = f"{stream_files.DIRECTORY}/[0-9]*/*{stream_segment.SUFFIX}"
+        paths = [path for path in sorted(self._directory.glob(pattern)) if path.parent.name.isdigit()]
+        names += [path.relative_to(self._directory).as_posix() for path in paths]
+        files = []
+        for name in names:
+            try:
+                length = ends.get(name) or self._path(name).stat().st_size
+                files.append(File(name, length, self._checksum(name, length)))
+            except FileNotFoundError:  # a stream's retention may have let go of it just now
+                if not name.startswith(f"{stream_files.DIRECTORY}/"):
+                    raise
+        if sum(len(file.name) + FILE_OCTETS for file in files) + STRETCH.size * len(lineage) > PIECE_OCTETS:
+            raise OSError(0, f"{len(files)} files are more than a manifest can name")
+        self._lengths = {file.name: file.length for file in files}
+        return Manifest(epoch, kept, lineage, tuple(files))
+
+    def piece(self, epoch: int, name: str, offset: int) -> Piece:
+        """Return octets of a file of the manifest; none if it is gone, or was never in it.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        octets = b""
+        length = self._lengths.get(name, 0)
+        if offset < length:
+            with contextlib.suppress(FileNotFoundError), self._path(name).open("rb") as file:
+                file.seek(offset)
+                octets = file.read(min(PIECE_OCTETS, length - offset))
+        return Piece(epoch, name, offset, zlib.crc32(octets), octets)
+
+    def _path(self, name: str) -> Path:
+        return self._directory / (INDEX_COPY if name == schema.FILE_NAME else name)
+
+    def _copy_index(self) -> None:
+        index_path, path = self._directory / schema.FILE_NAME, self._directory / INDEX_COPY
+        path.unlink(missing_ok=True)
+        with (
+            contextlib.closing(sqlite3.connect(f"file:{index_path}?mode=ro", uri=True)) as index,
+            contextlib.closing(sqlite3.connect(path)) as copy,
+        ):
+            index.backup(copy)
+
+    def _checksum(self, name: str, length: int) -> int:
+        crc = 0
+        with self._path(name).open("rb") as file:
+            while length and (octets := file.read(min(PIECE_OCTETS, length))):
+                crc = zlib.crc32(octets, crc)
+                length -= len(octets)
+        if length:
+            raise OSError(0, f"{name} has {length} octets less than the log says")
+        return crc

@@ -1,0 +1,109 @@
+"""Files of a copy: offered by a leader, come at a member, and take the old copy's place whatever happens meanwhile."""
+
+import shutil
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from tests.store.opened import Opened, make_messages
+
+from jumpmq.nodes.copies.coming_files import ComingFiles, settle
+from jumpmq.nodes.copies.copy_directory import CopyDirectory
+from jumpmq.nodes.copies.offered_files import OfferedFiles
+from jumpmq.replication.joining import Clear, Install, Put
+from jumpmq.replication.lineage import end_of
+from jumpmq.store.errors import StoreError
+from jumpmq.store.log import DIRECTORY
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home of whose two segments the second one is sealed too, and a stream's file."""
+    directory = tmp_path / "home"
+    opened = Opened(directory, segment_bytes=1 << 16)
+    for first in range(1, 241, 30):
+        opened.store.append(1, make_messages(first, first + 29, lambda seq: b"%d" % seq * 300))
+        opened.commit()
+    opened.close()
+    stream = directory / "streams" / "7" / "00000000000000000000.segment"
+    stream.parent.mkdir(parents=True)
+    stream.write_bytes(bytes(range(256)) * 5000)
+    (directory / "streams" / "7.coming").mkdir()
+    return directory
+
+
+def test_a_copy_made_of_files_is_the_home(home: Path, tmp_path: Path) -> None:
+    lineage = CopyDirectory(home, "log").lineage
+    offered, directory = OfferedFiles(home), tmp_path / "copies" / "1"
+    manifest = offered.manifest(3, 0, lineage)
+    assert [file.name.split("/")[0] for file in manifest.files] == ["jumpmq.db", *[DIRECTORY] * len(lineage), "streams"]
+    old = CopyDirectory(directory, "log")
+    old.note(3, 0)
+    coming = ComingFiles(directory)
+    for file in manifest.files:
+        offset, crc = 0, 0
+        while offset < file.length:
+            piece = offered.piece(3, file.name, offset)
+            assert piece.crc == crc32(piece.octets)
+            coming.put(Put(file.name, offset, piece.octets))
+            offset, crc = offset + len(piece.octets), crc32(piece.octets, crc)
+        assert (offset, crc) == (file.length, file.crc)
+    old.close()
+    settle(directory)
+    assert not (directory / "jumpmq.db").exists(), "what is not installed takes no place"
+    for file in manifest.files:
+        coming = ComingFiles(directory) if file is manifest.files[0] else coming
+        for offset in range(0, file.length, 1 << 20):
+            coming.put(Put(file.name, offset, offered.piece(3, file.name, offset).octets))
+    coming.install(Install(manifest.kept, manifest.lineage), old.noted)
+    settle(directory)
+    found = CopyDirectory(directory, "log")
+    assert (found.lineage, found.noted.disk, found.noted.mark) == (lineage, old.noted.disk, end_of(lineage))
+    found.close()
+    assert [path.name for path in directory.parent.iterdir()] == ["1"]
+    name = manifest.files[-1].name
+    assert (directory / name).read_bytes() == (home / name).read_bytes()
+    opened = Opened(directory)
+    assert sum(len(opened.store.read(batch)) for batch in opened.store.batches()[1]) == 240
+    opened.close()
+
+
+def test_a_file_that_grows_is_sent_as_it_was_and_one_that_is_gone_or_strange_is_empty(home: Path) -> None:
+    offered = OfferedFiles(home)
+    manifest = offered.manifest(1, 0, ())
+    stream = manifest.files[-1]
+    with (home / stream.name).open("ab") as file:
+        file.write(b"more")
+    last = stream.length - 10
+    assert offered.piece(1, stream.name, last).octets == (home / stream.name).read_bytes()[last : stream.length]
+    (home / stream.name).unlink()
+    for name in (stream.name, "jumpmq.lock", "../home/jumpmq.db", "/etc/passwd", ""):
+        assert not offered.piece(1, name, 0).octets
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "/etc/passwd", "log/../../x.log", "log/0000000001.log\n", "replica", "streams"]
+)
+def test_a_leader_names_no_file_elsewhere(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="cannot have a file"):
+        ComingFiles(tmp_path / "1").put(Put(name, 0, b"x"))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_crash_between_two_renames_is_gone_on_with(home: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "1"
+    old = CopyDirectory(directory, "log")
+    old.close()
+    coming = ComingFiles(directory)
+    coming.put(Put("log/0000000001.log", 0, b"damaged"))
+    coming.clear(Clear(("log/0000000001.log",)))
+    shutil.copytree(home / DIRECTORY, tmp_path / "1.coming" / DIRECTORY, dirs_exist_ok=True)
+    read = CopyDirectory(home, "log")
+    coming.install(Install(0, read.lineage), old.noted)
+    directory.rename(tmp_path / "1.old")
+    settle(directory)
+    found = CopyDirectory(directory, "log")
+    assert found.lineage == read.lineage
+    found.close()
+    settle(directory)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "home"]
