@@ -203,6 +203,36 @@ class Configuration:
         left = tuple(one for one in self.electable if one not in stay)
         return self._settled(epoch=self.epoch + 1, leader=me, set=stay, eligible=left)
 
+    # --- the swap of an operator ---
+
+    def restored(self, source: Replica, me: Replica) -> Self:
+        """Give leadership to a copy of an electable replica's directory, in a new epoch, in place of a lost disk.
+
+        The caller vouches that the leader had ended before the directory was copied: else commits may have become
+        complete that the copy lacks. The lost disk is not eligible any more.
+
+        Args:
+            source: replica whose directory was copied.
+            me: the copy, at the leader's node.
+
+        Raises:
+            ConfigurationError: the source may lack what is complete, or the copy is at another node.
+        """
+        if source == self.leader or me == self.leader:
+            raise ConfigurationError(f"{self.leader} leads, and what it has is no copy of another")
+        if node_of(me) != node_of(self.leader):
+            raise ConfigurationError(
+                f"{node_of(self.leader)} leads, and {node_of(me)} cannot take its place with a copy"
+            )
+        claimed = self.claimed(source)
+        value = replace(
+            claimed,
+            leader=me,
+            set=(me, *claimed.set),
+            eligible=tuple(one for one in claimed.eligible if one != self.leader),
+        )
+        return value if value.short else replace(value, eligible=())
+
     def _settled(self, **changes: Any) -> Self:
         """The next version with changes; `eligible` is emptied where the set has `min` replicas."""
         value = replace(self, v=self.v + 1, **changes)

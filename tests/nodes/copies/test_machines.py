@@ -19,8 +19,9 @@ from tests.waiting import until
 
 from jumpmq.nodes.copies.claims import Claims
 from jumpmq.nodes.copies.copy_directory import NOTE, CopyDirectory
+from jumpmq.nodes.copies.restoring import restore
 from jumpmq.nodes.etcd.client import Etcd
-from jumpmq.replication.configuration import Configuration, default_min
+from jumpmq.replication.configuration import Configuration, ConfigurationError, default_min
 from jumpmq.replication.lineage import common_end, cut_to, end_of, position_at
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.log import DIRECTORY, file_name
@@ -222,6 +223,41 @@ def test_a_leader_that_lost_its_last_octets_takes_them_from_a_follower(three: Ma
     three.more()
     three.end(1)
     assert messages_in(three.directory(1)) == list(range(1, three.confirmed + 1))
+
+
+async def restored(three: Machines) -> Configuration:
+    client = Etcd([three.url])
+    try:
+        return await restore(Claims(client, KEY), three.directory(1), LOG, "n1")
+    finally:
+        await client.close()
+
+
+@pytest.mark.slow
+def test_a_lost_disk_is_replaced_by_a_followers_directory(three: Machines) -> None:
+    three.more(150)
+    three.kill(3)
+    three.more()
+    three.kill_all()
+    last = three.confirmed
+    for number, why in ((1, "no copy of another"), (3, "neither in the set nor eligible"), (2, "")):
+        if number != 1:
+            shutil.rmtree(three.directory(1))
+            shutil.copytree(three.directory(number), three.directory(1))
+        if why:
+            with pytest.raises(ConfigurationError, match=why):
+                asyncio.run(restored(three))
+    before = asyncio.run(configuration(three.url))
+    value = asyncio.run(restored(three))
+    assert value.epoch == before.epoch + 1 and [one.split(".")[0] for one in value.set] == ["n1", "n2"]
+    for number in (1, 2, 3):
+        three.start(number)
+    three.more(50)
+    until(lambda: len(asyncio.run(configuration(three.url)).set) == 3)
+    assert three.confirmed > last
+    three.end(1)
+    three.end(3)
+    assert messages_in(three.directory(3)) == list(range(1, three.confirmed + 1))
 
 
 @pytest.mark.slow
