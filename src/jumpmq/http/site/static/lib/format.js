@@ -57,8 +57,11 @@ export const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], {
 /** A value of AMQP as text: strings as they are, all else as JSON. */
 export const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
-/** A name, in quotes where there would be nothing to see. */
-export const name = (text) => (text.trim() ? text : JSON.stringify(text));
+/** Letters that cannot be seen, or that turn around those beside them. */
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+/** A name as it is or, with letters that cannot be seen or blanks at its ends, in quotes with these as \u escapes. */
+export const name = (text) => (text === text.trim() && text && !text.match(UNSEEN) ? text : `"${text.replace(UNSEEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`)}"`);
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 

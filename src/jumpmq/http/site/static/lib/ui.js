@@ -275,9 +275,10 @@ export function Dialog({ title, onClose, lasting, children }) {
 /**
  * A form. Fields are `{name, label, type, value, options, hint, required}`; `submit(values)` does it and may throw what the
  * broker says. `done(result)` is called after. Where `warn(values)` gives a text, that is shown first, and the button
- * has to be pressed once more. `danger` and `label` may be functions of the values.
+ * has to be pressed once more. `danger` and `label` may be functions of the values. A form that is sent `once` can be sent
+ * again when a value was changed.
  */
-export function Form({ fields, submit, done, label, danger, warn, children }) {
+export function Form({ fields, submit, done, label, danger, warn, once, children }) {
   const [values, setValues] = useState(() => Object.fromEntries(fields.map((field) => [field.name, field.value ?? (field.type === "checkbox" ? false : "")])));
   const [state, setState] = useState({ busy: false, error: null, warning: null });
   const set = (name, value) => {
@@ -287,6 +288,7 @@ export function Form({ fields, submit, done, label, danger, warn, children }) {
   const of = (given) => (typeof given === "function" ? given(values) : given);
   const send = async (event) => {
     event.preventDefault();
+    const focused = document.activeElement; // which a button loses while it is disabled
     setState((before) => ({ ...before, busy: true, error: null }));
     try {
       const warning = state.warning ? null : await warn?.(values);
@@ -295,10 +297,11 @@ export function Form({ fields, submit, done, label, danger, warn, children }) {
         return;
       }
       const result = await submit(values);
-      setState({ busy: false, error: null, warning: null });
+      setState({ busy: false, error: null, warning: null, isSent: once });
       done?.(result);
     } catch (error) {
       setState({ busy: false, error, warning: null });
+      setTimeout(() => document.activeElement === document.body && focused?.focus());
     }
   };
   return html`<form onSubmit=${send}>
@@ -306,7 +309,7 @@ export function Form({ fields, submit, done, label, danger, warn, children }) {
     ${typeof children === "function" ? children(values) : children}
     <div class="foot"><${Failure} error=${state.error} />
     ${state.warning && html`<p class="caution" role="alert">${state.warning}</p>`}
-    <div class="buttons"><button class=${state.warning || of(danger) ? "danger" : "primary"} disabled=${state.busy}>${state.warning ? `${of(label)} all the same` : of(label)}</button></div></div>
+    <div class="buttons"><button class=${state.warning || of(danger) ? "danger" : "primary"} disabled=${state.busy || state.isSent}>${state.warning ? `${of(label)} all the same` : of(label)}</button></div></div>
   </form>`;
 }
 
@@ -344,12 +347,12 @@ export function Confirm({ label, title, text, warn, submit, done, quiet, typed, 
 }
 
 /** A button that opens a form in a dialog, which closes when that is done unless it is to `stay`; `opened` and `closed` are told. */
-export function FormButton({ label, title, fields, submit, done, button = "", send, stay, danger, warn, disabled, opened, closed, children }) {
+export function FormButton({ label, title, fields, submit, done, button = "", send, stay, danger, warn, once, disabled, opened, closed, children }) {
   const [open, setOpen] = useState(false);
   return html`
     <button type="button" class=${button} disabled=${disabled} aria-haspopup="dialog" onClick=${() => { setOpen(true); opened?.(); }}>${label}</button>
     ${open && html`<${Dialog} title=${title ?? label} onClose=${() => { setOpen(false); closed?.(); }}>
-      <${Form} fields=${fields} label=${send ?? label} danger=${danger} warn=${warn} submit=${submit} done=${(result) => { setOpen(Boolean(stay)); done?.(result); }}>${children}<//>
+      <${Form} fields=${fields} label=${send ?? label} danger=${danger} warn=${warn} once=${once} submit=${submit} done=${(result) => { setOpen(Boolean(stay)); done?.(result); }}>${children}<//>
     <//>`}`;
 }
 

@@ -57,7 +57,7 @@ export function Move({ vhost, name, label, chosen, ready, disabled, done }) {
     const stays = Object.entries(kept).map(([reason, count]) => ` ${format.plural(count, "message")} ${count === 1 ? "stays" : "stay"}: ${reason}.`);
     setTold(`${format.plural(moved, "message")} moved.${stays.join("")}`);
   };
-  return html`<${FormButton} label=${label} send="Move" stay disabled=${disabled} fields=${fields} submit=${move} done=${done}>
+  return html`<${FormButton} label=${label} send="Move" stay once disabled=${disabled} fields=${fields} submit=${move} done=${done}>
     ${told && html`<p class="note" role="status">${told}</p>`}
   <//>`;
 }

@@ -6,6 +6,9 @@ import { link, useLive } from "../lib/live.js";
 import { Bar, Empty, Failure, html, LongTable, Mark, Page, Panel, ServerTable, Table, Tile, Tiles, useLast, useState } from "../lib/ui.js";
 import { IncidentsOf } from "./incidents.js";
 
+/** Messages below which no key is called hot. */
+const ENOUGH = 200;
+
 /** Beyond this many a picture of arcs says nothing that the table does not. */
 const MOST_ARCS = 600;
 
@@ -100,7 +103,7 @@ export function Ring({ vhost, name }) {
         { label: "goes to", class: "name", render: (row) => destination(vhost, row.destination) },
         { label: "Messages", num: true, render: (row) => format.count(row.messages) },
         { label: "Share", num: true, render: (row) => format.percent(row.share) },
-        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.share / Math.max(...seen.hottest.map((one) => one.share), 0.0001)} state=${row.share - row.error >= 0.1 ? "warning" : ""} />` },
+        { label: "", class: "wide-cell", render: (row) => html`<${Bar} share=${row.share / Math.max(...seen.hottest.map((one) => one.share), 0.0001)} state=${row.share - row.error >= 0.1 && seen.messages >= ENOUGH ? "warning" : ""} />` },
         { label: "≥", num: true, render: (row) => format.percent(Math.max(0, row.share - row.error)) },
       ]} />
     <//>

@@ -1,0 +1,140 @@
+"""Details that are easily lost: what comes first, what is said without colour, and what fits 320 pixels."""
+
+import re
+
+import pytest
+from tests.http.api import publish
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
+
+
+def kinds(site):
+    """The causes on the first page, in order: what each is, and what it is about."""
+    lines = site.page.get_by_label("Warnings").locator(".incidents > li > .line")
+    return [re.sub(r"\s+", " ", one) for one in lines.all_inner_texts()]
+
+
+def test_what_is_urgent_and_then_what_is_full_first_stands_first(api, channel, site):
+    """Causes that began earlier stand below."""
+    channel.queue_declare("unattended", durable=True)
+    publish(channel, "unattended", [b"x"] * 150)
+    for name, most in (("later", 1_000_000), ("sooner", 20_000)):
+        channel.queue_declare(name, durable=True, arguments={"x-max-length": most})
+        publish(channel, name, [b"x"] * 150)
+    until(lambda: {"unattended", "later"} <= {one["name"] for one in api.get("incidents")})
+    channel.queue_declare("brimful", durable=True, arguments={"x-max-length": 150})
+    publish(channel, "brimful", [b"x"] * 150)
+
+    def told():
+        for name in ("later", "sooner"):
+            for _ in range(20):
+                channel.basic_publish("", name, b"x")
+        channel.connection.process_data_events(0.1)
+        found = kinds(site)
+        return (
+            len(found) == 4 and all("full in ≈" in one for one in found if "ooner" in one or "later" in one) and found
+        )
+
+    found = until(told)
+    assert [next(name for name in ("brimful", "sooner", "later", "unattended") if name in one) for one in found] == [
+        "brimful",
+        "sooner",
+        "later",
+        "unattended",
+    ], found
+    assert found[0].startswith(("▸ !", "▸!")), "said without colour"
+    assert not any("!" in one for one in found[1:])
+    site.page.emulate_media(forced_colors="active")
+    widths = "[...document.querySelectorAll('.incidents > li')].map(one => getComputedStyle(one).borderLeftWidth)"
+    assert site.page.evaluate(widths)[0] == "8px"
+    for name in ("brimful", "sooner", "later", "unattended"):
+        channel.queue_delete(name)
+
+
+def test_too_few_messages_are_no_verdict_on_a_ring(channel, site):
+    channel.exchange_declare("young", "x-consistent-hash", durable=True)
+    for number in range(8):
+        channel.queue_declare(f"young-{number}", durable=True)
+        channel.queue_bind(f"young-{number}", "young", "1")
+    for number in range(6):
+        channel.basic_publish("young", f"key-{number}", b"x")
+    site.go("rings", "/", "young").see("too few to tell")
+    site.page.get_by_role("row").filter(has_text="young-7").first.wait_for()
+    assert site.page.locator("main tr.alarm, main tr.warning, main .bar.alarm, main .bar.warning").count() == 0
+    assert site.page.get_by_text("Every destination gets").count() == 0
+    channel.exchange_delete("young")
+    for number in range(8):
+        channel.queue_delete(f"young-{number}")
+
+
+def test_answers_are_compressed_and_have_the_columns_that_are_drawn(channel, site):
+    for number in range(40):
+        channel.queue_declare(f"column-{number}", durable=True)
+    with site.page.expect_response(lambda answer: "/api/queues?" in answer.url and "page_size=50" in answer.url) as got:
+        site.go("queues")
+    assert got.value.header_value("content-encoding") == "gzip"
+    assert "columns=name" in got.value.url
+    assert "memory" not in got.value.json()["items"][0]
+    for number in range(40):
+        channel.queue_delete(f"column-{number}")
+
+
+def test_a_queue_without_a_past_says_so_and_not_zero(channel, site):
+    channel.queue_declare("unseen", durable=True)
+    site.page.route("**/api/history/queues/**", lambda route: route.fulfill(json={"at": [], "events": []}))
+    site.go("queues", "/", "unseen").see("No history yet. Recording started now")
+    assert "0" not in " ".join(site.page.locator(".chart").all_inner_texts())
+    channel.queue_delete("unseen")
+
+
+def test_a_cause_of_another_day_has_its_day(api, site):
+    (node,) = api.get("nodes")
+    one = {"kind": "memory", "severity": "warning", "object": "node", "vhost": "", "name": node["name"], "queue": ""}
+    one |= {"text": "Short.", "advice": "Look.", "messages": 0, "growth": 0.0, "full_in": None, "since": 86400.0}
+    site.page.route(
+        "**/api/incidents",
+        lambda route: route.fulfill(json=[one | {"symptoms": [], "count": 1, "names": [], "pattern": ""}]),
+    )
+    site.page.reload()
+    site.see("since .*1970")
+
+
+def test_a_sharded_exchange_leads_to_its_shards_and_what_was_moved_is_not_moved_twice(api, channel, site):
+    channel.exchange_declare("parts", "x-modulus-hash", durable=True)
+    body = {"pattern": "^parts$", "definition": {"shards-per-node": 2}, "apply-to": "exchanges"}
+    api.request("PUT", "policies", "/", "parts", json=body)
+    site.go("exchanges", "/", "parts")
+    site.follow(site.page.locator("main").get_by_role("link", name="Shards", exact=True).first)
+    channel.queue_declare("from", durable=True)
+    channel.queue_declare("to", durable=True)
+    publish(channel, "from", [b"x"] * 6)
+    until(lambda: api.counts("from") == (6, 0))
+    site.go("queues", "/", "from").press("Move messages").fill(to="a queue", destination="to", count="2")
+    dialog = site.page.get_by_role("dialog")
+    site.press("Move", dialog).see("2 messages moved")
+    button = dialog.get_by_role("button", name="Move", exact=True)
+    until(button.is_disabled)
+    site.fill(count="3").press("Move", dialog).see("3 messages moved")
+    assert (api.counts("from"), api.counts("to")) == ((1, 0), (5, 0))
+    api.request("DELETE", "policies", "/", "parts")
+
+
+def test_the_first_field_of_a_dialog_has_the_focus_and_a_refused_login_the_user(api, open_page):
+    api.request("PUT", "users", "untagged", json={"password": "secret", "tags": ""})
+    site = open_page(user=None)
+    site.page.get_by_label("User").fill("untagged")
+    site.page.get_by_label("Password").fill("secret")
+    site.press("Log in").see("An administrator can give it the tag management")
+    assert site.page.evaluate("document.activeElement.tagName") != "BODY"
+    site.log_in("guest", "guest").go("queues").press("Declare a queue")
+    assert site.page.evaluate("document.activeElement.name") == "vhost"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("\u202etxt.exe", '"\\u202etxt.exe"'), (" padded ", '" padded "'), ("a\tb", '"a\\u0009b"')]
+)
+def test_names_show_letters_that_cannot_be_seen(channel, site, name, shown):
+    channel.queue_declare(name, durable=True)
+    site.go("queues").page.get_by_text(shown, exact=True).wait_for()
+    channel.queue_delete(name)
