@@ -150,6 +150,27 @@ def test_a_disk_that_refuses_that_is_told_of(tmp_path: Path) -> None:
     opened.close()
 
 
+def test_files_of_unfinished_commits_go_once_others_have_their_offsets(tmp_path: Path) -> None:
+    opened = OpenedStreams(tmp_path / "data")
+    opened.append(*(message(number) for number in range(10)))
+    killed_now(tmp_path / "data", tmp_path / "again")  # the log does not have the next commit
+    opened.log.segment_bytes = 1
+    opened.append(message(10))
+    shutil.copytree(tmp_path / "data" / "streams", tmp_path / "again" / "streams")
+    opened.close()
+    left = tmp_path / "again" / "streams" / "7" / f"{10:020d}.segment.uncommitted"
+    again = OpenedStreams(tmp_path / "again")
+    assert left.exists() and bodies(again.log) == list(range(10))
+    again.close()
+    again = OpenedStreams(tmp_path / "again")
+    assert left.exists()
+    again.append(message(10))
+    again.close()
+    again = OpenedStreams(tmp_path / "again")
+    assert not left.exists() and bodies(again.log) == list(range(11))
+    again.close()
+
+
 def test_chunks_of_streams_are_written_again_whatever_the_files_show(tmp_path: Path) -> None:
     opened = OpenedStreams(tmp_path / "data")
     opened.append(*(message(number) for number in range(10)))

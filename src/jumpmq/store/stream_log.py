@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 SEGMENT_BYTES = 500_000_000
 """Octets of a segment unless the stream says otherwise, as in RabbitMQ."""
 
+UNCOMMITTED = ".uncommitted"
+"""Suffix of a file with messages of a commit that a crash left unfinished."""
+
 CACHED = 32
 """Number of chunks cached for further reads: readers at an equal position share a chunk."""
 
@@ -363,8 +366,9 @@ def _handed(directory: Path) -> Handed | None:
 
 
 def _with_handed(known: Known | None, handed: Handed | None) -> Known | None:
-    """What the store knows; where it knows less, as a crash came before it was told of files from another home, what
-    that home knew."""
+    """Return the bounds in the store or, after a crash before the store recorded files from another home, the bounds of
+    the previous home.
+    """
     if handed is not None and (known is None or known.end < handed.bounds.end):
         return Known(handed.bounds)
     return known
@@ -433,14 +437,18 @@ def _paths(directory: Path) -> list[Path]:
 
 def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], object]) -> list[Segment]:
     """Return the segments in a directory. Trailing files without a whole chunk are deleted; trailing files known to the
-    store to have had a chunk are renamed, as are files of an unfinished commit. Files dropped by retention before a
-    crash are deleted, too."""
+    store to have had a chunk are renamed, as are files of an unfinished commit, which go once other messages have been
+    committed under their offsets. Files dropped by retention before a crash are deleted, too."""
     paths, limit = _paths(directory), _limit(known)
+    if limit is not None:
+        for path in directory.glob(f"*{SUFFIX}{UNCOMMITTED}"):
+            if _first(path.with_suffix("")) < limit:
+                path.unlink()
     while known is not None and len(paths) > 1 and _first(paths[1]) <= known.first:
         paths.pop(0).unlink()
     while limit is not None and paths and _first(paths[-1]) >= limit:
         path = paths.pop()
-        path.replace(path.with_name(f"{path.name}.uncommitted"))
+        path.replace(path.with_name(path.name + UNCOMMITTED))
     while paths:
         last = Segment.open(paths[-1], None, on_loss, limit)
         if last.rows:
