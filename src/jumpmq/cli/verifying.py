@@ -10,7 +10,7 @@ from jumpmq.ordering.verification import KINDS, UnreadableRecords, Verification,
 SHOWN = 100
 """Maximum number of violating rows shown; more are counted."""
 
-__all__ = ["UnreadableRecords", "verify"]
+__all__ = ["UnreadableRecords", "verdict", "verify"]
 
 
 def verify(paths: list[Path], table: str, as_json: bool) -> bool:
@@ -35,12 +35,17 @@ def verify(paths: list[Path], table: str, as_json: bool) -> bool:
         return not any(faults.values())
     if shown > SHOWN:
         echo(f"... and {shown - SHOWN} more")
-    echo(
+    echo(verdict(verification))
+    return not any(faults.values())
+
+
+def verdict(verification: Verification) -> str:
+    """Return what held of rows, as a sentence."""
+    return (
         f"{counted(verification.rows, 'row')} of {counted(verification.keys, 'key')}: "
-        f"{', '.join(f'{kind} {_held(faults[kind])}' for kind in KINDS)}; "
+        f"{', '.join(f'{kind} {_held(verification.faults[kind])}' for kind in KINDS)}; "
         f"{counted(verification.missing, 'number')} missing"
     )
-    return not any(faults.values())
 
 
 def _held(faults: int) -> str:

@@ -1,38 +1,76 @@
-"""The demo's consumer group: consumers are killed and added, the exchange grows, and aircraft stay in order.
+"""The demo's consumer group: consumers are killed, stopped, woken and added, flights are put back, the exchange grows.
 
-Each consumer is a process of its own, this module run as a program. All of them write what they get to one file, whose
-order is that in which it happened.
+Each consumer is a process of its own, this module run as a program. All of them write what they handle to one SQLite
+database, as the present owner of an aircraft only. By that ``jumpmq verify`` tells whether each aircraft's flights were
+handled in order, once, and by one consumer at a time.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pika
 
 from jumpmq.cli.demo.flights import FlightMessages
-from jumpmq.cli.demo.publish import ConfirmedPublisher, declare
+from jumpmq.cli.demo.publish import ConfirmedPublisher, declare, numbered
+from jumpmq.cli.verifying import verdict
 from jumpmq.management import ManagementClient
+from jumpmq.ordering import Delivery, StaleOwner
+from jumpmq.ordering.verification import Verification, read
 
 EXCHANGE = "departures"
 GROUP = "crew"
-LIMIT = 20_000
+LIMIT = 12_000
 """Maximum number of flights for the consumer group."""
 
-CONSUMERS = ("consumer 1", "consumer 2 (killed)", "consumer 3", "consumer 4")
+CONSUMERS = ("consumer 1", "consumer 2 (killed)", "consumer 3 (stopped)", "consumer 4")
 ADDED = "consumer 5 (added)"
+LEFT = 3
+"""Consumers that are neither killed nor stopped."""
+
 QUEUES, GROWN = 4, 6
+ARGUMENTS = {
+    "x-slots": 16,
+    "x-in-flight-per-slot": 1,  # no flight is in progress while an earlier one of its aircraft is put back
+    "x-delayed-retry-type": "all",
+    "x-delayed-retry-min": 100,
+}
+PUT_BACK = 1000
+"""Of so many flights one is put back at first, as if it could not be handled yet."""
+
 PREFETCH = 50
+MEMBER = {"x-consumer-group": GROUP, "x-rebalance-delay": 200, "x-handover-timeout": 500}
 PATIENCE = 120.0
 """Seconds without progress after which the demo stops waiting."""
+
+DATABASE = "crew.db"
+TABLES = """
+PRAGMA journal_mode = WAL;
+CREATE TABLE aircraft (key TEXT PRIMARY KEY, epoch INTEGER NOT NULL);
+CREATE TABLE deliveries (
+    key TEXT, message TEXT, queue TEXT, slot INTEGER, epoch INTEGER, number INTEGER, time REAL, consumer TEXT,
+    UNIQUE (key, number)
+);
+CREATE TABLE events (event TEXT, consumer TEXT);
+"""
+CLAIM = """
+INSERT INTO aircraft (key, epoch) VALUES (:key, :epoch)
+ON CONFLICT (key) DO UPDATE SET epoch = excluded.epoch WHERE aircraft.epoch <= excluded.epoch
+"""
+WRITE = """
+INSERT OR IGNORE INTO deliveries VALUES (:key, :message, :queue, :slot, :epoch, :number, :time, :consumer)
+"""
+AGAIN, RETRIED, REFUSED = "again", "retried", "refused"
 
 
 @dataclass(frozen=True)
@@ -50,105 +88,122 @@ class SharedFlights:
     Attributes:
         published: how many there were.
         parts: by the consumer's name, in the order in which they came.
-        handled: different flights that came.
-        again: flights that came once more, marked as redelivered.
-        out_of_order: flights that came after a later one of their aircraft, or once more, and were not marked.
+        handled: flights written down, each once.
+        again: flights that came once more after they were written down, and were not written again.
+        retried: flights that were put back.
+        refused: late writes of a consumer that had lost the aircraft.
+        verdict: of ``jumpmq verify``, as a sentence.
+        held: whether order, once, and one owner at a time held.
     """
 
     published: int = 0
     parts: Mapping[str, Part] = field(default_factory=dict)
     handled: int = 0
     again: int = 0
-    out_of_order: int = 0
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """A line of the file."""
-
-    consumer: str
-    queue: str
-    number: int
-    redelivered: bool
-    aircraft: str
-
-    @classmethod
-    def read(cls, line: str) -> Delivery:
-        """Parse a line written by :func:`consume`."""
-        consumer, queue, number, redelivered, aircraft = line.split("\t")
-        return cls(consumer, queue, int(number), redelivered == "1", aircraft)
+    retried: int = 0
+    refused: int = 0
+    verdict: str = ""
+    held: bool = True
 
 
 def share(url: str, management: str, flights: FlightMessages, directory: Path) -> SharedFlights:
-    """Publish flights to a consumer group of four consumers on four queues; one consumer is killed and replaced, and
-    the queues become six.
+    """Publish flights to a consumer group of four consumers on four queues. One consumer is killed, one is stopped and
+    woken when others have its aircraft, one is added, and the queues become six.
 
     Args:
         url: of AMQP.
         management: URL of the management API.
-        directory: where the consumers write.
+        directory: where the consumers' database is.
     """
     api = ManagementClient(management)
     count = min(len(flights.bodies), LIMIT)
-    log = directory / "crew.log"
-    log.touch()
+    places = _places(flights.keys[:count])
+    file = directory / DATABASE
     with ExitStack() as stack:
+        database = stack.enter_context(closing(_opened(file)))
+        database.executescript(TABLES)
 
         def hire(name: str) -> subprocess.Popen[bytes]:
-            consumer = stack.enter_context(subprocess.Popen([sys.executable, "-m", __name__, url, str(log), name]))
+            consumer = stack.enter_context(subprocess.Popen([sys.executable, "-m", __name__, url, str(file), name]))
             stack.callback(consumer.kill)
             return consumer
 
-        declare(url, EXCHANGE, _weights(QUEUES))
-        _, unlucky, *_ = [hire(name) for name in CONSUMERS]
-        _settle(api, QUEUES)
-        _publish(url, flights, 0, count // 3)
-        _wait(log, count // 6)
+        def publish(first: int, end: int) -> None:
+            some = replace(flights, keys=flights.keys[first:end], bodies=flights.bodies[first:end])
+            ConfirmedPublisher(
+                url, EXCHANGE, some, lambda confirmed: None, lambda index: numbered(places[first + index])
+            ).publish()
+
+        declare(url, EXCHANGE, _weights(QUEUES), ARGUMENTS)
+        _, unlucky, sleepy, _ = [hire(name) for name in CONSUMERS]
+        _settle(api, QUEUES, len(CONSUMERS))
+        publish(0, count // 3)
+        _wait(database, count // 6)
         unlucky.kill()
-        hire(ADDED)
-        _wait(log, count // 3)
-        _settle(api, QUEUES)
-        _publish(url, flights, count // 3, count * 2 // 3)
-        declare(url, EXCHANGE, _weights(GROWN))  # what comes to the new queues waits for its aircraft's in the old ones
-        _publish(url, flights, count * 2 // 3, count)
-        _settle(api, GROWN)
-        _wait(log, count)
-    return judged(_lines(log), count)
+        _wait(database, count // 3)
+        time.sleep(0.1)  # the last transaction is over: a stopped process would keep the database locked
+        sleepy.send_signal(signal.SIGSTOP)
+        publish(count // 3, count * 2 // 3)  # some of it lies in the stopped consumer's socket
+        hire(ADDED)  # the stopped one does not hand over to it, and loses its share
+        _wait(database, count * 2 // 3)
+        _settle(api, QUEUES, LEFT)
+        declare(
+            url, EXCHANGE, _weights(GROWN), ARGUMENTS
+        )  # what comes to new queues waits for its aircraft's in old ones
+        publish(count * 2 // 3, count)
+        _settle(api, GROWN, LEFT)
+        _wait(database, count)
+        sleepy.send_signal(signal.SIGCONT)  # its writes are late
+        _wait_for_refusals(database)
+    return judged(file, count)
 
 
-def judged(lines: list[str], published: int) -> SharedFlights:
-    """Evaluate the lines of the file."""
-    latest: dict[str, int] = {}
-    seen: set[int] = set()
-    flights: dict[str, int] = {}
-    queues: dict[str, set[str]] = {}
-    again = out_of_order = 0
-    for one in map(Delivery.read, lines):
-        flights[one.consumer] = flights.get(one.consumer, 0) + 1
-        queues.setdefault(one.consumer, set()).add(one.queue)
-        if one.redelivered:
-            again += one.number in seen
-        elif one.number <= latest.get(one.aircraft, 0):
-            out_of_order += 1
-        latest[one.aircraft] = max(latest.get(one.aircraft, 0), one.number)
-        seen.add(one.number)
-    parts = {name: Part(flights[name], len(queues[name])) for name in sorted(flights)}
-    return SharedFlights(published, parts, len(seen), again, out_of_order)
+def judged(file: Path, published: int) -> SharedFlights:
+    """Evaluate the database, as ``jumpmq verify`` does."""
+    verification = Verification()
+    for row in read(file):
+        verification.add(row)
+    with closing(_opened(file)) as database:
+        parts = database.execute(
+            "SELECT consumer, count(*), count(DISTINCT queue) FROM deliveries GROUP BY consumer ORDER BY consumer"
+        ).fetchall()
+        events = Counter(event for (event,) in database.execute("SELECT event FROM events"))
+    return SharedFlights(
+        published,
+        {name: Part(flights, queues) for name, flights, queues in parts},
+        handled=verification.rows,
+        again=events[AGAIN],
+        retried=events[RETRIED],
+        refused=events[REFUSED],
+        verdict=verdict(verification),
+        held=not any(verification.faults.values()) and not verification.missing,
+    )
+
+
+def _places(keys: list[str]) -> list[int]:
+    """Which flight of its aircraft each is, from 1."""
+    counts: Counter[str] = Counter()
+    found = []
+    for key in keys:
+        counts[key] += 1
+        found.append(counts[key])
+    return found
 
 
 def _weights(queues: int) -> dict[str, int]:
     return {f"{EXCHANGE}-{number}": 1 for number in range(1, queues + 1)}
 
 
-def _publish(url: str, flights: FlightMessages, first: int, end: int) -> None:
-    some = replace(flights, keys=flights.keys[first:end], bodies=flights.bodies[first:end])
-    ConfirmedPublisher(url, EXCHANGE, some, lambda confirmed: None).publish()
+def _opened(file: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(file, timeout=PATIENCE)
+    database.execute("PRAGMA synchronous = OFF")  # processes are killed here, not the machine
+    return database
 
 
-def _wait(log: Path, count: int) -> None:
-    """Wait until so many different flights have come, or none any more."""
+def _wait(database: sqlite3.Connection, count: int) -> None:
+    """Wait until so many flights are written down, or none any more."""
     known, deadline = -1, 0.0
-    while (found := len({line.split("\t")[2] for line in _lines(log)})) < count:
+    while (found := database.execute("SELECT count(*) FROM deliveries").fetchone()[0]) < count:
         if found > known:
             known, deadline = found, time.monotonic() + PATIENCE
         elif time.monotonic() > deadline:
@@ -156,33 +211,56 @@ def _wait(log: Path, count: int) -> None:
         time.sleep(0.05)
 
 
-def _settle(api: ManagementClient, queues: int) -> None:
-    """Wait until the group has shared out so many queues among all consumers."""
+def _wait_for_refusals(database: sqlite3.Connection) -> None:
+    """Wait until a late write was refused."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if database.execute("SELECT count(*) FROM events WHERE event = ?", [REFUSED]).fetchone()[0]:
+            return
+        time.sleep(0.05)
+
+
+def _settle(api: ManagementClient, queues: int, members: int) -> None:
+    """Wait until the group has shared out the slots of so many queues among so many consumers."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         groups = [one for one in api.get("consumer-groups", "/") if one["source"] == EXCHANGE]
         for group in groups:
             serving = sum(one["state"] == "serving" for one in group["members"])
-            if (group["state"], len(group["units"]), serving) == ("stable", queues, len(CONSUMERS)):
+            shared = len({unit["queue"] for unit in group["units"]})
+            if (group["state"], shared, serving) == ("stable", queues, members):
                 return
         time.sleep(0.05)
 
 
-def _lines(log: Path) -> list[str]:
-    """Return the complete lines."""
-    return log.read_text().split("\n")[:-1]
-
-
-def consume(url: str, log: Path, name: str) -> None:
-    """Be a member of the group until killed."""
-    written = os.open(log, os.O_WRONLY | os.O_APPEND)
+def consume(url: str, file: Path, name: str) -> None:
+    """Be a member of the group until killed, or until another has its share."""
+    database = _opened(file)
     channel = pika.BlockingConnection(pika.URLParameters(url)).channel()
     channel.basic_qos(prefetch_count=PREFETCH)
-    for method, properties, body in channel.consume(EXCHANGE, arguments={"x-consumer-group": GROUP}):
-        number, queue = json.loads(body)["number"], properties.headers["x-queue"]
-        told = (name, queue, str(number), str(int(method.redelivered)), method.routing_key)
-        os.write(written, ("\t".join(told) + "\n").encode())
+    for method, properties, body in channel.consume(EXCHANGE, arguments=MEMBER):
+        delivery = Delivery.of(properties, method)
+        number = int(delivery.message)
+        if json.loads(body)["number"] % PUT_BACK == 0 and not delivery.redelivered:
+            channel.basic_reject(method.delivery_tag, requeue=True)
+            _note(database, RETRIED, name)
+            continue
+        try:
+            with database:  # one transaction
+                claimed = database.execute(CLAIM, {"key": delivery.key, "epoch": delivery.epoch})
+                delivery.require_owner(claimed.rowcount)
+                written = database.execute(WRITE, delivery.record(number, consumer=name)).rowcount
+        except StaleOwner:
+            _note(database, REFUSED, name)
+            continue  # another consumer has handled it
+        if not written:
+            _note(database, AGAIN, name)
         channel.basic_ack(method.delivery_tag)
+
+
+def _note(database: sqlite3.Connection, event: str, name: str) -> None:
+    with database:
+        database.execute("INSERT INTO events VALUES (?, ?)", [event, name])
 
 
 if __name__ == "__main__":

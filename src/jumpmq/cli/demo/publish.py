@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pika
 from pika.channel import Channel
@@ -17,17 +18,26 @@ WINDOW = 5_000
 PERSISTENT_JSON = pika.BasicProperties(content_type="application/json", delivery_mode=2)
 
 
+def numbered(number: int) -> pika.BasicProperties:
+    """Properties of a message with a number as message id."""
+    return pika.BasicProperties(content_type="application/json", delivery_mode=2, message_id=str(number))
+
+
 class PublishError(Exception):
     """The broker refused or returned a message, or closed the connection; the text names the reason."""
 
 
-def declare(url: str, exchange: str, weights: Mapping[str, int]) -> None:
-    """Declare a durable consistent hash exchange and durable queues, bound with the given weights."""
+def declare(url: str, exchange: str, weights: Mapping[str, int], arguments: Mapping[str, Any] | None = None) -> None:
+    """Declare a durable consistent hash exchange and durable queues, bound with the given weights.
+
+    Args:
+        arguments: of the queues.
+    """
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
     channel.exchange_declare(exchange, exchange_type="x-consistent-hash", durable=True)
     for queue, weight in weights.items():
-        channel.queue_declare(queue, durable=True)
+        channel.queue_declare(queue, durable=True, arguments=arguments)
         channel.queue_bind(queue, exchange, routing_key=str(weight))
     connection.close()
 
@@ -40,12 +50,21 @@ class ConfirmedPublisher:
         exchange: where to.
         flights: what.
         progress: called with the number of messages confirmed so far.
+        properties: returns those of a message, by its index.
     """
 
-    def __init__(self, url: str, exchange: str, flights: FlightMessages, progress: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        exchange: str,
+        flights: FlightMessages,
+        progress: Callable[[int], None],
+        properties: Callable[[int], pika.BasicProperties] = lambda index: PERSISTENT_JSON,
+    ) -> None:
         self._exchange = exchange
         self._flights = flights
         self._progress = progress
+        self._properties = properties
         self._published = 0
         self._unconfirmed: dict[int, None] = {}  # delivery tags, lowest first
         self._failure: str | None = None
@@ -83,7 +102,8 @@ class ConfirmedPublisher:
         keys, bodies = self._flights.keys, self._flights.bodies
         stop = min(self._published + WINDOW - len(self._unconfirmed), len(bodies))
         for index in range(self._published, stop):
-            self._channel.basic_publish(self._exchange, keys[index], bodies[index], PERSISTENT_JSON, mandatory=True)
+            properties = self._properties(index)
+            self._channel.basic_publish(self._exchange, keys[index], bodies[index], properties, mandatory=True)
             self._unconfirmed[index + 1] = None
         self._published = stop
 

@@ -42,9 +42,9 @@ class Report:
             ),
             (
                 shared.handled == shared.published,
-                f"{shared.handled:,} flights came to the consumer group of {shared.published:,} published",
+                f"{shared.handled:,} flights were handled by the consumer group of {shared.published:,} published",
             ),
-            (shared.out_of_order == 0, f"{shared.out_of_order:,} flights came to the consumer group out of order"),
+            (shared.held, f"jumpmq verify: {shared.verdict}"),
         ]
         return [sentence for holds, sentence in claims if not holds]
 
@@ -94,8 +94,10 @@ class Report:
             f"no tail number: {self.without_tail_number:,} flights share the empty key, and so a queue",
             f"and back: {self.late.published:,} late flights published by Spark into {len(self.late.shards)} shards: "
             + " + ".join(f"{count:,}" for count in self.late.shards.values()),
-            f"consumer group: every aircraft of {self.shared.published:,} flights in order, through a kill, a join and "
-            f"{GROWN - QUEUES} new queues; {self.shared.again:,} came again, marked",
+            f"consumer group: {self.shared.handled:,} flights handled through a kill, a stop, a join and "
+            f"{GROWN - QUEUES} new queues; {self.shared.retried:,} put back for a while, "
+            f"{self.shared.again:,} came again, {self.shared.refused:,} late writes refused",
+            f"jumpmq verify: {self.shared.verdict}",
         ]
 
     def _show_lateness(self, console: Console) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +15,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jumpmq.cli.demo.crew import SharedFlights, share
+from jumpmq.cli.demo.crew import DATABASE, share
 from jumpmq.cli.demo.findings import lateness, order, queue_shares
 from jumpmq.cli.demo.flights import FlightMessages, read_flights
 from jumpmq.cli.demo.late import publish_late, write_page
@@ -50,6 +52,7 @@ def how_to_look(directory: Path) -> str:
         f"Kept in {directory}. To look at the table:\n"
         f"  pyspark, then: spark.read.parquet('{directory}/flights').show()\n"
         f"To look at how evenly keys are spread: {directory}/{PAGE}\n"
+        f"To judge the consumer group again: jumpmq verify {directory}/{DATABASE}\n"
         f"To look at the broker, which has the late flights in its shards:\n"
         f"  jumpmq serve --data-dir {directory}/broker, then: jumpmqctl list_bindings"
     )
@@ -61,14 +64,14 @@ def _run(console: Console, directory: Path, limit: int | None) -> list[str]:
     with (
         _stderr_in(directory / "spark.log"),
         running(data_dir=directory / "broker", log_level="warning", process=True) as broker,
-        spark_session(partitions=len(WEIGHTS)) as started,  # takes seconds, in which consumers wait for each other
+        spark_session(partitions=len(WEIGHTS)) as started,  # takes seconds
+        ThreadPoolExecutor(1) as beside,  # consumers mostly wait for each other
     ):
         console.print(f"A broker of its own is running at {broker.amqp_url}")
+        sharing = beside.submit(share, broker.amqp_url, broker.http_url, flights, directory)
         _publish(console, broker, flights)
-        with console.status("A group of consumers shares some of them"):
-            shared = share(broker.amqp_url, broker.http_url, flights, directory)
-        with console.status("Spark reads the queues into a Parquet table"):
-            report = _read(started(), broker, flights, directory, shared)
+        with console.status("Spark reads the queues into a Parquet table, a group of consumers shares some flights"):
+            report = replace(_read(started(), broker, flights, directory), shared=sharing.result())
     report.show(console)
     return report.broken_promises()
 
@@ -84,9 +87,7 @@ def _publish(console: Console, broker: RunningBroker, flights: FlightMessages) -
         publisher.publish()
 
 
-def _read(
-    spark: SparkSession, broker: RunningBroker, flights: FlightMessages, directory: Path, shared: SharedFlights
-) -> Report:
+def _read(spark: SparkSession, broker: RunningBroker, flights: FlightMessages, directory: Path) -> Report:
     write_table(spark, broker.http_url, EXCHANGE, flights.schema, directory)
     open_table(spark, directory)
     late = publish_late(spark, broker.http_url)
@@ -99,7 +100,6 @@ def _read(
         order=order(spark),
         lateness=lateness(spark),
         late=late,
-        shared=shared,
     )
 
 
