@@ -6,6 +6,7 @@ machine in order: the first one then publishes no more, and waits until all is c
 """
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -144,6 +145,9 @@ class Machine:
             self.confirmed = max(self.receipts.pop(one) for one in done)
             with (self.folder / "confirmed").open("a") as file:
                 file.write(f"{self.confirmed}\n")
+
+
+logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
 
 
 async def main(number: str, count: str, folder: str, url: str, kind: str) -> None:

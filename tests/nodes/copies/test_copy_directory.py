@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.store import stream_opened
 from tests.store.opened import Opened, make_messages
 
 from jumpmq.nodes.copies.copy_directory import NOTE, CopyDirectory
@@ -169,3 +170,17 @@ def test_tasks_that_came_together_are_synced_together(home: Path, tmp_path: Path
     assert isinstance(stretch, Stretch) and stretch.segment == first.segment + 1 and stretch.epoch == 2
     copy.close()
     assert read_lineage(tmp_path).lineage == (first._replace(end=64), stretch)
+
+
+def test_streams_are_made_from_the_log_of_a_copy(tmp_path: Path) -> None:
+    opened = stream_opened.Opened(tmp_path / "home", segment_bytes=1 << 14)
+    opened.store.keep_from(1)
+    for first in range(0, 400, 40):
+        opened.append(*(stream_opened.message(number, 100) for number in range(first, first + 40)))
+    copied(tmp_path / "home", tmp_path / "copy").close()
+    assert len(read_lineage(tmp_path / "copy").lineage) > 2
+    opened.close()
+    found = stream_opened.Opened(tmp_path / "copy")
+    assert (found.log.first, found.log.end) == (0, 400)
+    assert stream_opened.bodies(found.log) == list(range(400))
+    found.close()

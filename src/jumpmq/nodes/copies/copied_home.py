@@ -51,6 +51,9 @@ from jumpmq.store.log import OFFSET_BITS
 FIXED_SEAT = Times(failover=math.inf)
 """No replica takes over from another: the home stays with its seat."""
 
+FILES_SILENCE = 2.0
+"""Seconds without a manifest or a piece until a member asks again."""
+
 OFFERED = 60.0
 """Seconds after the last question for files in which a leader removes no segment."""
 
@@ -128,7 +131,9 @@ class CopiedHome:
         self.segments: Callable[[], Lineage] | None = None
         self._offered = OfferedFiles(directory.directory)
         self._offering = 0.0  # when a member last asked for files
+        self._listing: set[Replica] = set()  # members for which a manifest is being made
         self._joining: Joining | None = None  # the join by files that is under way here
+        self._came = 0.0  # when something of it came, or was asked for
         self._coming = ComingFiles(directory.directory)
         self._file_thread = Background("jumpmq-join", self._wake_files)
         soon = self._loop.call_soon_threadsafe
@@ -283,7 +288,7 @@ class CopiedHome:
             case Want():
                 self._on_want(peer, frame)
             case Manifest() | Piece() if self._joining is not None and peer == self._joining.source:
-                joining = self._joining
+                joining, self._came = self._joining, now()
                 self._join(joining.on_manifest(frame) if isinstance(frame, Manifest) else joining.on_piece(frame))
             case _:
                 self._act(self.roles.on_frame(peer, frame))
@@ -331,6 +336,10 @@ class CopiedHome:
             log.warning("home %d: %s wants files, and is of no member", self.number, peer)
             return
         self._offering = now()  # from now on no segment is removed that the index may not cover
+        if not want.name:
+            if peer in self._listing:
+                return
+            self._listing.add(peer)
         sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
         kept = copy.kept
 
@@ -340,6 +349,8 @@ class CopiedHome:
             return self._offered.manifest(want.epoch, kept, sealed)
 
         def send(result: Frame | Exception) -> None:
+            if not want.name:
+                self._listing.discard(peer)
             if isinstance(result, Exception):
                 self._alarm(f"files for {peer} cannot be read: {result}")
                 self._drop(peer)
@@ -355,6 +366,7 @@ class CopiedHome:
             log.info("home %d: files are taken from %s", self.number, source)
             self._joining = Joining(self.roles.copy, source, epoch, None if before is None else before.have)
         assert self._joining is not None
+        self._came = now()
         self._join(self._joining.start())
 
     def _join(self, steps: Iterable[Step]) -> None:
@@ -454,6 +466,9 @@ class CopiedHome:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._times.beat, self._tick)
         self._act(self._pace.tick(now()))
+        if self._joining is not None and not self._ended and now() - self._came > FILES_SILENCE:
+            self._came = now()  # the leader had no files yet, or did not get the question
+            self._join(self._joining.start())
 
     def _act(self, actions: Iterable[Action]) -> None:
         """Perform actions in order."""

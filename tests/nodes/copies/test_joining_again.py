@@ -1,0 +1,70 @@
+"""A member that needs files goes on asking for them."""
+
+from pathlib import Path
+
+import pytest
+from tests.etcd import etcd, needs_etcd
+from tests.nodes.copies.test_sessions import Party, two
+from tests.nodes.homes import in_loop, until
+
+from jumpmq.nodes.copies import copied_home
+from jumpmq.nodes.copies.claims import Claims
+from jumpmq.nodes.copies.copied_home import CopiedHome
+from jumpmq.nodes.copies.copy_directory import CopyDirectory
+from jumpmq.nodes.etcd.client import Etcd, EtcdError
+from jumpmq.replication.configuration import Configuration
+from jumpmq.replication.frames import Lead, Unfit, Want
+from jumpmq.replication.lineage import Stretch, before
+
+pytestmark = needs_etcd
+
+
+class Owner:
+    """Notes what a replica says."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def reveal(self, position: int) -> None:
+        self.told.append("reveal")
+
+    def serve(self, epoch: int) -> None:
+        self.told.append("serve")
+
+    def close(self, reason: str) -> None:
+        self.told.append("close")
+
+    def stop(self, reason: str) -> None:
+        self.told.append(reason)
+
+    def replaced(self) -> None:
+        self.told.append("replaced")
+
+
+@in_loop
+async def test_a_member_asks_again_for_files_that_the_leader_did_not_have_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copied_home, "FILES_SILENCE", 0.1)
+    owner, leader = Owner(), Party("n1.a")
+    with etcd(tmp_path) as members:
+        client = Etcd([members[0].url])
+        claims = Claims(client, "/home/7")
+        async with two() as (first, second):
+            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", claims, second, owner)
+            try:
+                with pytest.raises(EtcdError, match="no configuration of home 7"):
+                    await member.start()
+                value = Configuration(1, "log", "n1", 2, 1, ("n1", "n2"), 1, leader.me, (leader.me,))
+                assert await claims.swap(None, value) == value
+                assert await claims.swap(None, value.renewed()) == value, "another value is there"
+                await member.start()
+                first.join(7, leader)
+                await until(lambda: leader.told == [f"+{member.me}"])
+                first.send(7, member.me, Lead(1, before(5), (Stretch(5, 1, 9, 64),)))
+                await until(lambda: leader.told.count((member.me, Want(1, "", 0))) == 3)
+                assert isinstance(leader.told[1][1], Unfit)  # type: ignore[index]
+                assert not owner.told
+            finally:
+                member.stop()
+                await client.close()
