@@ -73,6 +73,15 @@ store.Completion = Withheld
 """
 
 
+COPIED = """
+from jumpmq.store import Store
+watchdog.HUNG_AFTER = 0.5
+_, told = os.pipe2(os.O_NONBLOCK)
+open_store = Store.open.__func__
+Store.open = classmethod(lambda cls, directory, **given: open_store(cls, directory, tell=told, **given))
+"""
+
+
 class Faulty(JumpMQ):
     """A broker with a defect, which shows as soon as a file is there."""
 
@@ -135,6 +144,19 @@ def test_a_commit_that_cannot_go_on_ends_the_broker(tmp_path: Path, fault: str, 
         assert until(lambda: broker.ended) == 1
         assert "the broker ends, to start again from its log" in broker.log.read_text()
         start_again(broker)
+
+
+@pytest.mark.slow
+def test_a_disk_that_does_not_answer_ends_a_home_with_copies(tmp_path: Path) -> None:
+    """One of which goes on."""
+    with Faulty(tmp_path, HANGS + COPIED) as broker:
+        for name in ("stream", "classic"):
+            publish(broker, name, b"before")
+        broker.fault.touch()
+        publish(broker, "other", b"after", confirmed=False)
+        publish(broker, "classic", b"after", confirmed=False)
+        assert until(lambda: broker.ended) == 1
+        assert re.search("the disk has not answered for .* s: the broker ends, for a copy to", broker.log.read_text())
 
 
 @pytest.mark.slow

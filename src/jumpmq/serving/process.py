@@ -7,8 +7,10 @@ import gc
 import logging
 import os
 import resource
+import socket
 from collections.abc import Coroutine
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from jumpmq.broker import Config
@@ -57,8 +59,28 @@ def end_at_once(reason: str) -> None:
     """End as in a crash: a clean stop would wait for a commit that does not come. The next start
     recovers from the log.
     """
+    _shut_down_connections()
     logging.shutdown()
     os._exit(1)
+
+
+def _shut_down_connections() -> None:
+    """End the connections at once: a thread that waits for a disk keeps the process, and with it all its sockets, until
+    the disk answers. Listening sockets may be shared with other processes, and stay.
+    """
+    with suppress(OSError):
+        for path in Path("/dev/fd").iterdir():
+            _shut_down(int(path.name))
+
+
+def _shut_down(descriptor: int) -> None:
+    with suppress(OSError):
+        one = socket.socket(fileno=descriptor)
+        try:
+            if one.family != socket.AF_UNIX and not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                one.shutdown(socket.SHUT_RDWR)
+        finally:
+            one.detach()
 
 
 async def keep_memory(account: MemoryAccount) -> None:

@@ -295,6 +295,11 @@ class Store(Staging):
         return self._pipeline.is_incomplete
 
     @property
+    def hung_for(self) -> float:
+        """Seconds for which the disk has not answered, in a home with copies; 0 elsewhere."""
+        return self._writer.hung_for
+
+    @property
     def begins(self) -> bool:
         """True if :meth:`begin` would begin a commit."""
         return self._pipeline.begins

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import threading
+import time
 from collections import deque
 from typing import NamedTuple, Protocol
 
@@ -110,6 +111,7 @@ class Writer:
         self._results: deque[Result] = deque()  # of writes that had nothing to write
         self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # readable when there are results
         self._timer: threading.Timer | None = None  # of the last :meth:`wake_after`
+        self._submitted_at = 0.0  # when the last write was, by the monotonic clock
         self._seconds = QUICK  # how long the disk takes of late: it falls slowly
         self._worker: Worker  # the thread
         if type(files) is Files:
@@ -123,6 +125,7 @@ class Writer:
 
     def submit(self, write: Write) -> None:
         """Write a commit; the last commit must have been finished."""
+        self._submitted_at = time.monotonic()
         self._worker.submit(write)
 
     def is_quick(self, octets: int) -> bool:
@@ -138,6 +141,11 @@ class Writer:
     def is_working(self) -> bool:
         """True while the disk has not answered."""
         return self._worker.is_working
+
+    @property
+    def hung_for(self) -> float:
+        """Seconds for which the disk has not answered, where copies were told of the commit; 0 elsewhere."""
+        return time.monotonic() - self._submitted_at if self._tells and self._worker.is_working else 0.0
 
     def finish(self, result: Result) -> None:
         """Report a result without anything to write."""

@@ -144,6 +144,11 @@ class Commits:
         return self.store is not None and self.store.is_incomplete
 
     @property
+    def hung_for(self) -> float:
+        """Seconds for which the disk has not answered, in a home with copies; 0 elsewhere."""
+        return 0.0 if self.store is None else self.store.hung_for
+
+    @property
     def is_held(self) -> bool:
         """True while commits wait for more changes of the next commit."""
         return self.store is not None and self.store.is_held

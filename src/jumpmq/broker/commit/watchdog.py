@@ -20,6 +20,9 @@ TOLD_AFTER = 10.0
 ENDED_AFTER = 60.0
 """Seconds of waiting without a reason after which the broker ends."""
 
+HUNG_AFTER = 10.0
+"""Seconds after which a disk that does not answer ends a broker whose home has copies: one of them goes on."""
+
 
 class Watchdog:
     """Watches the commits of a broker; :meth:`look` is to be called several times a second.
@@ -47,6 +50,9 @@ class Watchdog:
     def look(self) -> None:
         """Look whether commits go on; end the broker where they do not."""
         now, commits = time.monotonic(), self._commits
+        if (hung_for := commits.hung_for) >= HUNG_AFTER:
+            commits.fail(f"the disk has not answered for {hung_for:.0f} s: the broker ends, for a copy to go on")
+            return
         if not commits.is_awaited or commits.completed != self._completed:
             self._completed, self._since, self._explained_at = commits.completed, now, now
             if self.complaint is not None:
