@@ -2,16 +2,19 @@
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pika
 import pyarrow as pa
 import pytest
 from tests.http.api import API
-from tests.spark.processes import Cluster, Drivers
+from tests.spark.processes import SPECULATIVE, Cluster, Driver, Drivers
 from tests.spark.sources import declare, numbered, publish, table
 
 from jumpmq.spark import Router
+from jumpmq.spark.client import Client
+from jumpmq.spark.options import Broker
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +33,22 @@ def drivers(cluster, tmp_path_factory):
 
 def archived(spark, place):
     return sorted(bytes(row.body) for row in spark.read.parquet(place).select("body").collect())
+
+
+def test_a_task_that_runs_twice_at_once_publishes_once(cluster, broker, channel, tmp_path):
+    """And neither of the two fails. Comes before tests whose drivers keep the cluster's cores."""
+    channel.queue_declare("out", durable=True)
+    driver = Driver(cluster.url, tmp_path, SPECULATIVE | {"spark.task.maxFailures": "1"})
+    try:
+        driver.begin("dawdling", url=broker.http_url, queue="out", marks=str(tmp_path), rows=120_000)
+        driver.until("done")
+    finally:
+        driver.kill()
+    for kind in ("table", "stream"):
+        assert (tmp_path / f"{kind}-0-0").exists() and (tmp_path / f"{kind}-0-1").exists()
+    rows = Client(Broker(broker.http_url)).ready([["out", 0, 1_000_000]], ["body"])
+    found = Counter(int(body) for batch in rows for body in batch["body"].to_pylist())
+    assert found == dict.fromkeys(range(120_000), 2)
 
 
 def test_archive_publish_and_rebalance_run_on_a_cluster(spark, drivers, broker, channel, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,20 @@ def channel(rabbitmq: RabbitMQ) -> Iterator[Any]:
         yield channel
 
 
+@pytest.fixture
+def printed(
+    spark: Any, rabbitmq: RabbitMQ, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], list[str]]:
+    """A function that runs a page in a folder of its own; returns the words that its programs print."""
+
+    def run(page: str) -> list[str]:
+        monkeypatch.chdir(tmp_path)
+        run_page(page, rabbitmq.port, tmp_path)
+        return capsys.readouterr().out.split()
+
+    return run
+
+
 def run_page(name: str, port: int, directory: Path) -> None:
     """Run the programs of a page, one after the other."""
     names: dict[str, object] = {}
@@ -43,35 +57,17 @@ def run_page(name: str, port: int, directory: Path) -> None:
         exec(compile(source, f"docs/{name}", "exec"), names)
 
 
-def test_rabbitmq_from_spark(
-    spark: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    rabbitmq: RabbitMQ,
-    channel: Any,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run_page("rabbitmq-from-spark.md", rabbitmq.port, tmp_path)
-    assert capsys.readouterr().out.split() == ["1000", "1000", "1000", "100"]
+def test_rabbitmq_from_spark(printed: Callable[[str], list[str]], channel: Any) -> None:
+    assert printed("rabbitmq-from-spark.md") == ["1000", "1000", "1000", "100"]
     assert channel.queue_declare("orders", passive=True).method.message_count == 0
 
 
-def test_rabbitmq_to_delta(
-    spark: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    rabbitmq: RabbitMQ,
-    channel: Any,
-) -> None:
+def test_rabbitmq_to_delta(printed: Callable[[str], list[str]], channel: Any) -> None:
     """The consumers that there are keep what they get."""
     for needed in ("deltalake", "pandas"):
         pytest.importorskip(needed)
-    monkeypatch.chdir(tmp_path)
     channel.exchange_declare("orders", "topic", durable=True)
     channel.queue_declare("orders", durable=True)
     channel.queue_bind("orders", "orders", "#")
-    run_page("rabbitmq-to-delta.md", rabbitmq.port, tmp_path)
-    assert capsys.readouterr().out.split() == ["100", "100", "7425.0", "100"]
+    assert printed("rabbitmq-to-delta.md") == ["100", "100", "7425.0", "100"]
     assert channel.queue_declare("orders", passive=True).method.message_count == 100

@@ -76,7 +76,7 @@ def test_a_query_that_starts_while_the_broker_is_away_waits_if_it_has_a_checkpoi
         with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
             published += publish(connection.channel(), numbered(21, 40))
         broker.stop()
-        back = threading.Thread(target=lambda: (time.sleep(3), broker.restart()))
+        back = threading.Thread(target=lambda: (time.sleep(1), broker.restart()))
         back.start()
         run_available(stream(spark, broker, exchange="x", **options), tmp_path, sink)
         back.join()

@@ -11,8 +11,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from tests.spark.processes import processes
+from tests.waiting import until
 
 import jumpmq
+from jumpmq.spark.client import Client
+from jumpmq.spark.options import Broker
 
 QUEUES = [f"q{number}" for number in range(4)]
 ROWS = 60_000
@@ -37,18 +40,13 @@ def broker(tmp_path):
 
 def contents(broker):
     """The numbers that the queues have, and how many each."""
-    numbers, counts = [], []
-    with pika.BlockingConnection(pika.URLParameters(f"{broker.amqp_url}?heartbeat=0")) as connection:
-        channel = connection.channel()
-        for queue in QUEUES:
-            before = len(numbers)
-            for method, _, body in channel.consume(queue, inactivity_timeout=2):
-                if method is None:
-                    break
-                numbers.append(int(body))
-                channel.basic_ack(method.delivery_tag)
-            channel.cancel()
-            counts.append(len(numbers) - before)
+    client = Client(Broker(broker.http_url), met=True)
+    counts, numbers = [], []
+    for queue in QUEUES:
+        before = len(numbers)
+        for batch in client.ready([[queue, 0, 1_000_000]], ["body"]):
+            numbers += map(int, batch.column("body").to_pylist())
+        counts.append(len(numbers) - before)
     return sorted(numbers), counts
 
 
@@ -87,6 +85,7 @@ def test_micro_batches_are_there_once_through_kills_of_processes(spark, broker, 
     finally:
         ended.set()
         killer.join()
+    until(lambda: len(contents(broker)[0]) >= ROWS)  # what was kept for a process that was killed comes to it
     assert contents(broker)[0] == list(range(ROWS))
 
 
@@ -103,11 +102,10 @@ def ends(query, killer):
 
 
 def kill_now_and_then(ended):
-    """Kill a process every few seconds, not for ever; wait for it to be there again at the end."""
+    """Kill a process every few seconds, not for ever."""
     choose = random.Random(2)
     for _ in range(KILLS):
         if ended.wait(choose.uniform(3, 8)):
             break
         ours = [pid for pid, parent, command in processes() if parent == os.getpid() and WORKER in command]
         os.kill(choose.choice(ours), signal.SIGKILL)
-    time.sleep(5)

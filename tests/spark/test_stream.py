@@ -168,10 +168,10 @@ def test_a_micro_batch_may_take_longer_than_the_lease(spark, broker, channel, ap
 
     def dawdle(frame, number):
         sink(frame, number)
-        time.sleep(3)
+        time.sleep(1.5)
         seen.append([api.counts(queue)[0] for queue in ("q1", "q2")])
 
-    run_available(stream(spark, broker, exchange="x", lease=2), tmp_path, dawdle)
+    run_available(stream(spark, broker, exchange="x", lease=1), tmp_path, dawdle)
     assert sink.bodies == published
     assert seen == [[0, 0]], "nothing went back to the queues"
 
