@@ -174,6 +174,8 @@ def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(n
         assert "with 7 messages when last seen" in alarm.inner_text()
         assert "Rings have holes: 2 of 2 queues of 'orders'" in alarm.inner_text()
         assert site.page.get_by_text("No problems").count() == 0
+        for label in ("Memory", "Disk free", "Connections"):
+            site.page.locator(".tile").filter(has_text=label).filter(has_text="this node").wait_for()
         site.page.get_by_label("Views").locator(".dot.alarm").first.wait_for()
         site.picture("cluster-down-overview")
         down = site.go("queues").row("part-0")
@@ -191,6 +193,9 @@ def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(n
         site.press("Forget", box).fill(typed="other").press("Forget this node", site.page.get_by_role("dialog"))
         site.see(f"Type {NODES[2]} to forget it").picture("cluster-down-nodes").page.keyboard.press("Escape")
         site.go("nodes", NODES[2]).page.locator(".tile.alarm").get_by_text("down").wait_for()
+        site.go("exchanges", "/", "orders").press("Publish").fill(routing_key="k", payload="x")
+        site.press("Publish", site.page.get_by_role("dialog")).see(f"node {NODES[2]}, which holds queue 'part-")
+        site.page.keyboard.press("Escape")
         refused = api.request("POST", "exchanges", "/", "amq.default", "publish", json=message("part-0"))
         assert f"node {NODES[2]}, which holds queue 'part-0', is down" in refused.json()["reason"]
     finally:
@@ -294,6 +299,36 @@ def test_workers_are_shown_and_one_that_died_is_told(tmp_path, browser, pictures
             told = site.go().page.get_by_label("Warnings").get_by_role("listitem").filter(has_text="worker restarted")
             told.get_by_text("1 worker of busy@localhost died and was started again").wait_for()
             site.go("nodes").picture("workers")
+
+
+def test_queues_are_spread_anew_and_workers_leave_from_the_page(tmp_path, browser, pictures):
+    with JumpMQ(tmp_path / "data", "busy@localhost", ("--workers", "2")) as broker:
+        api = API(f"http://guest:guest@{HOST}:{broker.http_port}")
+        with pika.BlockingConnection(pika.ConnectionParameters(HOST, broker.port)) as connection:
+            channel = connection.channel()
+            for number in range(4):
+                channel.queue_declare(f"q{number}", durable=True)
+                publish(channel, f"q{number}", [b"x"])
+
+        def spread():
+            return sorted(one["queues"] for one in api.get("nodes")[0]["workers"])
+
+        for number in range(4):
+            api.request("POST", "queues", "/", f"q{number}", "actions", json={"action": "move", "home": 1})
+        until(lambda: spread() == [0, 4])
+        with window(browser, pictures, broker.http_port) as site:
+            workers = site.go("nodes").page.get_by_role("table", name="Workers of busy@localhost")
+            queues = workers.locator("tbody tr td:nth-child(2)")
+            until(lambda: queues.all_inner_texts() == ["4", "0"])
+            site.press("Rebalance").see("Workers have 4, 0 queues. About 2 queues move").submit("Rebalance")
+            until(lambda: spread() == [2, 2])
+            until(lambda: queues.all_inner_texts() == ["2", "2"])
+            site.press("Workers").fill(count="1")
+            dialog = site.page.get_by_role("dialog")
+            site.press("Set", dialog).see("2 queues of 1 worker move to those that stay").submit("Set all the same")
+            until(lambda: [one["queues"] for one in api.get("nodes")[0]["workers"] if one["running"]] == [4])
+            assert [api.counts(f"q{number}")[0] for number in range(4)] == [1, 1, 1, 1]
+            site.page.get_by_role("button", name="Workers", exact=True).wait_for(state="detached")
 
 
 def test_the_log_is_that_of_all_workers(tmp_path, browser, pictures):
