@@ -335,6 +335,24 @@ def test_an_alternate_exchange_by_policy(governed: Governed) -> None:
     channel.call(Exchange.Delete(exchange=source))
 
 
+def test_the_default_exchange_has_no_alternate_exchange_by_policy(governed: Governed) -> None:
+    channel = governed.channel
+    source, other = governed.name, channel.exchange(governed.unique("other"), "fanout")
+    channel.bind(governed.declare().name, other)
+    channel.call(Exchange.Declare(exchange=source, exchange_type="direct"))
+    policy = f"{source} of both"
+    governed.operator.set_policy(policy, f"^({source})?$", {"alternate-exchange": other}, apply_to="exchanges")
+
+    def arrives(exchange: str) -> bool:
+        fill(channel, governed.unique("nowhere"), 1, exchange)
+        return bool(channel.bodies(governed.name))
+
+    until(lambda: arrives(source))
+    assert not arrives("")
+    governed.operator.clear_policy(policy)
+    channel.call(Exchange.Delete(exchange=source))
+
+
 def test_an_alternate_exchange_by_argument_wins(governed: Governed) -> None:
     channel = governed.channel
     source, other = governed.name, channel.exchange(governed.unique("other"), "fanout")

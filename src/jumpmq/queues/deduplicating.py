@@ -139,8 +139,5 @@ class DeduplicatingQueue(DelayedQueue):
 
 
 def _is_entry(message: Message) -> bool:
-    """Return True for an entry: a message without properties and exchange. An identified message always has properties;
-    the exchange alone is not sufficient, since unroutable messages of the default exchange may arrive through an
-    alternate exchange.
-    """
+    """Return True for an entry: a message without properties and exchange. An identified message has both."""
     return not message.exchange and message.properties == NO_PROPERTIES

@@ -346,7 +346,8 @@ class VirtualHost:
         """Apply arguments and policies to an exchange."""
         in_force = self.policies.in_force("exchange", exchange.name)
         self._hold_in_force(exchange, in_force)
-        exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
+        if exchange.name:  # as in RabbitMQ, the default exchange has none, also where a policy applies to it
+            exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
 
     def _hold_in_force(self, destination: Destination, in_force: InForce) -> None:
         if in_force is NOTHING_IN_FORCE:

@@ -133,17 +133,6 @@ def test_a_ring_over_several_processes_passes_each_message_once(processes):
             assert bodies(channel, f"{name}-q", 20) == [str(number) for number in range(20)]
 
 
-def test_what_the_default_exchange_cannot_route_passes_once_as_an_alternate(channel, api):
-    declare(channel, "caught", "catching")
-    policy = {"pattern": "", "apply-to": "exchanges", "definition": {"alternate-exchange": "caught"}}
-    api.request("PUT", "policies", "/", "catch", json=policy).raise_for_status()
-    for _ in range(2):
-        publish(channel, "", "a", key="no-such-queue")
-    api.request("DELETE", "policies", "/", "catch").raise_for_status()
-    assert bodies(channel, "catching", 1) == ["'a'"]
-    assert api.get("exchanges", "/", "caught")["cache_info"]["entries"] == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
