@@ -1,10 +1,13 @@
 """Delayed retries over AMQP: a key rests with its message, through kills, growth and handovers, and others go on."""
 
+import asyncio
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aio_pika
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
@@ -13,6 +16,7 @@ from tests.broker.consumer_groups.members import Member, Publisher
 from tests.broker.consumer_groups.members import until as soon
 from tests.cli.commands import run
 from tests.http.api import API
+from tests.several_processes import running
 from tests.waiting import until
 
 import jumpmq
@@ -142,3 +146,39 @@ def test_keys_of_a_group_are_in_order_while_messages_come_back_and_members_come_
             member.close()
         publisher.close()
     checker.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [{"workers": 2}, {"nodes": 2}])
+def test_what_rests_while_its_queue_moves_comes_when_it_is_due_and_in_order(processes: dict[str, int]) -> None:
+    rest = 4.0
+    arguments = {"x-delayed-retry-type": "all", "x-delayed-retry-min": int(rest * 1000), "x-ordered-retries": True}
+
+    async def move(port: int, api: API) -> tuple[list[str], float]:
+        async with await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{port}") as connection:
+            channel = await connection.channel()
+            queue = await channel.declare_queue("q", durable=True, arguments=arguments)
+            for body in (b"1", b"2", b"3"):
+                message = aio_pika.Message(body, delivery_mode=2)
+                await channel.default_exchange.publish(message, "q")
+            await (await queue.get()).reject(requeue=True)
+            began = time.monotonic()
+            home = api.get("queues", "/", "q")["node"]
+            others = [node["name"] for node in api.get("nodes") if node["name"] != home]
+            api.post("queues", "/", "q", "actions", body={"action": "move"} | ({"node": others[0]} if others else {}))
+            found: list[str] = []
+            while len(found) < 3:
+                if (got := await queue.get(fail=False)) is not None:
+                    found.append(got.body.decode())
+                    await got.ack()
+                    if len(found) == 1:
+                        first = time.monotonic() - began
+                else:
+                    await asyncio.sleep(0.05)
+            return found, first
+
+    with running(**processes) as broker:
+        api = API(f"http://guest:guest@127.0.0.1:{broker.http_port}")
+        found, first = asyncio.run(move(broker.port, api))
+        assert found == ["1", "2", "3"]
+        assert first >= rest - 0.5
