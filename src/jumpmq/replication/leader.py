@@ -152,6 +152,10 @@ class Leader:
         # A joiner that no open swap names can be dropped at once: no value with it can be in etcd.
         named = frozenset().union(*(value.set for value in self.open))
         self.joining -= gone - named
+        return self.advance() + self._without(gone, lost, named)
+
+    def _without(self, gone: set[Replica], lost: set[Replica], named: frozenset[Replica]) -> list[Action]:
+        """The swap that takes replicas out of every value that etcd may have."""
         if gone & {*self.known.set} or lost & {*self.known.eligible}:
             return self._swap(self.known.without(gone, lost))
         if gone & named:
