@@ -1,7 +1,7 @@
 """Shipping of a leader's log: read from its files, sent to each follower from where that is.
 
 There is one path for commits just written, which the page cache has, and for old ones: a follower that is behind costs
-neither memory nor a lock. Per follower at most :data:`WINDOW` octets are sent and not answered as stored.
+neither memory nor a lock. Per follower about :data:`WINDOW` octets are sent and not answered as stored.
 """
 
 import asyncio
@@ -17,12 +17,13 @@ from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Data, Fetched, Frame, Segment
 from jumpmq.replication.lineage import Stretch, position_at
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS, file_name, read_whole
+from jumpmq.store.records import FRAME, MAGIC, OPENING_SIZE
 
 PIECE = 512 << 10
 """Octets of a frame at most."""
 
 WINDOW = 8 << 20
-"""Octets sent to a follower and not stored there, at most."""
+"""Octets sent to a follower and not stored there from which on it gets no further commit."""
 
 OFFSETS = (1 << OFFSET_BITS) - 1
 
@@ -94,8 +95,7 @@ class Shipping:
         try:
             while follower.at < follower.until:
                 stretch = self._stretch_at(follower.at)
-                # A candidate answers nothing as stored: it syncs once, at the end.
-                if stretch is None or (follower.unstored >= WINDOW and follower.until == math.inf):
+                if stretch is None or follower.waits:
                     follower.wake.clear()
                     await follower.wake.wait()
                     continue
@@ -111,8 +111,9 @@ class Shipping:
                     octets = await asyncio.to_thread(read_whole, descriptor, length, offset)
                 if len(octets) < length:
                     raise OSError(0, f"it ends at octet {offset + len(octets)}")
+                octets = follower.follow_commits(octets)
                 self._send(peer, Data(epoch, follower.at, octets))
-                follower.sent(length)
+                follower.sent(len(octets))
             self._send(peer, Fetched(epoch, follower.at))
         except OSError as error:
             self._on_gone(peer, f"segment {stretch.segment} cannot be read: {error.strerror}")  # type: ignore[union-attr]
@@ -142,16 +143,44 @@ class _Follower:
         at: position up to which it was sent.
         until: position at which shipping ends, as the replica is a candidate that only lacks this.
         unstored: octets of that which it has not stored.
+        commit_end: end of the last commit of which something was sent.
         wake: set when there may be more to send.
     """
 
     def __init__(self, at: int, until: float = math.inf) -> None:
         self.at = at
         self.until = until
+        self.commit_end = at  # a replica has whole commits, or the begin of a segment
         self.unstored = 0
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self._pieces: deque[tuple[int, int]] = deque()  # end and octets of each piece that is not stored
+
+    @property
+    def waits(self) -> bool:
+        """True if the replica has enough to store. It stores whole commits, however large; a candidate answers at the
+        end only.
+        """
+        return self.unstored >= WINDOW and self.at == self.commit_end and self.until == math.inf
+
+    def follow_commits(self, octets: bytes) -> bytes:
+        """Note where the commits in the next octets end; return these octets, without a commit's head that is cut."""
+        if self.commit_end < self.at:  # in another segment
+            self.commit_end = self.at
+        end = self.at + len(octets)
+        while self.commit_end < end:
+            offset = self.commit_end - self.at
+            if not self.commit_end & OFFSETS:
+                self.commit_end += OPENING_SIZE
+            elif len(octets) - offset >= FRAME.size:
+                magic, _, _, length, _ = FRAME.unpack_from(octets, offset)
+                # What is damaged is sent as it is: the replica refuses it.
+                self.commit_end = self.commit_end + FRAME.size + length if magic == MAGIC else end
+            elif offset:
+                return octets[:offset]
+            else:
+                self.commit_end = end
+        return octets
 
     def sent(self, octets: int) -> None:
         self.at += octets
