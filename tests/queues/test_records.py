@@ -1,7 +1,12 @@
 """The table of records of queues: what a store of any release holds is read by it."""
 
-from jumpmq.queues import records
+import gc
+import weakref
+
+from jumpmq.queues import make_queue, records
+from jumpmq.queues.base import QueueContext
 from jumpmq.queues.records import OF_QUEUES, QueueRecords, owner_epoch, records_of_queues
+from jumpmq.store.stream_files import StreamFiles
 
 STORED = [
     ("sequence", "7", 41),
@@ -37,3 +42,16 @@ def test_the_table_names_every_kind() -> None:
     assert records.__doc__ is not None
     for kind in (*OF_QUEUES, "owner_epoch"):
         assert f"``{kind}``" in records.__doc__
+
+
+def test_a_deleted_stream_needs_no_collection_of_garbage() -> None:
+    context = QueueContext(streams=StreamFiles(None))
+    stream = make_queue("/", "s", id=7, arguments={"x-queue-type": "stream"}, context=context)
+    gone = weakref.ref(stream)
+    gc.disable()
+    try:
+        stream.delete()
+        del stream
+        assert gone() is None
+    finally:
+        gc.enable()

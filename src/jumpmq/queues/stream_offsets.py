@@ -1,5 +1,6 @@
 """Consumer groups of a stream: their begin, and their offsets in the store."""
 
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ class StreamOffsets(GroupOffsets):
 
     def __init__(self, stream: "Stream", journal: Journal | None) -> None:
         super().__init__()
-        self._stream = stream
+        self._stream: Stream = weakref.proxy(stream)  # or both would wait for a full collection of garbage
         self._journal = journal
         self.write_at = NEVER
 
