@@ -32,7 +32,7 @@ OWNER_EPOCH = "owner_epoch"
 
 @dataclass
 class QueueRecords:
-    """Records of one queue.
+    """Records of a queue in the store.
 
     Attributes:
         clean: whether the broker stopped cleanly; otherwise any message may have been delivered before.

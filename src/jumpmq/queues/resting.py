@@ -171,11 +171,11 @@ class Resting:
             self._record(seq, noted)
 
     def rest_noted(self) -> None:
-        """Have noted messages rest when they would be delivered."""
+        """Let noted messages rest as soon as they would be delivered."""
         self._has_rested = True
 
     def noted(self, message: Message) -> Noted | None:
-        """When a message is due, and how often it came back; None if it has not rested."""
+        """Return the due time and the number of returns of a message; None if it has not rested."""
         return self._noted.get(message.seq)
 
     def tries(self, message: Message) -> int:

@@ -18,10 +18,10 @@ from jumpmq.spark.schema import PROPERTIES
 
 
 def check_rows(frame: DataFrame) -> None:
-    """Refuse a DataFrame that the sink would refuse, without running it: by its columns, and by constants in them.
+    """Check columns and constants of a DataFrame without running it, as the sink does.
 
-    Over Spark Connect, which does not tell the plan, by its columns alone. A streaming query is checked so as it
-    starts, where :func:`jumpmq.spark.register` was called.
+    Over Spark Connect, where the plan is unknown, only columns are checked. Streaming queries are checked at their
+    start if :func:`jumpmq.spark.register` was called.
 
     Raises:
         JumpMQError: a column is missing, unknown or of another type, or a constant is out of range.

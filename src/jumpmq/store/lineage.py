@@ -50,7 +50,7 @@ class Read(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """A segment's file: its number, and that of its first commit."""
+    """File of a segment, with the numbers of the segment and of its first commit."""
 
     number: int
     path: Path

@@ -37,7 +37,7 @@ def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]],
 
 
 def write_tail_again(found: Recovery, files: Files) -> None:
-    """Have the last commit that was read on disk: what is committed from now on may depend on it.
+    """Write and sync the last commit again, before later commits depend on it.
 
     The process before may have been killed in front of the commit's sync, or by that sync's failure. In the second case
     the system shows octets that are not on disk, and holds them for written: only another write has them synced.

@@ -415,7 +415,7 @@ class Pipeline:
         self._call(self._on_error, self.error)
 
     def _stop(self, error: OSError) -> NoReturn:
-        """Write nothing more: another commit under the number of this one would differ from what the copies have.
+        """Stop writing: a new commit with the number of the failed one would differ from the commit at the copies.
 
         Raises:
             Unsynced: always.

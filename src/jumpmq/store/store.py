@@ -220,7 +220,7 @@ class Store(Staging):
     # --- what is missing, and what is on disk of streams ---
 
     def keep_losses(self) -> None:
-        """Have losses found since the last call in their file, for later runs. To be called now and then."""
+        """Write losses found since the last call to their file, for later runs. To be called at intervals."""
         self.losses.remind()
         if (found := self.losses.take_unkept()) is not None:
             self._background.run(lambda: losses.write(self._directory, found), self._on_losses_kept)

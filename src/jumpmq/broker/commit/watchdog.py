@@ -21,7 +21,7 @@ ENDED_AFTER = 60.0
 """Seconds of waiting without a reason after which the broker ends."""
 
 HUNG_AFTER = 10.0
-"""Seconds after which a disk that does not answer ends a broker whose home has copies: one of them goes on."""
+"""Seconds without an answer of the disk after which a broker with copies of its home ends, so that a copy can go on."""
 
 
 class Watchdog:

@@ -403,8 +403,8 @@ Target = TypeVar("Target", Queue, DeclaredQueue)
 
 
 def _pass_on(found: list[DeadLetter], routes: dict[Target, list[Message]]) -> None:
-    """Have messages that enter the queue of another exchange say which they have passed, without those that passed this
-    one: of a ring each exchange passes a message once."""
+    """Note the exchanges passed so far on messages for the queue of another exchange, and drop messages that have
+    passed that exchange before: in a ring, each exchange passes a message once."""
     for target in [one for one in routes if one.is_internal]:
         letters = {id(letter.message): letter for letter in found}
         fresh = _without_circles(routes[target], found, target.name)

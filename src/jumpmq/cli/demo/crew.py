@@ -181,7 +181,7 @@ def judged(file: Path, published: int) -> SharedFlights:
 
 
 def _places(keys: list[str]) -> list[int]:
-    """Which flight of its aircraft each is, from 1."""
+    """Return the number of each flight among its aircraft's flights, from 1."""
     counts: Counter[str] = Counter()
     found = []
     for key in keys:

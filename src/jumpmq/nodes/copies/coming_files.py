@@ -97,8 +97,8 @@ class ComingFiles:
 
 
 def settle(directory: Path, files: Files | None = None) -> None:
-    """Have files that have come as a whole take the copy's place, and remove what is left of earlier ones. To be called
-    before the copy is opened.
+    """Move completely received files into the place of the copy, and remove incomplete ones. To be called before the
+    copy is opened.
 
     Raises:
         OSError: that fails.

@@ -1,4 +1,4 @@
-"""A copy that a node keeps of another node's home: opened, at work, and opened again after whatever ended it."""
+"""Copy of another node's home, opened again after each end."""
 
 import asyncio
 import logging

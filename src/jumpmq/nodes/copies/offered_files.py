@@ -1,4 +1,4 @@
-"""A leader's copy as files, for members that need more than its log has: new ones, and ones that were away for long.
+"""Files of a leader's copy, for new members and members away longer than the log is kept.
 
 They get the index, the sealed segments of the log in which all is complete, and the files of streams. The index is
 copied first, by SQLite's backup; the segments that it does not cover are kept until the member has them. Files only
