@@ -78,7 +78,7 @@ function Box({ node, running, most, causes, again }) {
       { label: "Memory", num: true, render: (one) => told(one.mem_used, format.octets) },
       { label: "Clients", num: true, render: (one) => told(one.connections, format.count) },
     ]} />`}
-    ${!down && html`<p class="note">${format.count(node.sockets_used)} connections · ${format.octets(node.mem_used)} of memory · ${node.disk_free == null ? "nothing on disk" : `${format.octets(node.disk_free)} of disk free`}</p>
+    ${!down && html`<p class="note">${format.plural(node.sockets_used, "connection")} · ${format.octets(node.mem_used)} of memory · ${node.disk_free == null ? "nothing on disk" : `${format.octets(node.disk_free)} of disk free`}</p>
     ${running.length > 1 && html`<p class="note links">Links: <${Links} node=${node} running=${running} /></p>`}`}
     ${person.may("administrator") && html`<div class="buttons">
       ${!down && running.length > 1 && html`<${Drain} node=${node.name} again=${again} />`}

@@ -185,7 +185,7 @@ function ToNode({ queue, done }) {
   const { data } = useLive((signal) => get("/api/nodes", { columns: "name,running,workers" }, signal), 30, []);
   const places = (data ?? []).filter((one) => one.running).flatMap(({ name, workers }) => (workers.length > 1
     ? workers.filter((one) => one.running).map((one) => ({ label: `${name}, worker ${one.worker}`, to: { home: one.home } }))
-    : [{ label: name, to: { node: name } }])).filter(({ to }) => to.node !== queue.node);
+    : [{ label: name, to: { node: name } }])).filter(({ to }) => (to.home ? to.home !== queue.home : to.node !== queue.node));
   if (!places.length || (data ?? []).flatMap((one) => one.workers).length < 2) return null;
   const move = ({ place }) => post(path("queues", queue.vhost, queue.name, "actions"), { action: "move", ...places.find((one) => one.label === place).to });
   return html`<${FormButton} label="Move to node" title=${`Move ${queue.name}`} send="Move" submit=${move} done=${() => { done(); tell("Queue is moving"); }}
@@ -209,7 +209,7 @@ function Messages({ vhost, name, stream, done }) {
   const [messages, setMessages] = useState(null);
   const fields = [
     { name: "count", label: "How many", type: "number", value: 5, min: 1 },
-    { name: "ackmode", label: "And then", type: "select", value: "put them back", options: ["put them back", "take them out"] },
+    { name: "ackmode", label: "And then", type: "select", value: "put them back", options: ["put them back", "take them out"], hint: "what is put back is marked as redelivered; Browse messages leaves all as it is" },
   ];
   const fetchThem = ({ count, ackmode }) =>
     post(path("queues", vhost, name, "get"), { count: Number(count), ackmode: ackmode === "put them back" ? "ack_requeue_true" : "ack_requeue_false", encoding: "auto", truncate: SHOWN }).then(setMessages);
