@@ -137,7 +137,8 @@ def test_more_shards_are_made_after_a_look_at_what_moves(api, channel, site):
     channel.exchange_declare("sharded", "x-consistent-hash", durable=True)
     body = {"pattern": "^sharded$", "definition": {"shards-per-node": 2}, "apply-to": "exchanges"}
     api.request("PUT", "policies", "/", "shards", json=body)
-    site.go("shards", "/", "sharded").fill(shards="4").press("Show").see("the least possible")
+    site.go("shards", "/", "sharded").see("^Preview another number of shards$")
+    site.fill(shards="4").press("Show").see("the least possible")
     site.picture("light-more-shards").confirm("Set 4 shards")
     assert len(api.get("exchanges", "/", "sharded", "shards")) == 4
 

@@ -12,13 +12,15 @@ def values(site, chart):
     return site.page.locator(".chart").nth(chart).inner_text()
 
 
-def samples(api):
-    return api.get("history", "queues", "/", "followed")["at"]
+def samples(api, name="followed"):
+    return api.get("history", "queues", "/", name)["at"]
 
 
 @pytest.mark.slow
 def test_values_zoom_and_marks(api, broker, channel, site):
-    channel.queue_declare("followed", durable=True)
+    for name in ("followed", "beside"):
+        channel.queue_declare(name, durable=True)
+        samples(api, name)
     site.go("queues", "/", "followed")
     site.page.locator(".chart canvas").nth(1).wait_for()
     publish(channel, "followed", [b"x"] * 30)
@@ -29,6 +31,8 @@ def test_values_zoom_and_marks(api, broker, channel, site):
     happened = site.page.get_by_label("What happened")
     happened.get_by_text("policy 'shorter' set").wait_for()
     happened.get_by_text("1 consumer, before 0").wait_for()
+    for line in happened.get_by_role("listitem").all_inner_texts():
+        assert re.match(r"\d\d:\d\d:\d\d \S", line), line
     until(lambda: len(samples(api)) > 5)
     plots = site.page.locator(".chart .u-over")
     box = plots.first.bounding_box()
@@ -45,6 +49,9 @@ def test_values_zoom_and_marks(api, broker, channel, site):
     seen = len(samples(api))
     until(lambda: len(samples(api)) > seen + 3)
     assert whole.count() == 1, "the part stays while samples come"
+    site.go("queues", "/", "beside").page.locator(".chart canvas").nth(1).wait_for()
+    happened.get_by_text("policy 'shorter' set").wait_for()
+    assert "consumer" not in happened.inner_text(), "consumers of another queue"
     site.press("1 h")
     whole.wait_for(state="detached")
     site.go().see("Fullest queues")

@@ -133,3 +133,72 @@ def test_names_show_letters_that_cannot_be_seen(channel, site, name, shown):
     channel.queue_declare(name, durable=True)
     site.go("queues").page.get_by_text(shown, exact=True).wait_for()
     channel.queue_delete(name)
+
+
+BELOW = """nodes => nodes.map(node => [node, node.lastElementChild].map(one => one.getBoundingClientRect().bottom))
+    .map(([all, contents]) => all - contents)"""
+
+
+def test_panels_are_as_high_as_what_they_hold_and_labels_of_a_form_in_line(api, channel, site):
+    channel.queue_declare("lopsided", durable=True, arguments={f"x-note-{number}": number for number in range(8)})
+    channel.exchange_declare("halves", "x-modulus-hash", durable=True)
+    body = {"pattern": "^halves$", "definition": {"shards-per-node": 2}, "apply-to": "exchanges"}
+    api.request("PUT", "policies", "/", "halves", json=body)
+    for place in (("queues", "/", "lopsided"), ("shards", "/", "halves")):
+        panels = site.go(*place).settle().page.locator(".columns > .panel")
+        assert len({box["height"] for box in map(bounding, panels.all())}) == 2, "of which one holds less"
+        assert max(panels.evaluate_all(BELOW)) < 24, "below the contents is the padding alone"
+    labels = site.go("messages", "/", "lopsided").page.locator(".panel .field label")
+    labels.filter(has_text="Published since").wait_for()
+    tops = {round(box["y"]) for box in map(bounding, labels.all())}
+    assert len(tops) == 1, tops
+    api.request("DELETE", "policies", "/", "halves")
+    channel.queue_delete("lopsided")
+
+
+def bounding(place):
+    return place.bounding_box()
+
+
+def test_what_is_usual_is_not_marked_and_one_thing_has_one_name(api, channel, site):
+    channel.queue_declare("usual", durable=True)
+    channel.queue_declare("unusual", durable=False, exclusive=True)
+    site.go("queues").row("unusual").get_by_text("transient").wait_for()
+    assert site.row("usual").locator(".mark").count() == 0
+    assert site.page.get_by_role("table", name="Queues").get_by_text("durable").count() == 0
+    (one,) = api.get("channels")
+    facts = site.go("channels", one["name"]).page.locator(".facts dt")
+    until(lambda: "User" in facts.all_inner_texts())
+    assert "Mode" not in facts.all_inner_texts(), "it has none"
+    for place in (("queues",), ("exchanges",), ("nodes", one["node"])):
+        headings = site.go(*place).page.locator("main th")
+        until(lambda headings=headings: "Type" in [text.split("\n")[0] for text in headings.all_inner_texts()])
+        assert "Kind" not in headings.all_inner_texts(), place
+
+
+RATES = {
+    ("queues",): {"Published", "Delivered", "Acked"},
+    ("queues", "/", "rated"): {"Published", "Delivered", "Acknowledged"},
+    ("exchanges",): {"Published"},
+    ("exchanges", "/", "amq.topic"): {"Published", "To queues"},
+    ("flow",): {"Published", "To queues"},
+    (): {"Published", "Delivered", "Acknowledged", "Acked"},
+}
+"""What rates are called in tiles and legends, and, shorter, at the heads of columns."""
+
+
+def test_each_rate_has_one_name_in_all_views(channel, site):
+    channel.queue_declare("rated", durable=True)
+    publish(channel, "rated", [b"x"])
+    found = {}
+    for place in RATES:
+        page = site.go(*place).settle().page
+        if not place:
+            site.row("rated").wait_for()
+        columns = [one.split("\n")[0].rstrip(" ↑↓") for one in page.locator("main th").all_inner_texts()]
+        tiles = page.locator(".tile").filter(has=page.locator(".unit", has_text="/s")).locator("dt").all_inner_texts()
+        legends = page.locator(".chart").filter(has_text="a second").locator("li").all_inner_texts()
+        named = [one.removesuffix(" /s") for one in columns if one.endswith("/s")] + tiles
+        found[place] = {*named, *(one.rpartition(" ")[0].capitalize() for one in legends)}
+    assert found == RATES
+    channel.queue_delete("rated")

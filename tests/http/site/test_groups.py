@@ -41,7 +41,8 @@ def test_members_without_a_name_have_that_of_their_connection(site, broker):
         channel.queue_declare("jobs", exclusive=True, arguments={"x-slots": 2})
         group = {"x-consumer-group": "runners"}
         channel.basic_consume("jobs", lambda *_: None, consumer_tag="tag", arguments=group)
-        site.go("groups", "/", "queue", "jobs", "runners")
+        site.go("groups", "/", "queue", "jobs", "runners").see("Idle members are on standby.")
+        site.see(r"Queues and slots are reassigned [\d.]+ s after a member joins or leaves\.")
         for table in ("Members of this group", "Units of this group"):
             site.page.get_by_role("region", name=table).get_by_text("job-runner (1) tag").first.wait_for()
 
@@ -66,13 +67,14 @@ def test_keys_that_wait_are_shown_by_what_they_wait_for_and_let_go(site, api, wa
     row = site.page.get_by_label("Keys that wait").get_by_role("row").filter(has_text="tasks-1")
     row.wait_for()
     assert row.inner_text().split()[:5] == ["tasks-1", "40", "tasks-2", str(fence["messages_held"]), "tasks"]
+    site.see("^Held back to keep order: these keys moved here, and their old queue still has earlier messages.$")
     site.picture("groups-fences").follow(row.get_by_role("link", name="tasks-1"))
     site.page.get_by_label("Keys that wait").get_by_role("link", name="tasks-2").wait_for()
-    site.go("why", "/", "tasks-2").see("all ready messages came from other queues when exchange 'tasks' changed")
+    site.go("why", "/", "tasks-2").see("All ready messages came from other queues when exchange 'tasks' changed")
     key = next(body for body in (f"customer-{key}" for key in range(40)) if "came from" in why(api, body))
     site.fill(about="a key", value=key).press("Explain").see(f"Key {key}: the key came from another queue")
     site.press("Release")
-    dialog = site.page.get_by_role("dialog")
+    dialog = site.page.get_by_role("dialog", name="Deliver held messages now?")
     assert "although 40 messages from before are left in tasks-1" in dialog.inner_text()
     site.press("Release", dialog).see("Released")
     site.page.get_by_label("Keys that wait").wait_for(state="detached")

@@ -147,3 +147,38 @@ def test_a_stream_by_offset_and_time_on_a_phone(api, letters, open_page):
     assert site.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     site.fill(**{"from": "", "since": "2100-01-01T00:00:00"}).press("Search").see("No message matches")
     assert site.page.get_by_role("button", name="Move").count() == 0
+
+
+def test_browsing_disturbs_nothing_and_getting_says_that_it_does(api, letters, site):
+    site.go("queues", "/", "letters")
+    browse = site.page.get_by_role("link", name="Browse messages", exact=True)
+    get = site.page.get_by_role("button", name="Get messages", exact=True)
+    edges = [one.evaluate("node => getComputedStyle(node).borderTopColor") for one in (browse, get)]
+    assert edges[0] != edges[1] == "rgba(0, 0, 0, 0)", "the one that disturbs is fainter"
+    site.follow(browse).see("Nothing is taken: what is found stays where it is").press("▸ 1").see('"order": 0,\n')
+    assert rows(site).first.get_by_text("Redelivered").count() == 0
+    browsed = api.get("queues", "/", "letters", "browse", count=70)["messages"]
+    assert (api.counts("letters"), [one["redelivered"] for one in browsed]) == ((70, 0), [False] * 70)
+    site.go("queues", "/", "letters").press("Get messages")
+    dialog = site.page.get_by_role("dialog")
+    dialog.get_by_text("what is put back is marked as redelivered").wait_for()
+    site.fill(count="2").press("Get", dialog)
+    dialog.get_by_text("Left behind it").first.wait_for()
+    until(lambda: api.counts("letters") == (70, 0))
+    got = api.get("queues", "/", "letters", "browse", count=3)["messages"]
+    assert [one["redelivered"] for one in got] == [True, True, False]
+
+
+def test_the_dialog_that_moves_has_the_fields_that_its_target_needs(letters, site):
+    site.go("queues", "/", "letters").press("Move messages")
+    dialog = site.page.get_by_role("dialog")
+    assert dialog.get_by_label("To", exact=True).input_value() == "Original queue (x-death)"
+    shown = {}
+    for target in dialog.get_by_label("To", exact=True).locator("option").all_inner_texts():
+        site.fill(to=target)
+        shown[target] = dialog.locator("label").all_inner_texts()
+    assert shown == {
+        "Original queue (x-death)": ["To", "How many"],
+        "a queue": ["To", "Name", "How many"],
+        "an exchange": ["To", "Name", "Routing key", "How many"],
+    }

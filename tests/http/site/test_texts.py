@@ -1,5 +1,7 @@
 """What the page says where a user has made a mistake, or may not do something; what asks twice, and what does not."""
 
+import json
+
 import pika
 import pytest
 from tests.http.api import publish
@@ -108,3 +110,71 @@ def test_the_log_is_shown_from_a_level_on(api, site):
     site.press("Warnings").settle()
     levels = site.page.get_by_role("table", name="Log").locator("tbody .mark").all_inner_texts()
     assert set(levels) <= {"warning", "error", "critical"}
+
+
+@pytest.mark.parametrize(
+    ("removal", "note"),
+    [("minimal", "only the keys of the removed queue move"), ("shift", "RabbitMQ's method: keys of other queues move")],
+)
+def test_what_if_says_which_keys_move_by_the_method_of_the_exchange(channel, site, removal, note):
+    channel.exchange_declare(removal, "x-consistent-hash", durable=True, arguments={"ring-removal": removal})
+    for number in range(3):
+        channel.queue_declare(f"{removal}-{number}", durable=True)
+        channel.queue_bind(f"{removal}-{number}", removal, "1")
+    site.go("what-if", "/", removal).see("nothing happens yet").press("Unbind", site.row(f"{removal}-0"))
+    site.page.locator(".panel").filter(has_text="Apply").get_by_text(note).first.wait_for()
+    ways = site.page.locator(".outcome dt")
+    until(lambda: ways.count() == 3)
+    own = {"minimal": "minimal", "shift": "RabbitMQ's method"}[removal]
+    others = {"the least possible", "minimal", "RabbitMQ's method"} - {own}
+    assert set(ways.all_inner_texts()) == {f"{own} (this exchange)"} | others
+
+
+def test_a_ring_is_said_to_be_even_or_uneven(channel, site):
+    for name in ("level", "tilted"):
+        channel.exchange_declare(name, "x-consistent-hash", durable=True)
+        for number in range(2):
+            channel.queue_declare(f"{name}-{number}", durable=True)
+            channel.queue_bind(f"{name}-{number}", name, "1")
+        for number in range(300):
+            key = "one" if name == "tilted" and number % 2 else f"key-{number}"
+            channel.basic_publish(name, key, b"x")
+    for name, verdicts in (("level", ["Even", "Even"]), ("tilted", ["Uneven", "Even"])):
+        site.go("rings", "/", name).see("outer ring: key space · inner ring: messages")
+        marks = site.page.locator(".spread .mark")
+        until(lambda marks=marks, verdicts=verdicts: marks.all_inner_texts() == verdicts)
+        site.page.get_by_role("columnheader", name="% of messages", exact=True).wait_for()
+        site.page.get_by_role("table", name="Hottest keys").get_by_role("columnheader", name="≥").wait_for()
+
+
+def test_definitions_that_conflict_are_named_before_anything_is_imported(api, channel, site, tmp_path):
+    channel.queue_declare("disputed", durable=True)
+    queue = {"name": "disputed", "vhost": "/", "durable": True, "auto_delete": False}
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps({"queues": [queue | {"arguments": {"x-max-length": 5}}]}))
+    site.go("definitions").page.get_by_label("Definitions file").set_input_files(file)
+    told = site.page.get_by_role("alert").filter(has_text="conflict")
+    until(lambda: told.count())
+    sentence = "1 conflict: / disputed exists with other arguments. Nothing is imported until it is resolved."
+    assert told.inner_text() == sentence
+    assert api.get("queues", "/", "disputed")["arguments"] == {}
+    channel.queue_delete("disputed")
+
+
+def test_why_nothing_is_delivered_from_an_empty_queue(channel, site):
+    channel.queue_declare("hollow", durable=True)
+    channel.basic_consume("hollow", lambda *_: None)
+    reason = site.go("why", "/", "hollow").page.locator(".reason").first
+    until(lambda: reason.inner_text() == "The queue is empty.")
+    channel.queue_delete("hollow")
+
+
+def test_what_the_loss_of_a_node_would_stop_is_said_while_it_is_up(api, channel, site):
+    channel.queue_declare("at-stake", durable=True)
+    (node,) = api.get("nodes")
+    queues = len(api.get("queues"))
+    site.go("nodes", node["name"]).see(
+        rf"^If this node fails, its {queues} queues? (is|are) unavailable until it returns\.$"
+    )
+    assert site.page.get_by_text("Its queues are down").count() == 0
+    channel.queue_delete("at-stake")

@@ -286,7 +286,7 @@ def test_a_policymaker_sees_what_more_shards_would_do(api, open_page, channel):
     body = {"pattern": "^planned$", "definition": {"shards-per-node": 2}, "apply-to": "exchanges"}
     api.request("PUT", "policies", "/", "planned", json=body)
     site = open_page("planner", "secret")
-    site.go("shards", "/", "planned").press("Show").see("the least possible")
+    site.go("shards", "/", "planned").press("Show").see("the least possible").see(r"^hash mod N \(this exchange\)$")
 
 
 def test_an_unknown_tag_is_asked_about(api, site):

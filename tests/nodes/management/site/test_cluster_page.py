@@ -152,6 +152,9 @@ def test_a_node_is_drained_from_the_page(nodes, api, site, at):
     until(lambda: api.get("queues", "/", "drained-1")["node"] == NODES[1])
     events = api.get("history", "queues", "/", "drained-1")["events"]
     assert {one["text"] for one in events if "moved" in one["text"]} == {"queue 'drained-1' moved"}
+    happened = site.page.get_by_label("What happened")
+    happened.get_by_text(re.compile(r"^\d\d:\d\d:\d\d queue 'drained-1' moved$")).first.wait_for()
+    assert "drained-0" not in happened.inner_text(), "moves of other queues are on their own pages"
     for number in range(3):
         api.request("DELETE", "queues", "/", f"drained-{number}")
 
@@ -193,6 +196,7 @@ def test_a_node_that_is_down_is_an_alarm_and_its_queues_are_not_shown_as_empty(n
         site.press("Forget", box).fill(typed="other").press("Forget this node", site.page.get_by_role("dialog"))
         site.see(f"Type {NODES[2]} to forget it").picture("cluster-down-nodes").page.keyboard.press("Escape")
         site.go("nodes", NODES[2]).page.locator(".tile.alarm").get_by_text("down").wait_for()
+        site.see("^Its queues are down; their messages are on its disk.$")
         site.go("exchanges", "/", "orders").press("Publish").fill(routing_key="k", payload="x")
         site.press("Publish", site.page.get_by_role("dialog")).see(f"node {NODES[2]}, which holds queue 'part-")
         site.page.keyboard.press("Escape")
@@ -323,7 +327,13 @@ def test_queues_are_spread_anew_and_workers_leave_from_the_page(tmp_path, browse
             site.press("Rebalance").see("Workers have 4, 0 queues. About 2 queues move").submit("Rebalance")
             until(lambda: spread() == [2, 2])
             until(lambda: queues.all_inner_texts() == ["2", "2"])
-            site.press("Workers").fill(count="1")
+            (there,) = {one["node"] for one in api.get("queues")}
+            home = api.get("queues", "/", "q0")["home"]
+            site.go("queues", "/", "q0").press("Move to node")
+            places = site.page.get_by_role("dialog").locator("option").all_inner_texts()
+            assert places == [f"{there}, worker {3 - home}"], "not the worker where it is"
+            site.page.keyboard.press("Escape")
+            site.go("nodes").press("Workers").fill(count="1")
             dialog = site.page.get_by_role("dialog")
             site.press("Set", dialog).see("2 queues of 1 worker move to those that stay").submit("Set all the same")
             until(lambda: [one["queues"] for one in api.get("nodes")[0]["workers"] if one["running"]] == [4])

@@ -12,6 +12,9 @@ export function short(value) {
   return value < 1e9 ? `${(value / 1e6).toFixed(1)}M` : `${(value / 1e9).toFixed(1)}G`;
 }
 
+/** A clause of the broker as a sentence. */
+export const sentence = (text) => text.replace(/^./, (first) => first.toUpperCase()) + (/[.!?]$/.test(text) ? "" : ".");
+
 /** Messages a second. */
 export const rate = (value) => (value == null ? "–" : value && value < 10 ? value.toFixed(1) : short(value));
 

@@ -16,7 +16,7 @@ export function Why({ vhost, name }) {
   const { data: slots } = useLive((signal) => get(path("queues", vhost, name, "slots"), {}, signal), 2, [vhost, name]);
   return html`<${Page} title=${name} kind="Deliveries of queue" actions=${html`<a href=${link("queues", vhost, name)}>The queue</a>`}>
     <${Failure} error=${error} />
-    ${queue && html`<${Panel} title="Why are messages not delivered?"><p role="status" class="reason">${queue.reason}</p><//>`}
+    ${queue && html`<${Panel} title="Why are messages not delivered?"><p role="status" class="reason">${format.sentence(queue.reason)}</p><//>`}
     <${Ask} vhost=${vhost} name=${name} slotted=${slots?.length > 0} />
     <${FencesOf} vhost=${vhost} names=${[name]} />
     ${slots?.length > 0 && html`<${Slots} rows=${slots} />`}
