@@ -78,7 +78,8 @@ def test_answers_are_compressed_and_have_the_columns_that_are_drawn(channel, sit
 def test_a_queue_without_a_past_says_so_and_not_zero(channel, site):
     channel.queue_declare("unseen", durable=True)
     site.page.route("**/api/history/queues/**", lambda route: route.fulfill(json={"at": [], "events": []}))
-    site.go("queues", "/", "unseen").see("No history yet. Recording started now")
+    site.go("queues", "/", "unseen").see("Recording started now; first points in 5 s")
+    site.press("1 h").see("No history yet. Recording started now; first points in 2 min")
     assert "0" not in " ".join(site.page.locator(".chart").all_inner_texts())
     channel.queue_delete("unseen")
 

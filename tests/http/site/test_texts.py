@@ -171,9 +171,9 @@ def test_why_nothing_is_delivered_from_an_empty_queue(channel, site):
 
 def test_what_the_loss_of_a_node_would_stop_is_said_while_it_is_up(api, channel, site):
     channel.queue_declare("at-stake", durable=True)
-    (node,) = api.get("nodes")
-    queues = len(api.get("queues"))
-    site.go("nodes", node["name"]).see(
+    node = api.get("queues", "/", "at-stake")["node"]
+    queues = len(api.get("queues", node=node))
+    site.go("nodes", node).see(
         rf"^If this node fails, its {queues} queues? (is|are) unavailable until it returns\.$"
     )
     assert site.page.get_by_text("Its queues are down").count() == 0

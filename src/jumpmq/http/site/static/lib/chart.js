@@ -50,6 +50,9 @@ function useShared(what) {
 
 export const useSpan = () => useShared("span");
 
+/** Seconds, beyond which samples are a minute apart. */
+const FINE = 600;
+
 const SPANS = [[300, "5 min"], [600, "10 min"], [3600, "1 h"], [21600, "6 h"], [86400, "24 h"]];
 
 /** How far back the charts of the page go; and back to all of it, after a part was chosen with the mouse. */
@@ -69,6 +72,7 @@ export function SpanPicker() {
  */
 export function Chart({ title, at, lines, show, events = [], height = 150 }) {
   const [pointed, setPointed] = useState(null);
+  const span = useSpan();
   const zoom = useShared("zoom");
   const place = useRef();
   const plot = useRef();
@@ -106,7 +110,7 @@ export function Chart({ title, at, lines, show, events = [], height = 150 }) {
       <ul>${lines.map((line) => html`<li><i style=${`background:var(--${line.colour})`}></i>${line.label} <b>${last(line)}</b></li>`)}</ul>
     </figcaption>
     ${few
-      ? html`<p key="few" class="few note" style=${`height:${height}px`}>No history yet. Recording started now; first points in 5 s.</p>`
+      ? html`<p key="few" class="few note" style=${`height:${height}px`}>No history yet. Recording started now; first points in ${span > FINE ? "2 min" : "5 s"}.</p>`
       : html`<div key="plot" ref=${place} aria-hidden="true" style=${`height:${height}px`}></div>`}
   </figure>`;
 }
@@ -166,7 +170,7 @@ export function LiveCharts({ url, which }) {
 }
 
 /** How often samples are asked for, in seconds: those of hours are a minute apart. */
-export const refreshed = (span) => (span > 600 ? 15 : 2);
+export const refreshed = (span) => (span > FINE ? 15 : 2);
 
 /** Has the part that was chosen with the mouse shown by all charts. */
 function choosePart(plot) {
