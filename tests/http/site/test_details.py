@@ -149,6 +149,9 @@ def test_panels_are_as_high_as_what_they_hold_and_labels_of_a_form_in_line(api, 
         panels = site.go(*place).settle().page.locator(".columns > .panel")
         assert len({box["height"] for box in map(bounding, panels.all())}) == 2, "of which one holds less"
         assert max(panels.evaluate_all(BELOW)) < 24, "below the contents is the padding alone"
+    site.press("Show").see("the least possible")
+    button = bounding(site.page.get_by_role("button", name="Show", exact=True))
+    assert bounding(site.page.locator(".outcomes"))["y"] >= button["y"] + button["height"] + 8, "bars touch no button"
     labels = site.go("messages", "/", "lopsided").page.locator(".panel .field label")
     labels.filter(has_text="Published since").wait_for()
     tops = {round(box["y"]) for box in map(bounding, labels.all())}

@@ -173,8 +173,6 @@ def test_what_the_loss_of_a_node_would_stop_is_said_while_it_is_up(api, channel,
     channel.queue_declare("at-stake", durable=True)
     node = api.get("queues", "/", "at-stake")["node"]
     queues = len(api.get("queues", node=node))
-    site.go("nodes", node).see(
-        rf"^If this node fails, its {queues} queues? (is|are) unavailable until it returns\.$"
-    )
+    site.go("nodes", node).see(rf"^If this node fails, its {queues} queues? (is|are) unavailable until it returns\.$")
     assert site.page.get_by_text("Its queues are down").count() == 0
     channel.queue_delete("at-stake")
