@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 
 import pika
@@ -244,6 +245,24 @@ def test_what_was_typed_outlives_the_session(api, site):
     again.wait_for(state="detached")
     site.submit("Declare")
     assert api.get("queues", "/", "typed")["durable"] is True
+
+
+@pytest.mark.slow
+def test_an_answer_to_a_question_before_the_login_ends_no_session(site):
+    held = []
+    site.go("queues")
+    site.page.route(re.compile(r"/api/queues\b"), lambda route: route.continue_() if held else held.append(route))
+    until(lambda: site.page.wait_for_timeout(100) or held)
+    site.page.evaluate("fetch('/session', {method: 'DELETE', headers: {'X-JumpMQ-Page': '1'}})")
+    site.see("Your session has ended")
+    again = site.page.get_by_role("dialog").filter(has_text="Your session has ended")
+    again.get_by_label("Password").fill("guest")
+    again.get_by_role("button", name="Log in").click()
+    again.wait_for(state="detached")
+    with site.page.expect_response(re.compile(r"/api/queues\b")):
+        held[0].fulfill(status=401, json={"error": "Not_Authorized", "reason": "Login failed"})
+    site.page.wait_for_timeout(100)
+    assert not again.is_visible()
 
 
 def test_taking_messages_out_asks(api, site, channel):

@@ -10,6 +10,9 @@ export class Refused extends Error {
 
 const listeners = new Set();
 
+/** Number of logins: an answer to an earlier question says nothing of the session since. */
+let logins = 0;
+
 /** When the broker last answered, in milliseconds, and whether it answered the last time that it was asked. */
 export const heard = { at: Date.now(), answers: true };
 
@@ -40,6 +43,7 @@ const PATIENCE = 15000;
 async function ask(method, url, body, given) {
   const signals = [...(given ? [given] : []), ...(method === "GET" ? [AbortSignal.timeout(PATIENCE)] : [])];
   const signal = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
+  const asked = logins;
   let response, text;
   try {
     response = await fetch(new URL(url, location.origin), { // without a user and password of the page's own address
@@ -60,7 +64,7 @@ async function ask(method, url, body, given) {
   const found = text && response.headers.get("Content-Type")?.includes("json") ? JSON.parse(text) : text;
   if (response.ok) return found;
   const reason = found.reason ?? found.error ?? (text || response.statusText);
-  if (response.status === 401 && /Not_Authorized|Login failed/.test(reason)) listeners.forEach((listener) => listener());
+  if (response.status === 401 && asked === logins && /Not_Authorized|Login failed/.test(reason)) listeners.forEach((listener) => listener());
   const tag = TAGS[reason];
   throw new Refused(response.status, tag ? `Your user may not do this. An administrator can give it the tag ${tag}.` : reason);
 }
@@ -77,5 +81,9 @@ export const remove = (url, query) => ask("DELETE", withQuery(url, query));
 
 /** The user that is logged in; null where none is. */
 export const session = () => get("/session").catch((error) => (error.status === 401 ? null : Promise.reject(error)));
-export const logIn = (username, password) => post("/session", { username, password });
+export const logIn = async (username, password) => {
+  const user = await post("/session", { username, password });
+  logins += 1;
+  return user;
+};
 export const logOut = () => remove("/session");
