@@ -11,7 +11,7 @@ from tests.nodes.log.schedules import Step, drawn, shortest
 SEEDS = [piece * 1_000_000 for piece in range(1, 9)]
 """Of the first schedule of each piece; the others have the numbers behind it."""
 
-PIECE = 5_000
+PIECE = 3_000
 """Schedules of a piece, each of 30 choices on average."""
 
 
