@@ -171,7 +171,7 @@ class Resting:
             self._record(seq, noted)
 
     def rest_noted(self) -> None:
-        """Let noted messages rest as soon as they would be delivered."""
+        """From now on a noted message rests instead of being delivered before its due time."""
         self._has_rested = True
 
     def noted(self, message: Message) -> Noted | None:
@@ -202,9 +202,7 @@ class Resting:
         """
         if self.is_full or (self.keys >= MAX_KEYS and isinstance(key, bytes) and key not in self._keys):
             return False
-        self._noted[message.seq] = noted = (due, tries)
-        if recorded:
-            self._record(message.seq, noted)
+        self.note(message.seq, (due, tries), recorded=recorded)
         self._put(message, key, due)
         return True
 
@@ -328,11 +326,7 @@ class Resting:
                 if not numbers[-1]:
                     numbers.pop()
             yield
-        for seqs in self._noted.tables():
-            for seq in seqs:
-                self._noted.take(seq)
-                self._record(seq, None)
-            yield
+        yield from self.forget_others()
 
     def to_page(self, count: int) -> list[Message]:
         """Return up to ``count`` messages with bodies possibly in memory, without repetition."""
