@@ -235,7 +235,6 @@ class Recovery:
                 break
             if waiting is not None:
                 self._take(segment, file, waiting, applies)
-                self.tail = segment, waiting.offset
             waiting = found
         if waiting is None:
             self.last_commit, self.clean = max(self.last_commit, segment.first_commit - 1), False
@@ -247,7 +246,6 @@ class Recovery:
             return
         else:
             self._take(segment, file, waiting, applies)
-            self.tail = segment, waiting.offset
         if limit is None and applies and any(file.octets(segment.end, FRAME.size)):
             self.warnings.append(
                 f"{segment.path}: what follows commit {self.last_commit} at octet {segment.end} was never finished, "
@@ -262,7 +260,7 @@ class Recovery:
                 f"{segment.path} is damaged between octets {found.offset} and {found.end}: {len(found.blocks)} parts "
                 "of what was there are whole, the others are left out"
             )
-        self.last_commit = found.number
+        self.last_commit, self.tail = found.number, (segment, found.offset)
         self.clean = bool(found.blocks) and found.blocks[-1].head.kind == records.CLEAN
         if applies:
             for place in found.blocks:
