@@ -34,7 +34,7 @@ def test_an_argument_without_a_check_has_no_effect(kind: type[Queue]) -> None:
     """A kind that forgets to check an argument cannot be given anything by it."""
     arguments = {
         "x-queue-type": kind.type,
-        **dict.fromkeys({row.argument for row in BY_ARGUMENT} - kind.argument_checks.keys(), "unchecked"),
+        **dict.fromkeys(BY_ARGUMENT.keys() - kind.argument_checks.keys(), "unchecked"),
     }
     made = make_queue("/", "q", id=1, arguments=arguments, context=QueueContext(streams=StreamFiles(None)))
     assert made.limits == Limits()

@@ -5,7 +5,8 @@ The kinds of queue are a file each; this is their registry, and the only place t
 
 from typing import Any
 
-from jumpmq.queues.arguments import CONSUMER_TIMEOUT, timeout_of
+from jumpmq.queues.argument_checks import timeout_of
+from jumpmq.queues.arguments import CONSUMER_TIMEOUT
 from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer

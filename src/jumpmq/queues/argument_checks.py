@@ -138,6 +138,11 @@ def seconds_of(age: str) -> int | None:
 SECONDS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
 
 
+def timeout_of(value: object) -> int | None:
+    """Return the acknowledgement timeout of a delivery in milliseconds; None for an invalid value, which is ignored."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
 def version(field: Field, arguments: Arguments) -> str | None:
     """The version of a classic queue."""
     if (problem := integer(field, arguments)) is not None:

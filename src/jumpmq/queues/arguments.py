@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from jumpmq.queues.argument_checks import seconds_of
-from jumpmq.queues.settings import SETTINGS, QueueSetting
+from jumpmq.queues.settings import SETTINGS
 
 NO_POLICY: Mapping[str, Any] = MappingProxyType({})
 
@@ -62,9 +61,10 @@ class Limits:
         """
         if not (arguments or policy):
             return NO_LIMITS
-        known = {row.limit: _read(row, policy[row.name]) for row in BY_POLICY if row.name in policy}
-        for row in BY_ARGUMENT:
-            if row.argument in arguments and (declared := _read(row, arguments[row.argument])) is not None:
+        known = {row.limit: row.read(policy[key]) for key in policy if (row := BY_POLICY.get(key)) is not None}
+        for key in arguments:
+            row = BY_ARGUMENT.get(key)
+            if row is not None and (declared := row.read(arguments[key])) is not None:
                 known[row.limit] = _lower(declared, known[row.limit]) if row.lowest and row.limit in known else declared
         return cls(**known)
 
@@ -101,11 +101,11 @@ class Limits:
         return replace(self, single_active_consumer=True)
 
 
-BY_ARGUMENT = tuple(row for row in SETTINGS if row.limit)
-"""Settings with an attribute of ``Limits``."""
+BY_ARGUMENT = {row.argument: row for row in SETTINGS if row.limit}
+"""Settings with an attribute of ``Limits``, by argument."""
 
-BY_POLICY = tuple(row for row in BY_ARGUMENT if row.policy is not None)
-"""Of these, the settings with a policy key. As in RabbitMQ, no queue policy sets the single active consumer."""
+BY_POLICY = {row.name: row for row in BY_ARGUMENT.values() if row.policy is not None}
+"""Of these, the settings with a policy key, by key. As in RabbitMQ, no queue policy sets the single active consumer."""
 
 LONGEST_RETRY = 10 * 365 * 24 * 3600 * 1000
 """Maximum rest of a message, in milliseconds."""
@@ -120,17 +120,6 @@ NO_LIMITS = Limits()
 def _lower(declared: int, by_policy: int) -> int:
     """Return the stricter limit; below 0 means unlimited."""
     return max(declared, by_policy) if min(declared, by_policy) < 0 else min(declared, by_policy)
-
-
-def _read(row: QueueSetting, value: Any) -> Any:
-    if row.limit == "consumer_timeout":
-        return timeout_of(value)
-    return seconds_of(value) if row.limit == "max_age" else value
-
-
-def timeout_of(value: object) -> int | None:
-    """Return the acknowledgement timeout of a delivery in milliseconds; None for an invalid value, which is ignored."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 CONSUMER_TIMEOUT = "x-consumer-timeout"

@@ -36,7 +36,7 @@ class DelayedQueue(ClassicQueue):
         "x-queue-type": checks.string,
         "x-dead-letter-exchange": checks.string,
     }
-    refused_policy_keys = frozenset(row.name for row in BY_POLICY)
+    refused_policy_keys = frozenset(BY_POLICY)
     always_durable = True
 
     def _ready_messages(self) -> DelayedMessages:

@@ -6,9 +6,10 @@ texts, queue types, the attribute of :class:`~jumpmq.queues.arguments.Limits`, a
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from jumpmq.queues import argument_checks as checks
-from jumpmq.queues.argument_checks import seconds_of
+from jumpmq.queues.argument_checks import seconds_of, timeout_of
 
 MAX_COUNT = (1 << 63) - 1
 """Maximum number in a policy: more than a queue, a disk or a lifetime can hold."""
@@ -20,6 +21,10 @@ ALL = TAKEN | STREAM
 NONE: frozenset[str] = frozenset()
 
 Valid = Callable[[object], bool]
+
+
+def _as_given(value: Any) -> Any:
+    return value
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class QueueSetting:
             key.
         by_policy: queue types to which policies with the key apply; further types ignore the whole policy.
         limit: attribute of ``Limits`` set by argument and policy; empty for settings read elsewhere.
+        read: converts a value to that of the attribute; None for a value without effect.
         lowest: whether the lower one of argument and policy counts; otherwise the argument.
         operator: whether operator policies may have the key.
     """
@@ -46,6 +52,7 @@ class QueueSetting:
     policy: tuple[Valid, str] | None = None
     by_policy: frozenset[str] = NONE
     limit: str = ""
+    read: Callable[[Any], Any] = _as_given
     lowest: bool = False
     operator: bool = False
 
@@ -301,6 +308,7 @@ SETTINGS = (
         policy=(_is_age, "{} is not a valid max age"),
         by_policy=STREAM,
         limit="max_age",
+        read=seconds_of,
         lowest=True,
     ),
     QueueSetting(
@@ -358,6 +366,7 @@ SETTINGS = (
         policy=(is_count, "{} is not a valid consumer timeout"),
         by_policy=ALL,
         limit="consumer_timeout",
+        read=timeout_of,
         lowest=True,
     ),
     QueueSetting(

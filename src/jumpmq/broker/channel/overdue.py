@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker.channel.channel import Channel
-from jumpmq.queues.arguments import CONSUMER_TIMEOUT, timeout_of
+from jumpmq.queues.argument_checks import timeout_of
+from jumpmq.queues.arguments import CONSUMER_TIMEOUT
 
 if TYPE_CHECKING:
     from jumpmq.amqp.messages import Message
