@@ -65,24 +65,25 @@ class QueueRecords:
         Args:
             rest: the key after the queue's number.
         """
-        match kind:
-            case "sequence":
-                self.next_seq = value
-            case "delivered":
-                self.last_delivered = value
-            case "attempts":
-                self.attempts[int(rest)] = value
-            case "priorities":
-                self.has_priorities = True
-            case "retry":
-                self.retries[int(rest)] = value
-            case "entered":
-                self.entered = value
-            case "group-offset":
-                self.offsets[rest] = value
+        if kind == ATTEMPTS:
+            self.attempts[int(rest)] = value
+        elif kind == RETRY:
+            self.retries[int(rest)] = value
+        elif kind == GROUP_OFFSET:
+            self.offsets[rest] = value
+        else:
+            setattr(self, _SINGLE[kind], value)
 
 
-OF_QUEUES = frozenset({SEQUENCE, DELIVERED, ATTEMPTS, PRIORITIES, RETRY, ENTERED, GROUP_OFFSET})
+_SINGLE = {
+    SEQUENCE: "next_seq",
+    DELIVERED: "last_delivered",
+    PRIORITIES: "has_priorities",
+    ENTERED: "entered",
+}
+"""Kinds of which a queue has one record, with the attribute of :class:`QueueRecords`."""
+
+OF_QUEUES = frozenset({*_SINGLE, ATTEMPTS, RETRY, GROUP_OFFSET})
 """Kinds with the number of a queue in the key."""
 
 
