@@ -7,9 +7,10 @@
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from jumpmq.nodes.copies.copy_directory import NOTE, Noted
+from jumpmq.nodes.copies.copy_directory import NOTE, Noted, write_note
 from jumpmq.replication.joining import Clear, Install, Put
 from jumpmq.replication.lineage import end_of
 from jumpmq.store import schema, stream_files, stream_segment
@@ -75,13 +76,8 @@ class ComingFiles:
                 finally:
                     self._files.close(file)
             self._files.sync_directory(Path(folder))
-        file = self._files.create(self._coming / NOTE)
-        try:
-            mark = end_of(install.lineage) or install.kept
-            self._files.write(file, 0, [Noted(noted.log, noted.disk, noted.epoch, mark).encode()])
-            self._files.sync(file)
-        finally:
-            self._files.close(file)
+        mark = end_of(install.lineage) or install.kept
+        write_note(self._coming / NOTE, replace(noted, mark=mark), self._files)
         self._files.sync_directory(self._coming)
 
     def _begin(self) -> None:

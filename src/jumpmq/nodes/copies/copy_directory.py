@@ -167,12 +167,7 @@ class CopyDirectory:
     def _write_note(self, noted: Noted) -> None:
         path = self.directory / NOTE
         temporary = path.with_name(f"{NOTE}.new")
-        file = self._files.create(temporary)
-        try:
-            self._files.write(file, 0, [noted.encode()])
-            self._files.sync(file)
-        finally:
-            self._files.close(file)
+        write_note(temporary, noted, self._files)
         temporary.replace(path)
         self._files.sync_directory(self.directory)
         self.noted = noted
@@ -291,3 +286,13 @@ class CopyDirectory:
         if self._segment is not None:
             self._files.close(self._segment[1])
             self._segment = None
+
+
+def write_note(path: Path, noted: Noted, files: Files) -> None:
+    """Create a file with a note, synced."""
+    file = files.create(path)
+    try:
+        files.write(file, 0, [noted.encode()])
+        files.sync(file)
+    finally:
+        files.close(file)

@@ -1,4 +1,4 @@
-"""Copy of another node's home, opened again after each end."""
+"""Copy of another node's home. A replica that ends is replaced: the copy is closed and opened again."""
 
 import asyncio
 import logging
@@ -53,14 +53,12 @@ class KeptCopy:
     async def keep(self) -> None:
         """Keep the copy."""
         while True:
+            pause = RETRY
             try:
                 await self._once()
-                pause = 0.0
+                pause = RETRY if self.trouble else 0.0
             except (StoreError, EtcdError, OSError) as error:
                 self._tell(str(error))
-                pause = RETRY
-            if self.trouble:
-                pause = RETRY
             await asyncio.sleep(pause)
 
     async def _once(self) -> None:

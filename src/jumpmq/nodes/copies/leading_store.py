@@ -2,18 +2,16 @@
 
 import asyncio
 import logging
-import os
 import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 from jumpmq.nodes.copies.copied_home import CopiedHome
-from jumpmq.replication.lineage import Lineage, Stretch, position_at, segment_at
+from jumpmq.replication.lineage import Lineage, position_at, segment_at
 from jumpmq.store import Store, StoreError
 from jumpmq.store.completion import ByPosition, CompleteReceipt
-from jumpmq.store.log import DIRECTORY, file_name
-from jumpmq.store.records import OPENING_SIZE, Opening
+from jumpmq.store.records import OPENING_SIZE
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +50,6 @@ class LeadingStore:
         segment_bytes: int | None = None,
     ) -> None:
         self._home = home
-        self._directory = directory / DIRECTORY
         self._on_failure = on_failure
         self._completion = ByPosition(self._on_stored)
         self._told, self._tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -123,17 +120,8 @@ class LeadingStore:
         copy = self._home.roles.copy
         segment = segment_at(position)
         if position_at(segment, 0) > copy.end:
-            self._home.begun(self._stretch(segment))
+            begun = next(stretch for stretch in self.store.lineage if stretch.segment == segment)
+            self._home.begun(begun._replace(end=OPENING_SIZE))
             self._home.note_kept()
         if position > copy.end:
             self._home.written(position)
-
-    def _stretch(self, segment: int) -> Stretch:
-        """Return a segment that the store has just begun."""
-        file = os.open(self._directory / file_name(segment), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            opening = Opening.decode(os.pread(file, OPENING_SIZE, 0))
-        finally:
-            os.close(file)
-        assert opening is not None, "a segment's opening is synced before anything else is written to it"
-        return Stretch(segment, opening.epoch, opening.salt, OPENING_SIZE)

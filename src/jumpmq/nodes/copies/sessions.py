@@ -1,4 +1,4 @@
-"""ReplicaSessions between replicas of a home, on the links between their processes.
+"""Sessions between replicas of a home, on the links between their processes.
 
 A session begins when both sides have said HELLO for the home, with their identities. Either side begins another by one
 more HELLO, which the other answers with its own; what it had sent before is of the former session and is dropped. So a
@@ -65,7 +65,7 @@ class _ReplicaSession:
 
 
 class ReplicaSessions:
-    """ReplicaSessions of the local process.
+    """Sessions of the local replicas.
 
     Args:
         links: between homes.

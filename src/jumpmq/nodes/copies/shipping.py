@@ -125,15 +125,12 @@ class Shipping:
 
     def _stretch_at(self, position: int) -> Stretch | None:
         """Return the first segment with octets behind a position."""
+        found = None
         for stretch in reversed(self._copy.lineage):  # most followers are near the end
             if position_at(stretch.segment, stretch.end) <= position:
                 break
             found = stretch
-            if position_at(stretch.segment, 0) <= position:
-                return found
-        else:
-            return self._copy.lineage[0] if self._copy.lineage else None
-        return next((one for one in self._copy.lineage if position_at(one.segment, one.end) > position), None)
+        return found
 
 
 class _Follower:
