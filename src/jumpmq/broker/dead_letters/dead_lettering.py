@@ -405,8 +405,9 @@ Target = TypeVar("Target", Queue, DeclaredQueue)
 def _pass_on(found: list[DeadLetter], routes: dict[Target, list[Message]]) -> None:
     """Note the exchanges passed so far on messages for the queue of another exchange, and drop messages that have
     passed that exchange before: in a ring, each exchange passes a message once."""
-    for target in [one for one in routes if one.is_internal]:
-        letters = {id(letter.message): letter for letter in found}
+    targets = [one for one in routes if one.is_internal]
+    letters = {id(letter.message): letter for letter in found} if targets else {}
+    for target in targets:
         fresh = _without_circles(routes[target], found, target.name)
         routes[target] = to_pass(letters[id(message)] for message in fresh)
 
