@@ -230,14 +230,14 @@ class ConsumerGroup:
     _firsts: dict[frozenset[Hashable], int] | None = None  # of pools; None where all units are here
     _by_session: dict[MemberSession, Member] = field(default_factory=dict)
     _away: dict[str, Member] = field(default_factory=dict)
+    # by holder
     _held: defaultdict[MemberSession, dict[Partition, PartitionPlace]] = field(
         default_factory=lambda: defaultdict(dict)
-    )  # by holder
+    )
     _draining: dict[Partition, PartitionPlace] = field(default_factory=dict)
     _released: dict[Partition, PartitionPlace] = field(default_factory=dict)  # of these, those that may have drained
-    _unfollowed: dict[Partition, PartitionPlace] = field(
-        default_factory=dict
-    )  # whose session may not be fed as the owner says
+    # whose session may not be fed as the owner says
+    _unfollowed: dict[Partition, PartitionPlace] = field(default_factory=dict)
     _timing: _Timing = field(default_factory=_Timing)
     _looked_at: float = 0.0  # when all that drain were looked at
     _overdue_from: float = NEVER  # before this no drain is overdue

@@ -147,9 +147,8 @@ def share(url: str, management: str, flights: FlightMessages, directory: Path) -
         hire(ADDED)  # the stopped one does not hand over to it, and loses its share
         _wait(database, count * 2 // 3)
         _settle(api, QUEUES, LEFT)
-        declare(
-            url, EXCHANGE, _weights(GROWN), ARGUMENTS
-        )  # what comes to new queues waits for its aircraft's in old ones
+        # Flights in new queues wait for earlier flights of their aircraft in the old ones.
+        declare(url, EXCHANGE, _weights(GROWN), ARGUMENTS)
         publish(count * 2 // 3, count)
         _settle(api, GROWN, LEFT)
         _wait(database, count)
