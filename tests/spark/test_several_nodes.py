@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pika
@@ -18,13 +19,19 @@ from jumpmq.testing import JumpMQ
 from jumpmq.testing.etcd import etcd
 
 
+@contextmanager
+def two_nodes(directory: Path) -> Iterator[list[JumpMQ]]:
+    """Two nodes of a cluster; queues are at the node of their client."""
+    with ExitStack() as stack:
+        (member,) = stack.enter_context(etcd(directory))
+        options = ("--cluster", "test", "--etcd", member.url, "--queue-leader-locator", "client-local")
+        yield [stack.enter_context(JumpMQ(directory / name, f"{name}@localhost", options)) for name in ("one", "two")]
+
+
 @pytest.mark.slow
 @needs_etcd
 def test_a_query_reads_on_from_the_node_that_is_left(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        (member,) = stack.enter_context(etcd(tmp_path))
-        options = ("--cluster", "test", "--etcd", member.url, "--queue-leader-locator", "client-local")
-        nodes = [stack.enter_context(JumpMQ(tmp_path / name, f"{name}@localhost", options)) for name in ("one", "two")]
+    with two_nodes(tmp_path) as nodes:
         for number, node in enumerate(nodes):
             publish(node, f"q{number}", declare=True)
         url = ",".join(f"http://guest:guest@127.0.0.1:{node.http_port}" for node in nodes)
@@ -42,10 +49,7 @@ def test_a_query_reads_on_from_the_node_that_is_left(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_etcd
 def test_every_message_is_read_once_though_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        (member,) = stack.enter_context(etcd(tmp_path))
-        options = ("--cluster", "test", "--etcd", member.url, "--queue-leader-locator", "client-local")
-        nodes = [stack.enter_context(JumpMQ(tmp_path / name, f"{name}@localhost", options)) for name in ("one", "two")]
+    with two_nodes(tmp_path) as nodes:
         for number, node in enumerate(nodes):
             publish(node, f"q{number}", declare=True, count=100)
 

@@ -1,5 +1,6 @@
 """Stores in directories of their own."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -16,3 +17,12 @@ def opened(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
     opened = Opened(tmp_path / "broker", completion=(lambda: Lagging(Random(1))) if lags else None)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[int, int]]:
+    """A pipe that takes positions."""
+    readable, writable = os.pipe2(os.O_NONBLOCK)
+    yield readable, writable
+    os.close(readable)
+    os.close(writable)

@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -19,15 +18,6 @@ from jumpmq.store import StoreError, pipeline
 from jumpmq.store.errors import Unsynced
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.log import OFFSET_BITS
-
-
-@pytest.fixture
-def told() -> Iterator[tuple[int, int]]:
-    """A pipe that takes positions."""
-    readable, writable = os.pipe2(os.O_NONBLOCK)
-    yield readable, writable
-    os.close(readable)
-    os.close(writable)
 
 
 def positions(told: tuple[int, int]) -> list[int]:

@@ -115,15 +115,6 @@ class Watched(Files):
         self.before_sync = os.read(self.told, 100)
 
 
-@pytest.fixture
-def told() -> Iterator[tuple[int, int]]:
-    """A pipe that takes positions."""
-    readable, writable = os.pipe2(os.O_NONBLOCK)
-    yield readable, writable
-    os.close(writable)
-    os.close(readable)
-
-
 def test_a_position_is_told_before_the_sync(tmp_path: Path, told: tuple[int, int]) -> None:
     files, (readable, writable) = Watched(told[0]), os.pipe()
     plain = worker.Worker(writable, files, told[1])

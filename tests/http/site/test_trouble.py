@@ -234,15 +234,21 @@ def test_streams_do_not_hide_the_fullest_queues(api, site, channel):
     site.row("waits").wait_for()
 
 
-@pytest.mark.slow
-def test_what_was_typed_outlives_the_session(api, site):
-    site.go("queues").press("Declare a queue").fill(name="typed")
+def end_session_and_log_in(site):
+    """End the session behind the page's back, and log in again; the dialog that asks for it."""
     site.page.evaluate("fetch('/session', {method: 'DELETE', headers: {'X-JumpMQ-Page': '1'}})")
     site.see("Your session has ended")
     again = site.page.get_by_role("dialog").filter(has_text="Your session has ended")
     again.get_by_label("Password").fill("guest")
     again.get_by_role("button", name="Log in").click()
     again.wait_for(state="detached")
+    return again
+
+
+@pytest.mark.slow
+def test_what_was_typed_outlives_the_session(api, site):
+    site.go("queues").press("Declare a queue").fill(name="typed")
+    end_session_and_log_in(site)
     site.submit("Declare")
     assert api.get("queues", "/", "typed")["durable"] is True
 
@@ -253,12 +259,7 @@ def test_an_answer_to_a_question_before_the_login_ends_no_session(site):
     site.go("queues")
     site.page.route(re.compile(r"/api/queues\b"), lambda route: route.continue_() if held else held.append(route))
     until(lambda: site.page.wait_for_timeout(100) or held)
-    site.page.evaluate("fetch('/session', {method: 'DELETE', headers: {'X-JumpMQ-Page': '1'}})")
-    site.see("Your session has ended")
-    again = site.page.get_by_role("dialog").filter(has_text="Your session has ended")
-    again.get_by_label("Password").fill("guest")
-    again.get_by_role("button", name="Log in").click()
-    again.wait_for(state="detached")
+    again = end_session_and_log_in(site)
     with site.page.expect_response(re.compile(r"/api/queues\b")):
         held[0].fulfill(status=401, json={"error": "Not_Authorized", "reason": "Login failed"})
     site.page.wait_for_timeout(100)

@@ -116,19 +116,13 @@ async def test_what_rests_goes_along_and_rests_on_as_long(tmp_path: Path, kind: 
             return found
 
         assert await with_channel(brokers[0], get) == []
-        for broker in brokers:
-            await stopped(broker)
-        again = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
-        try:
-            assert await with_channel(again[0], get) == []
-            moved = queue_of(again[1], "q")
-            assert moved.resting is not None and moved.resting.next_due == pytest.approx(due, abs=0.001)
-            assert moved.retry_now() == 5
-            await until(lambda: moved.ready_count == 5)
-            assert await with_channel(again[1], get) == [(number, False) for number in range(5)]
-        finally:
-            for broker in again:
-                await stopped(broker)
+    async with homes(2, tmp_path) as again:
+        assert await with_channel(again[0], get) == []
+        moved = queue_of(again[1], "q")
+        assert moved.resting is not None and moved.resting.next_due == pytest.approx(due, abs=0.001)
+        assert moved.retry_now() == 5
+        await until(lambda: moved.ready_count == 5)
+        assert await with_channel(again[1], get) == [(number, False) for number in range(5)]
 
 
 @in_loop
@@ -241,14 +235,8 @@ async def test_rings_and_bindings_stay_as_they_are(tmp_path: Path) -> None:
         await until(lambda: is_over(*brokers))
         assert state_of(first.topology) == state_of(second.topology)
         assert queue_of(second, "q1").limits.message_ttl == 600_000
-        for broker in brokers:
-            await stopped(broker)
-        again = [await started(config_of(home, 2, tmp_path)) for home in (1, 2)]
-        try:
-            assert state_of(again[0].topology) == state_of(first.topology)
-        finally:
-            for broker in again:
-                await stopped(broker)
+    async with homes(2, tmp_path) as again:
+        assert state_of(again[0].topology) == state_of(first.topology)
 
 
 @in_loop
