@@ -16,8 +16,9 @@ from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.epochs import OwnerEpochs
-from jumpmq.queues.fences import FencedMessages, Mark, RingChange
+from jumpmq.queues.fences import FencedMessages, RingChange
 from jumpmq.queues.figures import Figures
+from jumpmq.queues.marks import Markers
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.resting import Key, Resting
@@ -546,22 +547,9 @@ class Queue(ABC):
         """Ready messages, if some may be behind ordering barriers; otherwise None."""
         return None
 
-    def mark(self, ended: Callable[[], None]) -> Mark | None:
-        """Place a marker behind the queue's messages when keys move away. None for an empty queue, or one that never
-        loses messages.
-
-        Args:
-            ended: called once nothing of it is in the queue any more.
-        """
+    def markers(self) -> Markers | None:
+        """The markers behind messages, for keys that move away. None for a kind that never loses messages."""
         return None
-
-    def restore_mark(self, mark: Mark) -> None:
-        """Place a marker from before a restart: the remaining messages before it are counted."""
-        mark.end()
-
-    def recount(self, mark: Mark) -> None:
-        """End a marker of vanished messages, in case the messages were not counted."""
-        mark.end()
 
     def fence(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
         """Add an ordering barrier when keys move to the queue: messages from ``first_seq`` on wait for the keys'

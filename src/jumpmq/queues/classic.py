@@ -16,9 +16,10 @@ from jumpmq.queues.bodies import drop, droppable, read_back
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.deduplication import Seen
 from jumpmq.queues.delivery import CHUNK, Delivery
-from jumpmq.queues.fences import FencedMessages, Mark, RingChange
+from jumpmq.queues.fences import FencedMessages, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import settle_spilled
+from jumpmq.queues.marks import InOrder, Markers
 from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
@@ -63,7 +64,7 @@ class ClassicQueue(Queue):
 
     __slots__ = (
         "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_held", "_held_back",
-        "_held_bodies", "_leaving", "_limited", "_marks", "_next_seq", "_next_wanted", "_paged", "_paged_octets",
+        "_held_bodies", "_leaving", "_limited", "_markers", "_next_seq", "_next_wanted", "_paged", "_paged_octets",
         "_parked", "_present", "_ready", "_reserved_seq", "_resting", "_returns", "_transient", "_transient_octets",
         "_was_read",
     )  # fmt: skip
@@ -97,7 +98,7 @@ class ClassicQueue(Queue):
         self._expiring = False  # whether messages may expire
         self._arriving = False  # whether a message is handed to a consumer that was ready: it cannot expire
         self._limited = self.limits.has_length  # whether it has a length limit
-        self._marks: tuple[Mark, ...] = ()  # what other queues wait for
+        self._markers: Markers | None = None  # what other queues wait for; None until keys have moved away
         # What its messages say they are, where no two may say the same; None where they may.
         self._present = Seen(self._account) if self.arguments.get("x-message-deduplication") else None
         self._resting: Resting | None = None  # those that rest until they are tried again, from the first on
@@ -694,7 +695,8 @@ class ClassicQueue(Queue):
 
     def purge(self) -> int:
         count = len(self._ready)
-        self._leave_marks(lambda mark: self._count_upto(mark.seq))
+        if self._markers is not None:
+            self._markers.ready_leave()  # before they do: it counts them
         if self._resting is not None:
             self._let_go(self._resting.forget_others())
         self._let_go(self._ready.leave().settle(self._count_transient_gone))
@@ -720,7 +722,8 @@ class ClassicQueue(Queue):
         if self._present is not None:
             self._present.clear()
         self.wakes_at = NEVER
-        self._leave_marks(lambda mark: mark.left)
+        if self._markers is not None:
+            self._markers.all_leave()
         if self._resting is not None:
             self._let_go(self._resting.leave(self._let_go_of_held))
             self._resting = None
@@ -750,39 +753,15 @@ class ClassicQueue(Queue):
     def fences(self) -> FencedMessages | None:
         return self._fences
 
-    def mark(self, ended: Callable[[], None]) -> Mark | None:
-        if self.deleted or isinstance(self._ready, PrioritizedMessages) or not self.message_count:
-            return None
-        mark = Mark(self.name, self.id, self._next_seq - 1, self.message_count, ended)
-        self._marks = (*self._marks, mark)
-        return mark
+    def markers(self) -> Markers:
+        if self._markers is None:
+            self._markers = Markers(self)
+        return self._markers
 
-    def restore_mark(self, mark: Mark) -> None:
-        self._marks = (*self._marks, mark)
-        mark.left = self._count_upto(mark.seq) + 1
-        self._leave_marks(lambda one: one is mark)
-
-    def recount(self, mark: Mark) -> None:
-        ready = self._ready
-        if isinstance(ready, PrioritizedMessages) or self.unacknowledged_count:
-            return
-        # To ask slots for the first of all has them keep track of it.
-        if not len(ready) or (self.slots is None and ready.first_seq() > mark.seq):
-            self._leave_marks(lambda one: one.left if one is mark else 0)
-
-    def _count_upto(self, last_seq: int) -> int:
-        return 0 if isinstance(self._ready, PrioritizedMessages) else self._ready.count_upto(last_seq)
-
-    def _leave_marks(self, gone: Callable[[Mark], int]) -> None:
-        """Count departures of messages before markers."""
-        for mark in self._marks:
-            mark.leave(gone(mark))
-        self._marks = tuple(mark for mark in self._marks if mark.left)
-
-    def _pass_marks(self, messages: list[Message]) -> None:
-        """Count the departure of these messages at markers."""
-        if self._marks:
-            self._leave_marks(lambda mark: sum(1 for message in messages if message.seq <= mark.seq))
+    @property
+    def in_order(self) -> InOrder | None:
+        """The ready messages; None where priorities are delivered before older messages."""
+        return None if isinstance(self._ready, PrioritizedMessages) else self._ready
 
     def fence(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
         ready = self._ready
@@ -998,8 +977,8 @@ class ClassicQueue(Queue):
         """Stop counting departed messages as transient or paged."""
         if self._resting is not None:
             self._resting.forget(messages)
-        if self._marks:
-            self._pass_marks(messages)
+        if self._markers is not None and self._markers.placed:
+            self._markers.passed(messages)
         if self._present is not None:
             self._present.forget(messages)
         if self._transient:

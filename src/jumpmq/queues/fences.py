@@ -23,6 +23,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.head import RUN
 from jumpmq.queues.leftovers import AllLeftovers
+from jumpmq.queues.marks import Mark
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.ready import NO_SEQ, PAGED_AT_ONCE, ReadyMessages, for_nobody, nobody_waits
 from jumpmq.queues.runs import body_octets
@@ -31,45 +32,6 @@ from jumpmq.store import Batch
 
 RELEASED_OCTETS = 4 << 20
 """Octets released per step from a list without barriers, give or take a message."""
-
-
-class Mark:
-    """Marker behind a queue's messages at the time when keys moved away.
-
-    Args:
-        source: the queue's name.
-        queue_id: its number.
-        seq: its highest number then.
-        left: how many of its messages up to that are ready or taken.
-        ended: called once there are none.
-
-    Attributes:
-        lifted_in: numbers of the queues that an operator has wait for it no more.
-    """
-
-    __slots__ = ("_ended", "left", "lifted_in", "queue_id", "seq", "source")
-
-    def __init__(self, source: str, queue_id: int, seq: int, left: int, ended: Callable[[], None]) -> None:
-        self.source = source
-        self.queue_id = queue_id
-        self.seq = seq
-        self.left = left
-        self.lifted_in: set[int] = set()
-        self._ended = ended
-
-    def __repr__(self) -> str:
-        return f"<Mark {self.source!r} {self.seq}: {self.left} left>"
-
-    def leave(self, count: int) -> None:
-        """Count departed messages."""
-        if self.left > 0 and count > 0:
-            self.left = max(0, self.left - count)
-            if not self.left:
-                self._ended()
-
-    def end(self) -> None:
-        """Count all remaining messages as departed."""
-        self.leave(self.left)
 
 
 class RingChange(Protocol):

@@ -190,7 +190,8 @@ class QuorumQueue(ClassicQueue):
         first_seq = self._next_seq
         self.published -= len(moved)
         failures = [self._failures.get(message.seq) for message in sorted(messages, key=lambda one: one.seq)]
-        self._pass_marks(messages)
+        if self._markers is not None:
+            self._markers.passed(messages)
         self._forget_attempts(messages)
         self._failures |= {seq: count for seq, count in enumerate(failures, first_seq) if count is not None}
         for seq, message in enumerate(moved, first_seq):

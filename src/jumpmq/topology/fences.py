@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue, clock
-from jumpmq.queues.fences import FenceFigures, Mark
+from jumpmq.queues.fences import FenceFigures
+from jumpmq.queues.marks import Mark
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 from jumpmq.topology.exchanges import HASH_EXCHANGES, Destination, Exchange
@@ -251,7 +252,7 @@ class Fences:
                 continue
             if declared.contents is None:
                 change.marks[name] = Mark(queue_name, number, 0, 1, ended)
-            elif (mark := declared.contents.mark(ended)) is not None:
+            elif (markers := declared.contents.markers()) is not None and (mark := markers.place(ended)) is not None:
                 change.marks[name], change.sources[name] = mark, declared.contents
 
     def _exchange(self, change: RingChange) -> Exchange | None:
@@ -331,7 +332,10 @@ class Fences:
                 if not mark.left:
                     continue
                 if name in change.sources:
-                    change.sources[name].recount(mark)
+                    if (markers := change.sources[name].markers()) is not None:
+                        markers.recount(mark)
+                    else:
+                        mark.end()
                 elif self._declared(change.vhost, mark.source, mark.queue_id) is not None:
                     away[home_of(mark.queue_id)].append(MarkName(change.vhost, change.exchange, change.number, name))
                 else:
@@ -436,7 +440,10 @@ class Fences:
         for change in list(self._all()):
             for name, mark in change.marks.items():
                 if (source := change.sources.get(name)) is not None:
-                    source.restore_mark(mark)
+                    if (markers := source.markers()) is not None:
+                        markers.restore(mark)
+                    else:
+                        mark.end()
                 elif home_of(mark.queue_id) == self._topology.home:
                     mark.end()
         coming, self._coming = self._coming, []

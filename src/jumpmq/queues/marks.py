@@ -1,0 +1,144 @@
+"""Markers of a queue: positions behind messages that moved keys wait for in other queues.
+
+A marker is placed when keys move away from the queue (:mod:`jumpmq.queues.fences` has the theory). It counts the
+messages in front of it, ready or taken, until none is left.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.slots import SlottedMessages
+
+
+class Mark:
+    """Marker behind a queue's messages at the time when keys moved away.
+
+    Args:
+        source: the queue's name.
+        queue_id: its number.
+        seq: its highest number then.
+        left: how many of its messages up to that are ready or taken.
+        ended: called once there are none.
+
+    Attributes:
+        lifted_in: numbers of the queues that an operator has wait for it no more.
+    """
+
+    __slots__ = ("_ended", "left", "lifted_in", "queue_id", "seq", "source")
+
+    def __init__(self, source: str, queue_id: int, seq: int, left: int, ended: Callable[[], None]) -> None:
+        self.source = source
+        self.queue_id = queue_id
+        self.seq = seq
+        self.left = left
+        self.lifted_in: set[int] = set()
+        self._ended = ended
+
+    def __repr__(self) -> str:
+        return f"<Mark {self.source!r} {self.seq}: {self.left} left>"
+
+    def leave(self, count: int) -> None:
+        """Count departed messages."""
+        if self.left > 0 and count > 0:
+            self.left = max(0, self.left - count)
+            if not self.left:
+                self._ended()
+
+    def end(self) -> None:
+        """Count all remaining messages as departed."""
+        self.leave(self.left)
+
+
+class InOrder(Protocol):
+    """Ready messages of a queue that delivers by number."""
+
+    def __len__(self) -> int: ...
+    def first_seq(self) -> int: ...
+    def count_upto(self, last_seq: int) -> int: ...
+
+
+class MarkedQueue(Protocol):
+    """A queue, from the point of view of its markers; see :class:`~jumpmq.queues.base.Queue`.
+
+    Attributes:
+        in_order: the ready messages; None where priorities are delivered before older messages.
+    """
+
+    name: str
+    id: int
+    deleted: bool
+    slots: SlottedMessages | None
+    unacknowledged_count: int
+
+    @property
+    def in_order(self) -> InOrder | None: ...
+    @property
+    def next_seq(self) -> int: ...
+    @property
+    def message_count(self) -> int: ...
+
+
+class Markers:
+    """The markers of a queue.
+
+    Attributes:
+        placed: those with messages in front. Tested before :meth:`passed`, which settling calls only with markers.
+    """
+
+    __slots__ = ("_queue", "placed")
+
+    def __init__(self, queue: MarkedQueue) -> None:
+        self._queue = queue
+        self.placed: tuple[Mark, ...] = ()
+
+    def place(self, ended: Callable[[], None]) -> Mark | None:
+        """Place a marker behind the queue's messages when keys move away. None for an empty queue, or one with
+        priorities.
+
+        Args:
+            ended: called once nothing of it is in the queue any more.
+        """
+        queue = self._queue
+        if queue.deleted or queue.in_order is None or not queue.message_count:
+            return None
+        mark = Mark(queue.name, queue.id, queue.next_seq - 1, queue.message_count, ended)
+        self.placed = (*self.placed, mark)
+        return mark
+
+    def restore(self, mark: Mark) -> None:
+        """Place a marker from before a restart: the remaining messages before it are counted."""
+        self.placed = (*self.placed, mark)
+        # One more than there are, and that one leaves at once: with none in front the marker ends here.
+        mark.left = self._count_upto(mark) + 1
+        self._leave(lambda one: one is mark)
+
+    def recount(self, mark: Mark) -> None:
+        """End a marker of vanished messages, in case the messages were not counted."""
+        ready = self._queue.in_order
+        if ready is None or self._queue.unacknowledged_count:
+            return
+        # To ask slots for the first of all has them keep track of it.
+        if not len(ready) or (self._queue.slots is None and ready.first_seq() > mark.seq):
+            self._leave(lambda one: one.left if one is mark else 0)
+
+    def passed(self, messages: list[Message]) -> None:
+        """Count the departure of these messages."""
+        self._leave(lambda mark: sum(1 for message in messages if message.seq <= mark.seq))
+
+    def ready_leave(self) -> None:
+        """Count the departure of all ready messages, which are to be there still."""
+        self._leave(self._count_upto)
+
+    def all_leave(self) -> None:
+        """End all markers: the queue is deleted."""
+        self._leave(lambda mark: mark.left)
+
+    def _count_upto(self, mark: Mark) -> int:
+        ready = self._queue.in_order
+        return 0 if ready is None else ready.count_upto(mark.seq)
+
+    def _leave(self, gone: Callable[[Mark], int]) -> None:
+        for mark in self.placed:
+            mark.leave(gone(mark))
+        self.placed = tuple(mark for mark in self.placed if mark.left)
