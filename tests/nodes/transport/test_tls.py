@@ -69,6 +69,14 @@ class Proxy:
             sink.close()
 
 
+class EndingSockets(TLSSockets):
+    """Closed at the end of the first TLS handshake, before the link is asked for anything."""
+
+    def certificate(self, transport: asyncio.Transport, connects: bool) -> bytes:
+        self.close()
+        return super().certificate(transport, connects)
+
+
 @asynccontextmanager
 async def ends(*wanted: tuple[int, FixedDirectory], host: str = "127.0.0.1") -> AsyncIterator[list[Links]]:
     """The links of homes, by their numbers and what they know of the others."""
@@ -385,6 +393,36 @@ async def test_nodes_share_their_definitions_over_tls(tmp_path: Path) -> None:
         for broker, node in zip(brokers, ("one", "two", "three"), strict=True):
             host = broker.topology.vhosts["/"]
             assert broker.topology.sharding.local_shard(host, "s") == f"sharding: s - {node}@host - 0"
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("sockets", [TLSSockets, EndingSockets], ids=["idle", "at a handshake"])
+def test_files_that_get_the_numbers_of_closed_sockets_are_watched(
+    sockets: type[TLSSockets], loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def test() -> None:
+        known = directory()
+        links = Links(sockets(known, 1, "127.0.0.1"), 1, "boot-1", Turns(Commits(), 1 << 20))
+        await links.start()
+        reader, writer = await dial(known.addresses[1])
+        with contextlib.suppress(ConnectionError):
+            await reader.read(1)
+        stopping = asyncio.ensure_future(links.stop())
+        await asyncio.sleep(0)
+        pairs, heard = [socket.socketpair() for _ in range(10)], set[int]()
+        for number, (near, far) in enumerate(pairs):
+            asyncio.get_running_loop().add_reader(near, heard.add, number)
+            far.send(b"x")
+        await until(lambda: len(heard) == len(pairs))
+        for near, far in pairs:
+            asyncio.get_running_loop().remove_reader(near)
+            near.close()
+            far.close()
+        writer.close()
+        await stopping
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(test())
 
 
 @pytest.mark.parametrize("way", ["stranger", "call"])

@@ -128,7 +128,7 @@ class Link(asyncio.BufferedProtocol):
         self._on_down = on_down  # told of the end
         self._on_call = on_call  # takes over where this is a call
         self._call: asyncio.Protocol | None = None  # has taken over
-        self._transport: asyncio.Transport  # the socket, as the event loop has it
+        self._transport: asyncio.Transport = CLOSED  # the socket, as the event loop has it
         # What is read: records, the last one perhaps in part. Strangers get room for a hello only.
         self._buffer = bytearray(HEADER.size + LONGEST_HELLO)
         self._begin = self._end = 0  # where they begin and end in it

@@ -104,13 +104,15 @@ class TLSSockets:
 
     async def _shake_hands(self, accepted: socket.socket, factory: Factory) -> None:
         """Perform the handshake before a link is up."""
-        origin, link = _origin(accepted), factory()
+        origin, link = _origin(accepted), cast("Link", factory())
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: link, accepted, ssl=self._own, ssl_handshake_timeout=HELLO_TIMEOUT
             )
         except asyncio.CancelledError:
-            accepted.close()
+            # The transport closes the socket. Closed here, the socket would leave its number to another file while the
+            # event loop still watches the number for the transport.
+            link.close()
             raise
         except (OSError, ssl.SSLError) as error:  # a timeout is an OSError, too
             refusals.add(f"a link of {origin} was refused: no TLS ({error or type(error).__name__})")
@@ -118,7 +120,7 @@ class TLSSockets:
             return
         _send_at_once(transport)
         try:
-            await cast("Link", link).decided.wait()
+            await link.decided.wait()
         except asyncio.CancelledError:
             transport.abort()
             raise
@@ -151,7 +153,11 @@ class TLSSockets:
         """Take no more links."""
         if self._accepting is not None and self._listening is not None:
             self._accepting.cancel()
+            # The event loop of the standard library would watch the number until its next iteration, and another file
+            # may have the number by then.
+            asyncio.get_running_loop().remove_reader(self._listening)
             self._listening.close()
+            self._listening = None
         for pending in list(self._pending):
             pending.cancel()
 
