@@ -123,7 +123,7 @@ def test_a_large_header_counts_and_is_paged_like_a_body(opened: Opened, persiste
     for _ in range(3):
         while queue.page_out(0):
             pass
-        queue.page_held(delivered)
+        queue.taken.page(delivered)
         opened.commit()
     assert account.total <= count * (OVERHEAD + len(PAGED))
     queue.settle(delivered, Outcome.REQUEUED)

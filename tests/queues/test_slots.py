@@ -188,7 +188,7 @@ def test_paged_returned_reserved_and_restarted(
     reservations = Reservations(queue, "spark")
     exhaust(reservations.reserve(100))
     [held] = reservations.held(None, 1)
-    shown = queue.readable(held.messages() if isinstance(held, Parked) else held)
+    shown = queue.taken.readable(held.messages() if isinstance(held, Parked) else held)
     assert [int(one.body) for one in shown] == left[:100]
     exhaust(reservations.lapse())
     assert queue.slots is not None

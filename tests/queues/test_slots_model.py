@@ -151,7 +151,7 @@ class SlotsMachine(RuleBasedStateMachine):
         if self.tight:
             self.opened.commit()
             self.queue.page_out(0)
-            self.queue.page_held(self.held)
+            self.queue.taken.page(self.held)
 
     @precondition(lambda self: not self.limit)
     @rule(count=st.integers(1, 8))
@@ -179,7 +179,7 @@ class SlotsMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        for message in self.queue.readable(self.held):
+        for message in self.queue.taken.readable(self.held):
             self.ready[message.seq - 1] = (message.slot or slot_of(message.routing_key, self.slots), message.expires_at)
         self.held = []
         self.queue.checkpoint()

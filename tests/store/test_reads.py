@@ -77,7 +77,7 @@ def test_deliveries_that_come_back_and_cannot_be_read_stay_on_disk(tmp_path: Pat
         queue.push([Message("", b"q", b"\x10\0\2", b"%d" % number * 500, True)])
         opened.commit()
     held = queue.take(count)
-    queue.page_held(held)
+    queue.taken.page(held)
     files.failures = 1_000_000
     queue.settle(held[:5], outcome)  # from files that are no longer open
     opened.commit()

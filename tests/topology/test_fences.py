@@ -11,8 +11,8 @@ from tests.topology.built import Built
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, Queue, clock
-from jumpmq.queues.base import Held
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.memory import Held
 from jumpmq.queues.records import QueueRecords, records_of_queues
 from jumpmq.topology import AddVirtualHost, DeleteQueue, SetPolicy, Topology, fences
 

@@ -4,7 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import Enum
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -19,11 +19,12 @@ from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.fences import FencedMessages, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.marks import Markers
-from jumpmq.queues.memory import MemoryAccount
+from jumpmq.queues.memory import Held, MemoryAccount
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.resting import Key, Resting
 from jumpmq.queues.runs import settle_stored
 from jumpmq.queues.slots import Share, SlottedMessages
+from jumpmq.queues.taken import TakenMessages
 from jumpmq.store import Batch
 from jumpmq.store.changes import Definitions
 from jumpmq.store.stream_files import StreamFiles
@@ -47,15 +48,6 @@ class Outcome(Enum):
     """Returned by a consumer with ``basic.reject``: the messages could not be handled."""
     CONSUMER_GONE = "consumer_gone"
     """Returned because the consumer, channel or reader is gone."""
-
-
-class Held(StrEnum):
-    """State of taken messages; the memory account has a kind of equal name."""
-
-    __hash__ = str.__hash__  # that of an enumeration is a call
-
-    UNACKNOWLEDGED = "unacknowledged"
-    RESERVED = "reserved"
 
 
 class Journal(BatchReader, Protocol):
@@ -172,6 +164,7 @@ class Queue(ABC):
         redelivered: of the delivered, those that were delivered before.
         requeues_in_place: whether what is put back comes where it was, so that it may come back in any order.
         slots: its ready messages by slot; None where it has no slots.
+        taken: memory of its messages that were taken; None where a kind keeps no bodies in memory.
         returned: whether a message of its may have been delivered before.
         unacknowledged_count: messages that were taken and not settled.
         undelivered_count, undelivered_octets: messages that are dead, and whose dead letters have not reached all their
@@ -199,7 +192,7 @@ class Queue(ABC):
         "arguments", "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered",
         "delivered_unasked", "durable", "exclusive", "got", "got_nothing", "got_unasked", "id", "last_used", "limits",
         "moved", "name", "node", "offsets", "on_gone", "owner", "owner_floor", "published", "redelivered", "returned",
-        "slots", "unacknowledged_count", "undelivered_count", "undelivered_octets", "vhost", "wakes_at",
+        "slots", "taken", "unacknowledged_count", "undelivered_count", "undelivered_octets", "vhost", "wakes_at",
     )  # fmt: skip
 
     type: ClassVar[str]
@@ -247,6 +240,7 @@ class Queue(ABC):
         self.delivered_unasked = self.got = self.got_unasked = self.got_nothing = self.redelivered = 0
         self.returned = False
         self.slots: SlottedMessages | None = None
+        self.taken: TakenMessages | None = None
         self.consumer_group: ConsumerGroup | None = None
         self.offsets: StreamOffsets | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = self.dead_count = 0
@@ -310,19 +304,6 @@ class Queue(ABC):
     def front(self) -> Message | None:
         """The next ready message, if in memory."""
         return None
-
-    def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
-        """Drop bodies of taken messages from memory until needed, if possible; return the octets."""
-        return 0
-
-    def count_parked(self, count: int, held: Held) -> None:  # noqa: B027  (not every kind pages what was taken)
-        """So many more of what was taken take next to no memory; a negative number takes some again."""
-
-    def readable(self, messages: list[Message]) -> list[Message]:
-        """Return taken messages with bodies: a body dropped by :meth:`page_held` is read into a copy of the message.
-        Unreadable messages are left out.
-        """
-        return messages
 
     def page_out(self, kept: int) -> int:
         """Drop one step of ready messages on disk from memory.

@@ -11,8 +11,7 @@ from typing import Any
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock, settings
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import NEVER, Held, Outcome, Queue
-from jumpmq.queues.bodies import drop, droppable, read_back
+from jumpmq.queues.base import NEVER, Outcome, Queue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.deduplication import Seen
 from jumpmq.queues.delivery import CHUNK, Delivery
@@ -20,7 +19,7 @@ from jumpmq.queues.fences import FencedMessages, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.marks import InOrder, Markers
-from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED
+from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
 from jumpmq.queues.records import DELIVERED, RETRY, SEQUENCE, QueueRecords
@@ -30,13 +29,13 @@ from jumpmq.queues.runs import (
     carries,
     enter_queue,
     highest_seq,
-    octets,
     of_body,
     persistent,
     settle_stored,
 )
 from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
+from jumpmq.queues.taken import TakenMessages
 from jumpmq.store import Batch
 from jumpmq.store.definitions import named
 
@@ -63,15 +62,16 @@ class ClassicQueue(Queue):
     """Messages in order of arrival, delivered to one consumer at a time."""
 
     __slots__ = (
-        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_held", "_held_back",
-        "_held_bodies", "_leaving", "_limited", "_markers", "_next_seq", "_next_wanted", "_paged", "_paged_octets",
-        "_parked", "_present", "_ready", "_reserved_seq", "_resting", "_returns", "_transient", "_transient_octets",
-        "_was_read",
+        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_held_back", "_leaving",
+        "_limited", "_markers", "_next_seq", "_next_wanted", "_present", "_ready", "_reserved_seq", "_resting",
+        "_returns", "_transient", "_transient_octets", "_was_read",
     )  # fmt: skip
 
     type = "classic"
     argument_checks = settings.argument_checks(type)
     refused_policy_keys = settings.refused_policy_keys(type)
+
+    taken: TakenMessages
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
@@ -83,10 +83,7 @@ class ClassicQueue(Queue):
         self._was_read = False  # whether bodies were read back lately
         self._ready = self._ready_messages() if self.slots is None else self.slots  # the messages that wait
         self._dispatching = False  # whether it hands out messages now
-        # Octets of memory of what was taken, and of its bodies.
-        self._held = self._held_bodies = 0
-        # Messages that were taken and paged, octets of their bodies, and how many of them are parked.
-        self._paged = self._paged_octets = self._parked = 0
+        self.taken = TakenMessages(self._spill_store, self._account)
         # Messages that are not stored, and octets of their bodies.
         self._transient = self._transient_octets = 0
         self._leaving: tuple[Iterator[None], ...] = ()  # the steps of what leaves it
@@ -142,7 +139,7 @@ class ClassicQueue(Queue):
 
     @property
     def memory(self) -> int:
-        return self._ready.memory + self._held
+        return self._ready.memory + self.taken.memory
 
     def status(self) -> dict[str, Any]:
         shown: dict[str, Any] = {}
@@ -167,18 +164,17 @@ class ClassicQueue(Queue):
         }
 
     def figures(self) -> Figures:
-        ready = self._ready
+        ready, taken = self._ready, self.taken
         loaded, loaded_octets = ready.in_memory()
-        held = self._held_bodies - len(PAGED) * (self._paged - self._parked)
-        unacknowledged = held + self._paged_octets
+        unacknowledged = taken.octets_in_memory + taken.paged_octets
         stored = self._journal is not None
         spilled, spilled_octets = ready.spilled()
         return Figures(
             ready_octets=ready.size,
             unacknowledged_octets=unacknowledged,
             ready_in_memory=loaded,
-            unacknowledged_in_memory=self.unacknowledged_count - self._paged,
-            octets_in_memory=loaded_octets + held,
+            unacknowledged_in_memory=self.unacknowledged_count - taken.paged,
+            octets_in_memory=loaded_octets + taken.octets_in_memory,
             # While a purge is on its way, those not to be kept are still counted.
             persistent=max(0, self.message_count - self._transient) if stored else 0,
             persistent_octets=max(0, ready.size + unacknowledged - self._transient_octets) if stored else 0,
@@ -195,7 +191,7 @@ class ClassicQueue(Queue):
 
     def _page_resting(self, resting: Resting) -> int:
         some = resting.to_page(PAGED_AT_ONCE)
-        freed = self.page_held(some) if some else 0
+        freed = self.taken.page(some) if some else 0
         resting.page_again(message for message in some if message.body is not PAGED)
         return freed
 
@@ -430,7 +426,7 @@ class ClassicQueue(Queue):
         if self._resting is not None:
             messages = self._without_resting(messages, self._resting)
         if messages:
-            self._hold(messages, held, 1)
+            self.taken.hold(messages, held)
             self.unacknowledged_count += len(messages)
             self.delivered += len(messages)
             if self.returned:
@@ -438,17 +434,6 @@ class ClassicQueue(Queue):
             last = messages[-1].seq if isinstance(self._ready, ReadyMessages) else highest_seq(messages)
             self._delivered_seq = max(self._delivered_seq, last)
         return messages
-
-    def _hold(self, messages: list[Message], held: Held, sign: int) -> None:
-        """Messages were taken, or (``sign`` is -1) are so no longer."""
-        bodies, all_octets = octets(messages)
-        self._held_bodies += sign * bodies
-        self._charge(sign * (all_octets + OVERHEAD * len(messages)), held)
-
-    def _charge(self, octets: int, held: Held) -> None:
-        """More octets of memory are held for what was taken, or fewer."""
-        self._held += octets
-        self._account.charge(held, octets)
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         return self._ready.between(first_seq, last_seq)
@@ -475,7 +460,7 @@ class ClassicQueue(Queue):
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if not messages:
             return
-        self._hold(messages, held, -1)
+        self.taken.release(messages, held)
         if self.deleted:
             settle_spilled(messages)
             return
@@ -497,38 +482,6 @@ class ClassicQueue(Queue):
         if freed:
             self.dispatch()
 
-    def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
-        """Drop bodies of deliveries on disk from memory until needed; return the freed octets.
-
-        What is not persistent is stored first, and dropped when this is called again.
-        """
-        if self._spill_store is None or self.deleted:
-            return 0
-        dropped = droppable(messages, self._spill_store)
-        bodies = body_octets(dropped)
-        freed = drop(dropped)
-        self._paged += len(dropped)
-        self._paged_octets += bodies
-        self._held_bodies -= bodies - len(PAGED) * len(dropped)
-        self._charge(-freed, held)
-        return freed
-
-    def count_parked(self, count: int, held: Held) -> None:
-        self._parked += count
-        self._held_bodies -= count * len(PAGED)
-        self._charge(count * (PARKED - OVERHEAD - len(PAGED)), held)
-
-    def readable(self, messages: list[Message]) -> list[Message]:
-        paged = of_body(messages, PAGED)
-        if not paged:
-            return messages
-        assert self._spill_store is not None
-        copies = {message.seq: _copied(message) for message in paged}
-        for lost in read_back(list(copies.values()), self._spill_store):
-            del copies[lost.seq]
-        found = [copies.get(message.seq) if message.body is PAGED else message for message in messages]
-        return [message for message in found if message is not None]
-
     def _unpaged(self, messages: list[Message], *, in_slots: bool = True) -> list[Message]:
         """Return deliveries with bodies read back, without unreadable ones.
 
@@ -540,14 +493,13 @@ class ClassicQueue(Queue):
         missing = of_body(messages, PAGED)
         if not missing:
             return messages
-        assert self._spill_store is not None
-        lost = read_back(missing, self._spill_store)
+        lost = self.taken.read_back(missing)
         if lost:
             self.unacknowledged_count -= len(lost)
             if self.slots is not None and in_slots:
                 self.slots.settled(lost)
             self._forget(lost)
-        self._count_unpaged([message for message in missing if message.body is not PAGED])
+        self.taken.not_paged([message for message in missing if message.body is not PAGED])
         return [message for message in messages if message.body is not PAGED] if lost else messages
 
     def delivered_no_ack(self, messages: list[Message]) -> None:
@@ -633,7 +585,7 @@ class ClassicQueue(Queue):
         """Hold messages resting, or waiting behind resting messages."""
         if messages:
             assert self._resting is not None
-            self._hold(messages, Held.UNACKNOWLEDGED, 1)
+            self.taken.hold(messages, Held.UNACKNOWLEDGED)
             self.unacknowledged_count += len(messages)
             if (due := self._resting.next_due) is not None:
                 self.wake(due)
@@ -656,7 +608,7 @@ class ClassicQueue(Queue):
         if resting is None:
             return
         if messages := resting.due(now, RETRIED):
-            self._hold(messages, Held.UNACKNOWLEDGED, -1)
+            self.taken.release(messages, Held.UNACKNOWLEDGED)
             messages = self._unpaged(messages, in_slots=False)
             self.unacknowledged_count -= len(messages)
             self._expiring = self._expiring or any(message.expires_at for message in messages)
@@ -719,6 +671,7 @@ class ClassicQueue(Queue):
         if self.behind is not None:
             count += self.behind.delete()
         self.deleted = True
+        self.taken.close()
         if self._present is not None:
             self._present.clear()
         self.wakes_at = NEVER
@@ -739,7 +692,7 @@ class ClassicQueue(Queue):
         return count
 
     def _let_go_of_held(self, messages: list[Message]) -> None:
-        self._hold(messages, Held.UNACKNOWLEDGED, -1)
+        self.taken.release(messages, Held.UNACKNOWLEDGED)
         settle_spilled(messages)
 
     def leave_consumers(self) -> None:
@@ -985,16 +938,11 @@ class ClassicQueue(Queue):
             kept = persistent(messages)
             self._transient -= len(messages) - len(kept)
             self._transient_octets -= body_octets(messages) - body_octets(kept)
-            if self._paged:
+            if self.taken.paged:
                 paged = of_body([message for message in messages if not message.persistent], PAGED)
                 self._transient_octets -= sum([message.paged - len(PAGED) for message in paged])
-        if self._paged:
-            self._count_unpaged(of_body(messages, PAGED))
-
-    def _count_unpaged(self, messages: list[Message]) -> None:
-        """Stop counting messages as paged: read back or gone."""
-        self._paged -= len(messages)
-        self._paged_octets -= sum([message.paged for message in messages])
+        if self.taken.paged:
+            self.taken.not_paged(of_body(messages, PAGED))
 
     def _prepare(self, messages: list[Message]) -> None:
         """Make messages that were read back from the store the queue's again."""
@@ -1007,10 +955,3 @@ def _apart(message: Message) -> Message:
     apart = message.copy()
     apart.expires_at, apart.redelivered = message.expires_at, message.redelivered
     return apart
-
-
-def _copied(message: Message) -> Message:
-    """Copy a taken message, to give the copy a body temporarily."""
-    copied = message.copy()
-    copied.seq, copied.batch, copied.redelivered = message.seq, message.batch, message.redelivered
-    return copied

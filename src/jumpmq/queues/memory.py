@@ -5,6 +5,8 @@ addition now and then, and no walk over queues. The account only counts. Queues 
 paged, the broker when publishers are to be blocked.
 """
 
+from enum import StrEnum
+
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.runs import octets
 
@@ -32,6 +34,15 @@ being dealt with, or are on their way to a stream's file; octets that a client h
 are still to come; publishes before their commit; open channels and their consumers; answers over HTTP while they are
 made and sent.
 """
+
+
+class Held(StrEnum):
+    """State of taken messages; the memory account has a kind of equal name."""
+
+    __hash__ = str.__hash__  # that of an enumeration is a call
+
+    UNACKNOWLEDGED = "unacknowledged"
+    RESERVED = "reserved"
 
 
 def held_octets(messages: list[Message]) -> int:

@@ -8,8 +8,8 @@ from collections import Counter
 from typing import Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.base import Held, Queue
-from jumpmq.queues.memory import PAGED
+from jumpmq.queues.base import Queue
+from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.runs import of_body
 
 
@@ -76,7 +76,9 @@ class Parked:
     def _count(self, sign: int) -> None:
         for common, count in Counter(self._common).items():
             queue: Queue = self._commons[common][0]
-            queue.count_parked(sign * count, self._held)
+            taken = queue.taken
+            assert taken is not None
+            taken.count_parked(sign * count, self._held)
 
 
 def _common(message: Message) -> tuple[Any, ...]:

@@ -18,8 +18,9 @@ from jumpmq.amqp.frames import with_header
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues import settings
-from jumpmq.queues.base import Held, Outcome
+from jumpmq.queues.base import Outcome
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.memory import Held
 from jumpmq.queues.priorities import HIGH, LAST_NORMAL, WeightedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.records import ATTEMPTS, PRIORITIES, QueueRecords

@@ -24,8 +24,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues.base import Held, Outcome, Queue
+from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.bodies import at_once
+from jumpmq.queues.memory import Held
 from jumpmq.queues.parked import Parked
 
 STEP = 8192
@@ -91,7 +92,8 @@ class Reservation:
     def page(self, queue: Queue, place: int) -> None:
         """Drop a piece's messages on disk from memory."""
         if self.pieces is not None and place < len(self.pieces) and isinstance(piece := self.pieces[place], list):
-            queue.page_held(piece, Held.RESERVED)
+            if queue.taken is not None:
+                queue.taken.page(piece, Held.RESERVED)
             self.pieces[place] = Parked.of(piece, Held.RESERVED) or piece
 
 

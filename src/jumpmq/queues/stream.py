@@ -22,12 +22,12 @@ from jumpmq.amqp.properties import Properties
 from jumpmq.queues import clock, settings
 from jumpmq.queues.argument_checks import Arguments, seconds_of
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import Held, Outcome, Queue, QueueContext
+from jumpmq.queues.base import Outcome, Queue, QueueContext
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.group_offsets import GroupOffset
-from jumpmq.queues.memory import held_octets
+from jumpmq.queues.memory import Held, held_octets
 from jumpmq.queues.records import ENTERED, QueueRecords
 from jumpmq.queues.runs import carries
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter

@@ -28,8 +28,8 @@ from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.upkeep.slices import SLICE, Sliced, in_turns
 from jumpmq.queues import Outcome, Queue
-from jumpmq.queues.base import Held
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.memory import Held
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.envelope import Envelope

@@ -26,4 +26,5 @@ def with_bodies(host: VirtualHost, pieces: list[tuple[str, Piece]]) -> Iterator[
             some = messages[start : start + AT_ONCE]
             some = some[: at_once(some)]
             start += len(some)
-            yield queue, host.queues[queue].readable(some) if queue in host.queues else some
+            taken = host.queues[queue].taken if queue in host.queues else None
+            yield queue, some if taken is None else taken.readable(some)

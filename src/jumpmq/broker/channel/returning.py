@@ -11,7 +11,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Outcome, Queue
-from jumpmq.queues.base import Held
+from jumpmq.queues.memory import Held
 from jumpmq.queues.runs import by_holder
 
 if TYPE_CHECKING:

@@ -146,7 +146,8 @@ class Paging:
                 if not self._account.tight:
                     return
                 for _, queue, share in by_holder(messages):
-                    queue.page_held(share)
+                    if queue.taken is not None:
+                        queue.taken.page(share)
                 yield
             for _ in deliveries.park():
                 yield

@@ -11,8 +11,8 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.queues import Outcome
-from jumpmq.queues.base import Held
 from jumpmq.queues.delayed import DelayedQueue
+from jumpmq.queues.memory import Held
 
 
 async def cancel(request: Request) -> Response:

@@ -8,7 +8,7 @@ from jumpmq.amqp import methods as m
 from jumpmq.amqp.messages import Message, encode_deliveries, relay_deliveries
 from jumpmq.queues import Outcome
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import Held
+from jumpmq.queues.memory import Held
 from jumpmq.queues.runs import set_consumer
 from jumpmq.topology.declared import DeclaredQueue
 
@@ -30,6 +30,7 @@ class RemoteQueue:
     auto_delete = False
     purging = False
     consumer_group = None
+    taken = None
 
     def __init__(self, remote: "Remote", vhost: str, name: str, id: int, limits: Limits) -> None:
         self.vhost, self.name, self.id = vhost, name, id
@@ -59,10 +60,6 @@ class RemoteQueue:
         if self._returned and not self._returning:
             returned, self._returned = sorted(self._returned, key=attrgetter("seq")), []
             self._remote.settle(returned, Outcome.REQUEUED)
-
-    def page_held(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
-        """Bodies are not kept here."""
-        return 0
 
 
 class RemoteConsumer:

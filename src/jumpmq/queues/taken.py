@@ -1,0 +1,115 @@
+"""Messages that were taken from a queue and are not settled: their memory, and bodies that are on disk only.
+
+A body leaves memory in two stages. :meth:`TakenMessages.page` drops bodies that are on disk; the message objects stay
+with their holder. Where the holder parks them (:mod:`jumpmq.queues.parked`), the objects go as well.
+"""
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.bodies import BatchReader, drop, droppable, read_back
+from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED, Held, MemoryAccount
+from jumpmq.queues.runs import body_octets, octets, of_body
+
+
+class TakenMessages:
+    """Memory of one queue's messages that were taken and not settled.
+
+    Args:
+        store: where bodies are paged to; None pages nothing.
+        account: what the messages are charged to.
+
+    Attributes:
+        memory: octets of memory.
+        paged: messages with a body on disk only.
+        paged_octets: octets of these bodies.
+    """
+
+    __slots__ = ("_account", "_bodies", "_closed", "_parked", "_store", "memory", "paged", "paged_octets")
+
+    def __init__(self, store: BatchReader | None, account: MemoryAccount) -> None:
+        self._store = store
+        self._account = account
+        self.memory = self.paged = self.paged_octets = 0
+        self._bodies = 0  # octets of bodies, with the placeholder of those that are paged and not parked
+        self._parked = 0  # of the paged, those without an object
+        self._closed = False  # whether the queue is deleted
+
+    @property
+    def octets_in_memory(self) -> int:
+        """Octets of bodies in memory."""
+        return self._bodies - len(PAGED) * (self.paged - self._parked)
+
+    def hold(self, messages: list[Message], held: Held) -> None:
+        """Count messages as taken."""
+        bodies, memory = octets(messages)
+        memory += OVERHEAD * len(messages)
+        self._bodies += bodies
+        self.memory += memory
+        self._account.charge(held, memory)
+
+    def release(self, messages: list[Message], held: Held) -> None:
+        """Stop counting messages as taken. Messages that are paged stay counted so until :meth:`not_paged`."""
+        bodies, memory = octets(messages)
+        memory += OVERHEAD * len(messages)
+        self._bodies -= bodies
+        self.memory -= memory
+        self._account.charge(held, -memory)
+
+    def page(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
+        """Drop bodies that are on disk from memory until needed; return the freed octets.
+
+        What is not persistent is stored first, and dropped when this is called again.
+        """
+        if self._store is None or self._closed:
+            return 0
+        dropped = droppable(messages, self._store)
+        bodies = body_octets(dropped)
+        freed = drop(dropped)
+        self.paged += len(dropped)
+        self.paged_octets += bodies
+        self._bodies -= bodies - len(PAGED) * len(dropped)
+        self._charge(-freed, held)
+        return freed
+
+    def count_parked(self, count: int, held: Held) -> None:
+        """Count paged messages whose objects are gone; a negative number counts objects made again."""
+        self._parked += count
+        self._bodies -= count * len(PAGED)
+        self._charge(count * (PARKED - OVERHEAD - len(PAGED)), held)
+
+    def _charge(self, octets: int, held: Held) -> None:
+        self.memory += octets
+        self._account.charge(held, octets)
+
+    def readable(self, messages: list[Message]) -> list[Message]:
+        """Return messages with bodies: a body dropped by :meth:`page` is read into a copy of the message. Unreadable
+        messages are left out.
+        """
+        paged = of_body(messages, PAGED)
+        if not paged:
+            return messages
+        copies = {message.seq: _copied(message) for message in paged}
+        for lost in self.read_back([*copies.values()]):
+            del copies[lost.seq]
+        found = [copies.get(message.seq) if message.body is PAGED else message for message in messages]
+        return [message for message in found if message is not None]
+
+    def read_back(self, messages: list[Message]) -> list[Message]:
+        """Read the bodies of paged messages, which stay counted as paged; return the unreadable messages."""
+        assert self._store is not None
+        return read_back(messages, self._store)
+
+    def not_paged(self, messages: list[Message]) -> None:
+        """Stop counting messages as paged: read back or gone."""
+        self.paged -= len(messages)
+        self.paged_octets -= sum([message.paged for message in messages])
+
+    def close(self) -> None:
+        """Page nothing from now on: the queue is deleted, and the store drops what it has of it."""
+        self._closed = True
+
+
+def _copied(message: Message) -> Message:
+    """Copy a taken message, to give the copy a body temporarily."""
+    copied = message.copy()
+    copied.seq, copied.batch, copied.redelivered = message.seq, message.batch, message.redelivered
+    return copied
