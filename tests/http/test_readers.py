@@ -54,7 +54,9 @@ def test_reserve_read_acknowledge(api, queue):
     assert read(api, "q", 2, after=1) == rows(5, 8)
     api.post("readers", "/", "g", "commit", body={"queues": {"q": 2}})
     assert api.counts("q") == (2, 0)
+    (place,) = api.get("readers")
     shown = {
+        "owner_epoch": place["owner_epoch"],
         "acknowledged": 2,
         "offset": 2,
         "messages": 0,
@@ -65,6 +67,22 @@ def test_reserve_read_acknowledge(api, queue):
     }
     assert api.get("readers", "/", "g") == {"queues": {"q": shown}}
     assert api.get("readers", "/") == [{"name": "g", "user": "guest", "queues": {"q": shown}}]
+
+
+def test_a_session_that_takes_over_has_a_higher_owner_epoch(api, queue):
+    def begin():
+        return api.post("readers", "/", "g", "open", body={"query": "one", "lease": 60})["session"]
+
+    def epoch(session):
+        answer = api.post("readers", "/", "g", "reserve", body={"queues": {"q": None}, "session": session})
+        return answer["queues"]["q"]["owner_epoch"]
+
+    first = begin()
+    before = epoch(first)
+    assert epoch(first) == before == api.get("readers", "/", "g", session=first)["queues"]["q"]["owner_epoch"]
+    second = begin()
+    assert api.request("GET", "readers", "/", "g", params={"session": first}).status_code == 409
+    assert before < api.get("readers", "/", "g", session=second)["queues"]["q"]["owner_epoch"] == epoch(second)
 
 
 def test_nothing_new_is_the_same_offset(api, queue):

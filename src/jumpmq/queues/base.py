@@ -173,6 +173,8 @@ class Queue(ABC):
         consumer_group: the consumer group that alone takes messages from it; None where anyone may.
         offsets: how far consumer groups are in it; None where a message that is settled is gone.
         owner_floor: the lowest epoch (:mod:`~jumpmq.queues.epochs`) of what members of consumer groups get from now on.
+        last_epoch: the last epoch of an owner of this queue; at first the last of all queues, as an earlier queue of
+            the name may have had owners.
 
     Class attributes are what a kind declares of itself:
         type: its name, the value of ``x-queue-type``.
@@ -190,9 +192,10 @@ class Queue(ABC):
     __slots__ = (
         "__weakref__", "_account", "_dead_letters", "_epochs", "_journal", "_spill_store", "_wake", "acknowledged",
         "arguments", "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered",
-        "delivered_unasked", "durable", "exclusive", "got", "got_nothing", "got_unasked", "id", "last_used", "limits",
-        "moved", "name", "node", "offsets", "on_gone", "owner", "owner_floor", "published", "redelivered", "returned",
-        "slots", "taken", "unacknowledged_count", "undelivered_count", "undelivered_octets", "vhost", "wakes_at",
+        "delivered_unasked", "durable", "exclusive", "got", "got_nothing", "got_unasked", "id", "last_epoch",
+        "last_used", "limits", "moved", "name", "node", "offsets", "on_gone", "owner", "owner_floor", "published",
+        "redelivered", "returned", "slots", "taken", "unacknowledged_count", "undelivered_count", "undelivered_octets",
+        "vhost", "wakes_at",
     )  # fmt: skip
 
     type: ClassVar[str]
@@ -253,6 +256,7 @@ class Queue(ABC):
         self.wakes_at = NEVER
         self._epochs = context.epochs  # numbers its owners
         self.owner_floor = 0
+        self.last_epoch = context.epochs.last
 
     @classmethod
     def problem_with(cls, arguments: Arguments) -> str | None:
@@ -501,13 +505,14 @@ class Queue(ABC):
         """Draw an epoch for the new owner of the queue or of a slot; deliveries with it wait for the commit of this
         event-loop iteration.
         """
-        return self._epochs.draw()
+        self.last_epoch = self._epochs.draw()
+        return self.last_epoch
 
     def renew_owners(self) -> None:
         """Raise the owner epoch after keys have come from another queue: deliveries from now on have a higher epoch
         than at the source.
         """
-        self.owner_floor = self._epochs.draw()
+        self.owner_floor = self.draw_epoch()
 
     def subscribe_to(self, consumer: Consumer, share: Share) -> None:
         """Subscribe as :meth:`subscribe`, but from the consumer's share of the queue's slots."""

@@ -12,6 +12,8 @@ system's clock, or the last number plus one, whichever is higher. One clock serv
   deleted and declared at another home, a data directory that was lost or restored from a backup. A counter that
   starts at 0 there would have applications refuse every write;
 - deletion and re-creation of a group or queue need no record that outlives them;
+- queries that read by reservations (:mod:`jumpmq.broker.bulk.reader_groups`) and consumers of the same queues have
+  numbers of one order;
 - they stay below 2^53 until the year 2255, so that JSON and JavaScript hold them exactly.
 
 **Through restarts and kills**: the journal has a ceiling, and a run gives only numbers below it. A number at or above

@@ -59,6 +59,7 @@ class ReaderGroup:
         lease: seconds of silence after which its reservations lapse.
         deadline: when that is, by the event loop's clock.
         shares: whether queries of other groups may read the same queues meanwhile.
+        owner_epoch: the number (:mod:`jumpmq.queues.epochs`) under which its query reads; 0 before any was drawn.
     """
 
     def __init__(self, vhost: str, name: str) -> None:
@@ -70,6 +71,7 @@ class ReaderGroup:
         self.lease = LEASE
         self.deadline = math.inf
         self.shares = True
+        self.owner_epoch = 0
         self._attended = False
         self._query: str | None = None
         self._session: str | None = None

@@ -85,6 +85,22 @@ class ReservationRequest:
 
 
 @dataclass(frozen=True)
+class Reserved:
+    """Answer to a reservation request.
+
+    Attributes:
+        places: the group's places in the requested queues.
+        lost: deleted queues, with the number of messages lost with each; None if unknown.
+        owner_epoch: the number (:mod:`jumpmq.queues.epochs`) under which the query has the messages: higher than the
+            numbers of all earlier owners of the queues.
+    """
+
+    places: dict[str, Reservations]
+    lost: dict[str, int | None]
+    owner_epoch: int
+
+
+@dataclass(frozen=True)
 class Slice:
     """Part of a group's reservation in a queue.
 
@@ -156,6 +172,7 @@ class ReaderGroups:
         self._require_room(vhost, name)
         group = self._made(vhost, name)
         session = group.open(query, lease, _now())
+        group.owner_epoch = self._broker.topology.epochs.draw()
         self._record_group(group)
         await self._broker.committed()
         return session
@@ -187,12 +204,8 @@ class ReaderGroups:
 
     async def reserve(
         self, host: VirtualHost, name: str, wanted: ReservationRequest, session: str | None = None
-    ) -> tuple[dict[str, Reservations], dict[str, int | None]]:
+    ) -> Reserved:
         """Acknowledge finished messages and reserve more.
-
-        Returns:
-            the places in the queues that were asked for; and of those that were deleted, how many messages went with
-            each, None where that is not known.
 
         Raises:
             NotFound: no such queue; nothing has changed then.
@@ -219,9 +232,11 @@ class ReaderGroups:
             for queue, count in (await self._shares(places, wanted)).items():
                 await self._broker.slices.between(places[queue].reserve(count, wanted.last_seqs.get(queue)))
                 self._record_place(places[queue])
+            group.require_session(session, _now())  # else a superseded query would get its successor's number
+            owner_epoch = self._own(group, queues)
             await self._broker.committed()
         self._free(places)
-        return places, lost
+        return Reserved(places, lost, owner_epoch)
 
     def sight(self) -> dict[str, tuple[str, int]]:
         """Fingerprint of the data directory on disk; empty without a store."""
@@ -352,6 +367,14 @@ class ReaderGroups:
                 found = next((queue for queue in queues if queue in other.places), None)
                 if found is not None:
                     raise QueueInUse(f"queue '{found}' is read by {other}, the query '{other.query}'")
+
+    def _own(self, group: ReaderGroup, queues: list[Queue]) -> int:
+        """Return the group's owner epoch, renewed if one of the queues has had a different owner since."""
+        if not group.owner_epoch or any(queue.last_epoch > group.owner_epoch for queue in queues):
+            group.owner_epoch = self._broker.topology.epochs.draw()
+        for queue in queues:
+            queue.last_epoch = group.owner_epoch
+        return group.owner_epoch
 
     async def _shares(self, places: Mapping[str, Reservations], wanted: ReservationRequest) -> dict[str, int]:
         """Return the number of messages to reserve per queue, without queues of zero."""

@@ -11,7 +11,7 @@ from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
 
-COLUMNS = ["name", "queue", "query", "alive", "reserved", "ready", "ready_octets", "age", "lease_left"]
+COLUMNS = ["name", "queue", "query", "alive", "reserved", "ready", "ready_octets", "age", "lease_left", "owner_epoch"]
 
 
 def list_readers(session: Session) -> None:
@@ -19,6 +19,7 @@ def list_readers(session: Session) -> None:
 
     `reserved` messages are read and not yet acknowledged, `ready` ones not yet reserved: `ready_octets` are those of
     their bodies. `age` is that of the oldest reserved one, `lease_left` what is left of the lease; both are in seconds.
+    `owner_epoch` is the number that the query's rows have in the column of that name.
     """
     session.inform(f"Listing readers for vhost {session.vhost} ...")
     session.check_vhost()

@@ -92,6 +92,7 @@ def shown_in_brief(group: ReaderGroup, place: Reservations, now: float) -> dict[
         "age": None if oldest is None else round(max(0.0, time.time() - oldest), 1),
         "lease": group.lease,
         "lease_left": round(max(0.0, group.deadline - now), 1) if math.isfinite(group.deadline) else None,
+        "owner_epoch": group.owner_epoch or None,
     }
 
 
@@ -113,9 +114,17 @@ async def list_unread(request: Request) -> JSONResponse:
 
 
 async def show(request: Request) -> JSONResponse:
-    """``GET /api/readers/{vhost}/{group}``: the positions of a reader group in readable queues."""
+    """``GET /api/readers/{vhost}/{group}?session=TEXT``: the positions of a reader group in readable queues.
+
+    With a ``session``, 409 is the answer where another query has taken over. ``owner_epoch`` is the number under which
+    the query reads, null after a restart of the broker until it reserves again.
+    """
     host, name = requested.virtual_host(request), _name(request, also_others=True)
-    group = _groups(request).group(host.name, name) or ReaderGroup(host.name, name)
+    known = _groups(request).group(host.name, name)
+    session = _session(request, dict(request.query_params))
+    if known is not None and session is not None:
+        known.require_session(session, asyncio.get_running_loop().time())
+    group = known or ReaderGroup(host.name, name)
     found = _shown(request, group)
     for told in await _told_by_others(request):
         found["queues"].update(told["queues"])
@@ -169,12 +178,13 @@ async def reserve(request: Request) -> JSONResponse:
     "seen": {...}}``.
     Queues that are bound to the exchange are added with offset null. 423 is the answer while a consumer group takes the
     messages of one of the queues, and, where it does not share, while a query of another group reads one. The answer is
-    ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT, "ready": COUNT, "ready_octets": OCTETS, "oldest": TIME},
-    ...}, "lost": {NAME: COUNT or null, ...}, "seen": {...}}``, where ``messages`` are outstanding, the ``oldest`` of
-    them published at that time in seconds since the epoch (null if there is none), ``ready`` are not yet reserved, and
-    ``lost`` are deleted queues with the messages that went with them. ``seen`` is what there is of the broker's data
-    directories, to be sent with the next request: 410 is the answer where one is older then, as it was restored from a
-    backup, unless ``accept_loss`` is true.
+    ``{"queues": {NAME: {"offset": OFFSET, "messages": COUNT, "ready": COUNT, "ready_octets": OCTETS, "oldest": TIME,
+    "owner_epoch": NUMBER}, ...}, "lost": {NAME: COUNT or null, ...}, "seen": {...}}``, where ``messages`` are
+    outstanding, the ``oldest`` of them published at that time in seconds since the epoch (null if there is none),
+    ``ready`` are not yet reserved, and ``lost`` are deleted queues with the messages that went with them.
+    ``owner_epoch`` is the number under which the query reads, higher than those of the queue's earlier owners. ``seen``
+    is what there is of the broker's data directories, to be sent with the next request: 410 is the answer where one is
+    older then, as it was restored from a backup, unless ``accept_loss`` is true.
 
     Queues whose home is down stay where they are (``"down": true``), and the others go on; but where there is a
     ``last_seq``, 404 is the answer.
@@ -208,7 +218,8 @@ async def reserve(request: Request) -> JSONResponse:
         check_permission(request, host.name, "read", queue)
         if queue in host.queues and host.queue(queue, requested.NO_CONNECTION).append_only:
             raise BadRequest(f"'{queue}' is a stream: it is read by offsets, and not by reservations")
-    places, lost = await _groups(request).reserve(host, name, wanted, _session(request, body))
+    reserved = await _groups(request).reserve(host, name, wanted, _session(request, body))
+    lost = reserved.lost
     found = {
         queue: {
             "offset": place.latest,
@@ -216,8 +227,9 @@ async def reserve(request: Request) -> JSONResponse:
             "ready": place.queue.ready_count,
             "ready_octets": figures and figures.ready_octets,
             "oldest": place.oldest,
+            "owner_epoch": reserved.owner_epoch,
         }
-        for queue, place in places.items()
+        for queue, place in reserved.places.items()
         for figures in (place.queue.figures(),)
     }
     seen = _groups(request).sight()
@@ -404,7 +416,8 @@ async def _read(
 
 def _shown(request: Request, group: ReaderGroup) -> dict[str, Any]:
     places = [place for place in group.places.values() if may_read(request, place.queue.vhost, place.queue.name)]
-    return {"queues": {place.queue.name: _shown_place(place) | {"lease": group.lease} for place in places}}
+    of_all = {"lease": group.lease, "owner_epoch": group.owner_epoch or None}
+    return {"queues": {place.queue.name: _shown_place(place) | of_all for place in places}}
 
 
 def _shown_place(place: Reservations) -> dict[str, Any]:

@@ -45,6 +45,7 @@ function Group({ places, rates, again }) {
       { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${behind ? one.ready / Math.max(...places.map((each) => each.ready), 1) : 0} label=${`${format.count(one.ready)} behind`} />` },
       { label: "Reserved", num: true, render: (one) => format.count(one.reserved) },
       { label: "Oldest", num: true, render: (one) => format.span(one.age) },
+      { label: "Owner epoch", num: true, render: (one) => one.owner_epoch ?? "" },
     ]} />
   <//>`;
 }
