@@ -200,3 +200,20 @@ def processes() -> Iterator[tuple[int, int, bytes]]:
         with contextlib.suppress(OSError):
             parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
             yield int(place.name), parent, (place / "cmdline").read_bytes()
+
+
+def planners() -> list[int]:
+    """The processes below this one that plan streaming queries."""
+    processes = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            processes[int(place.name)] = parent, (place / "cmdline").read_bytes()
+    found = []
+    for number, (parent, command) in processes.items():
+        if b"python_streaming_source_runner" in command:
+            while parent in processes and parent != os.getpid():
+                parent = processes[parent][0]
+            if parent == os.getpid():
+                found.append(number)
+    return found

@@ -1,15 +1,14 @@
 """What a streaming query makes of a broker that restarts, of queues that come and go, and of a second query."""
 
-import contextlib
 import os
 import signal
 import time
-from pathlib import Path
 
 import pika
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from tests.http.api import API
+from tests.spark.processes import planners
 from tests.spark.sources import Restartable, Sink, declare, numbered, publish, run_available, stream
 
 from jumpmq.spark.client import Client
@@ -193,24 +192,10 @@ def test_a_planner_that_is_killed_is_an_error_and_the_restarted_query_reads_ever
     def kill(frame, number):
         sink(frame, number)
         if number == 1:
-            kill_planners()
+            for process in planners():
+                os.kill(process, signal.SIGKILL)
 
     with pytest.raises(StreamingQueryException):
         run_available(frame, tmp_path, kill)
     run_available(frame, tmp_path, sink)
     assert sink.bodies == published
-
-
-def kill_planners():
-    """Kill the processes below this one that plan streaming queries."""
-    processes = {}
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
-            processes[int(place.name)] = parent, (place / "cmdline").read_bytes()
-    for number, (parent, command) in processes.items():
-        if b"python_streaming_source_runner" in command:
-            while parent in processes and parent != os.getpid():
-                parent = processes[parent][0]
-            if parent == os.getpid():
-                os.kill(number, signal.SIGKILL)

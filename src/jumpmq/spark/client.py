@@ -215,9 +215,14 @@ class Client:
         if whole and first <= last:
             raise Gone(f"stream '{stream}' lacks messages from offset {first} on")
 
-    def group(self, name: str) -> dict[str, dict[str, Any]]:
-        """Return the positions of a reader group, by queue."""
-        queues: dict[str, dict[str, Any]] = self._ask("GET", "readers", self._vhost, name)["queues"]
+    def group(self, name: str, session: str | None = None) -> dict[str, dict[str, Any]]:
+        """Return the positions of a reader group, by queue.
+
+        Raises:
+            GroupInUse: the group has another session.
+        """
+        query = None if session is None else {"session": session}
+        queues: dict[str, dict[str, Any]] = self._ask("GET", "readers", self._vhost, name, query=query)["queues"]
         return queues
 
     def readers(self) -> list[dict[str, Any]]:

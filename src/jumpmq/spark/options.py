@@ -90,7 +90,8 @@ class SourceOptions:
             Spark has noted that it is complete, else when the next one is planned.
         share_queues: ``shareQueues``, whether other queries may read the same queues meanwhile, if they say so too:
             each message goes to one of them.
-        columns: the columns that are read, unless the user gives a schema; None for all.
+        columns: the columns that are read, unless the user gives a schema; None for those of
+            :data:`jumpmq.spark.schema.SCHEMA`.
         given: the names of the options that were given, in lower case.
     """
 
@@ -315,11 +316,12 @@ def _names(name: str, value: str) -> tuple[str, ...]:
 
 
 def _columns(name: str, value: str) -> tuple[str, ...]:
-    from jumpmq.spark.schema import SCHEMA
+    from jumpmq.spark.schema import COLUMNS, SCHEMA
 
-    found = tuple(one.strip() for one in value.split(","))
-    if len(set(found)) < len(found) or not set(found) <= set(SCHEMA.names):
-        raise JumpMQError(f"option '{name}' must be some of {', '.join(SCHEMA.names)}, each once, not '{value}'")
+    given = [one.strip() for one in value.split(",")]
+    found = tuple(column for one in given for column in (SCHEMA.names if one == "*" else [one]))
+    if len(set(found)) < len(found) or not set(found) <= set(COLUMNS.names):
+        raise JumpMQError(f"option '{name}' must be some of {', '.join(COLUMNS.names)}, each once, not '{value}'")
     return found
 
 

@@ -23,7 +23,7 @@ from jumpmq.spark.schema import OF_PROPERTIES, PROPERTIES
 TEXTS = ("routing_key", "body", "exchange", "queue")
 """Columns of text or octets; text is UTF-8."""
 
-IGNORED = ("seq", "published_at", "redelivered")
+IGNORED = ("seq", "published_at", "redelivered", "owner_epoch")
 """Columns of the source ignored by the sink, to let rows be written as read."""
 
 

@@ -17,6 +17,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from jumpmq.spark.schema import OWNER_EPOCH
+
 
 def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """Return a function from the broker's record batches to Spark's.
@@ -33,6 +35,8 @@ def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
             octets = columns.pop("properties")
             columns |= {"amqp_properties": octets} | decoded(octets, arrow_schema)
+        if OWNER_EPOCH in schema.names and OWNER_EPOCH not in columns:
+            columns[OWNER_EPOCH] = pa.nulls(len(batch), pa.int64())
         return pa.record_batch(
             [_as(columns[name], arrow_schema.field(name).type) for name in schema.names], arrow_schema
         )

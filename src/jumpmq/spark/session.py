@@ -64,6 +64,14 @@ class ReaderSession:
                     raise
                 time.sleep(0.2)
 
+    def places(self) -> dict[str, dict[str, Any]]:
+        """The group's positions, by queue.
+
+        Raises:
+            GroupInUse: another query has taken over.
+        """
+        return self._in_session(lambda session: self._client.group(self.group, session))
+
     def stop(self) -> None:
         """Stop renewing. Reservations stay for the lease, to be found by a restarted query."""
         self._stopped.set()

@@ -24,7 +24,7 @@ from jumpmq.spark.options import RESERVED, TRIGGERED, SourceOptions
 from jumpmq.spark.origin import Origin
 from jumpmq.spark.partitions import Cut, Piece, Slices, in_order, pieces
 from jumpmq.spark.rows import converter
-from jumpmq.spark.schema import SCHEMA, check_schema, wire_columns
+from jumpmq.spark.schema import COLUMNS, SCHEMA, check_schema, wire_columns
 from jumpmq.spark.streams import batch
 from jumpmq.spark.streams.kinds import STREAM, queue_names, reads_streams, require_meant
 from jumpmq.spark.streams.ranges import OffsetRanges, read_ranges
@@ -40,7 +40,7 @@ URL_VARIABLE = "JUMPMQ_URL"
 
 
 class JumpMQDataSource(DataSource):
-    """The format ``jumpmq``, with the options of :class:`SourceOptions` and the columns of :data:`SCHEMA`.
+    """The format ``jumpmq``, with the options of :class:`SourceOptions` and the columns of :data:`COLUMNS`.
 
     Spark does not tell a Python source which columns a query needs. A user who needs few of them can say so with
     the option ``columns``, or ``.schema("queue string, body binary")``: the others are then neither sent nor decoded.
@@ -69,9 +69,9 @@ class JumpMQDataSource(DataSource):
         return {**elsewhere, **options}
 
     def schema(self) -> StructType:
-        """All columns, or those of the option ``columns``, once the options have been found to make sense."""
+        """The columns of :data:`SCHEMA`, or of the option ``columns``, once the options are found to make sense."""
         columns = SourceOptions.parse(self.given).columns
-        return SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
+        return SCHEMA if columns is None else StructType([COLUMNS[name] for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_schema(schema)

@@ -30,19 +30,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from jumpmq.spark.client import Client
+from jumpmq.spark.client import Client, Slice
 from jumpmq.spark.errors import Gone, JumpMQError, NotThere, QueueInUse
 from jumpmq.spark.lag import behind
 from jumpmq.spark.nothing_read import Warnings, without_queues
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.partitions import Cut, Slices, pieces
 from jumpmq.spark.rows import converter
-from jumpmq.spark.schema import wire_columns
+from jumpmq.spark.schema import OWNER_EPOCH, wire_columns
 from jumpmq.spark.session import ReaderSession
 from jumpmq.spark.streams.kinds import origin_of, queue_names, require_same_origin
 from jumpmq.spark.told import ToldCheckpoints
@@ -67,9 +68,15 @@ EACH_ITS_OWN = (
 
 @dataclass
 class ReservedSlices(Slices):
-    """Parts of a group's reservations, ``[queue, after, upto, first, count]``."""
+    """Parts of a group's reservations, ``[queue, after, upto, first, count]``.
+
+    Attributes:
+        owner_epochs: the numbers under which the query had them when it planned, by queue. Asked for when they are
+            read, they could be those of a query that has taken over meanwhile.
+    """
 
     group: str
+    owner_epochs: dict[str, int]
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -90,6 +97,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[str, Any] = {}  # what it said of its data directories
         self._left: dict[str, int] = {}  # messages of queues that have no reader
         self._next_look = 0.0  # when to look for such, by the monotonic clock
+        self._owner_epochs: dict[str, int] = {}  # the last known, by queue
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's names, here and below)
         if self._initial is None:  # Spark asks twice, and both answers are parts of one micro-batch
@@ -150,11 +158,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         self._require_own(start)
-        done, group = start["queues"], self._opened(end).group
+        done, session = start["queues"], self._opened(end)
         new = {queue: upto for queue, upto in end["queues"].items() if upto != done.get(queue)}
         if not new:
             return []
-        counts = self._counts(group, {queue: (done.get(queue), upto) for queue, upto in new.items()})
+        places = session.places()
+        self._note_owner_epochs(places)
+        counts = _counts(places, {queue: (done.get(queue), upto) for queue, upto in new.items()})
         known = {queue: count for queue, count in counts.items() if count is not None}
         groups = [
             [[one.queue, done.get(one.queue), new[one.queue], one.first, one.count] for one in group]
@@ -162,15 +172,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         if unknown := [[queue, done.get(queue), new[queue], 0, None] for queue in new if queue not in known]:
             groups.append(unknown)
-        return [ReservedSlices(slices, group) for slices in groups]
+        return [ReservedSlices(slices, session.group, self._epochs_of(slices)) for slices in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ReservedSlices)
         columns, convert = wire_columns(self._schema), converter(self._schema)
+        is_owned = OWNER_EPOCH in self._schema.names
         client, accept_loss = Client(self._options.broker, met=True), not self._options.fail_on_data_loss
         try:
             for batch in client.reserved(partition.group, partition.slices, columns, accept_loss=accept_loss):
-                yield convert(batch)
+                yield convert(_owned(batch, partition.owner_epochs) if is_owned else batch)
         except NotThere as error:
             raise JumpMQError(f"{error}: it was deleted while the query used it; {GO_ON}") from None
         except Gone as error:
@@ -197,6 +208,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._require_nothing_lost(answer["lost"], done)
         self._warnings.hold([] if answer["queues"] else [without_queues(self._options)])
         self._reserved, self._seen = answer["queues"], seen["seen"] | answer.get("seen", {})
+        self._note_owner_epochs(self._reserved)
         return {queue: at["offset"] for queue, at in sorted(self._reserved.items()) if queue in done or at["messages"]}
 
     def _wanted(self, done: dict[str, int], limit: ReadLimit, ends: dict[str, int] | None) -> dict[str, Any]:
@@ -214,17 +226,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             wanted["exchange"] = self._options.exchange
         return wanted | {"queues": dict.fromkeys(names) | done}
 
-    def _counts(self, group: str, ranges: dict[str, tuple[int | None, int]]) -> dict[str, int | None]:
-        """Count the messages in ranges of reservations, from after the first number to the second; None where the
-        broker does not know.
-        """
-        queues = self._client.group(group)
-        counts: dict[str, int | None] = {}
-        for queue, (after, upto) in ranges.items():
-            sizes = {int(number): size for number, size in queues.get(queue, {}).get("reservations", {}).items()}
-            found = [size for number, size in sizes.items() if (after or 0) < number <= upto]
-            counts[queue] = sum(found) if upto in sizes else None
-        return counts
+    def _note_owner_epochs(self, places: dict[str, dict[str, Any]]) -> None:
+        """Note the owner epochs in an answer; a broker that was restarted knows none before the next reservation."""
+        self._owner_epochs |= {queue: epoch for queue, at in places.items() if (epoch := at.get("owner_epoch"))}
+
+    def _epochs_of(self, slices: list[Slice]) -> dict[str, int]:
+        """Return the owner epochs for a partition, by queue; none for queues that several queries share."""
+        queues = {one[0] for one in slices}
+        shared = self._options.share_queues
+        return {} if shared else {queue: epoch for queue, epoch in self._owner_epochs.items() if queue in queues}
 
     def _require_nothing_lost(self, lost: dict[str, int | None], done: dict[str, int]) -> None:
         """Refuse if queues deleted since the last micro-batch may have held unread messages, unless data loss is
@@ -260,3 +270,28 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._session = ReaderSession(self._client, group, query, self._options, checkpoints)
             weakref.finalize(self, self._session.stop)  # where it is not Spark that reads, and kills the process
         return self._session
+
+
+def _counts(places: dict[str, dict[str, Any]], ranges: dict[str, tuple[int | None, int]]) -> dict[str, int | None]:
+    """Count the messages in ranges of reservations, from after the first number to the second; None where the broker
+    does not know.
+
+    Args:
+        places: the group's positions, by queue.
+    """
+    counts: dict[str, int | None] = {}
+    for queue, (after, upto) in ranges.items():
+        sizes = {int(number): size for number, size in places.get(queue, {}).get("reservations", {}).items()}
+        found = [size for number, size in sizes.items() if (after or 0) < number <= upto]
+        counts[queue] = sum(found) if upto in sizes else None
+    return counts
+
+
+def _owned(batch: pa.RecordBatch, epochs: dict[str, int]) -> pa.RecordBatch:
+    """Add the column of owner epochs, null for queues without one."""
+    queues = batch.column("queue").dictionary_encode()
+    by_queue = np.array([epochs.get(queue, 0) for queue in queues.dictionary.to_pylist()], np.int64)
+    numbers = by_queue[queues.indices.to_numpy()]
+    known = np.packbits(numbers != 0, bitorder="little")
+    column = pa.Array.from_buffers(pa.int64(), len(batch), [pa.py_buffer(known), pa.py_buffer(numbers)])
+    return batch.append_column(OWNER_EPOCH, column)

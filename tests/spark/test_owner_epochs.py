@@ -1,0 +1,195 @@
+"""The column `owner_epoch`: a query that was superseded has lower numbers than its successor, and writes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from tests.http.api import API
+from tests.spark.processes import planners
+from tests.spark.sources import Restartable, declare, numbered, publish, run_available, stream, table
+from tests.spark.test_consumer_groups import Member, fall_silent
+from tests.waiting import until
+
+from jumpmq.ordering.verification import verify
+from jumpmq.spark import JumpMQDataSource, JumpMQError, session
+from jumpmq.spark.stream import QueueStreamReader
+
+COLUMNS = "routing_key,owner_epoch"
+CLAIM = """INSERT INTO accounts VALUES (:key, :epoch)
+    ON CONFLICT (account) DO UPDATE SET epoch = excluded.epoch WHERE accounts.epoch <= excluded.epoch"""
+
+
+class Database:
+    """Rows of messages, each written under its query's number."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with sqlite3.connect(path) as database:
+            database.execute("CREATE TABLE accounts (account TEXT PRIMARY KEY, epoch INTEGER)")
+            database.execute("CREATE TABLE deliveries (key TEXT, epoch INTEGER, number INTEGER, consumer TEXT)")
+
+    def write(self, rows: list[Row], query: str) -> int:
+        """Write rows, each if no query with a higher number has its key; returns how many."""
+        database, written = sqlite3.connect(self._path, timeout=60), 0
+        for row in rows:
+            with database:
+                said = {"key": bytes(row.routing_key).decode(), "epoch": row.owner_epoch}
+                if database.execute(CLAIM, said).rowcount:
+                    insert = "INSERT INTO deliveries VALUES (:key, :epoch, 1, :query)"
+                    written += database.execute(insert, said | {"query": query}).rowcount
+        database.close()
+        return written
+
+    def rows(self) -> list[dict[str, Any]]:
+        database = sqlite3.connect(self._path)
+        database.row_factory = sqlite3.Row
+        found = [dict(row) for row in database.execute("SELECT * FROM deliveries ORDER BY rowid")]
+        database.close()
+        return found
+
+
+def test_what_a_superseded_query_writes_late_is_refused(
+    spark: SparkSession, broker: Any, channel: Any, api: API, tmp_path: Path
+) -> None:
+    published = publish(channel, numbered(1, 40))
+    database, hangs, wakes = Database(tmp_path / "accounts.db"), threading.Event(), threading.Event()
+    late: list[int] = []
+
+    def hang(frame: Any, number: int) -> None:
+        rows = frame.collect()
+        hangs.set()
+        wakes.wait()
+        late.append(database.write(rows, "first"))
+
+    def write(frame: Any, number: int) -> None:
+        assert database.write(frame.collect(), "second")
+
+    def query(**options: Any) -> Any:
+        return stream(spark, broker, exchange="x", group="g", columns=COLUMNS, lease=1, **options)
+
+    writer = query().writeStream.foreachBatch(hang).option("checkpointLocation", str(tmp_path / "first"))
+    first = writer.start()
+    try:
+        until(hangs.is_set)
+        for process in planners():
+            os.kill(process, signal.SIGSTOP)
+        until(lambda: all(one["lapsed"] for one in api.get("readers")))
+        (tmp_path / "other").mkdir()
+        run_available(query(), tmp_path / "other", write)
+        wakes.set()
+        until(lambda: late)
+    finally:
+        wakes.set()
+        for process in planners():
+            os.kill(process, signal.SIGKILL)
+        with pytest.raises(PySparkException):
+            first.awaitTermination()
+    assert late == [0]
+    rows = database.rows()
+    assert [row["consumer"] for row in rows] == ["second"] * len(published)
+    assert not list(verify(rows))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query does not wait long for others to stop."""
+    monkeypatch.setattr(session, "TAKEOVER", 0.1)
+
+
+def reader(broker: Any, **options: str) -> QueueStreamReader:
+    given = {"url": broker.http_url, "lease": "1", "columns": "*,owner_epoch"} | (options or {"exchange": "x"})
+    source = JumpMQDataSource(given)
+    found = source.streamReader(source.schema())
+    assert isinstance(found, QueueStreamReader)
+    return found
+
+
+def epochs(query: QueueStreamReader, start: Any, end: Any) -> list[int]:
+    """The numbers of a micro-batch's rows."""
+    batches = [batch for partition in query.partitions(start, end) for batch in query.read(partition)]
+    return [epoch for batch in batches for epoch in batch.column("owner_epoch").to_pylist()]
+
+
+def next_batch(query: QueueStreamReader, start: Any, count: int = 10) -> tuple[Any, int]:
+    """Reserve and read a micro-batch; returns its end and the one number that its rows have."""
+    end = query.latestOffset(start, ReadMaxRows(count))
+    found = epochs(query, start, end)
+    assert len(found) == count
+    (epoch,) = set(found)
+    return end, epoch
+
+
+def test_a_query_keeps_its_number_and_a_restarted_one_gets_a_higher_one(broker: Any, channel: Any) -> None:
+    publish(channel, numbered(1, 30))
+    query = reader(broker)
+    start = query.initialOffset()
+    end, epoch = next_batch(query, start)
+    last, kept = next_batch(query, end)
+    again = reader(broker)
+    (repeated,) = set(epochs(again, end, last))
+    assert epoch == kept < repeated < 1 << 53
+    with pytest.raises(JumpMQError, match="which has taken over"):
+        query.partitions(end, last)
+    for each in (query, again):
+        assert each._session is not None
+        each._session.stop()
+
+
+def test_a_query_that_goes_on_after_others_had_the_queues_has_a_higher_number(
+    broker: Any, channel: Any, api: API
+) -> None:
+    publish(channel, numbered(1, 30))
+    query = reader(broker)
+    end, epoch = next_batch(query, query.initialOffset())
+    fall_silent(query, api)
+    member = Member(broker)
+    until(lambda: member.has(30))
+    between = [unit["owner_epoch"] for unit in api.get("consumer-groups", "/")[0]["units"]]
+    member.close()
+    publish(channel, numbered(31, 40))
+    until(lambda: not any(one["consumers"] for one in api.get("queues")))
+    accepting = reader(broker, exchange="x", failOnDataLoss="false")
+    accepting._session = query._session  # the same session wakes
+    assert epoch < min(between) <= max(between) < next_batch(accepting, end)[1]
+
+
+def test_numbers_grow_through_restarts_of_the_broker(tmp_path: Path) -> None:
+    with Restartable(tmp_path / "broker") as broker:
+        with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as connection:
+            declare(connection.channel())
+            publish(connection.channel(), numbered(1, 20))
+        query = reader(broker, exchange="x", lease="60")
+        start = query.initialOffset()
+        end = query.latestOffset(start, ReadMaxRows(10))
+        before = set(query._owner_epochs.values())
+        broker.restart()
+        assert set(epochs(query, start, end)) == before, "planned by the session that had reserved them"
+        after = next_batch(query, end)[1]
+        assert max(before) < after
+
+
+def test_what_has_no_single_owner_has_no_number(spark: SparkSession, broker: Any, channel: Any) -> None:
+    publish(channel, numbered(1, 10))
+    channel.queue_declare("clicks", durable=True, arguments={"x-queue-type": "stream"})
+    channel.basic_publish("", "clicks", b"")
+    schema = "body binary, owner_epoch bigint"
+    for options in ({"exchange": "x"}, {"queue": "clicks"}):
+        frame = table(spark, broker, columns="body,owner_epoch", **options)
+        assert {row.owner_epoch for row in frame.collect()} == {None}
+        assert frame.schema.simpleString() == f"struct<{schema.replace(' ', ':').replace(',:', ',')}>"
+    assert "owner_epoch" not in table(spark, broker, exchange="x").columns, "tables that exist keep their columns"
+    shared = reader(broker, exchange="x", shareQueues="true")
+    start = shared.initialOffset()
+    assert set(epochs(shared, start, shared.latestOffset(start, ReadMaxRows(10)))) == {None}
+    assert shared._session is not None
+    shared._session.stop()
