@@ -163,7 +163,7 @@ def test_by_hand_all_go_on_at_once() -> None:
     push(queue, b"a1", b"b1")
     queue.settle(queue.take(2), Outcome.REQUEUED)
     assert queue.take(2) == []
-    assert queue.retry_now() == 2
+    assert queue.retries is not None and queue.retries.hasten() == 2
     later(queue, 0.0)
     assert [one.body for one in queue.take(2)] == [b"a1", b"b1"]
 
@@ -217,12 +217,14 @@ def test_a_key_is_in_order_whatever_comes_back(steps: list[tuple[str, int]], arg
             now += 70.0
             later(queue, now)
         elif step == "now":
-            queue.retry_now()
+            if queue.retries is not None:
+                queue.retries.hasten()
             queue.trim(now)
         elif step == "purge":
             held = set(taker.bodies)
-            if (resting := queue.resting) is not None:
-                held |= {resting.held[seq].body for seqs in resting.held.tables() for seq in seqs}
+            if (retries := queue.retries) is not None:
+                resting = retries.resting.held
+                held |= {resting[seq].body for seqs in resting.tables() for seq in seqs}
             ready = {one.body for one in queue.peek(0, queue.next_seq)}
             purged |= ready - held
             queue.purge()

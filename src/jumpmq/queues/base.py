@@ -21,7 +21,7 @@ from jumpmq.queues.figures import Figures
 from jumpmq.queues.marks import Markers
 from jumpmq.queues.memory import Held, MemoryAccount
 from jumpmq.queues.records import QueueRecords
-from jumpmq.queues.resting import Key, Resting
+from jumpmq.queues.retries import Retries
 from jumpmq.queues.runs import settle_stored
 from jumpmq.queues.slots import Share, SlottedMessages
 from jumpmq.queues.taken import TakenMessages
@@ -164,6 +164,7 @@ class Queue(ABC):
         redelivered: of the delivered, those that were delivered before.
         requeues_in_place: whether what is put back comes where it was, so that it may come back in any order.
         slots: its ready messages by slot; None where it has no slots.
+        retries: its messages that rest until the next try; None if no message has rested.
         taken: memory of its messages that were taken; None where a kind keeps no bodies in memory.
         returned: whether a message of its may have been delivered before.
         unacknowledged_count: messages that were taken and not settled.
@@ -194,8 +195,8 @@ class Queue(ABC):
         "arguments", "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered",
         "delivered_unasked", "durable", "exclusive", "got", "got_nothing", "got_unasked", "id", "last_epoch",
         "last_used", "limits", "moved", "name", "node", "offsets", "on_gone", "owner", "owner_floor", "published",
-        "redelivered", "returned", "slots", "taken", "unacknowledged_count", "undelivered_count", "undelivered_octets",
-        "vhost", "wakes_at",
+        "redelivered", "retries", "returned", "slots", "taken", "unacknowledged_count", "undelivered_count",
+        "undelivered_octets", "vhost", "wakes_at",
     )  # fmt: skip
 
     type: ClassVar[str]
@@ -244,6 +245,7 @@ class Queue(ABC):
         self.returned = False
         self.slots: SlottedMessages | None = None
         self.taken: TakenMessages | None = None
+        self.retries: Retries | None = None
         self.consumer_group: ConsumerGroup | None = None
         self.offsets: StreamOffsets | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = self.dead_count = 0
@@ -279,11 +281,6 @@ class Queue(ABC):
     def fenced_count(self) -> int:
         """Number of ready messages behind ordering barriers (:mod:`jumpmq.queues.fences`)."""
         return 0
-
-    @property
-    def resting(self) -> Resting | None:
-        """The queue's messages resting until the next try; None if no message has rested."""
-        return None
 
     @property
     def message_count(self) -> int:
@@ -517,14 +514,6 @@ class Queue(ABC):
     def subscribe_to(self, consumer: Consumer, share: Share) -> None:
         """Subscribe as :meth:`subscribe`, but from the consumer's share of the queue's slots."""
         raise NotImplementedError
-
-    def keys_of(self, messages: list[Message]) -> list[Key] | None:
-        """Return the key by which messages rest together, per message; None where messages rest alone."""
-        return None
-
-    def retry_now(self) -> int:
-        """Release all resting messages now, and return their number."""
-        return 0
 
     # --- fences ---
 

@@ -21,9 +21,10 @@ from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.marks import InOrder, Markers
 from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.priorities import PrioritizedMessages
-from jumpmq.queues.ready import PAGED_AT_ONCE, ReadyMessages
-from jumpmq.queues.records import DELIVERED, RETRY, SEQUENCE, QueueRecords
-from jumpmq.queues.resting import NAMED, Key, Noted, Resting, alone, carried, carrying
+from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.records import DELIVERED, SEQUENCE, QueueRecords
+from jumpmq.queues.resting import NAMED, carried, carrying
+from jumpmq.queues.retries import Retries
 from jumpmq.queues.runs import (
     body_octets,
     carries,
@@ -51,9 +52,6 @@ STEP = 1000
 LOOKED_AT = 4 * CHUNK
 """Maximum number of resting or waiting messages that ``basic.get`` passes at once: some milliseconds."""
 
-RETRIED = 500
-"""Maximum number of rested messages released per step."""
-
 MEASURED = 4
 """Batches read per step to measure a restored queue."""
 
@@ -62,9 +60,9 @@ class ClassicQueue(Queue):
     """Messages in order of arrival, delivered to one consumer at a time."""
 
     __slots__ = (
-        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_held_back", "_leaving",
-        "_limited", "_markers", "_next_seq", "_next_wanted", "_present", "_ready", "_reserved_seq", "_resting",
-        "_returns", "_transient", "_transient_octets", "_was_read",
+        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_leaving", "_limited",
+        "_markers", "_next_seq", "_next_wanted", "_present", "_ready", "_reserved_seq", "_returns", "_transient",
+        "_transient_octets", "_was_read",
     )  # fmt: skip
 
     type = "classic"
@@ -79,7 +77,6 @@ class ClassicQueue(Queue):
         delivery = Delivery if self.slots is None else SlotDelivery
         self._delivery = delivery(self, self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
-        self._held_back = False  # whether all that was taken last rests, and more is ready
         self._was_read = False  # whether bodies were read back lately
         self._ready = self._ready_messages() if self.slots is None else self.slots  # the messages that wait
         self._dispatching = False  # whether it hands out messages now
@@ -98,7 +95,6 @@ class ClassicQueue(Queue):
         self._markers: Markers | None = None  # what other queues wait for; None until keys have moved away
         # What its messages say they are, where no two may say the same; None where they may.
         self._present = Seen(self._account) if self.arguments.get("x-message-deduplication") else None
-        self._resting: Resting | None = None  # those that rest until they are tried again, from the first on
         self._fences: FencedMessages | None = None  # the ready messages, while some may wait for other queues
         self._mind_lease()
 
@@ -110,7 +106,7 @@ class ClassicQueue(Queue):
             self._spill_store,
             self._prepare,
             self._account,
-            self._on_read,
+            self.deliver_soon,
             arguments["x-slots"],
             arguments.get("x-slot-key", DEFAULT_KEY),
             arguments.get("x-in-flight-per-slot", 0),
@@ -119,11 +115,11 @@ class ClassicQueue(Queue):
     def _ready_messages(self) -> ReadyMessages | PrioritizedMessages | SlottedMessages | FencedMessages:
         highest = self.arguments.get("x-max-priority", 0)
         if highest:
-            return PrioritizedMessages(self._spill_store, self._prepare, self._account, self._on_read, highest)
-        return ReadyMessages(self._spill_store, self._prepare, self._account, self._on_read)
+            return PrioritizedMessages(self._spill_store, self._prepare, self._account, self.deliver_soon, highest)
+        return ReadyMessages(self._spill_store, self._prepare, self._account, self.deliver_soon)
 
-    def _on_read(self) -> None:
-        """Handle messages read for waiting consumers."""
+    def deliver_soon(self) -> None:
+        """Deliver when the queue is next looked after, for example messages that were read for waiting consumers."""
         self._was_read = True
         self.wake(clock.now())
 
@@ -151,17 +147,9 @@ class ClassicQueue(Queue):
 
     def retry_status(self) -> dict[str, Any]:
         """Status of resting messages, for a queue with delayed retries."""
-        resting = self._resting
-        if resting is None:
-            return (
-                {"messages_resting": 0, "keys_resting": 0, "next_retry_at": None} if self.limits.delays_retries else {}
-            )
-        due = resting.next_due
-        return {
-            "messages_resting": len(resting.held),
-            "keys_resting": resting.keys,
-            "next_retry_at": None if due is None else round(due, 3),
-        }
+        if self.retries is not None:
+            return self.retries.status()
+        return {"messages_resting": 0, "keys_resting": 0, "next_retry_at": None} if self.limits.delays_retries else {}
 
     def figures(self) -> Figures:
         ready, taken = self._ready, self.taken
@@ -187,13 +175,7 @@ class ClassicQueue(Queue):
 
     def page_out(self, kept: int) -> int:
         done = self._ready.page_out(kept)
-        return done if done or self._resting is None else self._page_resting(self._resting)
-
-    def _page_resting(self, resting: Resting) -> int:
-        some = resting.to_page(PAGED_AT_ONCE)
-        freed = self.taken.page(some) if some else 0
-        resting.page_again(message for message in some if message.body is not PAGED)
-        return freed
+        return done if done or self.retries is None else self.retries.page_out()
 
     @property
     def next_seq(self) -> int:
@@ -202,7 +184,7 @@ class ClassicQueue(Queue):
     def restore(self, batches: list[Batch], records: QueueRecords) -> None:
         next_seq, delivered_seq = records.next_seq, records.delivered_seq
         if records.retries:
-            self._retries().restore(records.retries)
+            self._begin_retries().resting.restore(records.retries)
         for batch in batches:
             self._ready.restore(batch, batch.last_seq if delivered_seq is None else delivered_seq)
             if self._present is not None and self._spill_store is not None:
@@ -258,11 +240,7 @@ class ClassicQueue(Queue):
         own = _apart(message)
         own.properties, own.attempts = properties, message.attempts
         if noted is not None and self.limits.delays_retries:
-            due, tries = noted
-            latest = clock.now() + self.limits.retry_delay(tries)  # the clock there may be ahead of the one here
-            resting = self._retries()
-            resting.note(seq, (due if due < latest else latest, tries), recorded=self._stays(own))
-            resting.rest_noted()
+            self._begin_retries().rest_here(own, seq, noted)
         return own
 
     def _enter_again(self, messages: list[Message]) -> None:
@@ -283,10 +261,10 @@ class ClassicQueue(Queue):
     def departing(self, messages: list[Message]) -> list[Message]:
         """Return copies of taken messages, for :meth:`push_ahead` at the new home."""
         copies = [_apart(message) for message in messages]
-        resting = self._resting
-        if resting is not None or carries(messages, NAMED):
+        retries = self.retries
+        if retries is not None or carries(messages, NAMED):
             for message, copy in zip(messages, copies, strict=True):
-                noted = None if resting is None else resting.noted(message)
+                noted = None if retries is None else retries.resting.noted(message)
                 if noted is not None or NAMED in message.properties:
                     copy.properties = carrying(copy.properties, noted)
         return copies
@@ -351,12 +329,14 @@ class ClassicQueue(Queue):
                 tell()
 
     def take(self, count: int) -> list[Message]:
-        return self._passing_by(lambda: self._take(self._ready.take, count), LOOKED_AT)
+        if self.retries is None:
+            return self._take(self._ready.take, count)
+        return self.retries.passing_by(lambda: self._take(self._ready.take, count), LOOKED_AT)
 
     def take_for_delivery(self, count: int) -> list[Message]:
         """As :meth:`take`, but no more than consumers should be handed at once."""
-        if self._resting is not None:
-            return self._passing_by(lambda: self._take_octets(count), CHUNK)
+        if self.retries is not None:
+            return self.retries.passing_by(lambda: self._take_octets(count), CHUNK)
         if not self._expiring or self._arriving:
             return self._count_taken(self._ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
         return self._take_octets(count)
@@ -369,26 +349,11 @@ class ClassicQueue(Queue):
         slots = self.slots
         assert slots is not None
         most = min(count, CHUNK)
-        return self._passing_by(
-            lambda: self._take(lambda count: slots.take_octets(count, CHUNK_OCTETS, share), most), CHUNK
-        )
 
-    def _passing_by(self, take: Callable[[], list[Message]], most: int) -> list[Message]:
-        """Take until a message can be delivered, past messages that rest or wait for a resting message.
+        def take() -> list[Message]:
+            return self._take(lambda count: slots.take_octets(count, CHUNK_OCTETS, share), most)
 
-        Args:
-            most: how many of these are looked at; what is behind them is taken soon.
-        """
-        if self._resting is None:
-            return take()
-        before = len(self._resting.held)
-        while True:
-            self._held_back = False
-            if (messages := take()) or not self._held_back:
-                return messages
-            if len(self._resting.held) - before >= most:
-                self._on_read()
-                return []
+        return take() if self.retries is None else self.retries.passing_by(take, CHUNK)
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         while messages := self._ready.take_range(first_seq, last_seq, count):
@@ -400,7 +365,7 @@ class ClassicQueue(Queue):
     def _take(self, take: Callable[[int], list[Message]], count: int) -> list[Message]:
         """Take unexpired messages; expired messages are dropped, also behind others. If more have expired than a step
         drops, nothing is taken yet."""
-        if self._resting is not None and self._resting.is_full:
+        if self.retries is not None and self.retries.resting.is_full:
             return []
         if not self._expiring or self._arriving:
             return self._count_taken(take(count))
@@ -423,8 +388,8 @@ class ClassicQueue(Queue):
         return alive
 
     def _count_taken(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> list[Message]:
-        if self._resting is not None:
-            messages = self._without_resting(messages, self._resting)
+        if self.retries is not None:
+            messages = self.retries.divert(messages)
         if messages:
             self.taken.hold(messages, held)
             self.unacknowledged_count += len(messages)
@@ -515,8 +480,8 @@ class ClassicQueue(Queue):
             message.consumer = None
             if message.expires_at:
                 self._expiring = True
-        if self.limits.delays_retries and held is Held.UNACKNOWLEDGED:
-            messages = self._rest(messages, outcome)
+        if self.limits.delays_retries and held is Held.UNACKNOWLEDGED and self._delays(outcome):
+            messages = self._begin_retries().rest(messages)
         if messages:
             self._ready.put_back(messages)
         if self._limited or self._expiring:
@@ -525,105 +490,34 @@ class ClassicQueue(Queue):
 
     # --- retries ---
 
-    @property
-    def resting(self) -> Resting | None:
-        return self._resting
+    def _begin_retries(self) -> Retries:
+        if self.retries is None:
+            self.retries = Retries(self, self._journal)
+        return self.retries
 
-    def _record_retry(self, seq: int, value: Noted | None) -> None:
-        if self._journal is None:
-            return
-        if value is None:
-            self._journal.delete(RETRY, f"{self.id} {seq}")
-        else:
-            self._journal.put_text(RETRY, f"{self.id} {seq}", f"[{value[0]!r},{value[1]}]")
-
-    def keys_of(self, messages: list[Message]) -> list[Key] | None:
-        if self.slots is not None:
-            return [*self.slots.keys_of(messages)]
-        resting = self._resting
-        if self.limits.ordered_retries or self.consumer_group is not None or (resting is not None and resting.keys):
-            return [message.routing_key for message in messages]
-        return None
-
-    def _delivery_count(self, message: Message, resting: Resting) -> int:
-        """Number of returns of a message, including the current return."""
-        return resting.tries(message) + 1
-
-    def _rest(self, messages: list[Message], outcome: Outcome) -> list[Message]:
-        """Delay returned messages. Return the messages not delayed."""
-        kind = self.limits.delayed_retry_type
-        if kind != "all" and (kind == "returned") != (outcome is Outcome.REQUEUED):
-            return messages
+    def _delays(self, outcome: Outcome) -> bool:
+        """Return True if returned messages of this outcome rest, in a queue with delayed retries."""
         if self.moved and outcome is Outcome.CONSUMER_GONE:
-            return messages  # the move has taken them back: nothing has failed
-        resting, now = self._retries(), clock.now()
-        keys = self.keys_of(messages)
-        back: list[Message] = []
-        kept: list[Message] = []
-        for place, message in enumerate(messages):
-            count = self._delivery_count(message, resting)
-            due = now + self.limits.retry_delay(count)
-            if self.moved:  # it rests where it goes
-                resting.note(message.seq, (due, count), recorded=self._stays(message))
-                back.append(message)
-                continue
-            key = alone(due) if keys is None else keys[place]
-            (kept if resting.rest(message, key, due, count, recorded=self._stays(message)) else back).append(message)
-        self._keep(kept)
-        return back
+            return False  # the move has taken them back: nothing has failed
+        kind = self.limits.delayed_retry_type
+        return kind == "all" or (kind == "returned") == (outcome is Outcome.REQUEUED)
 
-    def _retries(self) -> Resting:
-        if self._resting is None:
-            self._resting = Resting(self._record_retry)
-        return self._resting
+    def returns_of(self, message: Message) -> int:
+        """Number of returns of a message, including the current return."""
+        return 1 if self.retries is None else self.retries.resting.tries(message) + 1
 
-    def _stays(self, message: Message) -> bool:
-        """Return True if the message is there after a restart."""
-        return self.always_durable or message.persistent
-
-    def _keep(self, messages: list[Message]) -> None:
-        """Hold messages resting, or waiting behind resting messages."""
-        if messages:
-            assert self._resting is not None
-            self.taken.hold(messages, Held.UNACKNOWLEDGED)
-            self.unacknowledged_count += len(messages)
-            if (due := self._resting.next_due) is not None:
-                self.wake(due)
-
-    def _without_resting(self, messages: list[Message], resting: Resting) -> list[Message]:
-        """Return the taken messages that neither rest nor wait for a resting message."""
-        if not (resting.in_use and messages):
-            return messages
-        alive, kept = resting.divert(messages, self.keys_of(messages), clock.now())
-        if kept:
-            if self.slots is not None:
-                self.slots.settled(kept)
-            self._keep(kept)
-            self._held_back = not alive and len(self._ready) > 0
-        return alive
-
-    def _release_due(self, now: float) -> None:
-        """Release rested messages, in steps."""
-        resting = self._resting
-        if resting is None:
-            return
-        if messages := resting.due(now, RETRIED):
-            self.taken.release(messages, Held.UNACKNOWLEDGED)
+    def _release_due(self, retries: Retries, now: float) -> None:
+        """Return rested messages to their places, in steps."""
+        if messages := retries.due(now):
+            # First the bodies: an unreadable message leaves here, and the count with it.
             messages = self._unpaged(messages, in_slots=False)
             self.unacknowledged_count -= len(messages)
             self._expiring = self._expiring or any(message.expires_at for message in messages)
             if messages:
                 self._ready.put_back(messages)
             self._was_read = True
-        if (due := resting.next_due) is not None:
+        if (due := retries.resting.next_due) is not None:
             self.wake(max(due, now))
-
-    def retry_now(self) -> int:
-        if self._resting is None:
-            return 0
-        count = self._resting.hasten()
-        self.wake(clock.now())
-        return count
 
     def begin_return(self) -> None:
         self._returns += 1
@@ -649,8 +543,8 @@ class ClassicQueue(Queue):
         count = len(self._ready)
         if self._markers is not None:
             self._markers.ready_leave()  # before they do: it counts them
-        if self._resting is not None:
-            self._let_go(self._resting.forget_others())
+        if self.retries is not None:
+            self._let_go(self.retries.resting.forget_others())
         self._let_go(self._ready.leave().settle(self._count_transient_gone))
         if self._present is not None:
             self._present.clear()  # also of what was delivered, as in noxdafox's plugin
@@ -677,9 +571,9 @@ class ClassicQueue(Queue):
         self.wakes_at = NEVER
         if self._markers is not None:
             self._markers.all_leave()
-        if self._resting is not None:
-            self._let_go(self._resting.leave(self._let_go_of_held))
-            self._resting = None
+        if self.retries is not None:
+            self._let_go(self.retries.resting.leave(self.retries.let_go))
+            self.retries = None
         self._let_go(self._ready.leave().forget())
         if self._journal is not None:
             self._journal.drop_queue(self.id)
@@ -691,14 +585,11 @@ class ClassicQueue(Queue):
         self._tell_next()
         return count
 
-    def _let_go_of_held(self, messages: list[Message]) -> None:
-        self.taken.release(messages, Held.UNACKNOWLEDGED)
-        settle_spilled(messages)
-
     def leave_consumers(self) -> None:
         """Cancel all consumers: the queue has moved to another home. Resting messages go along."""
         self._delivery.cancel_all()
-        self.retry_now()
+        if self.retries is not None:
+            self.retries.hasten()
 
     # --- fences ---
 
@@ -722,7 +613,7 @@ class ClassicQueue(Queue):
             return False
         if not isinstance(ready, FencedMessages):
             self._ready = self._fences = ready = FencedMessages(
-                ready, self._spill_store, self._prepare, self._account, self._on_read
+                ready, self._spill_store, self._prepare, self._account, self.deliver_soon
             )
         ready.add(change, first_seq, own, lifted)
         return True
@@ -785,7 +676,7 @@ class ClassicQueue(Queue):
         finally:
             self._dispatching = False
         if more:
-            self._on_read()
+            self.deliver_soon()
 
     # --- limits ---
 
@@ -795,8 +686,8 @@ class ClassicQueue(Queue):
         if self.behind is not None:
             self.behind.set_limits(limits.unbounded())
         self._delivery.serve_one(limits.single_active_consumer)
-        if not limits.delays_retries:
-            self.retry_now()
+        if self.retries is not None and not limits.delays_retries:
+            self.retries.hasten()
         self.touch()
         self._mind_lease()
         self.trim(clock.now())
@@ -811,7 +702,8 @@ class ClassicQueue(Queue):
             steps, *others = self._leaving
             self._leaving = tuple(others)
             self._let_go(steps)
-        self._release_due(now)
+        if self.retries is not None:
+            self._release_due(self.retries, now)
         self._trim(now, self._step)
         if self._fences is not None:
             self._release_fenced()
@@ -928,8 +820,8 @@ class ClassicQueue(Queue):
 
     def _forget(self, messages: list[Message]) -> None:
         """Stop counting departed messages as transient or paged."""
-        if self._resting is not None:
-            self._resting.forget(messages)
+        if self.retries is not None:
+            self.retries.resting.forget(messages)
         if self._markers is not None and self._markers.placed:
             self._markers.passed(messages)
         if self._present is not None:

@@ -40,7 +40,7 @@ class DelayedQueue(ClassicQueue):
     always_durable = True
 
     def _ready_messages(self) -> DelayedMessages:
-        return DelayedMessages(self._spill_store, self._prepare, self._account, self._on_read)
+        return DelayedMessages(self._spill_store, self._prepare, self._account, self.deliver_soon)
 
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if self.behind is not None:

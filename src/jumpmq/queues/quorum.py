@@ -24,7 +24,6 @@ from jumpmq.queues.memory import Held
 from jumpmq.queues.priorities import HIGH, LAST_NORMAL, WeightedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.records import ATTEMPTS, PRIORITIES, QueueRecords
-from jumpmq.queues.resting import Resting
 from jumpmq.queues.runs import by_priority, carries, settle_stored
 from jumpmq.store import Batch
 
@@ -67,7 +66,9 @@ class QuorumQueue(ClassicQueue):
 
     def _expect_priorities(self) -> None:
         if isinstance(self._ready, ReadyMessages):
-            self._ready = WeightedMessages(self._spill_store, self._prepare, self._account, self._on_read, self._ready)
+            self._ready = WeightedMessages(
+                self._spill_store, self._prepare, self._account, self.deliver_soon, self._ready
+            )
 
     def _enter(self, messages: list[Message]) -> None:
         if isinstance(self._ready, ReadyMessages) and HIGH in by_priority(messages, HIGH, LAST_NORMAL):
@@ -206,7 +207,7 @@ class QuorumQueue(ClassicQueue):
             return "it has no delivery limit, so that what is requeued goes to its end"
         return None
 
-    def _delivery_count(self, message: Message, resting: Resting) -> int:
+    def returns_of(self, message: Message) -> int:
         return message.attempts - 1
 
     def status(self) -> dict[str, Any]:

@@ -69,8 +69,8 @@ async def test_what_is_rejected_rests_at_its_home_and_what_is_put_back_does_not(
             return [body for _, _, body in got]
 
         assert await with_channel(brokers[0], work) == [b"1", None]
-        resting = queue_of(brokers[1], "q").resting
-        assert resting is not None and len(resting.held) == 1
+        retries = queue_of(brokers[1], "q").retries
+        assert retries is not None and len(retries.resting.held) == 1
 
 
 @in_loop

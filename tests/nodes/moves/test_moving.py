@@ -104,8 +104,8 @@ async def test_what_rests_goes_along_and_rests_on_as_long(tmp_path: Path, kind: 
 
         await with_channel(brokers[0], put_back)
         queue = queue_of(brokers[0], "q")
-        assert queue.unacknowledged_count == 5 and queue.resting is not None
-        due = queue.resting.next_due
+        assert queue.unacknowledged_count == 5 and queue.retries is not None
+        due = queue.retries.resting.next_due
         await move(brokers[0], "q", 2)
         await until(lambda: is_over(*brokers))
 
@@ -119,8 +119,8 @@ async def test_what_rests_goes_along_and_rests_on_as_long(tmp_path: Path, kind: 
     async with homes(2, tmp_path) as again:
         assert await with_channel(again[0], get) == []
         moved = queue_of(again[1], "q")
-        assert moved.resting is not None and moved.resting.next_due == pytest.approx(due, abs=0.001)
-        assert moved.retry_now() == 5
+        assert moved.retries is not None and moved.retries.resting.next_due == pytest.approx(due, abs=0.001)
+        assert moved.retries.hasten() == 5
         await until(lambda: moved.ready_count == 5)
         assert await with_channel(again[1], get) == [(number, False) for number in range(5)]
 

@@ -32,8 +32,7 @@ async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Messag
         return f"no message of the queue has number {number}: {last}"
     if queue.offsets is not None:
         return _in_stream(queue, queue.offsets, number)
-    resting = queue.resting
-    if resting is not None and (message := resting.held.get(number)) is not None:
+    if queue.retries is not None and (message := queue.retries.resting.held.get(number)) is not None:
         return f"message {number} {rests(queue, message)}"
     if found := queue.peek(number, number, 1):
         return found[0]
@@ -52,9 +51,9 @@ async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Messag
 
 def rests(queue: Queue, message: Message) -> str:
     """Explain the wait of a message that rests, or is behind a resting message of equal key."""
-    resting, keys = queue.resting, queue.keys_of([message])
-    if resting is None:
+    if queue.retries is None:
         return "is about to return to its place"
+    resting, keys = queue.retries.resting, queue.retries.keys_of([message])
     found = resting.waiting_for(keys[0]) if keys is not None else (message.seq, resting.due_of(message.seq))
     if found is None or not found[1]:
         return "is about to return to its place"

@@ -191,7 +191,7 @@ async def retry(request: Request) -> JSONResponse:
     queue = requested.unlocked_queue(request)
     changing.check_permission(request, queue.vhost, "read", queue.name)
     with requested.broker(request).turns.turn():
-        count = queue.retry_now()
+        count = 0 if queue.retries is None else queue.retries.hasten()
     return JSONResponse({"messages": count})
 
 

@@ -54,7 +54,7 @@ async def explain(request: Request) -> Response:
         found["key"] = key.decode(errors="replace")
         if queue.fences is not None and (waits := queue.fences.waits_for(key)):
             return answer(found | {"reason": _fenced(waits)})
-        if queue.resting is not None and (waits_for := queue.resting.waiting_for(key)) is not None:
+        if queue.retries is not None and (waits_for := queue.retries.resting.waiting_for(key)) is not None:
             first, due = waits_for
             return answer(found | {"reason": f"the key waits for a retry of message {first} at {told(due)}"})
     asks_of_all = number is None if key is None else queue.slots is None
@@ -93,8 +93,8 @@ def _why_queue(queue: Queue) -> str | None:
     if not queue.ready_count:
         if not queue.unacknowledged_count:
             return "the queue is empty"
-        if queue.resting is not None and (due := queue.resting.next_due) is not None:
-            count = len(queue.resting.held)
+        if queue.retries is not None and (due := queue.retries.resting.next_due) is not None:
+            count = len(queue.retries.resting.held)
             return f"nothing is ready: {count} messages wait for retries, the next of which is at {told(due)}"
         return f"nothing is ready, and {queue.unacknowledged_count} messages are unacknowledged"
     if queue.fences is not None and queue.fenced_count == queue.ready_count:
