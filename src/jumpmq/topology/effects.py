@@ -10,12 +10,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from jumpmq.topology import changes, holding_queues
+from jumpmq.topology import changes, holding_queues, resharding
 from jumpmq.topology.definitions import home_of
 from jumpmq.topology.exchanges import ConsistentHashExchange, make_exchange
 from jumpmq.topology.policies import Policies, policy_of
 from jumpmq.topology.preparing import Preparation
-from jumpmq.topology.sharding import settings_under
 from jumpmq.topology.users import Permissions, TopicPermissions, User
 from jumpmq.topology.vhost import VirtualHost
 
@@ -193,7 +192,7 @@ def _clear_policy(topology: Topology, change: changes.ClearPolicy | changes.Clea
 
 def _bring_into_force(topology: Topology, vhost: VirtualHost, policies: Policies) -> Steps:
     shards = Preparation(topology, vhost, policies)
-    yield from shards.prepare(topology.sharding.follow(vhost, policies))
+    yield from shards.prepare(resharding.follow(topology, vhost, policies))
     vhost.policies = policies
     following = vhost.follow_policies()
     shards.reveal()
@@ -215,7 +214,7 @@ def _add_home(topology: Topology, change: changes.AddHome) -> Steps:
         ended = vhost.ended_with(change.home)
         yield from shards.end(ended)
         names = {declared.name for declared in ended}
-        missing = chain(topology.sharding.missing(vhost, names), holding_queues.missing(topology, vhost, names))
+        missing = chain(resharding.missing(topology, vhost, names), holding_queues.missing(topology, vhost, names))
         yield from shards.prepare(missing)
         prepared.append(shards)
     for vhost, shards in zip(topology.vhosts.values(), prepared, strict=True):
@@ -309,9 +308,9 @@ def _declare_exchange(topology: Topology, change: changes.DeclareExchange) -> St
     exchange = make_exchange(definition)
     topology.records.put_exchange(definition)
     shards = Preparation(topology, vhost, vhost.policies, exchange)
-    settings = settings_under(vhost.policies, definition.name)
-    resharding = topology.sharding.reshard(vhost, exchange, None, settings)
-    yield from shards.prepare(chain(resharding, holding_queues.queue_of(topology, vhost, exchange)))
+    settings = resharding.settings_under(vhost.policies, definition.name)
+    resharded = resharding.reshard(topology, vhost, exchange, None, settings)
+    yield from shards.prepare(chain(resharded, holding_queues.queue_of(topology, vhost, exchange)))
     vhost.add_exchange(exchange)
     if isinstance(exchange, ConsistentHashExchange):
         topology.records.note_new_ring(exchange)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, PreconditionFailed
 from jumpmq.queues import DECLARABLE_TYPES, QUEUE_TYPES
-from jumpmq.topology import changes, equivalence, limits
+from jumpmq.topology import changes, equivalence, limits, resharding
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.exchanges import Exchange, exchange_type, make_exchange
@@ -145,7 +145,10 @@ def _check_clear_global_parameter(topology: Topology, change: changes.ClearGloba
 
 def _check_policy(topology: Topology, change: changes.SetPolicy | changes.SetOperatorPolicy) -> None:
     topology.vhost(change.vhost)
-    policy_of(change).check(isinstance(change, changes.SetOperatorPolicy))
+    policy, operator = policy_of(change), isinstance(change, changes.SetOperatorPolicy)
+    policy.check(operator)
+    if not operator:
+        resharding.check_policy(topology, policy)
 
 
 def _check_clear_policy(topology: Topology, change: changes.ClearPolicy | changes.ClearOperatorPolicy) -> None:
@@ -174,6 +177,7 @@ def _check_declare_exchange(topology: Topology, change: changes.DeclareExchange)
                     f"'{exchange.queue_name}' would be one that is there already"
                 )
             _refuse_beyond_limit(vhost, exchange.queue_name)
+        resharding.check_exchange(topology, definition)
 
 
 def _check_delete_exchange(topology: Topology, change: changes.DeleteExchange) -> None:

@@ -224,7 +224,6 @@ class Topology:
             AMQPError: with the reason.
         """
         rules.check(self, change)
-        self.sharding.check(change)
 
     def _take(self, pending: Pending) -> Iterator[None]:
         """Validate a change, apply the change, and notify listeners."""
