@@ -19,7 +19,7 @@ from jumpmq.topology import (
     Topology,
     Unbind,
     VirtualHost,
-    rules,
+    changes,
 )
 
 
@@ -44,7 +44,7 @@ class Built:
         return self.vhost.queue(name)
 
     def delete_queue(self, name: str, **conditions: Any) -> None:
-        deletion = rules.queue_deletion(self.vhost, name, **conditions)
+        deletion = changes.queue_deletion(self.vhost, name, **conditions)
         if deletion is not None:
             self.topology.apply(deletion)
 

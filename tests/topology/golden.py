@@ -13,7 +13,7 @@ from typing import Any
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.topology import Arguments, Binding, ConsistentHashExchange, ExchangeDefinition, Topology, changes
-from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
+from jumpmq.topology.json_form import to_json
 
 LOGS = Path(__file__).parents[1] / "data" / "definitions-log"
 NODES = ["one@host", "two@elsewhere", "three@host"]
@@ -30,7 +30,7 @@ def decided(topology: Topology, change: dict[str, Any]) -> dict[str, Any]:
     """Decide an entry's change; returns the entry as it came out here."""
     before = {queue.id for host in topology.vhosts.values() for queue in host.declared.values()}
     try:
-        topology.apply(change_from_json(change))
+        topology.apply(changes.Change.from_json(change))
         outcome = ""
     except AMQPError as error:
         outcome = error.reply_text
@@ -90,7 +90,7 @@ def _make(name: str) -> None:
     with (LOGS / f"{name}.jsonl").open("x") as file:
         for number in range(400):
             change = wanted[number] if number < len(wanted) else _drawn(chance, topology)
-            file.write(json.dumps(decided(topology, change_to_json(change))) + "\n")
+            file.write(json.dumps(decided(topology, change.to_json())) + "\n")
         file.write(json.dumps(end(topology)) + "\n")
 
 

@@ -52,7 +52,6 @@ from jumpmq.topology import (
     Topology,
     Unbind,
 )
-from jumpmq.topology.json_form import change_from_json, change_to_json
 
 PATH = Path(__file__).parents[1] / "data" / "definitions-records.jsonl"
 
@@ -190,8 +189,8 @@ def lines() -> Iterator[dict[str, Any]]:
         for name, journal in written.items()
     }
     for change in CHANGES:
-        text = json_text(change_to_json(change))
-        assert change_from_json(json.loads(text)) == change
+        text = json_text(change.to_json())
+        assert Change.from_json(json.loads(text)) == change
         line: dict[str, Any] = {"change": text, "outcome": set()}
         for name, topology in topologies.items():
             try:

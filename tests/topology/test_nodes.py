@@ -11,13 +11,13 @@ from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.topology import (
     AddHome,
     AddVirtualHost,
+    Change,
     ConsistentHashExchange,
     DeclareQueue,
     ForgetNode,
     SetPolicy,
     Topology,
 )
-from jumpmq.topology.json_form import change_from_json, change_to_json
 from jumpmq.topology.snapshot import records_of
 
 NODES = "one@host", "two@host", "three@host"
@@ -95,7 +95,7 @@ def test_a_node_that_joins_gets_its_shards_behind_those_that_are_there(topology:
 
 
 def test_what_is_forgotten_is_kept(topology: Topology) -> None:
-    topology.apply(change_from_json(change_to_json(ForgetNode("two@host"))))
+    topology.apply(Change.from_json(ForgetNode("two@host").to_json()))
     restored: Any = Topology(NODES[2], home=3)
     restored.restore(records_of(topology))
     assert state_of(restored) == state_of(topology)

@@ -47,7 +47,6 @@ from jumpmq.topology import (
     Topology,
     Unbind,
 )
-from jumpmq.topology.json_form import change_from_json, change_to_json
 
 HOSTS = st.sampled_from(["/", "shop"])
 USERS = st.sampled_from(["ann", "bo\udcff"])
@@ -185,7 +184,7 @@ def log_of(topology: Topology, wishes: list[Asked]) -> list[tuple[str, str]]:
         except AMQPError:
             continue  # its home does not even ask for it
         if change is not None:
-            entry = json.dumps(change_to_json(change))
+            entry = json.dumps(change.to_json())
             log.append((entry, outcome(topology, change)))
     return log
 
@@ -204,8 +203,8 @@ def processes() -> tuple[Topology, Topology]:
 def test_the_same_changes_make_the_same_state_on_every_node(wishes: list[Asked]) -> None:
     first, second = processes()
     for entry, expected in log_of(first, wishes):
-        change = change_from_json(json.loads(entry))
-        assert json.dumps(change_to_json(change)) == entry
+        change = Change.from_json(json.loads(entry))
+        assert json.dumps(change.to_json()) == entry
         assert outcome(second, change) == expected
     assert state_of(second) == state_of(first)
 
@@ -215,7 +214,7 @@ def test_the_same_changes_make_the_same_state_on_every_node(wishes: list[Asked])
 def test_a_refused_change_changes_nothing_and_is_refused_by_every_node(wishes: list[Asked], last: Change) -> None:
     first, second = processes()
     for entry, _ in log_of(first, wishes):
-        outcome(second, change_from_json(json.loads(entry)))
+        outcome(second, Change.from_json(json.loads(entry)))
     before = state_of(first)
     outcomes = []
     for topology in (first, second):

@@ -9,9 +9,8 @@ from tests.generating import examples
 from tests.topology.state import state_of
 from tests.topology.test_replaying import ASKED, Asked, log_of, outcome
 
-from jumpmq.topology import AddHome, AddVirtualHost, Arguments, Topology
+from jumpmq.topology import AddHome, AddVirtualHost, Arguments, Change, Topology
 from jumpmq.topology.digest import Digest
-from jumpmq.topology.json_form import change_from_json
 from jumpmq.topology.snapshot import digest_of, records_of
 
 
@@ -42,7 +41,7 @@ def test_a_newcomer_becomes_the_same_and_goes_on_alike(before: list[Asked], afte
     assert newcomer.applied == first.applied
     assert compared(newcomer) == compared(first)
     for entry, expected in log_of(first, after):
-        assert outcome(newcomer, change_from_json(json.loads(entry))) == expected
+        assert outcome(newcomer, Change.from_json(json.loads(entry))) == expected
     assert compared(newcomer) == compared(first)
 
 

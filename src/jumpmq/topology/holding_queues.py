@@ -6,7 +6,8 @@ from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
 from jumpmq.topology.arguments import Arguments
-from jumpmq.topology.changes import Change, DeclareQueue
+from jumpmq.topology.changes.base import Change
+from jumpmq.topology.changes.queues import DeclareQueue
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.exchanges.holding import HoldingExchange
 from jumpmq.topology.vhost import VirtualHost

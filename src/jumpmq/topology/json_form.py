@@ -11,27 +11,12 @@ from functools import cache, partial
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from jumpmq.topology import changes
 from jumpmq.topology.arguments import Arguments
 
 T = TypeVar("T")
 
 _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 """Types with values already in JSON form."""
-
-_CHANGES: dict[str, type[changes.Change]] = {
-    name: cls for name, cls in vars(changes).items() if isinstance(cls, type) and issubclass(cls, changes.Change)
-}
-
-
-def change_to_json(change: changes.Change) -> dict[str, Any]:
-    """Convert a change to JSON: its fields, with the kind under ``change``."""
-    return {"change": type(change).__name__, **to_json(change)}
-
-
-def change_from_json(value: dict[str, Any]) -> changes.Change:
-    """The inverse of :func:`change_to_json`."""
-    return from_json(_CHANGES[value["change"]], {key: value[key] for key in value if key != "change"})
 
 
 def to_json(value: Any) -> Any:

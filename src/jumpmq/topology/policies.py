@@ -14,7 +14,6 @@ from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.topology import patterns, policy_definitions
 from jumpmq.topology.bindings import Kind
-from jumpmq.topology.changes import SetOperatorPolicy, SetPolicy
 
 APPLY_TO = {
     "queues": ("queue",),
@@ -75,11 +74,6 @@ class Policy:
         """Return True if the policy applies to an exchange, or to a queue of a type, with this name."""
         meant = APPLY_TO[self.apply_to]
         return (kind in meant or queue_type in meant) and patterns.search(self.pattern, name)
-
-
-def policy_of(change: SetPolicy | SetOperatorPolicy) -> Policy:
-    """Return the policy set by a change."""
-    return Policy(change.vhost, change.name, change.pattern, change.definition, change.priority, change.apply_to)
 
 
 class InForce(NamedTuple):

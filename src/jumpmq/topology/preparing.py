@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import Bind, Change, DeclareQueue, Unbind
+from jumpmq.topology.changes.base import Change
+from jumpmq.topology.changes.bindings import Bind, Unbind
+from jumpmq.topology.changes.queues import DeclareQueue
 from jumpmq.topology.coming import Coming
 from jumpmq.topology.exchanges import ConsistentHashExchange, Destination, Exchange
 from jumpmq.topology.policies import Policies

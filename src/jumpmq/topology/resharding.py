@@ -9,7 +9,9 @@ from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import Bind, Change, DeclareQueue, Unbind
+from jumpmq.topology.changes.base import Change
+from jumpmq.topology.changes.bindings import Bind, Unbind
+from jumpmq.topology.changes.queues import DeclareQueue
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange, make_exchange
 from jumpmq.topology.policies import InvalidPolicy, Policies, Policy

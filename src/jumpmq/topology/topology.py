@@ -1,7 +1,7 @@
 """All definitions of a broker, and the only way to change them.
 
-A change is a value (:mod:`jumpmq.topology.changes`), which is *proposed*. In its turn it is *judged* by the rules, and
-*takes effect* in memory and in the journal as far as it is durable, together with what follows from it (shards): as a
+A change is a value (:mod:`jumpmq.topology.changes`), which is *proposed*. In its turn it is *checked*, and *takes
+effect* in memory and in the journal as far as it is durable, together with what follows from it (shards): as a
 whole, in one commit. A change that is refused changes nothing.
 """
 
@@ -21,12 +21,12 @@ from jumpmq.queues.memory import MemoryAccount
 from jumpmq.queues.records import OWNER_EPOCH
 from jumpmq.store.definitions import BEHIND
 from jumpmq.store.stream_files import StreamFiles
-from jumpmq.topology import changes, records, rules
+from jumpmq.topology import changes, records
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.changes.base import take_effect
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import HOME_BITS, QueueDefinition, home_of
-from jumpmq.topology.effects import take_effect
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.fences import Fences
 from jumpmq.topology.holdings import Holdings
@@ -223,7 +223,7 @@ class Topology:
         Raises:
             AMQPError: with the reason.
         """
-        rules.check(self, change)
+        change.check(self)
 
     def _take(self, pending: Pending) -> Iterator[None]:
         """Validate a change, apply the change, and notify listeners."""

@@ -1,6 +1,6 @@
 """A virtual host: exchanges, queues, bindings and their relations, and routing.
 
-What may be done to it, and when that is refused, is in :mod:`jumpmq.topology.rules`.
+What may be done to it, and when that is refused, is in :mod:`jumpmq.topology.changes`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ from jumpmq.topology import (
     SetPolicy,
     Topology,
 )
-from jumpmq.topology.json_form import change_to_json
 from jumpmq.topology.snapshot import digest_of, records_of
 
 HOMES = 3
@@ -492,14 +491,14 @@ def test_a_node_that_is_forgotten_is_told_and_applies_nothing_more() -> None:
     log.receive(1, {"id": "x.1", "home": 2, "changes": [[forget, asker]]})
     assert "was forgotten by its cluster; its data is kept" in told[0]
     assert NODES[1] in topology.nodes
-    log.receive(2, {"id": "x.2", "home": 2, "changes": [[change_to_json(PutUser("ann", "", ())), asker]]})
+    log.receive(2, {"id": "x.2", "home": 2, "changes": [[PutUser("ann", "", ()).to_json(), asker]]})
     assert (topology.applied, list(topology.users)) == (0, [])
 
 
 def test_an_entry_that_cannot_be_read_is_not_passed_over() -> None:
     log, topology = alone()
     asker = {"user": "", "connection": "", "address": ""}
-    known = [change_to_json(PutUser("ann", "", ())), asker]
+    known = [PutUser("ann", "", ()).to_json(), asker]
     for unreadable in ([{"change": "OfALaterRelease"}, asker], [known[0], {"tenant": ""}]):
         with pytest.raises((ValueError, LookupError, TypeError)):
             log.receive(1, {"id": "x.1", "home": 2, "changes": [known, unreadable]})

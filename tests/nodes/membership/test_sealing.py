@@ -19,7 +19,6 @@ from jumpmq.nodes.etcd.sealing import SEALED, NotOpened, Seal
 from jumpmq.nodes.log.compacting import compact
 from jumpmq.nodes.membership.member import Member
 from jumpmq.topology import PutUser
-from jumpmq.topology.json_form import change_to_json
 
 KEYS = Keys("test")
 
@@ -76,7 +75,7 @@ async def test_an_entry_that_was_not_sealed_by_a_node_is_not_applied(tmp_path: P
             await propose(broker, PutUser("mallory", "hash", ()))
             member = _member(broker)
             number = member.log.entry + 1
-            change = change_to_json(PutUser("mallory", "hash of mallory", ("administrator",)))
+            change = PutUser("mallory", "hash of mallory", ("administrator",)).to_json()
             entry = {"id": "0" * 32, "home": 1, "changes": [[change, {"name": ""}]]}
             forged = json.dumps(entry).encode()
             if attack == "another secret":

@@ -157,7 +157,7 @@ def queue_delete(channel: "Channel", method: m.QueueDelete) -> Waiting | None:
     if (remote := channel.remote_queue(name)) is not None:
         asked = m.QueueDelete(queue=name, if_unused=method.if_unused, if_empty=method.if_empty)
         return channel.remote.ask(remote, asked, _passing_on(channel, method))
-    change = rules.queue_deletion(
+    change = changes.queue_deletion(
         connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.identity
     )
     if change is None:
@@ -178,7 +178,7 @@ def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], Wa
         AMQPError: the user may not make the change, or it was refused.
     """
     connection = channel.connection
-    rules.refuse_for_all(change)
+    change.refuse_for_all()
     channel.authorization.require_change(connection.user, change)
     pending = channel.topology.propose(change, connection.asker, limited=True)
 

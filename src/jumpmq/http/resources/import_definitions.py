@@ -54,8 +54,8 @@ from jumpmq.topology import (
     SetUserLimit,
     SetVirtualHostLimit,
     Topology,
-    undo,
 )
+from jumpmq.topology.changes import inverse_of_effects
 
 Entry = dict[str, Any]
 
@@ -247,10 +247,10 @@ def import_definitions(
         if wanted and _may_propose(wanted[0][1], proposed[-1][1] if proposed else None, len(proposed)):
             subject, change = wanted.popleft()
             try:
-                if not unchanged_too and undo.changes_nothing(topology, change):
+                if not unchanged_too and change.changes_nothing(topology):
                     yield None
                     continue
-                inverse = list(undo.inverse(topology, change))
+                inverse = change.inverse(topology)
                 proposed.append((subject, topology.propose(change, asker), inverse))
             except AMQPError as error:
                 refusal = refusal or BadRequest(f"{subject}: {error.text}")
@@ -261,7 +261,7 @@ def import_definitions(
         yield pending
         try:
             pending.result()
-            undoing += [*inverse, *undo.inverse_of_effects(pending.change, pending.effects)]
+            undoing += [*inverse, *inverse_of_effects(pending.effects)]
         except AMQPError as error:
             refusal = refusal or BadRequest(f"{subject}: {error.text}")
             wanted.clear()

@@ -23,7 +23,8 @@ from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, INTEGER, TEXT, Shape, one_of
 from jumpmq.http.warnings import NEAR_FULL, Watch
 from jumpmq.queues import QUEUE_TYPES
-from jumpmq.topology import DeclareQueue, MoveQueue, Topology, rules
+from jumpmq.topology import DeclareQueue, MoveQueue, Topology
+from jumpmq.topology.changes import queue_deletion, refuse_move
 from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.names import stripped
 
@@ -127,7 +128,7 @@ async def delete_queue(request: Request) -> Response:
     changing.check_permission(request, queue.vhost, "configure", queue.name)
     if_unused, if_empty = requested.flag(request, "if-unused"), requested.flag(request, "if-empty")
     host = requested.virtual_host(request)
-    deletion = rules.queue_deletion(
+    deletion = queue_deletion(
         host, queue.name, if_unused=if_unused, if_empty=if_empty, connection=requested.NO_CONNECTION
     )
     if deletion is not None:
@@ -158,7 +159,7 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
     stay = up - topology.left
     if "home" in body:
         homes = [body["home"]]
-        rules.refuse_move(topology, definition, body["home"])
+        refuse_move(topology, definition, body["home"])
     elif node is not None:
         homes = [home for home in topology.nodes.get(node, ()) if home in stay]
     else:
@@ -171,7 +172,7 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
         broker.peers.moves.stop_copy(topology.vhosts[definition.vhost].declared[definition.name])
         return
     home = min(homes, key=lambda number: (topology.holdings.queues_by_home[number], number))
-    rules.refuse_move(topology, definition, home)
+    refuse_move(topology, definition, home)
     queue = topology.vhosts[definition.vhost].queues.get(definition.name)
     if queue is not None and (group := broker.reader_groups.reader_of(queue)) is not None:
         raise PreconditionFailed(

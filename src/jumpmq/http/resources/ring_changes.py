@@ -14,8 +14,9 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.resources.rings import hash_exchange
 from jumpmq.http.schema.shapes import NAME, OBJECTS, Shape, whole
-from jumpmq.topology import Asker, Bind, Binding, Change, Exchange, Pending, Topology, Unbind, VirtualHost, undo
+from jumpmq.topology import Asker, Bind, Binding, Change, Exchange, Pending, Topology, Unbind, VirtualHost
 from jumpmq.topology.bindings import Kind
+from jumpmq.topology.changes import inverse_of_effects
 from jumpmq.topology.exchanges import ConsistentHashExchange
 
 SHAPE = Shape({"changes": OBJECTS}, required=("changes",))
@@ -110,7 +111,7 @@ def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterat
     undoing: list[Change] = []
     for one in changes:
         try:
-            back = list(undo.inverse(topology, one))
+            back = one.inverse(topology)
             pending = topology.propose(one, asker, limited=True)
             yield pending
             pending.result()
@@ -118,7 +119,7 @@ def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterat
             for change_back in reversed(undoing):
                 yield topology.propose(change_back, asker)
             raise
-        undoing += [*back, *undo.inverse_of_effects(pending.change, pending.effects)]
+        undoing += [*back, *inverse_of_effects(pending.effects)]
 
 
 ROUTES = [Endpoint("POST", "/api/exchanges/{vhost}/{exchange}/ring/changes", change, shape=SHAPE)]

@@ -24,7 +24,7 @@ from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.log.snapshots import read_snapshot
 from jumpmq.topology.changes import DeclareQueue
 from jumpmq.topology.definitions import QueueDefinition
-from jumpmq.topology.json_form import change_to_json, to_json
+from jumpmq.topology.json_form import to_json
 from jumpmq.topology.proposals import THE_BROKER
 from jumpmq.topology.records import read_queue
 
@@ -126,7 +126,7 @@ async def _missing(etcd: Etcd, keys: Keys, queues: list[QueueDefinition]) -> lis
 async def _declare(etcd: Etcd, keys: Keys, home: int, queues: Sequence[QueueDefinition]) -> None:
     """Append an entry declaring queues with existing numbers."""
     asker = to_json(THE_BROKER)
-    changes = [[change_to_json(DeclareQueue(replace(one, before=0))), asker] for one in queues]
+    changes = [[DeclareQueue(replace(one, before=0)).to_json(), asker] for one in queues]
     value = json.dumps({"id": uuid.uuid4().hex, "home": home, "changes": changes}, separators=(",", ":"))
     identity = await etcd.get(keys.id)
     assert identity is not None

@@ -23,7 +23,7 @@ from typing import Any
 from jumpmq.amqp.errors import AMQPError, PreconditionFailed
 from jumpmq.nodes.log.shared_log import Deciding, Everywhere, SharedLog
 from jumpmq.topology.changes import Change, DeclareQueue, ForgetNode, HomeDown
-from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
+from jumpmq.topology.json_form import to_json
 from jumpmq.topology.log import ANYWHERE
 from jumpmq.topology.proposals import Asker, Pending
 
@@ -128,7 +128,7 @@ class ClusterLog(SharedLog):
             pending.refuse(error)
             return
         change = self._with_home(pending.change)
-        text = json.dumps([change_to_json(change), to_json(pending.asker)], separators=(",", ":"))
+        text = json.dumps([change.to_json(), to_json(pending.asker)], separators=(",", ":"))
         if len(text) > MOST_OCTETS:
             pending.refuse(
                 PreconditionFailed(f"a definition of {len(text)} octets: {MOST_OCTETS} at most in a cluster")
@@ -197,7 +197,7 @@ class ClusterLog(SharedLog):
             raise ValueError(f"entry {number} of the log came after {self.entry}")
         begun = self._topology.applied if self._topology.applied >> PLACE_BITS == self.entry else 0
         skipped = begun & MOST_CHANGES  # applied before a restart
-        changes = [Pending(change_from_json(change), Asker(**asker)) for change, asker in entry["changes"]]
+        changes = [Pending(Change.from_json(change), Asker(**asker)) for change, asker in entry["changes"]]
         asker = int(entry["home"])
         self.entry = number
         asked: list[_Asked | None] = [None] * len(changes)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from jumpmq.nodes.log.messages import ENTRY, Entry, Message, OnDisk, Ordered, Port, error_to_json
 from jumpmq.nodes.log.shared_log import FIRST, Deciding, Everywhere, Record, SharedLog
 from jumpmq.topology.changes import Change, DeclareQueue, RemoveHome
-from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
+from jumpmq.topology.json_form import to_json
 from jumpmq.topology.proposals import Asker, Pending
 
 LET_GO = "let_go"
@@ -142,7 +142,7 @@ class First(SharedLog):
             number=number,
             home=home,
             request=request,
-            change=change_to_json(pending.change),
+            change=pending.change.to_json(),
             asker=to_json(pending.asker),
         )
         self._note_digest(number)
@@ -269,7 +269,7 @@ class First(SharedLog):
         if (number, request) in self._requests:
             return
         self._requests.add((number, request))
-        ordered = Ordered(change_from_json(message["change"]), Asker(**message["asker"]), number, request)
+        ordered = Ordered(Change.from_json(message["change"]), Asker(**message["asker"]), number, request)
 
         def decided() -> None:
             self._requests.discard((number, request))

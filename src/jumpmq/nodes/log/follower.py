@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 from jumpmq.nodes.log.messages import Message, OnDisk, Ordered, Port, error_from_json
 from jumpmq.nodes.log.shared_log import Deciding, SharedLog
-from jumpmq.topology.json_form import change_from_json, change_to_json, to_json
+from jumpmq.topology.changes import Change
+from jumpmq.topology.json_form import to_json
 from jumpmq.topology.proposals import Asker, Pending
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Follower(SharedLog):
         if applied is not None:
             message["number"] = applied.number
         else:
-            message |= {"change": change_to_json(pending.change), "asker": to_json(pending.asker)}
+            message |= {"change": pending.change.to_json(), "asker": to_json(pending.asker)}
         self._port.send_log(message)
 
     def join(self, port: Port) -> None:
@@ -124,7 +125,7 @@ class Follower(SharedLog):
             return
         self._queued = number
         entry = Ordered(
-            change_from_json(message["change"]), Asker(**message["asker"]), message["home"], message["request"]
+            Change.from_json(message["change"]), Asker(**message["asker"]), message["home"], message["request"]
         )
         entry.number = number
         self._topology.decide(entry)

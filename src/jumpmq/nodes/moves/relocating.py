@@ -18,7 +18,8 @@ from jumpmq.nodes.messages.outbox import Outbox
 from jumpmq.nodes.moves.stream_moves import StreamMoves
 from jumpmq.nodes.transport.links import Links
 from jumpmq.queues.stream import Stream
-from jumpmq.topology import Change, LeaveHome, MoveQueue, RemoveHome, Topology, rules
+from jumpmq.topology import Change, LeaveHome, MoveQueue, RemoveHome, Topology
+from jumpmq.topology.changes import refuse_move
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 
@@ -106,7 +107,7 @@ class Relocating:
         if (group := self._users.reader_of(name, vhost)) is not None:
             return f"reader group '{group}' has messages of queue '{name}' in vhost '{vhost}'"
         try:
-            rules.refuse_move(self._topology, queue.definition, home)
+            refuse_move(self._topology, queue.definition, home)
             if not self.begin(queue, home):
                 pending = self._topology.propose(MoveQueue(vhost, name, number, home))
                 await decided(pending)

@@ -21,7 +21,8 @@ from jumpmq.nodes.moves.stream_offers import CopyRefused, StreamOffers
 from jumpmq.queues.stream import Stream
 from jumpmq.store import Store
 from jumpmq.store.stream_copy import Extent
-from jumpmq.topology import Change, DeleteQueue, MoveQueue, Topology, rules
+from jumpmq.topology import Change, DeleteQueue, MoveQueue, Topology
+from jumpmq.topology.changes import refuse_move
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 
@@ -99,7 +100,7 @@ class StreamMoves:
         Raises:
             PreconditionFailed: it cannot.
         """
-        rules.refuse_move(self._topology, queue.definition, home)
+        refuse_move(self._topology, queue.definition, home)
         subject = f"queue '{queue.name}' in vhost '{queue.vhost}'"
         if queue.id in self._homes or (queue.contents is not None and queue.contents.behind is not None):
             raise PreconditionFailed(f"{subject} is on its way already")

@@ -1,0 +1,126 @@
+"""Base of all changes of definitions: the questions that a change answers, and its form in logs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jumpmq.topology.json_form import from_json, to_json
+
+if TYPE_CHECKING:
+    from jumpmq.topology.topology import Topology
+
+
+class Change:
+    """A change of definitions: a frozen dataclass with slots, whose methods say all about its kind.
+
+    The name of the class is the name in logs of definitions, in audit lines and in the broker's log: together with the
+    names of the fields it must never change. No clock, random number or name of the local node may have a say in
+    :meth:`check` and :meth:`effect`: processes that decide the same log must reach the same definitions.
+    """
+
+    __slots__ = ()
+
+    KINDS: ClassVar[dict[str, type[Change]]] = {}
+    """All classes, by name."""
+
+    def __init_subclass__(cls) -> None:
+        if "__dataclass_fields__" in vars(cls):  # ``dataclass(slots=True)`` copies the class once it has fields
+            Change.KINDS[cls.__name__] = cls
+
+    def refuse_for_all(self) -> None:
+        """Refuse the change if no user may make it, before a client's rights are looked at: RabbitMQ's order.
+
+        Raises:
+            AMQPError: with the reason.
+        """
+
+    def check(self, topology: Topology) -> None:
+        """Refuse the change if it conflicts with the definitions. Rules, order and texts are RabbitMQ 3.10's.
+
+        Raises:
+            AMQPError: with the reason.
+        """
+
+    def effect(self, topology: Topology) -> Change | None:
+        """Apply the checked change to memory and records, in one step.
+
+        Returns:
+            The change as it took effect, where that differs; otherwise None.
+        """
+        raise NotImplementedError
+
+    def inverse(self, topology: Topology) -> list[Change]:
+        """Return the changes that undo the change, to be applied in reverse order; called before :meth:`effect`.
+
+        Only changes that add or replace have an inverse, and unbinding.
+
+        Raises:
+            AMQPError: there is no such virtual host or user; :meth:`check` would refuse the change.
+        """
+        raise NotImplementedError
+
+    def inverse_of_effect(self, *, followed: bool) -> list[Change]:
+        """Return the changes that undo the change as it took effect, if :meth:`inverse` could not know them.
+
+        Args:
+            followed: True if the change was not proposed, but followed from a proposed one.
+        """
+        return []
+
+    def changes_nothing(self, topology: Topology) -> bool:
+        """Return True if the change would leave the definitions as they are. Only for changes that add or replace.
+
+        Raises:
+            AMQPError: as :meth:`inverse`; or the definition exists with other properties.
+        """
+        return self.inverse(topology) == [self]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form: the fields, with the kind under ``change``."""
+        return {"change": type(self).__name__, **to_json(self)}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Change:
+        """The inverse of :meth:`to_json`."""
+        return from_json(Change.KINDS[value["change"]], {key: value[key] for key in value if key != "change"})
+
+
+Steps = Generator[None, None, list[Change]]
+"""Steps of an effect, returning the consequent changes."""
+
+
+class ChangeInSteps(Change):
+    """A change with many consequences, which takes effect in steps.
+
+    Between the steps others are served, with the definitions as they were before.
+    """
+
+    __slots__ = ()
+
+    def steps(self, topology: Topology) -> Steps:
+        """As :meth:`effect`, but in steps; returns the changes that follow from this one."""
+        raise NotImplementedError
+
+
+def inverse_of_effects(effects: list[Change]) -> list[Change]:
+    """Return the changes that undo the effects of a proposed change and that :meth:`Change.inverse` could not know.
+
+    They are applied in reverse order, before the inverse.
+
+    Args:
+        effects: the proposed change as it took effect, and the changes that followed.
+    """
+    return [back for at, one in enumerate(effects) for back in one.inverse_of_effect(followed=at > 0)]
+
+
+def take_effect(topology: Topology, change: Change) -> Steps:
+    """Apply a checked change, in one step or in several.
+
+    Returns:
+        The change as it took effect, and those that followed.
+    """
+    if isinstance(change, ChangeInSteps):
+        with topology.records.aside():
+            return [change, *(yield from change.steps(topology))]
+    return [change.effect(topology) or change]

@@ -1,0 +1,110 @@
+"""Changes of exchanges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
+from jumpmq.topology import equivalence, holding_queues, resharding, rules
+from jumpmq.topology.changes.base import Change, ChangeInSteps, Steps
+from jumpmq.topology.definitions import ExchangeDefinition
+from jumpmq.topology.exchanges import ConsistentHashExchange, exchange_type, make_exchange
+from jumpmq.topology.exchanges.holding import HoldingExchange
+from jumpmq.topology.preparing import Preparation
+
+if TYPE_CHECKING:
+    from jumpmq.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareExchange(ChangeInSteps):
+    """Declare an exchange; an existing one must be equivalent."""
+
+    definition: ExchangeDefinition
+
+    def refuse_for_all(self) -> None:
+        exchange_type(self.definition.type)
+        rules.refuse_default_exchange(self.definition.name)
+
+    def check(self, topology: Topology) -> None:
+        definition = self.definition
+        vhost = topology.vhost(definition.vhost)
+        self.refuse_for_all()
+        current = vhost.exchanges.get(definition.name)
+        if current is not None:
+            equivalence.check_exchange(current, definition)
+            return
+        rules.refuse_reserved("exchange", definition.name)
+        exchange = make_exchange(definition)  # refuses arguments that its type does not take
+        if isinstance(exchange, HoldingExchange):
+            if exchange.queue_name in vhost.declared:  # imported as any queue, or of another exchange with a long name
+                raise PreconditionFailed(
+                    f"cannot declare exchange '{exchange.name}' in vhost '{vhost.name}': its queue "
+                    f"'{exchange.queue_name}' would be one that is there already"
+                )
+            rules.refuse_beyond_queue_limit(vhost, exchange.queue_name)
+        resharding.check_exchange(topology, definition)
+
+    def steps(self, topology: Topology) -> Steps:
+        vhost, definition = topology.vhost(self.definition.vhost), self.definition
+        if definition.name in vhost.exchanges:
+            return []
+        exchange = make_exchange(definition)
+        topology.records.put_exchange(definition)
+        shards = Preparation(topology, vhost, vhost.policies, exchange)
+        settings = resharding.settings_under(vhost.policies, definition.name)
+        resharded = resharding.reshard(topology, vhost, exchange, None, settings)
+        yield from shards.prepare(chain(resharded, holding_queues.queue_of(topology, vhost, exchange)))
+        vhost.add_exchange(exchange)
+        if isinstance(exchange, ConsistentHashExchange):
+            topology.records.note_new_ring(exchange)
+        shards.reveal()
+        topology.records.hand_over()
+        return shards.changes
+
+    def inverse(self, topology: Topology) -> list[Change]:
+        definition = self.definition
+        if definition.name in topology.vhost(definition.vhost).exchanges:
+            return []
+        return [DeleteExchange(definition.vhost, definition.name)]
+
+    def changes_nothing(self, topology: Topology) -> bool:
+        current = topology.vhost(self.definition.vhost).exchanges.get(self.definition.name)
+        if current is None:
+            return False
+        equivalence.check_exchange(current, self.definition)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteExchange(ChangeInSteps):
+    """Delete an exchange and its bindings; no change if the exchange does not exist.
+
+    Attributes:
+        if_unused: refuse while it has bindings.
+    """
+
+    vhost: str
+    name: str
+    if_unused: bool = False
+
+    def refuse_for_all(self) -> None:
+        rules.refuse_default_exchange(self.name)
+        if self.name.startswith(rules.RESERVED_PREFIX):
+            raise AccessRefused(f"deletion of system exchange '{self.name}' in vhost '{self.vhost}' not allowed")
+
+    def check(self, topology: Topology) -> None:
+        vhost = topology.vhost(self.vhost)
+        self.refuse_for_all()
+        exchange = vhost.exchanges.get(self.name)
+        if exchange is not None and self.if_unused and exchange.bindings:
+            raise PreconditionFailed(f"exchange '{self.name}' in vhost '{self.vhost}' in use")
+
+    def steps(self, topology: Topology) -> Steps:
+        vhost = topology.vhost(self.vhost)
+        if self.name in vhost.exchanges:
+            yield from vhost.removing_exchange(vhost.exchanges[self.name])
+            topology.records.hand_over()
+        return []

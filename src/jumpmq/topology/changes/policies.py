@@ -1,0 +1,144 @@
+"""Changes of policies and operator policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jumpmq.topology import resharding
+from jumpmq.topology.changes.base import Change, ChangeInSteps, Steps
+from jumpmq.topology.policies import Policies, Policy
+from jumpmq.topology.preparing import Preparation
+
+if TYPE_CHECKING:
+    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.vhost import VirtualHost
+
+
+class _Setting(ChangeInSteps):
+    """Common part of the changes that set a policy.
+
+    Attributes:
+        operator: whether the policy is an operator policy.
+    """
+
+    __slots__ = ()
+
+    operator: ClassVar[bool]
+    vhost: str
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: float
+    apply_to: str
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that the change sets."""
+        return Policy(self.vhost, self.name, self.pattern, self.definition, self.priority, self.apply_to)
+
+    def check(self, topology: Topology) -> None:
+        topology.vhost(self.vhost)
+        self.policy.check(self.operator)
+
+    def steps(self, topology: Topology) -> Steps:
+        vhost, policy = topology.vhost(self.vhost), self.policy
+        topology.records.put_policy(policy, self.operator)
+        return (yield from _bring_into_force(topology, vhost, vhost.policies.with_policy(policy, self.operator)))
+
+
+@dataclass(frozen=True, slots=True)
+class SetPolicy(_Setting):
+    """Add or replace a policy; it takes effect at once.
+
+    Attributes:
+        pattern: regular expression, searched in the names of queues and exchanges.
+        definition: a JSON object; :mod:`jumpmq.topology.policy_definitions` has its keys.
+        priority: of all policies that match an object the highest is in force.
+        apply_to: a key of :data:`jumpmq.topology.policies.APPLY_TO`.
+    """
+
+    operator: ClassVar[bool] = False
+    vhost: str
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: float = 0
+    apply_to: str = "all"
+
+    def check(self, topology: Topology) -> None:
+        _Setting.check(self, topology)
+        resharding.check_policy(topology, self.policy)
+
+    def inverse(self, topology: Topology) -> list[Change]:
+        policy = topology.vhost(self.vhost).policies.policies.get(self.name)
+        return [ClearPolicy(self.vhost, self.name) if policy is None else SetPolicy(*_parts(policy))]
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperatorPolicy(_Setting):
+    """As :class:`SetPolicy`, for operator policies: they take limits only, and are merged with policies."""
+
+    operator: ClassVar[bool] = True
+    vhost: str
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: float = 0
+    apply_to: str = "all"
+
+    def inverse(self, topology: Topology) -> list[Change]:
+        policy = topology.vhost(self.vhost).policies.operator_policies.get(self.name)
+        return [ClearOperatorPolicy(self.vhost, self.name) if policy is None else SetOperatorPolicy(*_parts(policy))]
+
+
+class _Clearing(ChangeInSteps):
+    """Common part of the changes that take a policy away."""
+
+    __slots__ = ()
+
+    operator: ClassVar[bool]
+    vhost: str
+    name: str
+
+    def check(self, topology: Topology) -> None:
+        topology.vhost(self.vhost).policies.get(self.name, self.operator)
+
+    def steps(self, topology: Topology) -> Steps:
+        vhost = topology.vhost(self.vhost)
+        topology.records.delete_policy(vhost.policies.get(self.name, self.operator), self.operator)
+        return (yield from _bring_into_force(topology, vhost, vhost.policies.without_policy(self.name, self.operator)))
+
+
+@dataclass(frozen=True, slots=True)
+class ClearPolicy(_Clearing):
+    """Take a policy away."""
+
+    operator: ClassVar[bool] = False
+    vhost: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClearOperatorPolicy(_Clearing):
+    """Take an operator policy away."""
+
+    operator: ClassVar[bool] = True
+    vhost: str
+    name: str
+
+
+def _parts(policy: Policy) -> tuple[Any, ...]:
+    return policy.vhost, policy.name, policy.pattern, policy.definition, policy.priority, policy.apply_to
+
+
+def _bring_into_force(topology: Topology, vhost: VirtualHost, policies: Policies) -> Steps:
+    shards = Preparation(topology, vhost, policies)
+    yield from shards.prepare(resharding.follow(topology, vhost, policies))
+    vhost.policies = policies
+    following = vhost.follow_policies()
+    shards.reveal()
+    topology.records.hand_over()
+    topology.later(f"following the policies of vhost '{vhost.name}'", following)
+    return shards.changes

@@ -1,0 +1,216 @@
+"""Changes of queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
+from jumpmq.topology import equivalence, rules
+from jumpmq.topology.changes.base import Change, ChangeInSteps, Steps
+from jumpmq.topology.definitions import QueueDefinition, home_of
+from jumpmq.topology.queue_arguments import check_arguments, check_properties
+
+if TYPE_CHECKING:
+    from jumpmq.topology.declared import DeclaredQueue
+    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.vhost import VirtualHost
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareQueue(Change):
+    """Declare a queue; an existing queue must be equivalent, and keeps its number and home.
+
+    Attributes:
+        definition: :meth:`Topology.define_queue` makes one; it gets its number when it takes effect.
+        server_named: whether the broker has made up the name, which may then start with ``amq.``.
+    """
+
+    definition: QueueDefinition
+    server_named: bool = False
+
+    def refuse_for_all(self) -> None:
+        if not self.server_named:
+            rules.refuse_reserved("queue", self.definition.name)
+
+    def check(self, topology: Topology) -> None:
+        definition = self.definition
+        vhost = topology.vhost(definition.vhost)
+        self.refuse_for_all()
+        current = vhost.declared.get(definition.name)
+        if current is not None:
+            if current.exclusive != definition.exclusive or current.owner != definition.owner:
+                raise vhost.locked(definition.name)
+            equivalence.check_queue(current.definition, definition)
+            return
+        rules.refuse_forgotten(topology, definition.home)
+        if definition.id:
+            _require_number(topology, definition)
+        rules.refuse_beyond_queue_limit(vhost, definition.name)
+        topology.holdings.require(topology.users, definition.user, "queue", f"declare queue '{definition.name}'")
+        check_arguments(definition)
+        check_properties(definition)
+
+    def effect(self, topology: Topology) -> Change | None:
+        vhost = topology.vhost(self.definition.vhost)
+        if self.definition.name in vhost.declared:
+            return None
+        definition = topology.number(self.definition)
+        topology.insert_queue(definition)
+        topology.records.put_numbered_queue(definition)
+        if self.definition.id:
+            topology.records.put_counter(definition.home, topology.counters[definition.home])
+        return DeclareQueue(definition, self.server_named)
+
+    def inverse(self, topology: Topology) -> list[Change]:
+        return []
+
+    def inverse_of_effect(self, *, followed: bool) -> list[Change]:
+        definition = self.definition
+        return [DeleteQueue(definition.vhost, definition.name, definition.id)] if definition.id else []
+
+    def changes_nothing(self, topology: Topology) -> bool:
+        current = topology.vhost(self.definition.vhost).declared.get(self.definition.name)
+        if current is None:
+            return False
+        equivalence.check_queue(current.definition, self.definition)
+        return True
+
+
+def _require_number(topology: Topology, definition: QueueDefinition) -> None:
+    """
+    Raises: PreconditionFailed: the number of a queue is not available.
+    """
+    queues = (queue.definition for host in topology.vhosts.values() for queue in host.declared.values())
+    if home_of(definition.id) != definition.home or any(definition.id in (one.id, one.before) for one in queues):
+        raise PreconditionFailed(f"queue '{definition.name}' cannot have the number {definition.id}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQueue(ChangeInSteps):
+    """Delete a queue with messages and bindings. No change unless name and number match.
+
+    :func:`queue_deletion` makes one of what a client asks for.
+    """
+
+    vhost: str
+    name: str
+    id: int
+
+    def check(self, topology: Topology) -> None:
+        topology.vhost(self.vhost)
+
+    def steps(self, topology: Topology) -> Steps:
+        vhost = topology.vhost(self.vhost)
+        declared = vhost.declared.get(self.name)
+        if declared is None or self.id not in (declared.id, declared.definition.before):
+            return []
+        yield from vhost.removing_bindings_to(declared.destination)
+        vhost.take_queue(declared)
+        topology.records.hand_over()
+        if declared.contents is not None:
+            declared.contents.delete()
+        if declared.id == self.id:
+            return []
+        return [DeleteQueue(self.vhost, self.name, declared.id)]  # who asked did not know yet that it moves
+
+
+def queue_deletion(
+    vhost: VirtualHost, name: str, *, if_unused: bool = False, if_empty: bool = False, connection: str | None = None
+) -> DeleteQueue | None:
+    """Return the change that deletes a queue on request; None if the queue does not exist.
+
+    Called at the queue's home: it depends on messages and consumers.
+
+    Args:
+        if_unused: refuse while it has consumers.
+        if_empty: refuse while it has ready messages.
+        connection: who asks.
+
+    Raises:
+        PreconditionFailed: it is in use, or not empty.
+        ResourceLocked: it belongs to another connection exclusively.
+    """
+    if name not in vhost.queues:
+        return None
+    queue = vhost.queue(name, connection)
+    if queue.is_internal:
+        exchange = queue.limits.dead_letter_exchange
+        raise AccessRefused(f"queue '{name}' in vhost '{vhost.name}' goes with exchange '{exchange}'")
+    if if_unused and queue.consumers:
+        raise PreconditionFailed(f"queue '{name}' in vhost '{vhost.name}' in use")
+    if if_empty and queue.ready_count and not queue.append_only:
+        raise PreconditionFailed(f"queue '{name}' in vhost '{vhost.name}' not empty")
+    return DeleteQueue(vhost.name, name, queue.id)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveQueue(Change):
+    """Move a queue to a new home, with a new number; its messages follow. No change unless name and number match.
+
+    What is published from now on goes there, and is behind those that follow.
+    """
+
+    vhost: str
+    name: str
+    id: int
+    home: int
+
+    def check(self, topology: Topology) -> None:
+        declared = topology.vhost(self.vhost).declared.get(self.name)
+        if declared is not None and declared.id == self.id:
+            refuse_move(topology, declared.definition, self.home)
+
+    def effect(self, topology: Topology) -> None:
+        vhost = topology.vhost(self.vhost)
+        old = vhost.declared.get(self.name)
+        if old is None or old.id != self.id or old.definition.home == self.home:
+            return
+        moved = topology.make_queue(topology.at_home(old.definition, self.home))
+        vhost.replace_queue(old, moved)
+        topology.records.put_numbered_queue(moved.definition)
+
+
+def refuse_move(topology: Topology, definition: QueueDefinition, home: int) -> None:
+    """Refuse the move of an immovable queue.
+
+    Raises:
+        PreconditionFailed: with the reason.
+    """
+    subject = f"queue '{definition.name}' in vhost '{definition.vhost}'"
+    if home not in topology.homes:
+        raise PreconditionFailed(f"{subject} cannot be moved: there is no home {home}")
+    if home in topology.left and home != definition.home:
+        raise PreconditionFailed(f"{subject} cannot be moved: home {home} is being left")
+    if definition.before:
+        raise PreconditionFailed(f"{subject} is on its way already")
+    if not definition.is_kept:
+        raise PreconditionFailed(f"{subject} cannot be moved: it ends with who uses it, or with its node")
+
+
+@dataclass(frozen=True, slots=True)
+class EndMove(Change):
+    """All messages of the queue of a given name and number have arrived from its previous home."""
+
+    vhost: str
+    name: str
+    id: int
+
+    def check(self, topology: Topology) -> None:
+        topology.vhost(self.vhost)
+
+    def effect(self, topology: Topology) -> None:
+        declared = topology.vhost(self.vhost).declared.get(self.name)
+        if declared is not None and declared.id == self.id:
+            end_move(topology, declared)
+
+
+def end_move(topology: Topology, declared: DeclaredQueue) -> None:
+    """Forget a queue's previous home, and delete what is left of the queue there."""
+    vhost = topology.vhosts[declared.vhost]
+    departed = vhost.departed.pop(declared.name, None)
+    if departed is not None:
+        vhost.past.add_queue(departed)
+        departed.delete()
+    declared.definition = replace(declared.definition, before=0)
+    topology.records.put_queue(declared.definition)
