@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from jumpmq.amqp.errors import AccessRefused
-from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.commit.commits import Commits, OpenStore
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import Listener
@@ -22,7 +22,7 @@ from jumpmq.broker.routing.sending import Sender, Sent
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.passwords import hash_password
 from jumpmq.broker.telemetry import audit
-from jumpmq.store import StoreError
+from jumpmq.store import Store, StoreError
 from jumpmq.topology import changes
 
 log = logging.getLogger(__name__)
@@ -332,6 +332,7 @@ async def start(
     *,
     on_failure: Callable[[str], None] = lambda reason: None,
     before_listening: Callable[[Broker], Awaitable[None]] | None = None,
+    open_store: OpenStore = Store.open,
 ) -> Broker:
     """Start a broker in the running event loop.
 
@@ -339,11 +340,12 @@ async def start(
         enter: makes its peers; those of a broker of one process unless given.
         on_failure: called with a sentence when commits cannot come any more; the process has to end.
         before_listening: called once the broker is restored, before clients are let in; what it raises ends the start.
+        open_store: opens the store of its data directory.
 
     Raises:
         BrokerError: the store cannot be opened, or the port is taken.
     """
-    commits, broker = Commits(), None
+    commits, broker = Commits(open_store), None
     commits.on_failure = on_failure
     try:
         opened = Opened(config, commits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import sys
@@ -20,11 +21,20 @@ from jumpmq.broker.config import homes_in
 from jumpmq.cli.server import serving
 from jumpmq.cli.settings import SettingError, SettingValue, default_file, in_force
 from jumpmq.cli.supervisor import notify
-from jumpmq.serving.process import calm_garbage_collection, end_at_once, keep_memory, prepare, until_stopped
+from jumpmq.serving.process import (
+    calm_garbage_collection,
+    end_at_once,
+    keep_memory,
+    prepare,
+    start_again,
+    until_stopped,
+)
 from jumpmq.serving.server import Control
 
 if TYPE_CHECKING:
     from jumpmq.nodes.processes.workers import SeveralControl
+
+log = logging.getLogger(__name__)
 
 STOPS = signal.SIGTERM, signal.SIGINT
 """Signals to stop the broker."""
@@ -76,22 +86,36 @@ def serve(config: Config) -> None:
     prepare(config)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve_until_signal(config))
+            starts_again = runner.run(_serve_until_signal(config))
     finally:
         for number in STOPS:  # nothing is left to stop: one more would be what the process ended of
             signal.signal(number, signal.SIG_IGN)
+    if starts_again:
+        start_again()
     gc.freeze()  # all goes with the process: to look through what a hundred thousand queues were takes seconds
 
 
-async def _serve_until_signal(config: Config) -> None:
-    stop, started = asyncio.Event(), asyncio.Event()
+async def _serve_until_signal(config: Config) -> bool:
+    """Serve; return True if the program is to start again."""
+    stop, started, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def go_again(reason: str, in_order: bool) -> None:
+        log.warning("%s: the process starts again", reason)
+        if not in_order:
+            start_again()
+        again.set()
+        stop.set()
+
     for number in STOPS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await until_stopped(_serve(config, stop, started), stop, started)
+    await until_stopped(_serve(config, stop, started, go_again), stop, started)
+    return again.is_set()
 
 
-async def _serve(config: Config, stop: asyncio.Event, started: asyncio.Event) -> None:
-    async with _serving(config, stop.set) as control:
+async def _serve(
+    config: Config, stop: asyncio.Event, started: asyncio.Event, again: Callable[[str, bool], None]
+) -> None:
+    async with _serving(config, stop.set, again) as control:
         started.set()
         hang_up = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
@@ -109,9 +133,11 @@ async def _serve(config: Config, stop: asyncio.Event, started: asyncio.Event) ->
             keeping.cancel()
 
 
-def _serving(config: Config, stop: Callable[[], None]) -> AbstractAsyncContextManager[Control | SeveralControl]:
+def _serving(
+    config: Config, stop: Callable[[], None], again: Callable[[str, bool], None]
+) -> AbstractAsyncContextManager[Control | SeveralControl]:
     if max(config.workers, homes_in(config.data_dir)) == 1:
-        return serving(config, stop, end_at_once)
+        return serving(config, stop, end_at_once, again)
     from jumpmq.nodes.processes.workers import serving_workers  # here, so that a process alone does not load it
 
     return serving_workers(config, config.workers, stop, end_at_once)

@@ -14,10 +14,11 @@ def serving(
     config: Config,
     stop: Callable[[], None] | None = None,
     fail: Callable[[str], None] = lambda reason: None,
+    again: Callable[[str, bool], None] | None = None,
 ) -> AbstractAsyncContextManager[Control]:
-    """Serves until the block is left; see :func:`jumpmq.serving.server.serving`."""
+    """Serves until the block is left; see :func:`jumpmq.nodes.serving.serving`."""
     if config.cluster is None and config.homes == 1:
         return server.serving(config, stop, fail)
     from jumpmq.nodes.serving import serving as serving_home  # here, so that a process alone does not load it
 
-    return serving_home(config, stop, fail)
+    return serving_home(config, stop, fail, again)

@@ -17,6 +17,7 @@ from jumpmq.broker.peers import PeerFigures, Restored, node_of
 from jumpmq.broker.routing.sending import Sender
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.nodes.beginning import Beginning, listen
+from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.log.first import LET_GO, First
 from jumpmq.nodes.log.follower import Follower
 from jumpmq.nodes.log.log_link import serve_log
@@ -37,9 +38,11 @@ class Member(Protocol):
     """The local node as a cluster member.
 
     Attributes:
+        me: identity of the node.
         is_ready: whether another home has its queues, so that others may be there.
     """
 
+    me: Membership
     is_ready: Callable[[int], bool]
     standstill: Standstill
 
@@ -112,6 +115,12 @@ class OtherHomes:
             parts.enqueue.is_dead = member.is_dead
             member.is_ready = parts.enqueue.is_ready
             parts.relocating.on_removed = member.resign
+
+    @property
+    def membership(self) -> Membership:
+        """Identity of the process as a member of a cluster; only there."""
+        assert self._member is not None
+        return self._member.me
 
     @property
     def sender(self) -> Sender:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
-from jumpmq.broker import Broker, Config
+from jumpmq.broker import Broker, BrokerError, Config
+from jumpmq.broker.commit.commits import OpenStore
 from jumpmq.nodes.entering import enter
 from jumpmq.nodes.management.directory import HomesDirectory
 from jumpmq.nodes.management.management import managed, managed_node
@@ -18,9 +20,27 @@ def serving(
     config: Config,
     stop: Callable[[], None] | None = None,
     fail: Callable[[str], None] = lambda reason: None,
+    again: Callable[[str, bool], None] | None = None,
 ) -> AbstractAsyncContextManager[Control]:
-    """Serves until the block is left; see :func:`jumpmq.serving.server.serving`."""
-    return server.serving(config, stop, fail, enter, _managed)
+    """Serves until the block is left; see :func:`jumpmq.serving.server.serving`.
+
+    Args:
+        again: called where the process has to start again, with the reason; True where the broker is to stop in order
+            before. Unless given, ``fail`` is called.
+    """
+    if config.cluster is None:
+        return server.serving(config, stop, fail, enter, _managed)
+    try:
+        from jumpmq.nodes.copies.serving import serving_node  # here, so that workers do not load it
+    except ModuleNotFoundError as error:
+        raise BrokerError(f"a cluster needs {error.name}: pip install 'jumpmq[cluster]'") from None
+
+    def home(
+        config: Config, stop: Callable[[], None] | None, leads: int, open_store: OpenStore
+    ) -> AbstractAsyncContextManager[Control]:
+        return server.serving(config, stop, fail, partial(enter, leads=leads), _managed, open_store)
+
+    return serving_node(config, stop, again or (lambda reason, in_order: fail(reason)), home)
 
 
 def _managed(broker: Broker, stop: Callable[[], None] | None) -> AbstractAsyncContextManager[None]:

@@ -8,10 +8,11 @@ import logging
 import os
 import resource
 import socket
+import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jumpmq.broker import Config
 from jumpmq.broker.memory.heap import KeptMemory, keep_few_arenas
@@ -62,6 +63,14 @@ def end_at_once(reason: str) -> None:
     _shut_down_connections()
     logging.shutdown()
     os._exit(1)
+
+
+def start_again() -> NoReturn:
+    """Put a new run of the program in the place of this one, with the same arguments and number of process."""
+    _shut_down_connections()
+    logging.shutdown()
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _shut_down_connections() -> None:

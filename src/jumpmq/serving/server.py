@@ -9,9 +9,11 @@ from pathlib import Path
 
 from jumpmq.broker import Broker, Config
 from jumpmq.broker.broker import start
+from jumpmq.broker.commit.commits import OpenStore
 from jumpmq.broker.peers import Enter, alone
 from jumpmq.http.server import HTTPServer
 from jumpmq.queues.memory import MemoryAccount
+from jumpmq.store import Store
 
 #: The only user so far, accepted from loopback addresses only.
 GUEST = "guest:guest"
@@ -97,6 +99,7 @@ async def serving(
     fail: Callable[[str], None] = lambda reason: None,
     enter: Enter = alone,
     manage: Manage = managed_alone,
+    open_store: OpenStore = Store.open,
 ) -> AsyncIterator[Control]:
     """Serves AMQP and HTTP in the running event loop until the block is left.
 
@@ -106,6 +109,7 @@ async def serving(
             again. It is in the log already.
         enter: makes the broker's peers.
         manage: serves its management.
+        open_store: opens the store of its data directory.
 
     Raises:
         BrokerError: the broker cannot start; its text is one line that says why.
@@ -115,7 +119,7 @@ async def serving(
         from jumpmq.serving.load_definitions import loading  # here, so that a broker without it does not load HTTP
 
         before = loading(config.load_definitions)
-    broker = await start(config, enter, on_failure=fail, before_listening=before)
+    broker = await start(config, enter, on_failure=fail, before_listening=before, open_store=open_store)
     try:
         async with manage(broker, stop):
             yield Control(_endpoints(broker), broker, broker.memory, broker.listening.certificates.reload)

@@ -9,6 +9,7 @@ Only :meth:`Completion.of` makes a :data:`Complete`, and only :func:`receipt_of`
 What depends on completion takes one of the two: who passes another number does not pass the type checker.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import NewType
@@ -50,7 +51,7 @@ class Completion:
 class ByPosition(Completion):
     """Completion of a home with copies: stored commits are complete up to a position of the log told from outside.
 
-    For the store's thread alone.
+    :meth:`complete` may be called by any thread: while a store closes, that is not the store's.
 
     Args:
         on_stored: called with the position behind each commit that is on disk.
@@ -61,18 +62,22 @@ class ByPosition(Completion):
         self._on_stored = on_stored
         self._stored: deque[tuple[int, int]] = deque()  # commits that are not complete, as (number, position)
         self._position = 0  # up to which all is complete
+        self._lock = threading.Lock()
 
     def stored(self, number: int, position: int) -> None:
-        self._stored.append((number, position))
-        self._advance()
+        with self._lock:
+            self._stored.append((number, position))
+            self._advance()
         self._on_stored(position)
 
     def complete(self, position: int) -> None:
         """All up to a position is complete. It may be told before :meth:`stored` is, and lower ones may follow."""
-        if position > self._position:
+        with self._lock:
+            if position <= self._position:
+                return
             self._position = position
             self._advance()
-            self.wake()
+        self.wake()
 
     def _advance(self) -> None:
         while self._stored and self._stored[0][1] <= self._position:

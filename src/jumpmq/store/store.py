@@ -60,6 +60,7 @@ class Store(Staging):
         whole: whether all definitions could be read.
         streams: what was found of streams at the opening, by the stream's number.
         losses: what is missing, and not acknowledged; see :meth:`keep_losses`.
+        is_closing: whether :meth:`close` was called, perhaps by another thread.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Store(Staging):
         self.whole = found.whole
         self._directory, self._recorded_losses = directory, [loss for loss, _ in recorded]
         self._lock = lock
+        self.is_closing = False
         # What was found, until it is handed over:
         self._definitions, self._batches = found.definitions, found.queues
         self._lost = (
@@ -317,7 +319,7 @@ class Store(Staging):
     @property
     def lineage(self) -> tuple[Stretch, ...]:
         """Segments of the log in order, with the ends of what is on disk; consumed ones may be missing between them."""
-        return tuple(Stretch(one.number, one.epoch, one.salt, one.end) for one in self._log.segments.values())
+        return tuple(Stretch(one.number, one.epoch, one.salt, one.end) for one in list(self._log.segments.values()))
 
     def begin(self, *, here: bool = False) -> None:
         """Begin the next commit, if wanted and unobstructed: see :meth:`Pipeline.begin`."""
@@ -391,6 +393,7 @@ class Store(Staging):
         Raises:
             StoreError: the last commit failed; the store is then as after a crash.
         """
+        self.is_closing = True
         self.keep_losses()
         self.end_turn()
         last = self._pipeline.close(clean=clean)

@@ -110,6 +110,7 @@ class Writer:
         self._tells = tell >= 0
         self._results: deque[Result] = deque()  # of writes that had nothing to write
         self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # readable when there are results
+        self._waking = threading.Lock()  # held while the pipe is written to, or closed
         self._timer: threading.Timer | None = None  # of the last :meth:`wake_after`
         self._submitted_at = 0.0  # when the last write was, by the monotonic clock
         self._seconds = QUICK  # how long the disk takes of late: it falls slowly
@@ -176,9 +177,10 @@ class Writer:
         self._timer.start()
 
     def wake(self) -> None:
-        """Become readable now. Callable from any thread."""
-        with contextlib.suppress(BlockingIOError):  # it is readable, then
-            os.write(self._writable, b"\0")
+        """Become readable now. Callable from any thread; without effect after :meth:`close`."""
+        with self._waking, contextlib.suppress(BlockingIOError):  # it is readable, then
+            if self._writable >= 0:
+                os.write(self._writable, b"\0")
 
     def close(self) -> None:
         """End the thread; the thread must be idle."""
@@ -186,5 +188,7 @@ class Writer:
             self._timer.cancel()
             self._timer.join()
         self._worker.close()
-        os.close(self._readable)
-        os.close(self._writable)
+        with self._waking:  # another file may have these numbers next
+            os.close(self._readable)
+            os.close(self._writable)
+            self._writable = -1

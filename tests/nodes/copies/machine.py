@@ -93,16 +93,11 @@ class Machine:
             self.leading.reveal(position)
 
     def serve(self, epoch: int) -> None:
-        self.leading = LeadingStore(
-            self.home,
-            directory_of(self.folder, 1),
-            epoch,
-            on_commit=self.on_commit,
-            on_error=lambda error: self.stop(str(error)),
-            on_failure=self.stop,
-            segment_bytes=SEGMENT,
+        self.leading = LeadingStore(self.home, epoch, on_failure=self.stop, segment_bytes=SEGMENT)
+        self.store = self.leading.open(
+            directory_of(self.folder, 1), on_commit=self.on_commit, on_error=lambda error: self.stop(str(error))
         )
-        self.store = self.leading.store
+        asyncio.get_running_loop().add_reader(self.store.fileno(), self.store.completed)
         found = [message.seq for batch in self.store.batches().get(QUEUE, []) for message in self.store.read(batch)]
         self.published = max([0, *found])
         self.publishing = asyncio.get_running_loop().create_task(self.publish())

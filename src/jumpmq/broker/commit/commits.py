@@ -10,6 +10,7 @@ import select
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from jumpmq.broker.commit.receipts import Numbered, Part
 from jumpmq.queues.base import STORE
@@ -28,8 +29,24 @@ by now.
 """
 
 
+class OpenStore(Protocol):
+    """Opens the store in a directory; see :meth:`Store.open`."""
+
+    def __call__(
+        self,
+        directory: Path,
+        *,
+        on_commit: Callable[[CompleteReceipt], None],
+        on_error: Callable[[StoreError], None],
+        linger_bytes: int,
+    ) -> Store: ...
+
+
 class Commits:
     """Numbered commits, growing. Without durable state there is a single commit, 0, already complete.
+
+    Args:
+        open_store: opens the store; that of a home with copies connects the store with them.
 
     Attributes:
         store: where durable things are; None where everything is in memory.
@@ -42,8 +59,9 @@ class Commits:
         parts: what the store was given up to the last flush, by its bit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_store: OpenStore = Store.open) -> None:
         self.store: Store | None = None
+        self._open_store = open_store
         self._loop = asyncio.get_running_loop()
         self.streams = StreamFiles(None)
         self.before_flush: Callable[[], None] = _nothing
@@ -69,7 +87,7 @@ class Commits:
         Raises:
             StoreError: it cannot be opened.
         """
-        self.store = Store.open(
+        self.store = self._open_store(
             directory,
             on_commit=lambda number: self._or_fail(self._on_commit),
             on_error=_log_error,

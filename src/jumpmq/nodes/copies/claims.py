@@ -14,12 +14,14 @@ class Claims:
         etcd: the client.
         key: of the home's configuration.
         same: further comparisons of each swap, such as the identity of the cluster.
+        led: key that gets the epoch alone, for those who compare it.
     """
 
-    def __init__(self, etcd: Etcd, key: str, same: Sequence[dict[str, Any]] = ()) -> None:
+    def __init__(self, etcd: Etcd, key: str, same: Sequence[dict[str, Any]] = (), led: str = "") -> None:
         self._etcd = etcd
         self._key = key
         self._same = list(same)
+        self._led = led
 
     async def read(self) -> Configuration | None:
         """Return the current value in etcd; None without one.
@@ -40,9 +42,10 @@ class Claims:
             EtcdError: it may have landed, or may land yet.
         """
         same = absent(self._key) if old is None else has(self._key, old.to_json())
-        done, read = await self._etcd.transaction(
-            [*self._same, same], [put(self._key, new.to_json())], [get(self._key)]
-        )
+        puts = [put(self._key, new.to_json())]
+        if self._led:
+            puts.append(put(self._led, str(new.epoch)))
+        done, read = await self._etcd.transaction([*self._same, same], puts, [get(self._key)])
         if done:
             return new
         return _parsed(read[0].values[0].value) if read[0].values else None

@@ -212,6 +212,24 @@ class CopiedHome:
                 return max(first, min(stretch.segment + 1, copy.removable))
         return min(first, copy.removable)
 
+    @property
+    def may_deliver(self) -> bool:
+        """True if no other replica can lead, so that messages may be handed to consumers (R8)."""
+        return self._pace.may_deliver(now())
+
+    # --- the end of an epoch ---
+
+    def hand_over(self, target: Replica) -> bool:
+        """Offer leadership to a follower in the set; True if it is on its way. All that was written is complete."""
+        actions = self.roles.hand_over(target)
+        self._act(actions)
+        return bool(actions)
+
+    def resign(self) -> None:
+        """Let another replica claim leadership at once. The store is closed."""
+        if self.roles.leader is not None:
+            self._act(self.roles.leader.resign())
+
     # --- the log of a leading home ---
 
     def begun(self, stretch: Stretch) -> None:
@@ -424,6 +442,11 @@ class CopiedHome:
         self._act(self.roles.stop(f"the copy in {self._directory.directory} cannot be written: {reason}"))
 
     # --- etcd ---
+
+    def on_value(self, value: Configuration) -> None:
+        """A configuration was seen in etcd."""
+        if not self._ended:
+            self._on_value(value)
 
     def _on_value(self, value: Configuration) -> None:
         before = self.roles.known

@@ -99,7 +99,7 @@ class CopyDirectory:
             self.noted = self._read_note(log)
             (directory / DIRECTORY).mkdir(mode=0o700, exist_ok=True)
             self.lineage = self._settled()
-            if self.end < self.noted.mark:
+            if self.end < self.noted.mark and self.kept < self.noted.mark:
                 self.renew()
         except OSError as error:
             self.close()
@@ -117,8 +117,14 @@ class CopyDirectory:
 
     @property
     def kept(self) -> int:
-        """Position behind which no segment is missing, so that the log can be shipped from there."""
-        first = self.lineage[-1].segment if self.lineage else 1
+        """Position behind which no segment is missing, so that the log can be shipped from there.
+
+        A copy that was made from files may have none yet, as the index had all: the mark is that position then.
+        """
+        mark = self.noted.mark
+        if not self.lineage:
+            return mark if mark == before(segment_at(mark) + 1) else 0
+        first = self.lineage[-1].segment
         numbers = {stretch.segment for stretch in self.lineage}
         while first - 1 in numbers:
             first -= 1

@@ -1,22 +1,43 @@
-"""Copy of another node's home. A replica that ends is replaced: the copy is closed and opened again."""
+"""Copy of a home at this node. A replica that ends is replaced: the copy is closed and opened again.
+
+A replica that is to lead gets a :class:`~jumpmq.nodes.copies.leading_store.LeadingStore`, and its :class:`Server` is
+told to serve the home with it.
+"""
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
+from typing import Protocol
 
 from jumpmq.nodes.copies.claims import Claims
 from jumpmq.nodes.copies.coming_files import settle
 from jumpmq.nodes.copies.copied_home import FIXED_SEAT, CopiedHome
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
+from jumpmq.nodes.copies.leading_store import LeadingStore
 from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.etcd.client import EtcdError
+from jumpmq.replication.configuration import Replica
 from jumpmq.replication.pace import Times
 from jumpmq.store.errors import StoreError
 
 RETRY = 1.0
 """Seconds before a copy that ended is opened again: a full disk may have room by then."""
 
+HAND_OVER_TIMEOUT = 5.0
+"""Maximum wait for the answer to a hand-over, in seconds."""
+
 log = logging.getLogger(__name__)
+
+
+class Server(Protocol):
+    """Serves homes whose replicas lead."""
+
+    def serve(self, copy: "KeptCopy") -> None:
+        """Serve the home of a copy, with its ``leading`` store."""
+
+    def fail(self, reason: str) -> None:
+        """End the process at once: a copy that is served has failed, or another node leads its home."""
 
 
 class KeptCopy:
@@ -28,9 +49,12 @@ class KeptCopy:
         directory: of the copy.
         node: of this process.
         claims, sessions, times: as of :class:`~jumpmq.nodes.copies.copied_home.CopiedHome`.
+        server: serves the home where this copy's replica leads; None where it never does.
 
     Attributes:
+        number, directory: the arguments.
         home: the replica; None while the copy is closed.
+        leading: the store of the home while this replica leads, and was told to serve.
         trouble: why it is closed; empty while all is well.
     """
 
@@ -43,12 +67,17 @@ class KeptCopy:
         claims: Claims,
         sessions: ReplicaSessions,
         times: Times = FIXED_SEAT,
+        server: Server | None = None,
     ) -> None:
         self.home: CopiedHome | None = None
+        self.leading: LeadingStore | None = None
         self.trouble = ""
-        self._number, self._log_id, self._directory, self._node = number, log_id, directory, node
+        self.number, self.directory = number, directory
+        self._log_id, self._node = log_id, node
+        self._server = server
         self._claims, self._sessions, self._times = claims, sessions, times
         self._over = asyncio.Event()  # set when the replica ended
+        self._hands_over = False  # whether the end of its epoch is meant
 
     async def keep(self) -> None:
         """Keep the copy."""
@@ -64,11 +93,10 @@ class KeptCopy:
     async def _once(self) -> None:
         """Open the copy, and wait for its end."""
         self._over.clear()
+        self._hands_over = False
         directory = await asyncio.to_thread(self._open)
         try:
-            home = CopiedHome(
-                self._number, directory, self._node, self._claims, self._sessions, self, times=self._times
-            )
+            home = CopiedHome(self.number, directory, self._node, self._claims, self._sessions, self, times=self._times)
         except BaseException:
             directory.close()
             raise
@@ -81,32 +109,66 @@ class KeptCopy:
             home.stop()
 
     def _open(self) -> CopyDirectory:
-        settle(self._directory)
-        return CopyDirectory(self._directory, self._log_id)
+        settle(self.directory)
+        return CopyDirectory(self.directory, self._log_id)
 
     def _tell(self, reason: str) -> None:
         if reason != self.trouble:
-            log.error("the copy of home %d in %s: %s", self._number, self._directory, reason)
+            log.error("the copy of home %d in %s: %s", self.number, self.directory, reason)
         self.trouble = reason
+
+    # --- serving ---
+
+    async def release(self, target: Replica | None = None) -> None:
+        """Part from the closed store of the home. Any other replica of the set may lead at once.
+
+        Args:
+            target: replica that leads next; None for whichever claims first.
+        """
+        leading, self.leading = self.leading, None
+        if leading is None or self.home is None:
+            return
+        leading.close()
+        self._hands_over = True
+        if target is None or not self.home.hand_over(target):
+            self.home.resign()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_TIMEOUT):
+                await self._over.wait()
+        self._over.set()
 
     # --- what the replica asks for ---
 
     def reveal(self, position: int) -> None:
-        """Nothing here waits for what is complete."""
+        """Tell the store of a leading replica."""
+        if self.leading is not None:
+            self.leading.reveal(position)
 
     def serve(self, epoch: int) -> None:
-        """A home is served at its seat."""
-        raise AssertionError("a copy was made leader, and homes are served at their seats")
+        """Have the home served."""
+        assert self.home is not None
+        if self._server is None:
+            raise AssertionError("a copy was made leader that never leads")
+        self.leading = LeadingStore(self.home, epoch, self._server.fail)
+        self._server.serve(self)
 
     def close(self, reason: str) -> None:
-        """No store is open."""
+        """End the process where it serves the home; else open the copy again, as the log is as it is."""
+        self.stop(reason)
 
     def stop(self, reason: str) -> None:
-        """Open the copy again."""
-        self._tell(reason)
+        """End the process where it serves the home; else open the copy again."""
+        if self.leading is not None and self._server is not None:
+            self._server.fail(f"home {self.number} is not served here any more: {reason}")
+            return
+        if self._hands_over:
+            log.info("home %d was handed over: %s", self.number, reason)
+        else:
+            self._tell(reason)
         self._over.set()
 
     def replaced(self) -> None:
         """Open the files that have come instead of the copy."""
-        log.info("the copy of home %d in %s was made from files", self._number, self._directory)
+        log.info("the copy of home %d in %s was made from files", self.number, self.directory)
         self._over.set()

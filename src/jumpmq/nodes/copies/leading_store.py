@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from jumpmq.replication.lineage import Lineage, position_at, segment_at
 from jumpmq.store import Store, StoreError
 from jumpmq.store.completion import ByPosition, CompleteReceipt
 from jumpmq.store.records import OPENING_SIZE
+from jumpmq.store.staging import LINGER_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -22,83 +24,90 @@ POSITIONS_READ = 4096
 
 
 class LeadingStore:
-    """Opens the store of a home in an epoch, and connects it with the replica.
+    """Opens the store of a home in an epoch, and connects it with the replica. The owner of the store calls
+    :meth:`Store.completed`, as of any other.
 
     Args:
-        home: the replica, told by :meth:`~jumpmq.nodes.copies.copied_home.Home.serve` that it leads.
-        directory: of the home.
+        home: the replica, told by :meth:`~jumpmq.nodes.copies.copied_home.CopyOwner.serve` that it leads.
         epoch: in which it leads.
-        on_commit, on_error, segment_bytes: as of :meth:`Store.open`.
         on_failure: called when the process has to end: copies may have what a failed sync left out of this disk.
-
-    Attributes:
-        store: the store.
-
-    Raises:
-        StoreError: it cannot be opened.
+        segment_bytes: as of :meth:`Store.open`.
     """
 
     def __init__(
         self,
         home: CopiedHome,
-        directory: Path,
         epoch: int,
-        *,
-        on_commit: Callable[[CompleteReceipt], None],
-        on_error: Callable[[StoreError], None],
         on_failure: Callable[[str], None],
         segment_bytes: int | None = None,
     ) -> None:
         self._home = home
+        self._epoch = epoch
         self._on_failure = on_failure
+        self._segment_bytes = segment_bytes
         self._completion = ByPosition(self._on_stored)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()  # of the loop
+        self._store: Store | None = None  # None before it is open, and after its end
         self._told, self._tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._told.setblocking(False)
         self._tells.setblocking(False)
         self._stored = 0  # position behind the last commit on disk, where the replica has not heard of it
         self._rest = b""  # of a position that has come in part
-        try:
-            self.store = Store.open(
-                directory,
-                on_commit=on_commit,
-                on_error=on_error,
-                segment_bytes=segment_bytes,
-                epoch=epoch,
-                tell=self._tells.fileno(),
-                completion=self._completion,
-            )
-        except BaseException:
-            self._close_sockets()
-            raise
-        self.store.keep_from(home.needed_from)
-        home.segments = self._segments
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._told.fileno(), self._on_written)
-        loop.add_reader(self.store.fileno(), self._on_work)
+
+    def open(
+        self,
+        directory: Path,
+        *,
+        on_commit: Callable[[CompleteReceipt], None],
+        on_error: Callable[[StoreError], None],
+        linger_bytes: int = LINGER_BYTES,
+    ) -> Store:
+        """Open the store; see :class:`~jumpmq.broker.commit.commits.OpenStore`.
+
+        Raises:
+            StoreError: it cannot be opened.
+        """
+        self._store = Store.open(
+            directory,
+            on_commit=on_commit,
+            on_error=on_error,
+            segment_bytes=self._segment_bytes,
+            linger_bytes=linger_bytes,
+            epoch=self._epoch,
+            tell=self._tells.fileno(),
+            completion=self._completion,
+        )
+        self._store.keep_from(self._home.needed_from)
+        self._home.segments = self._segments
+        self._loop.add_reader(self._told.fileno(), self._on_written)
+        return self._store
 
     def reveal(self, position: int) -> None:
         """All up to a position is complete."""
-        self._completion.complete(position)
+        if self._store is not None:
+            self._completion.complete(position)
 
-    def _segments(self) -> Lineage:
-        self.store.keep_from(self._home.needed_from)
-        return self.store.lineage
-
-    def _close_sockets(self) -> None:
+    def close(self) -> None:
+        """Part from the store, which is closed: the replica knows all of its log."""
+        if self._store is not None:
+            self._on_written()
+            self._tell_stored()
+            self._store = None
+            self._home.segments = None
+            self._loop.remove_reader(self._told.fileno())
         self._told.close()
         self._tells.close()
 
-    def _on_work(self) -> None:
-        try:
-            self.store.completed()
-            if self._stored:
-                position, self._stored = self._stored, 0
-                self._grow(position)
-                self._home.synced(position)
-            self.store.keep_from(self._home.needed_from)
-        except Exception as error:
-            log.critical("a step of a commit failed", exc_info=error)
-            self._on_failure(f"commits cannot go on after {error!r}")
+    def _segments(self) -> Lineage:
+        assert self._store is not None
+        self._keep()
+        return self._store.lineage
+
+    def _keep(self) -> None:
+        """Have the store keep the segments that members need."""
+        if self._store is not None and not self._store.is_closing:
+            self._store.keep_from(self._home.needed_from)
 
     def _on_written(self) -> None:
         """Read the newest of the positions told by the writing thread."""
@@ -114,13 +123,30 @@ class LeadingStore:
 
     def _on_stored(self, position: int) -> None:
         """Note that a commit is on disk. The store is in the middle of it: the replica hears of it afterwards."""
-        self._stored = position
+        before, self._stored = self._stored, position
+        if threading.get_ident() != self._thread:  # the store is being closed
+            self._loop.call_soon_threadsafe(self._tell_stored)
+        elif not before:
+            self._loop.call_soon(self._tell_stored)
+
+    def _tell_stored(self) -> None:
+        if self._store is None or not self._stored:
+            return
+        try:
+            position, self._stored = self._stored, 0
+            self._grow(position)
+            self._home.synced(position)
+            self._keep()
+        except Exception as error:
+            log.critical("a step of a commit failed", exc_info=error)
+            self._on_failure(f"commits cannot go on after {error!r}")
 
     def _grow(self, position: int) -> None:
+        assert self._store is not None
         copy = self._home.roles.copy
         segment = segment_at(position)
         if position_at(segment, 0) > copy.end:
-            begun = next(stretch for stretch in self.store.lineage if stretch.segment == segment)
+            begun = next(stretch for stretch in self._store.lineage if stretch.segment == segment)
             self._home.begun(begun._replace(end=OPENING_SIZE))
             self._home.note_kept()
         if position > copy.end:

@@ -11,6 +11,9 @@
                        worker ``members/NODE/2``, and so on
 ``home/H``             state of a home (:class:`~jumpmq.replication.configuration.Configuration`): its epoch, one more
                        with each start of its process, and the leader; written only where the whole value is unchanged
+``led/H``              epoch of the leader of a home with copies: the one in ``home/H``, which also changes with its set
+``wanted/H``           copies that an operator wants of a home; its leader brings ``home/H`` there, step by step
+``copies/NODE``        where the process of a node takes connections for copies, or ``copies/NODE/2``; gone with it
 ``live/NODE``          where the node's links are taken, and the epoch, or ``live/NODE/2``; gone some seconds after the
                        process is
 ``applied/NODE``       the last entry that a process without links to all that live has applied, or ``applied/NODE/2``
@@ -89,6 +92,27 @@ class Keys:
 
     def home(self, home: int) -> str:
         return self._key(f"home/{home}")
+
+    @property
+    def all_homes(self) -> str:
+        return self._key("home/")
+
+    def led(self, home: int) -> str:
+        return self._key(f"led/{home}")
+
+    @property
+    def all_wanted(self) -> str:
+        return self._key("wanted/")
+
+    def wanted(self, home: int) -> str:
+        return f"{self.all_wanted}{home}"
+
+    @property
+    def copies(self) -> str:
+        return self._key("copies/")
+
+    def copies_of(self, process: str) -> str:
+        return self.copies + process
 
     @property
     def applied(self) -> str:

@@ -6,6 +6,9 @@ the log, and every announcement of a process, compares ``home/H``: a process of 
 ends when it reads of a later epoch, or when another home tells it of one: where two processes have one data directory,
 a volume that was taken over, or copies of a directory, the older one ends.
 
+The epoch of a home with copies is claimed by its replica (:mod:`jumpmq.nodes.copies`) before the store is open. Since
+``home/H`` then also changes with the set of copies, ``led/H`` is compared in its place, which has the epoch alone.
+
 ``live/NODE`` has a lease of :data:`LEASE` seconds, which is renewed. ``served/NODE`` has the boot id of the last start,
 which says the same to releases before epochs.
 """
@@ -80,6 +83,7 @@ class Lease:
         promise: keeps the epoch on disk.
         sight: identifies the contents of the data directory.
         had: True of the boot id of a start that the data directory has had.
+        leads: epoch that the home's replica has claimed; 0 in a home without copies.
 
     Attributes:
         id: of the lease in etcd; 0 before :meth:`claim`.
@@ -93,6 +97,7 @@ class Lease:
         promise: Promise,
         sight: Callable[[], Sight],
         had: Callable[[str], bool],
+        leads: int = 0,
     ) -> None:
         self.id = 0
         self.epoch = 0
@@ -102,7 +107,9 @@ class Lease:
         self._promise = promise  # keeps the epoch
         self._sight = sight  # of the data directory
         self._had = had  # knows the data directory's starts
-        self._live, self._home, self._served = keys.live_node(me.process), keys.home(me.home), keys.served(me.process)
+        self._leads = leads  # epoch of the replica
+        self._live, self._served = keys.live_node(me.process), keys.served(me.process)
+        self._home = keys.led(me.home) if leads else keys.home(me.home)
         self._value = b""  # of this process's key
         self._state = b""  # of the home, with this epoch
         self._noted: Sight = {}  # the sight that etcd has
@@ -140,12 +147,20 @@ class Lease:
             SetBack: etcd has lost the cluster.
             EtcdError: etcd cannot be asked, or another process of the home was faster; to be tried again.
         """
+        if self._leads:
+            await self._take(self._leads, str(self._leads).encode())
+            await self._put([])
+            return
         found = await self._etcd.client.get(self._home)
         state = self._next(None if found is None else found.value)
-        await self._promise.raised(state.epoch)
-        self.epoch, self._state = state.epoch, state.to_json()
-        self._value = json.dumps({**self._address, "epoch": state.epoch}).encode()
+        await self._take(state.epoch, state.to_json())
         await self._put([_same(self._home, found)])
+
+    async def _take(self, epoch: int, state: bytes) -> None:
+        """Set the epoch of this process, and the value of the home's key with the epoch."""
+        await self._promise.raised(epoch)
+        self.epoch, self._state = epoch, state
+        self._value = json.dumps({**self._address, "epoch": epoch}).encode()
 
     def _next(self, found: bytes | None) -> Configuration:
         """Return the state of the home with the next epoch, led by this process."""
@@ -171,6 +186,12 @@ class Lease:
         client = self._etcd.client
         served, home = await client.get(self._served), await client.get(self._home)
         is_other = served is not None and not self._had(served.value.decode())
+        if self._leads:
+            if home is not None and int(home.value) > self.epoch:
+                self._etcd.on_failure(superseded(self._etcd))
+                await asyncio.Event().wait()
+            await self._put([_same(self._served, served)])
+            return
         found = None if home is None else _parsed(home.value)
         if is_other or (found is not None and found.epoch > self.epoch):
             self._etcd.on_failure(superseded(self._etcd))
@@ -188,16 +209,19 @@ class Lease:
         """
         client, me, keys = self._etcd.client, self._etcd.me, self._etcd.keys
         lease = await client.grant(LEASE)
-        puts = [
-            put(self._live, self._value, lease),
-            put(self._served, str(self._address["boot"])),
-            put(self._home, self._state),
-        ]
+        puts = [put(self._live, self._value, lease), put(self._served, str(self._address["boot"]))]
+        if self._leads:
+            same = [*same, has(self._home, self._state)]
+        else:
+            puts.append(put(self._home, self._state))
         done, read = await client.transaction([self._etcd.is_ours, *same], puts, [get(keys.id)])
         if not done:
             await client.revoke(lease)
             if [one.value.decode() for one in read[0].values] != [me.id]:
                 raise SetBack(set_back(me.cluster, 0))
+            if self._leads and (led := await client.get(self._home)) is not None and int(led.value) > self.epoch:
+                self._etcd.on_failure(superseded(self._etcd))
+                await asyncio.Event().wait()
             raise EtcdError(f"another process of {me} was announced at the same time")
         self.id = lease
 

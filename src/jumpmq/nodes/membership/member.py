@@ -72,6 +72,7 @@ class Member:
         on_failure: called with a sentence when this node can no longer be part of the cluster; the process has to end.
         promise: keeps the epoch of this process on disk.
         begins: True of the node's first worker, before any other of them runs.
+        leads: epoch that the home's replica has claimed; 0 in a home without copies.
 
     Attributes:
         me: identity of the node.
@@ -103,6 +104,7 @@ class Member:
         promise: Promise,
         *,
         begins: bool = False,
+        leads: int = 0,
     ) -> None:
         self.me = me
         self.directory = ClusterDirectory(me.id, secret, host, boot)
@@ -111,6 +113,7 @@ class Member:
         self.is_ready: Callable[[int], bool] = lambda home: True
         self._promise = promise  # keeps the epoch
         self._begins = begins  # before other workers of the node
+        self._leads = leads  # epoch of the replica
         self._settings = settings  # of etcd
         self._boot = boot  # identity of this run
         self._turns = turns  # those of the broker
@@ -140,7 +143,7 @@ class Member:
         links.on_down.append(self.peers.down)
         topology.listeners.append(self._follow)
         until_answered = self.etcd.until_answered
-        if self._begins:
+        if self._begins and not self._leads:  # else other workers of the node may be served elsewhere
             await until_answered(self.lease.bury_workers)
         await until_answered(self.lease.claim)
         links.epoch = self.lease.epoch
@@ -172,7 +175,7 @@ class Member:
 
         self.log = log = self._log_of(topology, links)
         self.live = live = LiveHomes(self.etcd, self.directory, links, topology, lives, own)
-        self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had)
+        self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had, self._leads)
         self.entries = Entries(
             self.etcd, log, live, self.lease, self._turns, lambda *entry: self.peers.tell_own(*entry)
         )

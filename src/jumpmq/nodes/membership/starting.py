@@ -32,8 +32,12 @@ async def enter(
     turns: Turns,
     found: list[Record],
     on_failure: Callable[[str], None],
+    leads: int = 0,
 ) -> tuple[Member, list[Record]]:
     """Make the node a member; return the member and the initial records. Waits for etcd.
+
+    Args:
+        leads: epoch that the home's replica has claimed; 0 in a home without copies.
 
     Raises:
         BrokerError: it cannot be one.
@@ -85,7 +89,9 @@ async def enter(
     settings = replace(settings, identity=me.id)
     host, begins = config.cluster_host, config.begins
     promise = Promise.of(joined.definitions, store, turns.committed)
-    member = Member(settings, etcd, me, joined.secret, host, boot, turns, on_failure, promise, begins=begins)
+    member = Member(
+        settings, etcd, me, joined.secret, host, boot, turns, on_failure, promise, begins=begins, leads=leads
+    )
     return member, joined.definitions
 
 

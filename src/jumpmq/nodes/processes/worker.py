@@ -113,7 +113,8 @@ class Worker:
     async def _serve_home(self) -> None:
         await _until_free(self._assignment.config.data_dir)
         try:
-            async with serving(self._assignment.config, lambda: self._say(stop=True), end_at_once) as control:
+            config, stop = self._assignment.config, lambda: self._say(stop=True)
+            async with serving(config, stop, end_at_once, self._start_again) as control:
                 self._control = control
                 self._started.set()
                 await self._serve(control)
@@ -123,6 +124,14 @@ class Worker:
         except BrokerError as error:
             self._say(error=str(error))
             raise
+
+    def _start_again(self, reason: str, in_order: bool) -> None:
+        """End this process: the supervisor starts another one."""
+        log.warning("%s: the process starts again", reason)
+        if not in_order:
+            end_at_once(reason)
+        self._was_told = True
+        self._ended.set()
 
     async def _serve(self, control: Control) -> None:
         await self._listen(control)

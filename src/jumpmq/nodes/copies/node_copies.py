@@ -1,0 +1,407 @@
+"""Copies at a process of a node: of the process's own home, and of homes of other nodes.
+
+A process takes connections for copies at a port of its own, named in etcd (``copies/NODE``): replicas need each other
+before any of them may serve its home. The first process of a node keeps the copies of other nodes' homes, in
+``copies/H`` of the data directory. Where such a replica comes to lead, its home is served by this process beside the
+process's own (:mod:`~jumpmq.nodes.copies.serving`): a *guest*, which takes no clients, and is reached over links.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from jumpmq.broker.commit.commits import Commits
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.config import Config
+from jumpmq.nodes.beginning import listen
+from jumpmq.nodes.copies.claims import Claims
+from jumpmq.nodes.copies.copied_home import CopiedHome
+from jumpmq.nodes.copies.kept_copy import KeptCopy
+from jumpmq.nodes.copies.sessions import ReplicaSessions
+from jumpmq.nodes.copies.wanted import Wanted
+from jumpmq.nodes.etcd.client import EtcdError, put
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.etcd.settings import EtcdSettings
+from jumpmq.nodes.joining.joining import Membership
+from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.nodes.membership.lease import LEASE
+from jumpmq.nodes.membership.live_homes import ClusterDirectory
+from jumpmq.nodes.membership.standstill import Standstill
+from jumpmq.nodes.transport.links import Links
+from jumpmq.nodes.transport.tls import TLSSockets
+from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
+from jumpmq.replication.pace import Times
+
+PORTS = 100
+"""Distance of the port for copies from the one for links, where that is set."""
+
+DIRECTORY = "copies"
+"""Directory of the data directory with the copies of other nodes' homes."""
+
+BACKLOG = 1 << 20
+"""Octets of the turns of links, which carry no messages of the broker."""
+
+LOOK_INTERVAL = 0.5
+"""Seconds between two looks at what is wanted of homes that are led here."""
+
+QUIET = 30.0
+"""Seconds for which a home has to be led in peace before leadership returns to its seat."""
+
+PATIENCE = 5.0
+"""Seconds until a process says that it waits for its turn to lead."""
+
+FAREWELL = 0.05
+"""Seconds in which connections say that leadership may be claimed, before they end."""
+
+log = logging.getLogger(__name__)
+
+
+class Guests(Protocol):
+    """Serves homes of other nodes in this process."""
+
+    async def serve(self, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
+        """Serve a home with the leading store of its copy, until that is no longer wanted; its store is closed then.
+
+        Args:
+            worker: number of the home's process at its seat.
+        """
+
+
+class NodeCopies:
+    """Copies at a process.
+
+    Args:
+        config: settings of the process.
+        me: the process as a member of its cluster.
+        boot: tells this run of the process from all others.
+        guests: serves homes of other nodes.
+        again: has the process start again: its home is to be served with copies from now on, or by another node. True
+            where the broker is to stop in order before.
+        fail: ends the process at once.
+
+    Attributes:
+        known: configurations of all homes, by number, as last seen in etcd.
+        copies: those that this process keeps, by the number of the home.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        me: Membership,
+        boot: str,
+        guests: Guests,
+        again: Callable[[str, bool], None],
+        fail: Callable[[str], None],
+    ) -> None:
+        self.me = me
+        self.known: dict[int, Configuration] = {}
+        self.copies: dict[int, KeptCopy] = {}
+        self.fail = fail
+        self._config = config
+        self._boot = boot
+        self._guests = guests
+        self._again = again
+        self._wanted: dict[int, Wanted] = {}
+        self._nodes: dict[int, str] = {}  # of each process with copies, by its home
+        self._addresses: dict[str, int] = {}  # the same homes, by key
+        self._led: dict[int, asyncio.Event] = {}  # set to end serving a home, by number
+        self._since: dict[int, tuple[Configuration, float]] = {}  # configuration of a led home, and since when
+        self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
+        self._keys = Keys(me.cluster)
+        settings = EtcdSettings.of(config)
+        client = settings.client()
+        if client.seal is not None:
+            client.seal.identity = me.id
+        self._etcd = ClusterEtcd(client, self._keys, me, Standstill(_say_nothing, _do_nothing), fail)
+        self._lease = 0
+        self._value = ""  # of the key with this process's address
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._links: Links
+        self._sessions: ReplicaSessions
+        self._directory: ClusterDirectory
+        self._is_stopping = False
+        self._prepare: Callable[[], None] | None = None
+        self._target: Replica | None = None  # that leads the own home next
+
+    # --- life ---
+
+    async def start(self, prepare: Callable[[], None] | None = None) -> None:
+        """Take connections of other processes, and keep the copies that etcd names. Waits for etcd.
+
+        Args:
+            prepare: makes the process's own home start with copies the next time; None where it has them.
+
+        Raises:
+            BrokerError: the port for copies cannot be listened on.
+        """
+        self._prepare = prepare
+        secret = await self._etcd.until_answered(self._secret)
+        config, port = self._config, self._config.cluster_port
+        self._directory = directory = ClusterDirectory(f"{self.me.id} copies", secret, config.cluster_host, self._boot)
+        turns = Turns(Commits(), BACKLOG)
+        ways = TLSSockets(directory, self.me.home, config.cluster_host, port and port + PORTS + self.me.worker - 1)
+        self._links = Links(ways, self.me.home, self._boot, turns)
+        self._sessions = ReplicaSessions(self._links, turns)
+        self._sessions.node_at = lambda home: self._nodes.get(home, "")
+        await listen(self._links)
+        self._value = json.dumps({**directory.own, "node": self.me.node})
+        await self._etcd.until_answered(self._announce)
+        await self._follow(self._keys.copies, self._take_address)
+        await self._follow(self._keys.all_wanted, self._take_wanted)
+        if prepare is None:
+            self._keep(self.me.home, self.me.member)
+        await self._follow(self._keys.all_homes, self._take_home)
+        self._run("alive", self._keep_alive())
+        self._run("led", self._tend())
+
+    async def lead(self) -> KeptCopy:
+        """Wait until this process is to serve its own home; return the copy with the leading store."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                return await asyncio.shield(self._own)
+        known = self.known.get(self.me.home)
+        where = "no node" if known is None else f"node '{node_of(known.leader)}'"
+        log.warning("%s keeps its copy of home %d up to date, which %s serves", self.me, self.me.home, where)
+        return await asyncio.shield(self._own)
+
+    def epoch_of(self, copy: KeptCopy) -> int:
+        """Return the epoch in which a copy leads."""
+        return self.known[copy.number].epoch
+
+    async def release_own(self) -> None:
+        """Let another node lead this process's home, whose store is closed."""
+        await self._own.result().release(self._target)
+        await asyncio.sleep(FAREWELL)
+
+    async def stop(self) -> None:
+        """End all guests in order, and let other nodes lead their homes."""
+        self._is_stopping = True
+        for until in self._led.values():
+            until.set()
+        guests = [task for name, task in self._tasks.items() if name.startswith("guest")]
+        if guests:
+            await asyncio.gather(*guests, return_exceptions=True)
+            await asyncio.sleep(FAREWELL)
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._value:
+            await self._links.stop()
+        with contextlib.suppress(EtcdError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                if self._lease:
+                    await self._etcd.client.revoke(self._lease)
+        self._etcd.standstill.stop()
+        await self._etcd.client.close()
+
+    async def _secret(self) -> str:
+        identity = await self._etcd.client.get(self._keys.id)
+        secret = await self._etcd.client.get(self._keys.secret)
+        if identity is None or secret is None or identity.value.decode() != self.me.id:
+            raise EtcdError(f"etcd does not have cluster '{self.me.cluster}', of which {self.me} is a member")
+        return secret.value.decode()
+
+    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"copies {name}")
+        self._tasks[name] = task
+        task.add_done_callback(lambda task: self._done(name, task))
+
+    def _done(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(name) is task:
+            del self._tasks[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("what keeps copies has failed", exc_info=error)
+            self.fail(f"what keeps copies has failed: {error!r}")
+
+    # --- etcd ---
+
+    async def _announce(self) -> None:
+        """Name the address of this process, with a new lease."""
+        self._lease = await self._etcd.client.grant(LEASE)
+        key = self._keys.copies_of(self.me.process)
+        await self._etcd.client.transaction([self._etcd.is_ours], [put(key, self._value, self._lease)])
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE / 4)
+            if not await self._etcd.until_answered(lambda: self._etcd.client.keep_alive(self._lease)):
+                await self._etcd.until_answered(self._announce)
+
+    async def _follow(self, folder: str, take: Callable[[str, bytes | None], None]) -> None:
+        """Take up all values of a folder, and then each change."""
+        found = await self._etcd.until_answered(lambda: self._etcd.client.folder(folder))
+        for value in found.values:
+            take(value.key.removeprefix(folder), value.value)
+
+        async def follow() -> None:
+            async for events in self._etcd.watched(folder, found.revision):
+                for event in events:
+                    take(event.key.removeprefix(folder), event.value)
+
+        self._run(folder, follow())
+
+    def _take_address(self, process: str, value: bytes | None) -> None:
+        if value is None:
+            home = self._addresses.pop(process, 0)
+            self._directory.addresses.pop(home, None)
+        else:
+            said = json.loads(value)
+            home = int(said["home"])
+            if home == self.me.home:
+                return
+            self._addresses[process], self._nodes[home] = home, str(said["node"])
+            self._directory.addresses[home] = str(said["host"]), int(said["port"])
+        self._directory.tell()
+
+    def _take_wanted(self, name: str, value: bytes | None) -> None:
+        if value is None:
+            self._wanted.pop(int(name), None)
+            return
+        try:
+            self._wanted[int(name)] = Wanted.from_json(value)
+        except (ConfigurationError, ValueError) as error:
+            log.error("home %s: %s", name, error)
+
+    def _take_home(self, name: str, value: bytes | None) -> None:
+        home = int(name)
+        if value is None:
+            self.known.pop(home, None)
+            return
+        try:
+            self.known[home] = known = Configuration.from_json(value)
+        except ConfigurationError as error:
+            log.error("home %d: %s", home, error)
+            return
+        if (copy := self.copies.get(home)) is not None:
+            if copy.home is not None:
+                copy.home.on_value(known)
+        elif self._is_kept_here(known):
+            self._keep(home, known.log)
+
+    def _is_kept_here(self, known: Configuration) -> bool:
+        """True if a configuration names this node for the copy of another node's home."""
+        node = self.me.node
+        return self.me.worker == 1 and node in known.members and node != known.seat
+
+    # --- copies ---
+
+    def _keep(self, home: int, log_id: str) -> None:
+        assert self._config.data_dir is not None
+        directory = self._config.data_dir
+        if home != self.me.home:
+            directory = directory / DIRECTORY / str(home)
+        keys = self._keys
+        claims = Claims(self._etcd.client, keys.home(home), [self._etcd.is_ours], keys.led(home))
+        copy = KeptCopy(home, log_id, directory, self.me.node, claims, self._sessions, Times(), self)
+        self.copies[home] = copy
+        self._run(f"copy {home}", copy.keep())
+
+    def serve(self, copy: KeptCopy) -> None:
+        """See :class:`~jumpmq.nodes.copies.kept_copy.Server`."""
+        assert copy.home is not None and copy.home.configuration is not None
+        known = copy.home.configuration
+        self.known[copy.number] = known
+        log.info("home %d is led here, in epoch %d", copy.number, known.epoch)
+        self._since.pop(copy.number, None)
+        self._led[copy.number] = until = asyncio.Event()
+        if copy.number != self.me.home:
+            self._run(f"guest {copy.number}", self._guest(copy, known.epoch, until))
+        elif not self._own.done():
+            self._own.set_result(copy)
+
+    async def _guest(self, copy: KeptCopy, epoch: int, until: asyncio.Event) -> None:
+        log.warning("home %d of node '%s' is served here", copy.number, self.known[copy.number].seat)
+        try:
+            await self._guests.serve(copy, await self._worker_of(copy.number), epoch, until)
+        finally:
+            self._led.pop(copy.number, None)
+        await copy.release(None if self._is_stopping else self._heir(copy))
+
+    async def _worker_of(self, home: int) -> int:
+        """Return the number of a home's process at the home's seat."""
+        members = await self._etcd.until_answered(lambda: self._etcd.client.folder(self._keys.members))
+        for member in members.values:
+            _, _, worker = member.key.removeprefix(self._keys.members).partition("/")
+            if int(json.loads(member.value)["home"]) == home and worker:
+                return int(worker)
+        return 1
+
+    def _heir(self, copy: KeptCopy) -> Replica | None:
+        """Return the replica that is to lead a home in this one's place; None while there is none."""
+        home, known = copy.home, None if copy.home is None else copy.home.configuration
+        if home is None or known is None:
+            return None
+        wanted = self._wanted.get(copy.number)
+        node = (wanted.leader if wanted else "") or known.seat
+        if node == self.me.node:
+            return None
+        ready = (one for one in known.set if node_of(one) == node and not home.lags.get(one, 1))
+        return next(ready, None)
+
+    # --- homes that are led here ---
+
+    async def _tend(self) -> None:
+        """Bring homes that are led here to what is wanted of them, step by step."""
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL)
+            wanted = self._wanted.get(self.me.home)
+            if self._prepare is not None and wanted is not None and wanted.copies > 1:
+                self._prepare()
+                self._again(f"home {self.me.home} is to have copies", True)
+                return
+            for home in list(self._led):
+                if home in self.copies and (copied := self.copies[home].home) is not None:
+                    self._tend_home(copied, self.copies[home])
+
+    def _tend_home(self, copied: CopiedHome, copy: KeptCopy) -> None:
+        known, now = copied.configuration, asyncio.get_running_loop().time()
+        if known is None or copied.roles.leader is None:
+            return
+        before, since = self._since.get(copy.number, (None, now))
+        if before != known:
+            since = now
+        self._since[copy.number] = known, since
+        wanted = self._wanted.get(copy.number)
+        if wanted is not None:
+            self._step(copied, wanted, known)
+        is_asked = wanted is not None and wanted.leader not in ("", known.seat)
+        if (heir := self._heir(copy)) is not None and (is_asked or now - since >= QUIET):
+            log.info("home %d is handed over to %s", copy.number, heir)
+            self._led.pop(copy.number).set()
+            if copy.number == self.me.home:
+                self._target = heir
+                self._again(f"home {copy.number} is handed over to node '{node_of(heir)}'", True)
+
+    def _step(self, copied: CopiedHome, wanted: Wanted, known: Configuration) -> None:
+        try:
+            if (step := wanted.next_step(known)) is not None:
+                copied.change(lambda current: step)
+        except ConfigurationError as error:
+            log.warning("home %d: %s", copied.number, error)
+
+    # --- what operators ask ---
+
+    async def want(self, home: int, wanted: Wanted) -> None:
+        """Record in etcd what is wanted of a home.
+
+        Raises:
+            EtcdError: etcd cannot be asked.
+        """
+        await self._etcd.client.transaction([self._etcd.is_ours], [put(self._keys.wanted(home), wanted.to_json())])
+        self._wanted[home] = wanted
+
+    def wanted(self, home: int) -> Wanted | None:
+        """Return what is wanted of a home; None where nobody has said anything."""
+        return self._wanted.get(home)
+
+
+def _say_nothing(told: str) -> None:
+    """Clients hear of a standstill from the member of the cluster."""
+
+
+def _do_nothing() -> None:
+    pass

@@ -1,0 +1,132 @@
+"""Serving of a cluster's homes with their copies: a process's own home, and guests."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+
+from jumpmq.broker.broker import Broker
+from jumpmq.broker.commit.commits import OpenStore
+from jumpmq.broker.config import Config
+from jumpmq.broker.errors import BrokerError
+from jumpmq.broker.memory import resources
+from jumpmq.nodes.copies.kept_copy import KeptCopy
+from jumpmq.nodes.copies.member_file import prepare, read_member
+from jumpmq.nodes.copies.node_copies import NodeCopies
+from jumpmq.nodes.other_homes import OtherHomes
+from jumpmq.serving.server import Control
+from jumpmq.store import Store, StoreError
+
+Stop = Callable[[], None]
+
+ServesHome = Callable[[Config, Stop | None, int, OpenStore], AbstractAsyncContextManager[Control]]
+"""Serves a home in an epoch, 0 without copies, until the block is left."""
+
+
+@asynccontextmanager
+async def serving_node(
+    config: Config, stop: Stop | None, again: Callable[[str, bool], None], home: ServesHome
+) -> AsyncIterator[Control]:
+    """Serve the home of a process: at once or, where it has copies, when its replica here leads.
+
+    Args:
+        again: has the process start again; see :func:`jumpmq.nodes.serving.serving`.
+
+    Raises:
+        BrokerError: the broker cannot start.
+    """
+    try:
+        me = None if config.data_dir is None else read_member(config.data_dir)
+    except StoreError as error:
+        raise BrokerError(str(error)) from None
+
+    def end(reason: str) -> None:
+        again(reason, False)
+
+    guests = ServedGuests(config, home, end)
+    if me is None:
+        async with home(config, stop, 0, Store.open) as control:
+            me = _others(control.broker).membership
+            copies = NodeCopies(config, me, uuid.uuid4().hex, guests, again, end)
+            try:
+                await copies.start(lambda: _prepare(control.broker))
+                yield control
+            finally:
+                await copies.stop()
+        return
+    copies = NodeCopies(config, me, uuid.uuid4().hex, guests, again, end)
+    try:
+        await copies.start()
+        copy = await copies.lead()
+        assert copy.leading is not None
+        async with home(config, stop, copies.epoch_of(copy), copy.leading.open) as control:
+            yield control
+        await copies.release_own()
+    finally:
+        await copies.stop()
+
+
+def _others(broker: Broker) -> OtherHomes:
+    assert isinstance(broker.peers, OtherHomes)
+    return broker.peers
+
+
+def _prepare(broker: Broker) -> None:
+    """Have the next start of a home ask the home's copies.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    directory, store = broker.config.data_dir, broker.store
+    assert directory is not None and store is not None
+    others = _others(broker)
+    prepare(directory, others.membership, others.links.epoch, store)
+
+
+class ServedGuests:
+    """Serves homes of other nodes in the running event loop. See :class:`~jumpmq.nodes.copies.node_copies.Guests`.
+
+    Args:
+        config: settings of the process.
+        home: serves one.
+        fail: ends the process.
+    """
+
+    def __init__(self, config: Config, home: ServesHome, fail: Callable[[str], None]) -> None:
+        self._config = config
+        self._home = home
+        self._fail = fail
+
+    async def serve(self, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
+        """See :class:`~jumpmq.nodes.copies.node_copies.Guests`."""
+        assert copy.leading is not None
+        try:
+            async with self._home(self._of(copy, worker), None, epoch, copy.leading.open):
+                await until.wait()
+        except BrokerError as error:
+            self._fail(f"home {copy.number} cannot be served here: {error}")
+
+    def _of(self, copy: KeptCopy, worker: int) -> Config:
+        """Return the settings of a guest: no clients, half of the memory, and the name that its data keeps."""
+        config = self._config
+        return replace(
+            config,
+            port=None,
+            http_port=None,
+            tls_port=None,
+            https_port=None,
+            tls_processes=0,
+            data_dir=copy.directory,
+            workers=1,
+            worker=worker,
+            homes=1,
+            node=None,
+            links=None,
+            begins=False,
+            cluster_port=0,
+            recover_cluster=False,
+            rejoin_cluster=False,
+            load_definitions=None,
+            memory_limit=str(resources.memory_limit(config.memory_limit) // 2),
+        )
