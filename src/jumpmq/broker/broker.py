@@ -11,6 +11,7 @@ from jumpmq.broker.commit.commits import Commits, OpenStore
 from jumpmq.broker.config import Config
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import Listener
+from jumpmq.broker.copies import Copies, NoCopies
 from jumpmq.broker.errors import BrokerError, NotCommitted
 from jumpmq.broker.figures.figures import Figures
 from jumpmq.broker.figures.home import HomeFigures
@@ -47,6 +48,7 @@ class Broker(BrokerParts):
         figures: what the management API and metrics show, as values; where several homes are shown together, theirs.
         node_figures: the same of this node.
         home_figures: the same of this home alone.
+        copies: of the homes of its cluster.
         set_workers: has the node be served by so many processes; None where it is one process.
     """
 
@@ -55,6 +57,7 @@ class Broker(BrokerParts):
         self.home_figures = HomeFigures(self)
         self.figures: Figures = self.home_figures
         self.node_figures: Figures = self.home_figures
+        self.copies: Copies = NoCopies()
         self.set_workers: Callable[[int], None] | None = None
         self._is_restored = False  # whether the queues have what was kept
         self._closing: asyncio.Task[None] | None = None  # closes clients

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from jumpmq.broker.commit.commits import Commits
@@ -393,6 +393,16 @@ class NodeCopies:
         """
         await self._etcd.client.transaction([self._etcd.is_ours], [put(self._keys.wanted(home), wanted.to_json())])
         self._wanted[home] = wanted
+
+    @property
+    def nodes(self) -> set[str]:
+        """Names of the nodes that take connections for copies."""
+        return {self.me.node, *(self._nodes[home] for home in self._addresses.values())}
+
+    def lags_of(self, home: int) -> Mapping[Replica, int]:
+        """Return the lag in octets of each follower of a home that is led here."""
+        copied = self.copies[home].home if home in self.copies else None
+        return {} if copied is None else copied.lags
 
     def wanted(self, home: int) -> Wanted | None:
         """Return what is wanted of a home; None where nobody has said anything."""

@@ -14,6 +14,7 @@ from jumpmq.broker.memory import resources
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.member_file import prepare, read_member
 from jumpmq.nodes.copies.node_copies import NodeCopies
+from jumpmq.nodes.copies.operating import OperatedCopies
 from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.serving.server import Control
 from jumpmq.store import Store, StoreError
@@ -51,6 +52,7 @@ async def serving_node(
             copies = NodeCopies(config, me, uuid.uuid4().hex, guests, again, end)
             try:
                 await copies.start(lambda: _prepare(control.broker))
+                control.broker.copies = OperatedCopies(copies, control.broker.topology)
                 yield control
             finally:
                 await copies.stop()
@@ -61,6 +63,7 @@ async def serving_node(
         copy = await copies.lead()
         assert copy.leading is not None
         async with home(config, stop, copies.epoch_of(copy), copy.leading.open) as control:
+            control.broker.copies = OperatedCopies(copies, control.broker.topology)
             yield control
         await copies.release_own()
     finally:
