@@ -2,7 +2,7 @@
 
 from jumpmq.broker.opening import Record
 from jumpmq.queues import Queue
-from jumpmq.queues.records import RETRY, QueueRecords, owner_epoch, records_of_queues
+from jumpmq.queues.records import ATTEMPTS, RETRY, QueueRecords, owner_epoch, records_of_queues
 from jumpmq.store import Batch, Store
 from jumpmq.store.definitions import BEHIND, numbered
 from jumpmq.store.stream_files import StreamFiles
@@ -45,7 +45,8 @@ def restore_contents(
             count = sum(batch.remaining for batch in lost)
             store.losses.add(f"the definition of {numbered(number)} is lost, and with it {count} messages")
     for number in records.keys() - known - batches.keys():  # a kill interrupted its deletion
-        for seq in records[number].retries:
-            store.delete(RETRY, f"{number} {seq}")
+        for kind, seqs in ((RETRY, records[number].retries), (ATTEMPTS, records[number].attempts)):
+            for seq in seqs:
+                store.delete(kind, f"{number} {seq}")
     if store.whole:  # else one of them may be a stream whose definition was lost
         streams.set_unclaimed_aside()

@@ -17,7 +17,7 @@ from jumpmq.queues.deduplication import Seen
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.fences import FencedMessages, RingChange
 from jumpmq.queues.figures import Figures
-from jumpmq.queues.leftovers import settle_spilled
+from jumpmq.queues.leftovers import Forget, settle_spilled
 from jumpmq.queues.marks import InOrder, Markers
 from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.priorities import PrioritizedMessages
@@ -545,10 +545,14 @@ class ClassicQueue(Queue):
             self._markers.ready_leave()  # before they do: it counts them
         if self.retries is not None:
             self._let_go(self.retries.resting.forget_others())
-        self._let_go(self._ready.leave().settle(self._count_transient_gone))
+        self._let_go(self._ready.leave().settle(self._count_transient_gone, self._forgetting()))
         if self._present is not None:
             self._present.clear()  # also of what was delivered, as in noxdafox's plugin
         return count if self.behind is None else count + self.behind.purge()
+
+    def _forgetting(self) -> Forget | None:
+        """A function to forget what is recorded of purged messages; None if nothing is."""
+        return None
 
     def _count_transient_gone(self, count: int, octets: int) -> None:
         if self._transient:

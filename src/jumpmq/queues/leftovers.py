@@ -1,7 +1,7 @@
 """Messages of a purged or deleted queue: dropped in steps, as a million takes a while."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues._lanes import Lane
@@ -21,6 +21,10 @@ SEGMENT = 8
 def settle_spilled(messages: list[Message]) -> None:
     """Settle messages stored only for lack of memory."""
     settle_stored([message for message in messages if not message.persistent])
+
+
+Forget = Callable[[Sequence[int]], Iterator[None]]
+"""Forgets, in steps, what a queue has recorded of messages by number."""
 
 
 class Leftovers:
@@ -47,13 +51,16 @@ class Leftovers:
         self._read = read
         self._account = account
 
-    def settle(self, transient_gone: Callable[[int, int], None]) -> Iterator[None]:
+    def settle(self, transient_gone: Callable[[int, int], None], forget: Forget | None = None) -> Iterator[None]:
         """Settle them for good; between two steps lie at most about :data:`STEP` messages.
 
         Args:
             transient_gone: told how many of them were not persistent, and the octets of their bodies.
+            forget: told their numbers, and some of messages that were settled before.
         """
         for messages in self._steps():
+            if forget is not None:
+                yield from forget([message.seq for message in messages])
             settle_stored(messages)
             transient = [message for message in messages if not message.persistent]
             transient_gone(len(transient), body_octets(transient))
@@ -61,6 +68,8 @@ class Leftovers:
                 yield
         count = 0
         for segment in self._segments():
+            if forget is not None:
+                yield from forget(_numbers(segment))
             if not segment.persistent:
                 transient_gone(segment.count, segment.size)
             if segment.whole and segment.batch is not None:
@@ -100,15 +109,21 @@ class Leftovers:
         self._account.charge("staged", -held_octets(messages))
 
 
+def _numbers(segment: Segment) -> Sequence[int]:
+    if segment.messages is not None:
+        return [message.seq for message in segment.messages]
+    return segment.seqs or range(segment.first_seq, segment.last_seq + 1)
+
+
 class AllLeftovers:
     """Leftovers of several lists of a queue."""
 
     def __init__(self, parts: "list[Leftovers | AllLeftovers]") -> None:
         self._parts = parts
 
-    def settle(self, transient_gone: Callable[[int, int], None]) -> Iterator[None]:
+    def settle(self, transient_gone: Callable[[int, int], None], forget: Forget | None = None) -> Iterator[None]:
         for part in self._parts:
-            yield from part.settle(transient_gone)
+            yield from part.settle(transient_gone, forget)
 
     def forget(self) -> Iterator[None]:
         for part in self._parts:
