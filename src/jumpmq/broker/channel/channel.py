@@ -1,7 +1,8 @@
 """State of a channel of a live connection. The functions of methods are in :mod:`methods`."""
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp import methods as m
@@ -14,15 +15,25 @@ from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.channel.consumers import ChannelConsumer, Subscription
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.methods import ACTIONS
+from jumpmq.broker.channel.remote import RemoteChannels, no_remote
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.channel.revoked import Revoked
-from jumpmq.broker.channel.services import ChannelServices
 from jumpmq.broker.channel.transactions import Transaction
 from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.broker.commit.turns import Turns
+from jumpmq.broker.config import Config
 from jumpmq.broker.consumer_groups.group import Counts
+from jumpmq.broker.consumer_groups.live import ConsumerGroups
 from jumpmq.broker.memory.charges import CHANNEL, CONSUMER
 from jumpmq.broker.routing.routing import Pushed
+from jumpmq.broker.routing.sending import NOWHERE, Sender
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.security.user_limits import UserLimits
+from jumpmq.broker.telemetry.churn import Churn
+from jumpmq.broker.telemetry.spans import Spans
+from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Outcome, Queue
+from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.tally import Tally
@@ -33,6 +44,39 @@ if TYPE_CHECKING:
 
 SERVED_AT_ONCE = 64
 """Consumers served before checking again that the connection accepts more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelServices:
+    """Services shared by channels.
+
+    Attributes:
+        sender: sends to queues of other homes.
+        remote: makes a channel's remote channels, for its queues of other homes.
+        reply_queues: direct reply-to addresses in use.
+        groups: the consumer groups.
+        spans: tells of messages that are traced; None without tracing.
+    """
+
+    config: Config
+    topology: Topology
+    turns: Turns
+    upkeep: Upkeep
+    authorization: Authorization
+    user_limits: UserLimits
+    churn: Churn
+    groups: ConsumerGroups
+    spans: Spans | None
+    sender: Sender = NOWHERE
+    remote: "Callable[[Channel], RemoteChannels]" = no_remote
+    reply_queues: dict[bytes, direct_reply.ReplyQueue] = field(default_factory=dict)
+
+    def deliver_reply(self, message: Message) -> bool:
+        """Deliver a reply to the requesting channel; return False if it is gone."""
+        reply_queue = self.reply_queues.get(message.routing_key)
+        if reply_queue is not None:
+            reply_queue.deliver([message])
+        return reply_queue is not None
 
 
 class Channel:

@@ -1,24 +1,28 @@
 """A channel's consumers, as seen by queues."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import INTEGER_TYPES, Field, write_fields
 from jumpmq.amqp.messages import Message, encode_deliveries
+from jumpmq.broker.channel.client import ChannelClient
+from jumpmq.broker.channel.deliveries import Deliveries
+from jumpmq.broker.routing.sending import Sender
 from jumpmq.broker.telemetry import tracing
+from jumpmq.broker.telemetry.spans import Spans
 from jumpmq.queues import CONSUMER_ARGUMENTS, Queue
 from jumpmq.queues.consumer import Rows
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.epochs import OWNER_EPOCH
 from jumpmq.queues.runs import set_consumer
+from jumpmq.topology import Topology
 from jumpmq.topology.changes import DeleteQueue
 from jumpmq.topology.proposals import Pending
-
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+from jumpmq.topology.tally import Tally
 
 
 def check_arguments(queue: Queue, arguments: list[Field]) -> int:
@@ -105,6 +109,28 @@ class Subscription(Protocol):
         """End the subscription, cancelled by the client or with the channel; return a consequent deletion, if any."""
 
 
+class DeliveringChannel(Protocol):
+    """A channel, from the point of view of its consumers; see :class:`~jumpmq.broker.channel.channel.Channel`."""
+
+    name: str
+    number: int
+    prefetch: int
+    held: int
+    next_delivery_tag: int
+    consumers: dict[str, Subscription]
+    waiting: OrderedDict[Subscription, None]
+    unacknowledged: Deliveries
+    tally: Tally
+    spans: Spans | None
+    sender: Sender
+    topology: Topology
+
+    @property
+    def connection(self) -> ChannelClient: ...
+    def send(self, method: m.Method) -> None: ...
+    def forget(self, consumer: Subscription) -> None: ...
+
+
 class ChannelConsumer:
     """A ``basic.consume`` in force. Implements :class:`jumpmq.queues.Consumer`.
 
@@ -122,7 +148,7 @@ class ChannelConsumer:
 
     def __init__(
         self,
-        channel: "Channel",
+        channel: DeliveringChannel,
         queue: Queue,
         tag: str,
         *,

@@ -2,24 +2,35 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotAllowed, NotImplementedByServer
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel import direct_reply, group_consumer, pseudo_queue
-from jumpmq.broker.channel.consumers import ChannelConsumer
+from jumpmq.broker.channel.consumers import ChannelConsumer, Subscription
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.names import unique_name
+from jumpmq.broker.security.user_limits import UserLimits
 from jumpmq.broker.telemetry import tracing
 from jumpmq.queues import Outcome, Queue
 from jumpmq.topology.declared import DeclaredQueue
 
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+
+class ConsumingChannel(group_consumer.MemberChannel, direct_reply.ReplyChannel, pseudo_queue.ShardedChannel, Protocol):
+    """A channel, from the point of view of methods that take messages."""
+
+    consumer_max: int | None
+    user_limits: UserLimits
+
+    def add(self, consumer: Subscription) -> None: ...
+    def find(self, name: str) -> Queue | DeclaredQueue: ...
+    def remote_queue(self, name: str) -> DeclaredQueue | None: ...
+    def resolve(self, name: str) -> str: ...
+    def serve(self) -> None: ...
 
 
-def basic_qos(channel: "Channel", method: m.BasicQos) -> None:
+def basic_qos(channel: ConsumingChannel, method: m.BasicQos) -> None:
     """``global`` means all consumers of the channel together, else each consumer to come (RabbitMQ's meaning)."""
     if method.prefetch_size:
         raise NotImplementedByServer(f"prefetch_size!=0 ({method.prefetch_size})")
@@ -32,7 +43,7 @@ def basic_qos(channel: "Channel", method: m.BasicQos) -> None:
     channel.serve()
 
 
-def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
+def basic_consume(channel: ConsumingChannel, method: m.BasicConsume) -> Waiting | None:
     name = channel.resolve(method.queue)  # what "" means is asked before all else
     tag = method.consumer_tag or f"amq.ctag-{unique_name()}"
     if tag in channel.consumers:
@@ -54,7 +65,7 @@ def basic_consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
     return _consume(channel, method)
 
 
-def _consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
+def _consume(channel: ConsumingChannel, method: m.BasicConsume) -> Waiting | None:
     """Take up a consumer; the name of the queue, and its tag, are filled in."""
     name, tag = _source(channel, method.queue), method.consumer_tag
     queue = channel.find(name)
@@ -81,7 +92,7 @@ def _consume(channel: "Channel", method: m.BasicConsume) -> Waiting | None:
 
 
 def _join_group(
-    channel: "Channel", method: m.BasicConsume, membership: group_consumer.GroupArguments
+    channel: ConsumingChannel, method: m.BasicConsume, membership: group_consumer.GroupArguments
 ) -> Waiting | None:
     """Take up a member of a consumer group: a group of one queue is where the queue is, one of an exchange at all
     homes."""
@@ -100,7 +111,7 @@ def _join_group(
     return None
 
 
-def basic_cancel(channel: "Channel", method: m.BasicCancel) -> Waiting | None:
+def basic_cancel(channel: ConsumingChannel, method: m.BasicCancel) -> Waiting | None:
     def answer() -> None:
         if not method.no_wait:
             channel.send(m.BasicCancelOk(method.consumer_tag))
@@ -122,12 +133,12 @@ def basic_cancel(channel: "Channel", method: m.BasicCancel) -> Waiting | None:
     return None
 
 
-def basic_get(channel: "Channel", method: m.BasicGet) -> Waiting | None:
+def basic_get(channel: ConsumingChannel, method: m.BasicGet) -> Waiting | None:
     names = pseudo_queue.in_turn(channel, channel.resolve(method.queue))
     return _get_in_turn(channel, method, names)
 
 
-def _get_in_turn(channel: "Channel", method: m.BasicGet, names: list[str]) -> Waiting | None:
+def _get_in_turn(channel: ConsumingChannel, method: m.BasicGet, names: list[str]) -> Waiting | None:
     """Get a message from the first non-empty queue."""
     name, others = names[0], names[1:]
     channel.connection.require_permission("read", "queue", name)  # before anybody learns whether it is there
@@ -151,7 +162,9 @@ def _get_in_turn(channel: "Channel", method: m.BasicGet, names: list[str]) -> Wa
     return _get(channel, queue, method, empty)
 
 
-def _get(channel: "Channel", queue: Queue, method: m.BasicGet, empty: Callable[[], Waiting | None]) -> Waiting | None:
+def _get(
+    channel: ConsumingChannel, queue: Queue, method: m.BasicGet, empty: Callable[[], Waiting | None]
+) -> Waiting | None:
     messages = queue.take(1)
     if not messages:
         queue.got_nothing += 1
@@ -179,7 +192,7 @@ def _get(channel: "Channel", queue: Queue, method: m.BasicGet, empty: Callable[[
 
 
 def _get_remote(
-    channel: "Channel", queue: DeclaredQueue, method: m.BasicGet, empty: Callable[[], Waiting | None]
+    channel: ConsumingChannel, queue: DeclaredQueue, method: m.BasicGet, empty: Callable[[], Waiting | None]
 ) -> Waiting:
     is_empty: list[bool] = []
 
@@ -199,7 +212,7 @@ def _get_remote(
     return waiting.followed_by(lambda: empty() if is_empty else None)
 
 
-def _source(channel: "Channel", name: str) -> str:
+def _source(channel: ConsumingChannel, name: str) -> str:
     """Return the queue to consume from: for a sharded exchange's name, the shard with the fewest consumers.
 
     Raises:

@@ -5,12 +5,14 @@ Each becomes one change, which is proposed to the topology; its answer leaves wh
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.broker.channel import direct_reply, pseudo_queue
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.names import unique_name
+from jumpmq.broker.security.authorization import Authorization
+from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue, clock
 from jumpmq.topology import changes, rules
 from jumpmq.topology.arguments import Arguments
@@ -19,11 +21,20 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.names import stripped
 
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+
+class DeclaringChannel(direct_reply.ReplyChannel, pseudo_queue.ShardedChannel, Protocol):
+    """A channel, from the point of view of methods about definitions."""
+
+    authorization: Authorization
+    closed: bool
+    upkeep: Upkeep
+
+    def find(self, name: str) -> Queue | DeclaredQueue: ...
+    def remote_queue(self, name: str) -> DeclaredQueue | None: ...
+    def resolve(self, name: str) -> str: ...
 
 
-def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> Waiting | None:
+def exchange_declare(channel: DeclaringChannel, method: m.ExchangeDeclare) -> Waiting | None:
     connection, name = channel.connection, stripped(method.exchange)
     answer = _answer(channel, method, m.ExchangeDeclareOk())
     if method.passive:
@@ -42,24 +53,24 @@ def exchange_declare(channel: "Channel", method: m.ExchangeDeclare) -> Waiting |
     return _propose(channel, changes.DeclareExchange(definition), answer)
 
 
-def exchange_delete(channel: "Channel", method: m.ExchangeDelete) -> Waiting | None:
+def exchange_delete(channel: DeclaringChannel, method: m.ExchangeDelete) -> Waiting | None:
     change = changes.DeleteExchange(channel.connection.vhost.name, stripped(method.exchange), method.if_unused)
     return _propose(channel, change, _answer(channel, method, m.ExchangeDeleteOk()))
 
 
-def exchange_bind(channel: "Channel", method: m.ExchangeBind) -> Waiting | None:
+def exchange_bind(channel: DeclaringChannel, method: m.ExchangeBind) -> Waiting | None:
     return _change_binding(
         channel, changes.Bind, _exchange_binding(method), _answer(channel, method, m.ExchangeBindOk())
     )
 
 
-def exchange_unbind(channel: "Channel", method: m.ExchangeUnbind) -> Waiting | None:
+def exchange_unbind(channel: DeclaringChannel, method: m.ExchangeUnbind) -> Waiting | None:
     return _change_binding(
         channel, changes.Unbind, _exchange_binding(method), _answer(channel, method, m.ExchangeUnbindOk())
     )
 
 
-def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
+def queue_declare(channel: DeclaringChannel, method: m.QueueDeclare) -> Waiting | None:
     connection = channel.connection
     name, sharding = stripped(method.queue), channel.topology.sharding
     answer = partial(_declared, channel, method, name)
@@ -88,7 +99,7 @@ def queue_declare(channel: "Channel", method: m.QueueDeclare) -> Waiting | None:
     return _propose(channel, changes.DeclareQueue(definition, server_named), answer)
 
 
-def _declared(channel: "Channel", method: m.QueueDeclare, name: str) -> Waiting | None:
+def _declared(channel: DeclaringChannel, method: m.QueueDeclare, name: str) -> Waiting | None:
     """Answer the declaration of an existing queue with its counts."""
     # Not by `find`: a passive declaration without a name does not stand for the queue declared last.
     queue = channel.remote_queue(name) or channel.connection.vhost.queue(name, channel.connection.identity)
@@ -107,19 +118,19 @@ def _declared(channel: "Channel", method: m.QueueDeclare, name: str) -> Waiting 
     return None
 
 
-def queue_bind(channel: "Channel", method: m.QueueBind) -> Waiting | None:
+def queue_bind(channel: DeclaringChannel, method: m.QueueBind) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "bind")
     binding = _queue_binding(channel, method)
     return _change_binding(channel, changes.Bind, binding, _answer(channel, method, m.QueueBindOk()))
 
 
-def queue_unbind(channel: "Channel", method: m.QueueUnbind) -> Waiting | None:
+def queue_unbind(channel: DeclaringChannel, method: m.QueueUnbind) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "unbind")
     binding = _queue_binding(channel, method)
     return _change_binding(channel, changes.Unbind, binding, lambda: channel.send(m.QueueUnbindOk()))
 
 
-def queue_purge(channel: "Channel", method: m.QueuePurge) -> Waiting | None:
+def queue_purge(channel: DeclaringChannel, method: m.QueuePurge) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "purge")
     name = channel.resolve(method.queue)
     channel.connection.require_permission("read", "queue", name)
@@ -136,7 +147,7 @@ def queue_purge(channel: "Channel", method: m.QueuePurge) -> Waiting | None:
     return None
 
 
-def _answer_when_purged(channel: "Channel", queue: Queue, count: int) -> Iterator[None]:
+def _answer_when_purged(channel: DeclaringChannel, queue: Queue, count: int) -> Iterator[None]:
     while queue.purging:
         queue.trim(clock.now())
         yield
@@ -144,13 +155,13 @@ def _answer_when_purged(channel: "Channel", queue: Queue, count: int) -> Iterato
         _answer_purge(channel, count)
 
 
-def _answer_purge(channel: "Channel", count: int) -> None:
+def _answer_purge(channel: DeclaringChannel, count: int) -> None:
     """Answer a purge; after the answer no crash brings the messages back."""
     channel.connection.defer_answers()
     channel.send(m.QueuePurgeOk(count))
 
 
-def queue_delete(channel: "Channel", method: m.QueueDelete) -> Waiting | None:
+def queue_delete(channel: DeclaringChannel, method: m.QueueDelete) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "delete")
     connection, name = channel.connection, channel.resolve(stripped(method.queue))
     connection.require_permission("configure", "queue", name)
@@ -167,11 +178,11 @@ def queue_delete(channel: "Channel", method: m.QueueDelete) -> Waiting | None:
     return _propose(channel, change, _answer(channel, method, m.QueueDeleteOk(count)))
 
 
-def _refuse_sharded(channel: "Channel", queue: str, operation: str) -> None:
+def _refuse_sharded(channel: DeclaringChannel, queue: str, operation: str) -> None:
     channel.topology.sharding.refuse(channel.connection.vhost, queue or channel.last_queue, operation)
 
 
-def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], Waiting | None]) -> Waiting | None:
+def _propose(channel: DeclaringChannel, change: changes.Change, answer: Callable[[], Waiting | None]) -> Waiting | None:
     """Propose a change and answer when accepted; return the wait to complete first, or None.
 
     Raises:
@@ -195,18 +206,18 @@ def _propose(channel: "Channel", change: changes.Change, answer: Callable[[], Wa
     return waiting
 
 
-def _answer(channel: "Channel", method: Any, ok: m.Method) -> Callable[[], None]:
+def _answer(channel: DeclaringChannel, method: Any, ok: m.Method) -> Callable[[], None]:
     """Sends an answer, unless the client wants none."""
     return lambda: None if method.no_wait else channel.send(ok)
 
 
-def _passing_on(channel: "Channel", method: Any) -> Callable[[m.Method], None]:
+def _passing_on(channel: DeclaringChannel, method: Any) -> Callable[[m.Method], None]:
     """Sends the answer of a queue's home, unless the client wants none."""
     return lambda answer: None if method.no_wait else channel.send(answer)
 
 
 def _change_binding(
-    channel: "Channel",
+    channel: DeclaringChannel,
     change: type[changes.Bind] | type[changes.Unbind],
     binding: Binding,
     answer: Callable[[], None],
@@ -224,7 +235,7 @@ def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> Binding:
     return Binding(source, "exchange", destination, method.routing_key, Arguments.shared(method.arguments))
 
 
-def _queue_binding(channel: "Channel", method: m.QueueBind | m.QueueUnbind) -> Binding:
+def _queue_binding(channel: DeclaringChannel, method: m.QueueBind | m.QueueUnbind) -> Binding:
     queue = channel.resolve(stripped(method.queue))
     key = method.routing_key
     if not method.queue and not key:

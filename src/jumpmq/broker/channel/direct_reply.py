@@ -7,19 +7,34 @@ delivered to the channel, or returned as unroutable when the channel is gone.
 Where there are several homes an address begins with the number of the channel's: other homes send the answer there.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.amqp.messages import Message, encode_deliveries
 from jumpmq.amqp.properties import Properties
+from jumpmq.broker.channel.client import ChannelClient
 from jumpmq.broker.names import unique_name
-
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+from jumpmq.broker.routing.sending import Sender
+from jumpmq.topology import Topology
 
 NAME = "amq.rabbitmq.reply-to"
 PREFIX = NAME.encode() + b"."
+
+
+class ReplyChannel(Protocol):
+    """A channel, as far as replies are concerned; see :class:`~jumpmq.broker.channel.channel.Channel`."""
+
+    number: int
+    next_delivery_tag: int
+    reply_queue: "ReplyQueue | None"
+    reply_queues: "dict[bytes, ReplyQueue]"
+    sender: Sender
+    topology: Topology
+
+    @property
+    def connection(self) -> ChannelClient: ...
+    def send(self, method: m.Method) -> None: ...
 
 
 class ReplyQueue:
@@ -30,7 +45,7 @@ class ReplyQueue:
         tag: consumer tag of its deliveries.
     """
 
-    def __init__(self, channel: "Channel", tag: str) -> None:
+    def __init__(self, channel: ReplyChannel, tag: str) -> None:
         self.channel = channel
         self.tag = tag
         self.address = PREFIX + channel.sender.reply_prefix + unique_name().encode()
@@ -50,7 +65,7 @@ class ReplyQueue:
         )
 
 
-def home_of(channel: "Channel", address: bytes) -> int | None:
+def home_of(channel: ReplyChannel, address: bytes) -> int | None:
     """Return the remote home of an address; None for further addresses."""
     if not address.startswith(PREFIX):
         return None
@@ -59,7 +74,7 @@ def home_of(channel: "Channel", address: bytes) -> int | None:
     return home if home in channel.topology.homes and home != channel.topology.home else None
 
 
-def reply(channel: "Channel", message: Message) -> bool:
+def reply(channel: ReplyChannel, message: Message) -> bool:
     """Send a reply to the address in its routing key; return False if the address does not exist."""
     found = channel.reply_queues.get(message.routing_key)
     if found is not None:
@@ -69,7 +84,7 @@ def reply(channel: "Channel", message: Message) -> bool:
     return home is not None and channel.sender.send_reply(home, message)
 
 
-def declare(channel: "Channel", name: str) -> None:
+def declare(channel: ReplyChannel, name: str) -> None:
     """Declare the always existing pseudo-queue, or an address, limited to the lifetime of the channel.
 
     Raises:
@@ -81,7 +96,7 @@ def declare(channel: "Channel", name: str) -> None:
     channel.send(m.QueueDeclareOk(name, 0, 1))
 
 
-def consume(channel: "Channel", tag: str, method: m.BasicConsume) -> None:
+def consume(channel: ReplyChannel, tag: str, method: m.BasicConsume) -> None:
     """``basic.consume`` from the pseudo-queue.
 
     Raises:
@@ -96,7 +111,7 @@ def consume(channel: "Channel", tag: str, method: m.BasicConsume) -> None:
         channel.send(m.BasicConsumeOk(tag))
 
 
-def address(channel: "Channel", message: Message, properties: Properties) -> None:
+def address(channel: ReplyChannel, message: Message, properties: Properties) -> None:
     """Put the channel's own address in the place of the pseudo-queue's name.
 
     Raises:

@@ -7,28 +7,26 @@ member; where there is no room, they wait in turn (:class:`GroupConsumer` stands
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.erlang import TYPE_NAMES
 from jumpmq.amqp.errors import AccessRefused, NotAllowed, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.fields import INTEGER_TYPES, Field, write_fields
 from jumpmq.amqp.messages import Message
-from jumpmq.broker.channel.consumers import ChannelConsumer, Holder, check_arguments, epoch_field
+from jumpmq.broker.channel.consumers import ChannelConsumer, DeliveringChannel, Holder, check_arguments, epoch_field
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.returning import give_back
 from jumpmq.broker.consumer_groups.assignment import MAX_WEIGHT
-from jumpmq.broker.consumer_groups.group import Partition
-from jumpmq.broker.consumer_groups.live import GroupPrincipal, LiveGroup
+from jumpmq.broker.consumer_groups.group import Counts, Partition
+from jumpmq.broker.consumer_groups.live import ConsumerGroups, GroupPrincipal, LiveGroup
 from jumpmq.broker.names import unique_name
+from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.slots import Share
 from jumpmq.queues.stream import OFFSET
 from jumpmq.queues.stream_filter import FILTER
-
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
 
 GROUP = "x-consumer-group"
 MEMBER, WEIGHT, GRACE = "x-group-member", "x-group-weight", "x-group-grace"
@@ -101,6 +99,18 @@ class Whole(Protocol):
         """Cancel the whole member after one part was cancelled by the broker."""
 
 
+class MemberChannel(DeliveringChannel, Protocol):
+    """A channel, from the point of view of members of consumer groups."""
+
+    consumer_prefetch: int
+    groups: ConsumerGroups
+    upkeep: Upkeep
+
+    @property
+    def transaction(self) -> object | None: ...
+    def revoke(self, tags: list[int], counts: Counts) -> None: ...
+
+
 class GroupConsumer:
     """A ``basic.consume`` in force, of a member of a consumer group.
 
@@ -118,7 +128,7 @@ class GroupConsumer:
 
     def __init__(
         self,
-        channel: "Channel",
+        channel: MemberChannel,
         live: LiveGroup,
         tag: str,
         *,
@@ -384,7 +394,7 @@ class Feed(ChannelConsumer):
 
     def evict_overdue(self) -> None:
         """Evict the member for an overdue delivery."""
-        self.channel.groups.evict(self.member.live, self.member)
+        self.member.channel.groups.evict(self.member.live, self.member)
 
     def cancelled(self) -> None:
         """The queue is gone; the member stays."""
@@ -393,7 +403,7 @@ class Feed(ChannelConsumer):
         self.member.waiting.pop(self, None)
 
 
-def require(channel: "Channel", membership: GroupArguments, method: m.BasicConsume) -> None:
+def require(channel: MemberChannel, membership: GroupArguments, method: m.BasicConsume) -> None:
     """Refuse a member with unsupported requests.
 
     Raises:
@@ -413,7 +423,7 @@ def require(channel: "Channel", membership: GroupArguments, method: m.BasicConsu
         )
 
 
-def _require_start(channel: "Channel", live: LiveGroup, queues: list[Queue], arguments: list[Field]) -> None:
+def _require_start(channel: MemberChannel, live: LiveGroup, queues: list[Queue], arguments: list[Field]) -> None:
     """Refuse a member unable to read streams, or with a start position for a non-stream queue.
 
     Raises:
@@ -432,7 +442,7 @@ def _require_start(channel: "Channel", live: LiveGroup, queues: list[Queue], arg
             check_arguments(queue, arguments)
 
 
-def find(channel: "Channel", membership: GroupArguments, source: str, arguments: list[Field]) -> LiveGroup:
+def find(channel: MemberChannel, membership: GroupArguments, source: str, arguments: list[Field]) -> LiveGroup:
     """Return the group that a client may join.
 
     Args:
@@ -457,7 +467,11 @@ def find(channel: "Channel", membership: GroupArguments, source: str, arguments:
 
 
 def take_up(
-    channel: "Channel", live: LiveGroup, membership: GroupArguments, method: m.BasicConsume, whole: Whole | None = None
+    channel: MemberChannel,
+    live: LiveGroup,
+    membership: GroupArguments,
+    method: m.BasicConsume,
+    whole: Whole | None = None,
 ) -> GroupConsumer:
     """A consumer for a member of a group that :func:`find` has found; see :func:`join`.
 
@@ -489,7 +503,7 @@ def join(consumer: GroupConsumer, membership: GroupArguments) -> None:
         channel.connection.defer_answers()  # where a group begins in a stream is to be known after a crash
 
 
-def own_name(channel: "Channel") -> str:
+def own_name(channel: MemberChannel) -> str:
     """Return a generated member name."""
     return f"{channel.connection.name} ({channel.number}) {unique_name()}"
 

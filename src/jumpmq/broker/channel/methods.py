@@ -1,7 +1,7 @@
 """Table of methods and functions of a channel, with the shortest functions."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
@@ -9,21 +9,24 @@ from jumpmq.broker.channel import consuming, declarations, settling, transaction
 from jumpmq.broker.channel.confirms import Confirms
 from jumpmq.broker.channel.waiting import Waiting
 
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+
+class ActingChannel(
+    transactions.TransactionalChannel, consuming.ConsumingChannel, declarations.DeclaringChannel, Protocol
+):
+    """A channel, from the point of view of all its methods."""
 
 
-def channel_flow(channel: "Channel", method: m.ChannelFlow) -> None:
+def channel_flow(channel: ActingChannel, method: m.ChannelFlow) -> None:
     if not method.active:
         raise NotImplementedByServer("active=false")
     channel.send(m.ChannelFlowOk(True))
 
 
-def access_request(channel: "Channel", method: m.AccessRequest) -> None:
+def access_request(channel: ActingChannel, method: m.AccessRequest) -> None:
     channel.send(m.AccessRequestOk(1))
 
 
-def confirm_select(channel: "Channel", method: m.ConfirmSelect) -> None:
+def confirm_select(channel: ActingChannel, method: m.ConfirmSelect) -> None:
     if channel.transaction is not None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     if channel.confirms is None:
@@ -32,7 +35,7 @@ def confirm_select(channel: "Channel", method: m.ConfirmSelect) -> None:
         channel.send(m.ConfirmSelectOk())
 
 
-ACTIONS: dict[type[m.Method], Callable[["Channel", Any], Waiting | None]] = {
+ACTIONS: dict[type[m.Method], Callable[[ActingChannel, Any], Waiting | None]] = {
     m.ChannelFlow: channel_flow,
     m.AccessRequest: access_request,
     m.ExchangeDeclare: declarations.exchange_declare,

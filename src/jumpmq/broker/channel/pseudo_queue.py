@@ -7,18 +7,32 @@ all consumers of such a client go, or for whose answer it waits in vain.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.channel.client import ChannelClient
+from jumpmq.broker.channel.remote import RemoteChannels
 from jumpmq.broker.channel.waiting import Waiting
+from jumpmq.topology import Topology
 
 if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
     from jumpmq.topology.declared import DeclaredQueue
 
 
-def declared(channel: Channel, method: m.QueueDeclare, name: str) -> Waiting | None:
+class ShardedChannel(Protocol):
+    """A channel that names a sharded exchange; see :class:`~jumpmq.broker.channel.channel.Channel`."""
+
+    last_queue: str
+    remote: RemoteChannels
+    topology: Topology
+
+    @property
+    def connection(self) -> ChannelClient: ...
+    def send(self, method: m.Method) -> None: ...
+
+
+def declared(channel: ShardedChannel, method: m.QueueDeclare, name: str) -> Waiting | None:
     """Answer the declaration of a pseudo-queue with the sums of its shards' messages and consumers, without the shards
     of homes that are down.
 
@@ -33,7 +47,12 @@ def declared(channel: Channel, method: m.QueueDeclare, name: str) -> Waiting | N
 
 
 def _count(
-    channel: Channel, method: m.QueueDeclare, name: str, shards: list[DeclaredQueue], messages: int, consumers: int
+    channel: ShardedChannel,
+    method: m.QueueDeclare,
+    name: str,
+    shards: list[DeclaredQueue],
+    messages: int,
+    consumers: int,
 ) -> Waiting | None:
     """Add the counts of further shards, then answer; `shards` is consumed."""
     while shards:
@@ -51,7 +70,7 @@ def _count(
 
 
 def _ask(
-    channel: Channel,
+    channel: ShardedChannel,
     method: m.QueueDeclare,
     name: str,
     shard: DeclaredQueue,
@@ -72,7 +91,7 @@ def _ask(
     return asked.followed_by(add)
 
 
-def in_turn(channel: Channel, name: str) -> list[str]:
+def in_turn(channel: ShardedChannel, name: str) -> list[str]:
     """Return the queues to get from, in order: for a pseudo-queue the possibly non-empty shards, rotated per call; a
     single one if all are empty."""
     sharding = channel.topology.sharding

@@ -1,7 +1,7 @@
 """From a run of publishes to the queues: checks, routing, returns (AMQP 0-9-1, basic.publish)."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, NotImplementedByServer, PreconditionFailed
@@ -19,9 +19,7 @@ from jumpmq.queues import clock
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges import Exchange
-
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+from jumpmq.topology.tally import Tally
 
 EXAMINED = EXPIRATION | REPLY_TO | USER_ID | UNKNOWN_MODE
 """Properties evaluated by the broker during publishing."""
@@ -35,7 +33,17 @@ MAX_EXCHANGES = 100
 _INTEGER = re.compile(r"([+-]?[0-9]+)(.*)", re.DOTALL)
 
 
-def require_publishable(channel: "Channel", run: Publish) -> None:
+class PublishingChannel(direct_reply.ReplyChannel, Protocol):
+    """A channel, from the point of view of its publishes; see :class:`~jumpmq.broker.channel.channel.Channel`."""
+
+    authorization: Authorization
+    last_exchange: tuple[str, int, Exchange] | None
+    published_to: dict[str, int]
+    spans: Spans | None
+    tally: Tally
+
+
+def require_publishable(channel: PublishingChannel, run: Publish) -> None:
     """Refuse unless the channel may publish the whole run.
 
     Raises:
@@ -49,7 +57,7 @@ def require_publishable(channel: "Channel", run: Publish) -> None:
             Envelope.opened(message)
 
 
-def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
+def _require_exchange(channel: PublishingChannel, run: Publish) -> Exchange:
     if run.immediate:
         raise NotImplementedByServer("immediate=true")
     last, revision = channel.last_exchange, channel.topology.revision
@@ -64,7 +72,7 @@ def _require_exchange(channel: "Channel", run: Publish) -> Exchange:
     return exchange
 
 
-def _examined(channel: "Channel", exchange: Exchange, run: Publish) -> tuple[list[Message], AMQPError | None]:
+def _examined(channel: PublishingChannel, exchange: Exchange, run: Publish) -> tuple[list[Message], AMQPError | None]:
     """Return the messages of a run up to the first malformed or refused message, with the error."""
     if run.flags & EXAMINED or channel.authorization.restricts_topics(channel.connection.user, exchange):
         for place, message in enumerate(run.messages):
@@ -75,7 +83,7 @@ def _examined(channel: "Channel", exchange: Exchange, run: Publish) -> tuple[lis
     return run.messages, None
 
 
-def publish(channel: "Channel", run: Publish) -> routing.Pushed:
+def publish(channel: PublishingChannel, run: Publish) -> routing.Pushed:
     """Route a run of messages and push them to queues.
 
     Raises:
@@ -100,7 +108,7 @@ def publish(channel: "Channel", run: Publish) -> routing.Pushed:
     return pushed
 
 
-def _count(channel: "Channel", exchange: str, messages: int) -> None:
+def _count(channel: PublishingChannel, exchange: str, messages: int) -> None:
     """Count the messages published to an exchange, for the channel's first exchanges."""
     counts = channel.published_to
     if exchange in counts:
@@ -137,7 +145,7 @@ def publish_one(
     return pushed
 
 
-def _examine(channel: "Channel", exchange: Exchange, message: Message) -> None:
+def _examine(channel: PublishingChannel, exchange: Exchange, message: Message) -> None:
     """Validate a message in RabbitMQ's order: reply address, expiration, topic, user."""
     properties = Properties.parse(message.properties)
     if properties.reply_to == direct_reply.NAME:
@@ -182,13 +190,13 @@ def _expiration(text: str) -> int:
     return milliseconds
 
 
-def _deliver_answers(channel: "Channel", messages: list[Message]) -> list[Message]:
+def _deliver_answers(channel: PublishingChannel, messages: list[Message]) -> list[Message]:
     """Deliver replies to the requesting channels; return the remaining messages."""
     prefix = direct_reply.PREFIX
     return [one for one in messages if not (one.routing_key.startswith(prefix) and direct_reply.reply(channel, one))]
 
 
-def _return(channel: "Channel", messages: list[Message]) -> None:
+def _return(channel: PublishingChannel, messages: list[Message]) -> None:
     """Send ``basic.return`` for unroutable messages."""
     for message in messages:
         method = m.BasicReturn(312, "NO_ROUTE", message.exchange, message.routing_key)

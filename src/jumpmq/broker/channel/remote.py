@@ -7,7 +7,7 @@ answer ends a :class:`~jumpmq.broker.channel.waiting.Waiting`. A broker of one p
 
 from collections.abc import Callable, Collection
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotFound
@@ -16,9 +16,6 @@ from jumpmq.broker.channel.group_consumer import GroupArguments
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
-
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
 
 Then = Callable[[Any], None]
 """Called with the method in answer to a request."""
@@ -142,7 +139,7 @@ class _NoRemote:
 _NO_REMOTE = _NoRemote()
 
 
-def no_remote(channel: "Channel") -> RemoteChannels:
+def no_remote(channel: object) -> RemoteChannels:
     """The remote channels of a channel of a broker of one process: none."""
     return _NO_REMOTE
 

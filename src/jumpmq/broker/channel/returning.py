@@ -5,7 +5,7 @@ front that is missing, and no message is delivered before those that came before
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.deliveries import Deliveries
@@ -14,8 +14,12 @@ from jumpmq.queues import Outcome, Queue
 from jumpmq.queues.memory import Held
 from jumpmq.queues.runs import by_holder
 
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
+
+class ServingChannel(Protocol):
+    """The channel of a consumer whose deliveries go back."""
+
+    def serve(self) -> None:
+        """Offer freed capacity to waiting consumers."""
 
 
 def give_back(upkeep: Upkeep, waiting: Deliveries, outcome: Outcome) -> None:
@@ -61,7 +65,7 @@ class _Return:
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._queues: dict[Queue, list[Message]] = {}
-        self._channels: set[Channel] = set()
+        self._channels: set[ServingChannel] = set()
 
     def steps(self, waiting: Deliveries) -> Iterator[None]:
         """Requeue the deliveries, then let the queues deliver again."""

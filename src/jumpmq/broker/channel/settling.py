@@ -1,24 +1,48 @@
 """Settlement of deliveries: acknowledged, rejected or requeued (AMQP 0-9-1, class basic; RabbitMQ's basic.nack)."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.messages import Message
+from jumpmq.broker.channel.consumers import Subscription
 from jumpmq.broker.channel.deliveries import BITS, Deliveries
 from jumpmq.broker.channel.returning import give_back
+from jumpmq.broker.channel.revoked import Revoked
+from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Outcome
 from jumpmq.queues.runs import by_holder
+from jumpmq.topology.tally import Tally
 
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
 
-Settlement = Callable[["Channel", list[Message]], None]
+class Claiming(Protocol):
+    """A transaction, which takes deliveries that the client settles."""
+
+    def claim(self, settlement: "Settlement") -> Deliveries: ...
+
+
+class SettlingChannel(Protocol):
+    """A channel, from the point of view of settlements; see :class:`~jumpmq.broker.channel.channel.Channel`."""
+
+    revoked: Revoked | None
+    tally: Tally
+    unacknowledged: Deliveries
+    upkeep: Upkeep
+    waiting: OrderedDict[Subscription, None]
+
+    @property
+    def transaction(self) -> Claiming | None: ...
+    def send(self, method: m.Method) -> None: ...
+    def serve(self) -> None: ...
+
+
+Settlement = Callable[[SettlingChannel, list[Message]], None]
 """Settles claimed deliveries."""
 
 
-def basic_ack(channel: "Channel", tags: list[int], multiple: bool) -> None:
+def basic_ack(channel: SettlingChannel, tags: list[int], multiple: bool) -> None:
     """``basic.ack`` of individual tags or, with ``multiple``, of all tags up to one.
 
     Raises:
@@ -27,15 +51,15 @@ def basic_ack(channel: "Channel", tags: list[int], multiple: bool) -> None:
     _decide(channel, tags, multiple, acknowledge)
 
 
-def basic_nack(channel: "Channel", method: m.BasicNack) -> None:
+def basic_nack(channel: SettlingChannel, method: m.BasicNack) -> None:
     _decide(channel, [method.delivery_tag], method.multiple, requeue if method.requeue else reject)
 
 
-def basic_reject(channel: "Channel", method: m.BasicReject) -> None:
+def basic_reject(channel: SettlingChannel, method: m.BasicReject) -> None:
     _decide(channel, [method.delivery_tag], False, fail if method.requeue else reject)
 
 
-def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsync) -> None:
+def basic_recover(channel: SettlingChannel, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
     if not method.requeue:
         raise NotImplementedByServer("requeue=false")
     give_back(channel.upkeep, channel.unacknowledged.take_upto(0), Outcome.REQUEUED)
@@ -44,25 +68,25 @@ def basic_recover(channel: "Channel", method: m.BasicRecover | m.BasicRecoverAsy
     channel.serve()
 
 
-def acknowledge(channel: "Channel", messages: list[Message]) -> None:
+def acknowledge(channel: SettlingChannel, messages: list[Message]) -> None:
     """Acknowledge the messages."""
     channel.tally.ack += len(messages)
     _settle(channel, messages, Outcome.ACKNOWLEDGED)
 
 
-def reject(channel: "Channel", messages: list[Message]) -> None:
+def reject(channel: SettlingChannel, messages: list[Message]) -> None:
     """Reject the messages: dropped, or dead-lettered."""
     _settle(channel, messages, Outcome.REJECTED)
 
 
-def fail(channel: "Channel", messages: list[Message]) -> None:
+def fail(channel: SettlingChannel, messages: list[Message]) -> None:
     """Return messages to their positions as failed: ``basic.reject``, with a single message per method, means a failure
     to handle the message.
     """
     _settle(channel, messages, Outcome.FAILED)
 
 
-def requeue(channel: "Channel", messages: list[Message]) -> None:
+def requeue(channel: SettlingChannel, messages: list[Message]) -> None:
     """Requeue the messages to their positions."""
     if len(messages) == 1:
         _settle(channel, messages, Outcome.REQUEUED)
@@ -73,7 +97,7 @@ def requeue(channel: "Channel", messages: list[Message]) -> None:
     channel.serve()
 
 
-def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Settlement) -> None:
+def _decide(channel: SettlingChannel, tags: list[int], multiple: bool, settlement: Settlement) -> None:
     if channel.transaction is not None:
         _claim_for_commit(channel, channel.transaction.claim(settlement), tags, multiple)
     elif multiple:
@@ -86,7 +110,7 @@ def _decide(channel: "Channel", tags: list[int], multiple: bool, settlement: Set
             _decide_known(channel, tags, messages, settlement)
 
 
-def _decide_known(channel: "Channel", tags: list[int], claimed: list[Message], settlement: Settlement) -> None:
+def _decide_known(channel: SettlingChannel, tags: list[int], claimed: list[Message], settlement: Settlement) -> None:
     """Settle a list with unknown tags: revoked ones are skipped.
 
     Args:
@@ -104,7 +128,7 @@ def _decide_known(channel: "Channel", tags: list[int], claimed: list[Message], s
         settlement(channel, claimed)
 
 
-def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
+def _decide_upto(channel: SettlingChannel, tag: int, settlement: Settlement) -> None:
     """Settle all deliveries up to a tag: removed at once, settled in steps if many."""
     _check_tag(channel, tag)
     waiting = channel.unacknowledged.take_upto(tag)
@@ -117,7 +141,7 @@ def _decide_upto(channel: "Channel", tag: int, settlement: Settlement) -> None:
         channel.upkeep.work("settling deliveries", steps)
 
 
-def settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) -> Iterator[None]:
+def settling(channel: SettlingChannel, waiting: Deliveries, settlement: Settlement) -> Iterator[None]:
     """Settle many deliveries in steps; requeued ones return in separate steps."""
     if settlement is requeue:
         give_back(channel.upkeep, waiting, Outcome.REQUEUED)
@@ -128,7 +152,7 @@ def settling(channel: "Channel", waiting: Deliveries, settlement: Settlement) ->
         yield
 
 
-def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> None:
+def _settle(channel: SettlingChannel, messages: list[Message], outcome: Outcome) -> None:
     released = {}
     for consumer, queue, share in by_holder(messages):
         if consumer is not None:
@@ -142,7 +166,7 @@ def _settle(channel: "Channel", messages: list[Message], outcome: Outcome) -> No
         channel.serve()
 
 
-def _claim_for_commit(channel: "Channel", claimed: Deliveries, tags: list[int], multiple: bool) -> None:
+def _claim_for_commit(channel: SettlingChannel, claimed: Deliveries, tags: list[int], multiple: bool) -> None:
     """Move deliveries to the transaction's ``claimed``, with tags for a rollback.
 
     Raises:
@@ -159,7 +183,7 @@ def _claim_for_commit(channel: "Channel", claimed: Deliveries, tags: list[int], 
         raise _unknown(tags[len(messages)])
 
 
-def _check_tag(channel: "Channel", tag: int) -> None:
+def _check_tag(channel: SettlingChannel, tag: int) -> None:
     """Refuse an unknown tag for multiple settlement; 0 means all, possibly none."""
     if tag and tag not in channel.unacknowledged and not (channel.revoked and channel.revoked.settled(tag)):
         raise _unknown(tag)

@@ -9,21 +9,21 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, NotImplementedByServer, PreconditionFailed
 from jumpmq.amqp.events import Publish
 from jumpmq.broker.channel import publishing
+from jumpmq.broker.channel.confirms import Confirms
+from jumpmq.broker.channel.consumers import Subscription
 from jumpmq.broker.channel.deliveries import Deliveries
 from jumpmq.broker.channel.group_consumer import GROUP
-from jumpmq.broker.channel.settling import Settlement, acknowledge, settling
+from jumpmq.broker.channel.settling import Settlement, SettlingChannel, acknowledge, settling
 from jumpmq.broker.channel.waiting import Waiting, in_steps
+from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.routing.sending import Sent
 from jumpmq.queues.memory import held_octets
-
-if TYPE_CHECKING:
-    from jumpmq.broker.channel.channel import Channel
 
 TURN = 0.005
 """Seconds of a commit's work done at once; the rest is maintenance."""
@@ -62,7 +62,17 @@ class Transaction:
         return sum(len(deliveries) for deliveries, _ in self.settlements)
 
 
-def tx_select(channel: "Channel", method: m.TxSelect) -> None:
+class TransactionalChannel(publishing.PublishingChannel, SettlingChannel, Protocol):
+    """A channel, from the point of view of its transactions."""
+
+    confirms: Confirms | None
+    consumers: dict[str, Subscription]
+    name: str
+    transaction: Transaction | None
+    turns: Turns
+
+
+def tx_select(channel: TransactionalChannel, method: m.TxSelect) -> None:
     if channel.confirms is not None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if any(field.name == GROUP for one in channel.consumers.values() for field in one.arguments):
@@ -72,7 +82,7 @@ def tx_select(channel: "Channel", method: m.TxSelect) -> None:
     channel.send(m.TxSelectOk())
 
 
-def tx_commit(channel: "Channel", method: m.TxCommit) -> Waiting | None:
+def tx_commit(channel: TransactionalChannel, method: m.TxCommit) -> Waiting | None:
     """Take as many steps of the commit as a turn has time for; the others are taken by the upkeep."""
     transaction = _transaction(channel)
     transaction.committing = _steps(channel, transaction)
@@ -84,7 +94,7 @@ def tx_commit(channel: "Channel", method: m.TxCommit) -> Waiting | None:
     return _committed(channel, transaction)
 
 
-def _committed(channel: "Channel", transaction: Transaction) -> Waiting | None:
+def _committed(channel: TransactionalChannel, transaction: Transaction) -> Waiting | None:
     transaction.committing = None
     sent, transaction.sent = transaction.sent, []
     if not sent:
@@ -109,12 +119,12 @@ def _committed(channel: "Channel", transaction: Transaction) -> Waiting | None:
     return waiting
 
 
-def _answer(channel: "Channel") -> None:
+def _answer(channel: TransactionalChannel) -> None:
     channel.connection.defer_answers()
     channel.send(m.TxCommitOk())
 
 
-def _steps(channel: "Channel", transaction: Transaction) -> Iterator[None]:
+def _steps(channel: TransactionalChannel, transaction: Transaction) -> Iterator[None]:
     with channel.turns.together():
         now = time.time()
         while transaction.publishes:
@@ -130,20 +140,20 @@ def _steps(channel: "Channel", transaction: Transaction) -> Iterator[None]:
             yield from settling(channel, *transaction.settlements.popleft())
 
 
-def tx_rollback(channel: "Channel", method: m.TxRollback) -> None:
+def tx_rollback(channel: TransactionalChannel, method: m.TxRollback) -> None:
     _transaction(channel)
     forget(channel)
     channel.transaction = Transaction()
     channel.send(m.TxRollbackOk())
 
 
-def keep(channel: "Channel", transaction: Transaction, run: Publish) -> None:
+def keep(channel: TransactionalChannel, transaction: Transaction, run: Publish) -> None:
     """Keep a run of publishes for the commit."""
     transaction.publishes.append(run)
     _charge(channel, run, 1)
 
 
-def forget(channel: "Channel") -> None:
+def forget(channel: TransactionalChannel) -> None:
     """Drop the publishes that wait for a commit, and return the settlements to the channel's list of deliveries."""
     transaction = channel.transaction
     if transaction is None:
@@ -159,11 +169,11 @@ def forget(channel: "Channel") -> None:
     transaction.settlements.clear()
 
 
-def _charge(channel: "Channel", run: Publish, sign: int) -> None:
+def _charge(channel: TransactionalChannel, run: Publish, sign: int) -> None:
     channel.connection.charges.add("transactions", sign * held_octets(run.messages))
 
 
-def _transaction(channel: "Channel") -> Transaction:
+def _transaction(channel: TransactionalChannel) -> Transaction:
     if channel.transaction is None:
         raise PreconditionFailed("channel is not transactional")
     return channel.transaction

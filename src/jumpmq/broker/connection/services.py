@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from jumpmq.broker.channel.services import ChannelServices
+from jumpmq.broker.channel.channel import ChannelServices
 from jumpmq.broker.connection.busy_polling import BusyPolling
 from jumpmq.broker.connection.handed import KEEPS_ALL, HandsOver
 from jumpmq.broker.connection.pause import Pause

@@ -13,8 +13,7 @@ from jumpmq.amqp.errors import AMQPError, InternalError
 from jumpmq.amqp.frames import encode_content, encode_frame
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel import settling
-from jumpmq.broker.channel.channel import Channel
-from jumpmq.broker.channel.services import ChannelServices
+from jumpmq.broker.channel.channel import Channel, ChannelServices
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import Principal
