@@ -6,24 +6,11 @@ from typing import Literal
 from jumpmq.amqp.errors import AccessRefused, NotAllowed
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.security.accounts import Principal
-from jumpmq.topology import (
-    Bind,
-    Change,
-    DeclareExchange,
-    DeclareQueue,
-    DeleteExchange,
-    DeleteQueue,
-    Exchange,
-    ExchangeDefinition,
-    QueueDefinition,
-    Topology,
-    Unbind,
-    VirtualHost,
-    rules,
-)
+from jumpmq.topology import Change, Exchange, Topology, VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.envelope import Envelope
 from jumpmq.topology.exchanges import TopicExchange
+from jumpmq.topology.rights import Right, TopicRight
 from jumpmq.topology.users import Operation, TopicPermissions
 
 
@@ -126,43 +113,14 @@ class Authorization:
         return found.topic_permissions.get((exchange.vhost, exchange.name)) if found is not None else None
 
     def require_change(self, user: Principal, change: Change) -> None:
-        """Refuse unless the user may declare, delete or bind the resource of a change, over any protocol.
-
-        A queue's dead letters are read from it and written to their exchange, and so with an alternate exchange: who
-        declares such a queue or exchange must be allowed both; ``x-dead-letter-routing-key`` is a topic like another.
-        Other changes are not judged here.
+        """Refuse unless the user has the rights that a change needs (:meth:`Change.rights`), over any protocol.
 
         Raises:
             AccessRefused: the user may not.
         """
-        match change:
-            case DeclareExchange(definition):
-                self._require_declaration(user, "exchange", definition, "alternate-exchange")
-            case DeclareQueue(definition):
-                self._require_declaration(user, "queue", definition, "x-dead-letter-exchange")
-            case DeleteExchange(vhost, name):
-                self.require(user, vhost, "configure", "exchange", name)
-            case DeleteQueue(vhost, name):
-                self.require(user, vhost, "configure", "queue", name)
-            case Bind(vhost, binding) | Unbind(vhost, binding):
-                self.require(user, vhost, "write", binding.kind, binding.destination)
-                rules.refuse_default_exchanges(binding)  # in RabbitMQ's order
-                self.require(user, vhost, "read", "exchange", binding.source)
-                source = self._topology.vhost(vhost).exchanges.get(binding.source)
-                if source is not None:
-                    self.require_topics(user, source, "read", (binding.key,))
-
-    def _require_declaration(
-        self, user: Principal, kind: Kind, definition: QueueDefinition | ExchangeDefinition, forwards_by: str
-    ) -> None:
-        vhost, name = definition.vhost, definition.name
-        self.require(user, vhost, "configure", kind, name)
-        target = definition.arguments.get(forwards_by)
-        host = self._topology.vhost(vhost)
-        exists = name in (host.declared if kind == "queue" else host.exchanges)
-        if target is not None and isinstance(target.value, str) and not exists:
-            self.require(user, vhost, "read", kind, name)
-            self.require(user, vhost, "write", "exchange", target.value)
-            key, exchange = definition.arguments.text("x-dead-letter-routing-key"), host.exchanges.get(target.value)
-            if kind == "queue" and key is not None and exchange is not None:
-                self.require_topics(user, exchange, "write", (key.encode(errors="surrogateescape"),))
+        for right in change.rights(self._topology):
+            match right:
+                case Right(operation, vhost, kind, name):
+                    self.require(user, vhost, operation, kind, name)
+                case TopicRight(operation, exchange, key):
+                    self.require_topics(user, exchange, operation, (key,))

@@ -9,7 +9,7 @@ import logging
 from dataclasses import fields
 from typing import Any
 
-from jumpmq.topology import Asker, Bind, Change, DeclareQueue, DeleteQueue, SetGlobalParameter, Topology, Unbind
+from jumpmq.topology import Asker, Bind, Binding, Change, DeclareQueue, DeleteQueue, Topology, Unbind
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.topology import Listener
 
@@ -17,10 +17,6 @@ log = logging.getLogger("jumpmq.audit")
 
 LONGEST = 200
 """Maximum length of a fact, in characters."""
-
-SECRET = {"password_hash"}
-"""Fields of changes to omit. Values of global parameters are omitted as well: any JSON, perhaps containing URLs with
-passwords."""
 
 
 def record(event: str, level: int = logging.INFO, **facts: Any) -> None:
@@ -81,20 +77,15 @@ def _event(change: Change) -> str:
 
 def _facts(change: Change) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    for field in fields(change):  # type: ignore[arg-type]
-        value = getattr(change, field.name)
-        match value:
-            case QueueDefinition() | ExchangeDefinition():
-                facts |= {"vhost": value.vhost, "name": value.name, "durable": value.durable}
-            case _ if field.name == "binding":
-                facts |= {"source": value.source, "destination": value.destination, "kind": value.kind}
-                facts["key"] = value.key.decode("utf-8", "backslashreplace")
-            case _ if field.name == "value" and isinstance(change, SetGlobalParameter):
-                continue
-            case _ if field.name not in SECRET | {"connection", "user"}:
-                facts[field.name] = value
-            case _ if field.name == "user" and not isinstance(change, Bind):  # it is who asks
-                facts["of_user"] = value
+    for name in [field.name for field in fields(change) if field.name not in change.UNAUDITED]:  # type: ignore[arg-type]
+        match getattr(change, name):
+            case QueueDefinition() | ExchangeDefinition() as definition:
+                facts |= {"vhost": definition.vhost, "name": definition.name, "durable": definition.durable}
+            case Binding() as binding:
+                facts |= {"source": binding.source, "destination": binding.destination, "kind": binding.kind}
+                facts["key"] = binding.key.decode("utf-8", "backslashreplace")
+            case value:
+                facts["of_user" if name == "user" else name] = value  # ``user`` is the author
     return facts
 
 

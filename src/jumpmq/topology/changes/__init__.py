@@ -1,6 +1,6 @@
 """Changes of definitions: a class each, in files by subject. :meth:`Topology.propose` is the only way to apply them.
 
-A class has all that belongs to its change: fields, check, effect, records of the effect, and inverse
+A class has all that belongs to its change: fields, rights, check, effect, records of the effect, and inverse
 (:class:`~jumpmq.topology.changes.base.Change` says when each is called).
 
 The values hold plain data only, and all that their effect depends on, so that a log of them can be replayed in another

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jumpmq.topology.json_form import from_json, to_json
+from jumpmq.topology.rights import Right, TopicRight
 
 if TYPE_CHECKING:
     from jumpmq.topology.topology import Topology
@@ -24,6 +25,9 @@ class Change:
     KINDS: ClassVar[dict[str, type[Change]]] = {}
     """All classes, by name."""
 
+    UNAUDITED: ClassVar[frozenset[str]] = frozenset({"connection"})
+    """Fields that audit lines omit: secrets, and the author, whom the line names anyway."""
+
     def __init_subclass__(cls) -> None:
         if "__dataclass_fields__" in vars(cls):  # ``dataclass(slots=True)`` copies the class once it has fields
             Change.KINDS[cls.__name__] = cls
@@ -34,6 +38,16 @@ class Change:
         Raises:
             AMQPError: with the reason.
         """
+
+    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+        """Yield the rights that a user needs for the change over any protocol, in the order in which they are checked.
+
+        Changes by operators need none: the management API checks the tags of operators.
+
+        Raises:
+            AMQPError: no user may make the change; RabbitMQ says so after the rights yielded before.
+        """
+        return iter(())
 
     def check(self, topology: Topology) -> None:
         """Refuse the change if it conflicts with the definitions. Rules, order and texts are RabbitMQ 3.10's.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
 from jumpmq.queues import QUEUE_TYPES
@@ -13,6 +14,7 @@ from jumpmq.topology.changes.base import Change
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling
+from jumpmq.topology.rights import Right, TopicRight
 
 if TYPE_CHECKING:
     from jumpmq.topology.topology import Topology
@@ -26,10 +28,15 @@ class Bind(Change):
         user: whose it then is; "" where it belongs to none.
     """
 
+    UNAUDITED: ClassVar[frozenset[str]] = frozenset({"connection", "user"})
+
     vhost: str
     binding: Binding
     connection: str | None = None
     user: str = ""
+
+    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+        return _rights(topology, self.vhost, self.binding)
 
     def check(self, topology: Topology) -> None:
         vhost, binding = topology.vhost(self.vhost), self.binding
@@ -77,6 +84,15 @@ class Bind(Change):
         return source is not None and self.binding in source.bindings
 
 
+def _rights(topology: Topology, vhost: str, binding: Binding) -> Iterator[Right | TopicRight]:
+    yield Right("write", vhost, binding.kind, binding.destination)
+    rules.refuse_default_exchanges(binding)  # in RabbitMQ's order
+    yield Right("read", vhost, "exchange", binding.source)
+    source = topology.vhost(vhost).exchanges.get(binding.source)
+    if source is not None:
+        yield TopicRight("read", source, binding.key)
+
+
 def _refuse_priorities(source: Exchange, binding: Binding, definition: QueueDefinition) -> None:
     """Refuse to bind a queue with priorities to an exchange with ``ordered-scaling``: the orders conflict."""
     if ordered_scaling(source.definition) and binding.kind == "queue" and definition.arguments.get("x-max-priority"):
@@ -93,6 +109,9 @@ class Unbind(Change):
     vhost: str
     binding: Binding
     connection: str | None = None
+
+    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+        return _rights(topology, self.vhost, self.binding)
 
     def check(self, topology: Topology) -> None:
         vhost, binding = topology.vhost(self.vhost), self.binding

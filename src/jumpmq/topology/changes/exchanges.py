@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, exchange_type, make_exchange
 from jumpmq.topology.exchanges.holding import HoldingExchange
 from jumpmq.topology.preparing import Preparation
+from jumpmq.topology.rights import Right, TopicRight
 
 if TYPE_CHECKING:
     from jumpmq.topology.topology import Topology
@@ -27,6 +29,16 @@ class DeclareExchange(ChangeInSteps):
     def refuse_for_all(self) -> None:
         exchange_type(self.definition.type)
         rules.refuse_default_exchange(self.definition.name)
+
+    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+        """An exchange reads from itself what it passes to its alternate exchange."""
+        vhost, name = self.definition.vhost, self.definition.name
+        yield Right("configure", vhost, "exchange", name)
+        alternate = self.definition.arguments.get("alternate-exchange")
+        exists = name in topology.vhost(vhost).exchanges
+        if alternate is not None and isinstance(alternate.value, str) and not exists:
+            yield Right("read", vhost, "exchange", name)
+            yield Right("write", vhost, "exchange", alternate.value)
 
     def check(self, topology: Topology) -> None:
         definition = self.definition
@@ -94,6 +106,9 @@ class DeleteExchange(ChangeInSteps):
         rules.refuse_default_exchange(self.name)
         if self.name.startswith(rules.RESERVED_PREFIX):
             raise AccessRefused(f"deletion of system exchange '{self.name}' in vhost '{self.vhost}' not allowed")
+
+    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+        yield Right("configure", self.vhost, "exchange", self.name)
 
     def check(self, topology: Topology) -> None:
         vhost = topology.vhost(self.vhost)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jumpmq.amqp.errors import NotFound
 from jumpmq.topology.changes.base import Change
@@ -17,8 +17,10 @@ class SetGlobalParameter(Change):
     """Set a global parameter of the broker, such as ``cluster_name``.
 
     Attributes:
-        value: any JSON.
+        value: any JSON, perhaps with passwords in URLs.
     """
+
+    UNAUDITED: ClassVar[frozenset[str]] = frozenset({"value"})
 
     name: str
     value: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from jumpmq.topology import equivalence, rules
 from jumpmq.topology.changes.base import Change, ChangeInSteps, Steps
 from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.queue_arguments import check_arguments, check_properties
+from jumpmq.topology.rights import Right, TopicRight
 
 if TYPE_CHECKING:
     from jumpmq.topology.declared import DeclaredQueue
@@ -32,6 +34,19 @@ class DeclareQueue(Change):
     def refuse_for_all(self) -> None:
         if not self.server_named:
             rules.refuse_reserved("queue", self.definition.name)
+
+    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+        """A queue's dead letters are read from it and written to their exchange, with a topic like any other."""
+        vhost, name, arguments = self.definition.vhost, self.definition.name, self.definition.arguments
+        yield Right("configure", vhost, "queue", name)
+        host, target = topology.vhost(vhost), arguments.get("x-dead-letter-exchange")
+        if target is None or not isinstance(target.value, str) or name in host.declared:
+            return
+        yield Right("read", vhost, "queue", name)
+        yield Right("write", vhost, "exchange", target.value)
+        key, exchange = arguments.text("x-dead-letter-routing-key"), host.exchanges.get(target.value)
+        if key is not None and exchange is not None:
+            yield TopicRight("write", exchange, key.encode(errors="surrogateescape"))
 
     def check(self, topology: Topology) -> None:
         definition = self.definition
@@ -96,6 +111,9 @@ class DeleteQueue(ChangeInSteps):
     vhost: str
     name: str
     id: int
+
+    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+        yield Right("configure", self.vhost, "queue", self.name)
 
     def check(self, topology: Topology) -> None:
         topology.vhost(self.vhost)

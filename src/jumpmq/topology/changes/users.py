@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from jumpmq.topology import limits
 from jumpmq.topology.changes.base import Change
@@ -20,6 +20,8 @@ class PutUser(Change):
     Attributes:
         password_hash: opaque here; the broker makes and verifies it.
     """
+
+    UNAUDITED: ClassVar[frozenset[str]] = frozenset({"password_hash"})
 
     name: str
     password_hash: str

@@ -1,0 +1,26 @@
+"""Rights of a user that a change of definitions needs."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from jumpmq.topology.bindings import Kind
+from jumpmq.topology.exchanges import Exchange
+from jumpmq.topology.users import Operation
+
+
+class Right(NamedTuple):
+    """Permission for an operation on a queue or exchange."""
+
+    operation: Operation
+    vhost: str
+    kind: Kind
+    name: str
+
+
+class TopicRight(NamedTuple):
+    """Topic permission for a routing key at an exchange."""
+
+    operation: Literal["write", "read"]
+    exchange: Exchange
+    key: bytes
