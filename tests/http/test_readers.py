@@ -158,6 +158,25 @@ def test_a_silent_groups_messages_go_to_a_waiting_consumer_and_the_reservation_i
     assert [seq for seq, _, _ in read(api, "q", 2, after=0)] == list(range(2, 11))
 
 
+def test_a_lapsed_reservation_waits_for_what_rests_of_it(api, channel):
+    retries = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000, "x-ordered-retries": True}
+    channel.queue_declare("q", durable=True, arguments=retries)
+    publish(channel, "q", numbers(1, 4))
+    assert reserve(api, {"q": None}, lease=1.5) == {"q": (1, 4)}
+    reserved = rows(1, 4)
+    until(lambda: api.counts("q") == (4, 0))
+    method, _, _ = channel.basic_get("q")
+    channel.basic_nack(method.delivery_tag)
+    until(lambda: api.get("queues", "/", "q")["messages_resting"] == 1)
+    for _ in range(2):
+        response = api.request("GET", "readers", "/", "g", "queues", "q", "messages", params={"upto": 1})
+        assert (response.status_code, response.json()["error"]) == (503, "resting")
+        assert "wait for a retry of their keys" in response.json()["reason"]
+    api.post("queues", "/", "q", "retries", body={})
+    until(lambda: api.counts("q") == (4, 0))
+    assert read(api, "q", 1) == reserved
+
+
 def test_a_lapsed_reservation_that_nobody_touched_is_read_as_before(api, queue):
     reserve(api, {"q": 0}, max_messages=4, lease=1.5)  # which begins anew when they are read
     until(lambda: api.counts("q") == (10, 0))

@@ -45,6 +45,10 @@ class ReservationGone(Exception):
     """A reservation cannot be read: acknowledged, or lapsed with its messages taken."""
 
 
+class ReservationRests(Exception):
+    """A lapsed reservation cannot be read yet: messages of it rest until the next try, or wait for one that does."""
+
+
 class ReservedRun(NamedTuple):
     """Neighbouring messages of a reservation: ``first`` to ``last`` by ``seq``, all redelivered or none of them."""
 
@@ -61,15 +65,17 @@ class Reservation:
         count: how many.
         pieces: the messages while they are held, some thousands in a piece; None while the reservation is lapsed.
         missing: how many were not there when the broker was started; None unless it could not be held again then.
+        resting: how many rest or wait for a resting message, by the last attempt to hold a lapsed reservation again.
     """
 
-    __slots__ = ("count", "missing", "pieces", "runs")
+    __slots__ = ("count", "missing", "pieces", "resting", "runs")
 
     def __init__(self, runs: list[ReservedRun] | None = None) -> None:
         self.runs = runs or []
         self.count = sum(run.last - run.first + 1 for run in self.runs)
         self.pieces: list[Piece] | None = None if self.runs else []
         self.missing: int | None = None
+        self.resting = 0
 
     def extend(self, messages: list[Message]) -> None:
         """Add messages to a held reservation, in queue order; where memory is tight, their bodies on disk alone."""
@@ -209,6 +215,7 @@ class Reservations:
 
         Raises:
             ReservationGone: one of them was acknowledged, has lapsed, or never was.
+            ReservationRests: one of them has lapsed, and is there when what rests of it is due.
         """
         first = (self.acknowledged if after is None else after) + 1
         if accept_loss:
@@ -223,6 +230,11 @@ class Reservations:
         found: list[Piece] = []
         for number, reservation in self._reservations.items():
             if first <= number <= upto:
+                if reservation.pieces is None and reservation.resting:
+                    raise ReservationRests(
+                        f"{self._name(number)} has lapsed, and {reservation.resting} of its {reservation.count} "
+                        "messages wait for a retry of their keys"
+                    )
                 if reservation.pieces is None:
                     raise ReservationGone(f"{self._name(number)} {_why_gone(reservation)}")
                 found += reservation.pieces
@@ -369,6 +381,9 @@ class Reservations:
     # -- parts
 
     def _reinstate(self, reservation: Reservation, partly: bool) -> Iterator[None]:
+        yield from self._count_resting(reservation)
+        if reservation.resting and not partly:
+            return  # to take the others would only count as one more delivery of each
         left = Reservation()
         for messages in self._take(reservation.runs):
             left.extend(messages)
@@ -379,6 +394,18 @@ class Reservations:
             for messages in _backwards(left.pieces or []):
                 self.queue.settle(messages, Outcome.CONSUMER_GONE, Held.RESERVED)
                 yield
+            yield from self._count_resting(reservation)  # what was not taken may have begun to wait for its key
+
+    def _count_resting(self, reservation: Reservation) -> Iterator[None]:
+        reservation.resting = 0
+        if (retries := self.queue.retries) is None or not retries.resting.held:
+            return
+        held, resting = retries.resting.held, 0
+        for run in reservation.runs:
+            for first in range(run.first, run.last + 1, STEP):
+                resting += sum([seq in held for seq in range(first, min(run.last + 1, first + STEP))])
+                yield
+        reservation.resting = resting
 
     def _take(self, runs: list[ReservedRun]) -> Iterator[list[Message]]:
         """Take the ready messages of runs, with their original redelivered flags: repeated reads must

@@ -280,6 +280,7 @@ class ReaderGroups:
 
         Raises:
             ReservationGone: it cannot, or they are acknowledged, or the group has nothing in this queue.
+            ReservationRests: it cannot yet, as messages rest until the next try.
             QueueInUse: it has lapsed, and a consumer group takes the messages of the queue.
             NotFound: no such queue.
         """

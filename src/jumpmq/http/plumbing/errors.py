@@ -11,7 +11,7 @@ from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession, QueueInUse
 from jumpmq.broker.bulk.starts import OlderDirectory
 from jumpmq.broker.errors import NotCommitted
 from jumpmq.broker.telemetry import audit
-from jumpmq.queues.reservations import ReservationGone
+from jumpmq.queues.reservations import ReservationGone, ReservationRests
 
 MAX_REASON = 1000
 """Maximum length of a reason, in characters: reasons may quote long requests."""
@@ -83,6 +83,11 @@ def blocked(request: Request, error: Exception) -> JSONResponse:
 def not_committed(request: Request, error: Exception) -> JSONResponse:
     """The disk takes nothing: 503."""
     return _json(503, "not_committed", str(error), {"Retry-After": "5"})
+
+
+def resting(request: Request, error: Exception) -> JSONResponse:
+    """Messages rest until the next try: 503."""
+    return _json(503, "resting", str(error), {"Retry-After": "1"})
 
 
 def in_use(request: Request, error: Exception) -> JSONResponse:
@@ -181,6 +186,7 @@ ANSWERS = {
     Blocked: blocked,
     NotCommitted: not_committed,
     ReservationGone: gone,
+    ReservationRests: resting,
     OlderDirectory: gone,
     GroupInUse: in_use,
     QueueInUse: locked,
