@@ -1,5 +1,6 @@
 """Interface of queues, and the declaration of a queue type. Queue types are files in this package."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from jumpmq.amqp.errors import PreconditionFailed, ResourceLocked
 from jumpmq.amqp.messages import Message
+from jumpmq.queues import clock
 from jumpmq.queues.argument_checks import Arguments, Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
@@ -112,6 +114,35 @@ def never_wake(queue: "Queue", at: float) -> None:
 NEVER = float("inf")
 
 
+class DeliveryGate:
+    """Time up to which the queues of a home deliver: a lease, where another node may lead the home.
+
+    Attributes:
+        until: by the clock that counts suspended time (:func:`~jumpmq.queues.clock.boot_time`); infinite without a
+            lease.
+    """
+
+    def __init__(self) -> None:
+        self.until = math.inf
+        self._held: set[Queue] = set()
+
+    def holds(self, queue: "Queue") -> bool:
+        """Return True if a queue is not to deliver now; the queue is dispatched when it may."""
+        if clock.boot_time() < self.until:
+            return False
+        self._held.add(queue)
+        return True
+
+    def extend(self, until: float) -> None:
+        """Set the time. Held queues deliver where it is to come."""
+        self.until = until
+        if self._held and clock.boot_time() < until:
+            held, self._held = self._held, set()
+            for queue in held:
+                if not queue.deleted:
+                    queue.dispatch()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueContext:
     """The broker's services for queues; all queues of a broker share one instance.
@@ -124,6 +155,7 @@ class QueueContext:
         dead_letters: takes the messages that leave a queue undelivered, where it has a dead letter exchange.
         wake: called with a queue and when it next wants to be looked after (see :meth:`Queue.look_after`).
         epochs: numbers the owners of queues.
+        gate: up to when queues deliver.
     """
 
     journal: Journal | None = None
@@ -132,6 +164,7 @@ class QueueContext:
     dead_letters: DeadLettering = NO_DEAD_LETTERING
     wake: Wake = never_wake
     epochs: OwnerEpochs = field(default_factory=OwnerEpochs)
+    gate: DeliveryGate = field(default_factory=DeliveryGate)
 
 
 STORE, FIRST_LINK = 1, 4
@@ -191,8 +224,8 @@ class Queue(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_account", "_dead_letters", "_epochs", "_journal", "_spill_store", "_wake", "acknowledged",
-        "arguments", "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered",
+        "__weakref__", "_account", "_dead_letters", "_epochs", "_gate", "_journal", "_spill_store", "_wake",
+        "acknowledged", "arguments", "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered",
         "delivered_unasked", "durable", "exclusive", "got", "got_nothing", "got_unasked", "id", "last_epoch",
         "last_used", "limits", "moved", "name", "node", "offsets", "on_gone", "owner", "owner_floor", "published",
         "redelivered", "retries", "returned", "slots", "taken", "unacknowledged_count", "undelivered_count",
@@ -257,6 +290,7 @@ class Queue(ABC):
         self._wake = context.wake  # asked to be looked after
         self.wakes_at = NEVER
         self._epochs = context.epochs  # numbers its owners
+        self._gate = context.gate  # up to when it delivers
         self.owner_floor = 0
         self.last_epoch = context.epochs.last
 

@@ -4,6 +4,7 @@ What may take long (millions that expire, overflow, are purged) is done in bound
 others when the queue is looked after. Meanwhile it tells what is so: its length, say, is still above the limit.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -329,6 +330,8 @@ class ClassicQueue(Queue):
                 tell()
 
     def take(self, count: int) -> list[Message]:
+        if self._gate.until != math.inf and self._gate.holds(self):
+            return []
         if self.retries is None:
             return self._take(self._ready.take, count)
         return self.retries.passing_by(lambda: self._take(self._ready.take, count), LOOKED_AT)
@@ -673,6 +676,8 @@ class ClassicQueue(Queue):
 
     def dispatch(self) -> None:
         if self._returns or self._dispatching:
+            return
+        if self._gate.until != math.inf and self._gate.holds(self):
             return
         self._dispatching = True  # what is delivered to consumers that do not acknowledge is settled meanwhile
         try:

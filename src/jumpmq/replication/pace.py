@@ -12,6 +12,7 @@ A beat is received after it is sent. So the old leader has stopped when the new 
 more than `failover / lease` times the rate of another.
 """
 
+import math
 from dataclasses import dataclass
 
 from jumpmq.replication.actions import Action, Send
@@ -174,10 +175,15 @@ class Pace:
 
     def may_deliver(self, now: float) -> bool:
         """True if the replica may hand messages to consumers."""
+        return now < self.delivers_until(now)
+
+    def delivers_until(self, now: float) -> float:
+        """Return the time up to which the replica may hand messages to consumers, as far as is known; 0 for not now."""
         leader = self.replica.leader
         if leader is None or not leader.serving or leader.handing or now < self.delivers_from:
-            return False
-        return all(now < self.answers.get(one, -1e9) + self.times.lease for one in leader.electors())
+            return 0.0
+        answers = (self.answers.get(one, -math.inf) for one in leader.electors())
+        return min(answers, default=math.inf) + self.times.lease
 
     def tick(self, now: float) -> list[Action]:
         """Return actions due at a time; to be called at least once a `beat`."""

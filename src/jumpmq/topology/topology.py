@@ -83,6 +83,7 @@ class Topology:
         holdings: how much each user has made.
         fences: the changes of rings that queues wait for.
         epochs: numbers the owners of queues.
+        delivery_gate: up to when queues deliver.
         past: what was counted of virtual hosts that are gone.
         applied: how many changes were decided, accepted or refused; a restart does not forget where the log is shared.
         deciding: the number of the last change whose decision has begun, the same in all processes.
@@ -119,6 +120,7 @@ class Topology:
             wake=wake,
             epochs=self.epochs,
         )
+        self.delivery_gate = self._context.gate
         self.later = later
         self.vhosts: dict[str, VirtualHost] = {}
         self.users: dict[str, User] = {}

@@ -213,9 +213,9 @@ class CopiedHome:
         return min(first, copy.removable)
 
     @property
-    def may_deliver(self) -> bool:
-        """True if no other replica can lead, so that messages may be handed to consumers (R8)."""
-        return self._pace.may_deliver(now())
+    def delivers_until(self) -> float:
+        """Time up to which no other replica leads, so that messages may be handed to consumers (R8); 0 for not now."""
+        return self._pace.delivers_until(now())
 
     # --- the end of an epoch ---
 

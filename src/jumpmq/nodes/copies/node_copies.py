@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from jumpmq.broker.commit.commits import Commits
@@ -47,6 +48,9 @@ BACKLOG = 1 << 20
 LOOK_INTERVAL = 0.5
 """Seconds between two looks at what is wanted of homes that are led here."""
 
+LEASE_INTERVAL = 0.1
+"""Seconds between two looks at the leases of homes that are led here."""
+
 QUIET = 30.0
 """Seconds for which a home has to be led in peace before leadership returns to its seat."""
 
@@ -59,14 +63,21 @@ FAREWELL = 0.05
 log = logging.getLogger(__name__)
 
 
+Extend = Callable[[float], None]
+"""Takes the time up to which a home delivers, by the clock that counts suspended time."""
+
+
 class Guests(Protocol):
     """Serves homes of other nodes in this process."""
 
-    async def serve(self, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
+    async def serve(
+        self, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event, gate: Callable[[Extend], None]
+    ) -> None:
         """Serve a home with the leading store of its copy, until that is no longer wanted; its store is closed then.
 
         Args:
             worker: number of the home's process at its seat.
+            gate: told of what takes the lease of the home's deliveries.
         """
 
 
@@ -108,6 +119,7 @@ class NodeCopies:
         self._nodes: dict[int, str] = {}  # of each process with copies, by its home
         self._addresses: dict[str, int] = {}  # the same homes, by key
         self._led: dict[int, asyncio.Event] = {}  # set to end serving a home, by number
+        self._gates: dict[int, Extend] = {}  # take up to when a led home delivers
         self._since: dict[int, tuple[Configuration, float]] = {}  # configuration of a led home, and since when
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
         self._keys = Keys(me.cluster)
@@ -156,6 +168,7 @@ class NodeCopies:
         await self._follow(self._keys.all_homes, self._take_home)
         self._run("alive", self._keep_alive())
         self._run("led", self._tend())
+        self._run("leases", self._renew_leases())
 
     async def lead(self) -> KeptCopy:
         """Wait until this process is to serve its own home; return the copy with the leading store."""
@@ -316,7 +329,8 @@ class NodeCopies:
     async def _guest(self, copy: KeptCopy, epoch: int, until: asyncio.Event) -> None:
         log.warning("home %d of node '%s' is served here", copy.number, self.known[copy.number].seat)
         try:
-            await self._guests.serve(copy, await self._worker_of(copy.number), epoch, until)
+            worker = await self._worker_of(copy.number)
+            await self._guests.serve(copy, worker, epoch, until, partial(self.gate, copy.number))
         finally:
             self._led.pop(copy.number, None)
         await copy.release(None if self._is_stopping else self._heir(copy))
@@ -343,6 +357,23 @@ class NodeCopies:
         return next(ready, None)
 
     # --- homes that are led here ---
+
+    def gate(self, home: int, extend: Extend) -> None:
+        """Have a home that is led here deliver within the lease of its replica only (R8)."""
+        self._gates[home] = extend
+        self._renew_lease(home)
+
+    async def _renew_leases(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE_INTERVAL)
+            for home in list(self._gates):
+                self._renew_lease(home)
+
+    def _renew_lease(self, home: int) -> None:
+        if (copied := self.copies[home].home) is not None and home in self._led:
+            self._gates[home](copied.delivers_until)
+        else:
+            del self._gates[home]
 
     async def _tend(self) -> None:
         """Bring homes that are led here to what is wanted of them, step by step."""

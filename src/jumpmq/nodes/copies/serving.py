@@ -1,6 +1,7 @@
 """Serving of a cluster's homes with their copies: a process's own home, and guests."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,11 +14,17 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.memory import resources
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.member_file import prepare, read_member
-from jumpmq.nodes.copies.node_copies import NodeCopies
+from jumpmq.nodes.copies.node_copies import Extend, NodeCopies
 from jumpmq.nodes.copies.operating import OperatedCopies
 from jumpmq.nodes.other_homes import OtherHomes
+from jumpmq.queues import clock
 from jumpmq.serving.server import Control
 from jumpmq.store import Store, StoreError
+
+REASON = "another node may lead the home"
+"""Reason for clients to wait."""
+
+log = logging.getLogger(__name__)
 
 Stop = Callable[[], None]
 
@@ -64,6 +71,7 @@ async def serving_node(
         assert copy.leading is not None
         async with home(config, stop, copies.epoch_of(copy), copy.leading.open) as control:
             control.broker.copies = OperatedCopies(copies, control.broker.topology)
+            copies.gate(copy.number, LeasedDeliveries(control.broker).extend)
             yield control
         await copies.release_own()
     finally:
@@ -87,6 +95,27 @@ def _prepare(broker: Broker) -> None:
     prepare(directory, others.membership, others.links.epoch, store)
 
 
+class LeasedDeliveries:
+    """Deliveries of a home within the lease of its replica. Clients wait where there is none."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._is_held = False
+
+    def extend(self, until: float) -> None:
+        """Set the end of the lease."""
+        broker = self._broker
+        is_held = clock.boot_time() >= until
+        if is_held and not self._is_held:
+            log.warning("home %d: other copies are silent, and may be led elsewhere: clients wait", broker.config.home)
+            broker.pause.begin(REASON)
+        with broker.turns.turn():
+            broker.topology.delivery_gate.extend(until)
+        if self._is_held and not is_held:
+            broker.pause.end(REASON)
+        self._is_held = is_held
+
+
 class ServedGuests:
     """Serves homes of other nodes in the running event loop. See :class:`~jumpmq.nodes.copies.node_copies.Guests`.
 
@@ -101,11 +130,14 @@ class ServedGuests:
         self._home = home
         self._fail = fail
 
-    async def serve(self, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
+    async def serve(
+        self, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event, gate: Callable[[Extend], None]
+    ) -> None:
         """See :class:`~jumpmq.nodes.copies.node_copies.Guests`."""
         assert copy.leading is not None
         try:
-            async with self._home(self._of(copy, worker), None, epoch, copy.leading.open):
+            async with self._home(self._of(copy, worker), None, epoch, copy.leading.open) as control:
+                gate(LeasedDeliveries(control.broker).extend)
                 await until.wait()
         except BrokerError as error:
             self._fail(f"home {copy.number} cannot be served here: {error}")

@@ -1,0 +1,158 @@
+"""Nodes of a cluster as processes whose homes have copies: a node is lost, and what it had is served by another one."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pika
+import pytest
+from pika.exceptions import AMQPError
+from tests.etcd import etcd, needs_etcd
+
+from jumpmq.nodes.copies.wanted import Wanted
+from jumpmq.nodes.etcd.client import Etcd, put
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.replication.configuration import Configuration, node_of
+from jumpmq.testing import JumpMQ
+from jumpmq.testing.ports import accepts_clients
+
+pytestmark = [needs_etcd, pytest.mark.several]
+
+KEYS = Keys("test")
+NAMES = ["n1@host", "n2@host", "n3@host"]
+PATIENCE = 90
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+class Nodes:
+    """Three nodes of a cluster."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self.url = url
+        self.all = [Node(directory / name, name, ("--cluster", "test", "--etcd", url)) for name in NAMES]
+        for node in self.all:
+            node.start()
+
+    def configuration(self, home: int = 1) -> Configuration:
+        return asyncio.run(self._get(home))
+
+    async def _get(self, home: int) -> Configuration:
+        client = Etcd([self.url])
+        try:
+            found = await client.get(KEYS.home(home))
+            assert found is not None
+            return Configuration.from_json(found.value)
+        finally:
+            await client.close()
+
+    def want(self, wanted: Wanted, home: int = 1) -> None:
+        async def want() -> None:
+            client = Etcd([self.url])
+            await client.transaction([], [put(KEYS.wanted(home), wanted.to_json())])
+            await client.close()
+
+        asyncio.run(want())
+
+    def copied(self, copies: int = 3) -> None:
+        """Have home 1 copied to so many nodes, all of them in the set."""
+        self.want(Wanted.of(NAMES[0], NAMES, copies))
+        until(lambda: len(self.configuration().set) == copies)
+
+    def stop(self) -> None:
+        for node in self.all:
+            node.stop()
+
+
+class Node(JumpMQ):
+    """A node that may start again by itself."""
+
+    @property
+    def parameters(self) -> pika.ConnectionParameters:
+        ports = re.findall(r"amqp://[^\s/]*:(\d+)\b", self.log.read_text(errors="replace"))
+        return pika.ConnectionParameters("127.0.0.1", int(ports[-1]))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def served(node: Node, queue: str) -> int:
+    """Wait until a queue can be asked at a node; return the number of its messages."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with pika.BlockingConnection(node.parameters) as connection:
+                return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
+        except (AMQPError, OSError):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+
+def served_again(node: Node) -> None:
+    """Wait until a node that has started again takes clients."""
+    until(lambda: accepts_clients(node.parameters.port))
+
+
+def published(node: Node, queue: str, numbers: range) -> None:
+    with pika.BlockingConnection(node.parameters) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.confirm_delivery()
+        for number in numbers:
+            channel.basic_publish("", queue, b"%d" % number, PERSISTENT)
+
+
+def taken(node: Node, queue: str) -> list[int]:
+    with pika.BlockingConnection(node.parameters) as connection:
+        channel = connection.channel()
+        found = []
+        while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+            found.append(int(got[2]))
+        return found
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Nodes]:
+    with etcd(tmp_path) as members:
+        nodes = Nodes(tmp_path, members[0].url)
+        try:
+            yield nodes
+        finally:
+            nodes.stop()
+
+
+@pytest.mark.slow
+def test_what_a_lost_node_has_confirmed_is_served_by_another_and_leadership_returns(three: Nodes) -> None:
+    one, two, _ = three.all
+    published(one, "q", range(100))
+    three.copied()
+    served_again(one)
+    published(one, "q", range(100, 300))
+    one.kill()
+    assert served(two, "q") == 300
+    value = three.configuration()
+    assert node_of(value.leader) != NAMES[0] and value.seat == NAMES[0]
+    published(two, "q", range(300, 400))
+    one.start()  # it is there once it leads again
+    assert node_of(three.configuration().leader) == NAMES[0]
+    assert taken(one, "q") == list(range(400))
+
+
+@pytest.mark.slow
+def test_a_node_that_stops_in_order_hands_its_home_over(three: Nodes) -> None:
+    one, two, other = three.all
+    three.copied()
+    served_again(one)
+    published(one, "q", range(50))
+    one.stop()
+    assert node_of(three.configuration().leader) != NAMES[0], "it was claimed before the process ended, or at once"
+    assert served(other, "q") == 50
+    two.kill()  # two of three are gone: nothing is confirmed before one of them is back
+    one.start()
+    assert served(other, "q") == 50
+    assert taken(other, "q") == list(range(50))
