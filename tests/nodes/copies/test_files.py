@@ -14,6 +14,19 @@ from jumpmq.replication.joining import Clear, Install, Put
 from jumpmq.replication.lineage import end_of
 from jumpmq.store.errors import StoreError
 from jumpmq.store.log import DIRECTORY
+from jumpmq.store.stream_segment import encode
+
+
+def chunk(first: int, position: int) -> bytes:
+    """A chunk of a stream, of a commit of its own."""
+    messages = make_messages(first + 1, first + 10, lambda seq: b"%d" % seq * 30_000)
+    return b"".join(encode(messages, first, position, position, 7)[1])
+
+
+WHOLE = chunk(0, 0)
+TORN = chunk(10, len(WHOLE))
+AHEAD = bytes(1 << 20)
+"""Octets that are allocated behind what is written."""
 
 
 @pytest.fixture
@@ -27,7 +40,7 @@ def home(tmp_path: Path) -> Path:
     opened.close()
     stream = directory / "streams" / "7" / "00000000000000000000.segment"
     stream.parent.mkdir(parents=True)
-    stream.write_bytes(bytes(range(256)) * 5000)
+    stream.write_bytes(WHOLE + AHEAD)
     (directory / "streams" / "7.coming").mkdir()
     return directory
 
@@ -62,10 +75,22 @@ def test_a_copy_made_of_files_is_the_home(home: Path, tmp_path: Path) -> None:
     found.close()
     assert [path.name for path in directory.parent.iterdir()] == ["1"]
     name = manifest.files[-1].name
-    assert (directory / name).read_bytes() == (home / name).read_bytes()
+    assert (directory / name).read_bytes() == WHOLE
     opened = Opened(directory)
     assert sum(len(opened.store.read(batch)) for batch in opened.store.batches()[1]) == 240
     opened.close()
+
+
+def test_a_stream_is_offered_up_to_its_last_whole_commit(home: Path) -> None:
+    path = home / "streams" / "7" / "00000000000000000000.segment"
+    for written in (0, 20, len(TORN) - 100):
+        path.write_bytes(WHOLE + TORN[:written] + AHEAD)
+        offered = OfferedFiles(home)
+        stream = offered.manifest(1, 0, ()).files[-1]
+        path.write_bytes(WHOLE + TORN + AHEAD)
+        octets = b"".join(offered.piece(1, stream.name, at).octets for at in range(0, stream.length, 1 << 20))
+        assert octets == WHOLE
+        assert crc32(octets) == stream.crc
 
 
 def test_a_file_that_grows_is_sent_as_it_was_and_one_that_is_gone_or_strange_is_empty(home: Path) -> None:

@@ -54,6 +54,9 @@ FIXED_SEAT = Times(failover=math.inf)
 FILES_SILENCE = 2.0
 """Seconds without a manifest or a piece until a member asks again."""
 
+JOIN_RETRY = 5.0
+"""Seconds until a join by files that was given up begins again, with another manifest."""
+
 OFFERED = 60.0
 """Seconds after the last question for files in which a leader removes no segment."""
 
@@ -395,6 +398,7 @@ class CopiedHome:
                     self._send(step.to, step.frame)
                 case Alarm():
                     self._alarm(step.reason)
+                    self._loop.call_later(JOIN_RETRY, self._begin_join_again, self._joining)
                     self._joining = None
                 case Put():
                     self._file_thread.run(partial(self._coming.put, step), self._on_file)
@@ -404,6 +408,11 @@ class CopiedHome:
                     self._file_thread.run(
                         partial(self._coming.install, step, self._directory.noted), self._on_installed
                     )
+
+    def _begin_join_again(self, given_up: Joining | None) -> None:
+        """Meet the leader again, which says once more that the log ends before its own begins."""
+        if given_up is not None and self._joining is None and not self._ended:
+            self._drop(given_up.source)
 
     def _wake_files(self) -> None:
         self._loop.call_soon_threadsafe(self._file_thread.deliver)

@@ -2,7 +2,8 @@
 
 They get the index, the sealed segments of the log in which all is complete, and the files of streams. The index is
 copied first, by SQLite's backup; the segments that it does not cover are kept until the member has them. Files only
-grow or go: of each, the octets that it had when the manifest was made are sent.
+grow or go: of each, the octets that it had when the manifest was made are sent; of a stream's file, which is allocated
+ahead, those of whole commits.
 
 All methods block for the disk.
 """
@@ -57,7 +58,7 @@ class OfferedFiles:
         files = []
         for name in names:
             try:
-                length = ends.get(name) or self._path(name).stat().st_size
+                length = ends.get(name) or self._length(name)
                 files.append(File(name, length, self._checksum(name, length)))
             except FileNotFoundError:  # a stream's retention may have let go of it just now
                 if not name.startswith(f"{stream_files.DIRECTORY}/"):
@@ -80,6 +81,12 @@ class OfferedFiles:
                 file.seek(offset)
                 octets = file.read(min(PIECE_OCTETS, length - offset))
         return Piece(epoch, name, offset, zlib.crc32(octets), octets)
+
+    def _length(self, name: str) -> int:
+        path = self._path(name)
+        if not name.startswith(f"{stream_files.DIRECTORY}/"):
+            return path.stat().st_size
+        return stream_segment.Segment.open(path, on_loss=lambda loss: None).size
 
     def _path(self, name: str) -> Path:
         return self._directory / (INDEX_COPY if name == schema.FILE_NAME else name)
