@@ -1,7 +1,7 @@
 """Walks through simulated worlds of replicas: networks, disks, clocks and etcd fail, and each invariant is looked at.
 
-    python -m fuzzing.copies --seconds 600
-    python -m fuzzing.copies --timed --seed 17 --count 1
+    python -m fuzzing.replicas --seconds 600
+    python -m fuzzing.replicas --timed --seed 17 --count 1
 
 The replicas are the classes of ``jumpmq.replication``; ``tests/replication/world.py`` is what surrounds them. A walk
 that is wrong is told with its seed, which walks it again. ``python -m tests.replication.search`` tries each history of
@@ -39,7 +39,7 @@ def main() -> int:
     rate = found.steps / (time.monotonic() - began)
     timed = " --timed" if options.timed else ""
     for seed, step, text in found.wrong:
-        print(f"python -m fuzzing.copies{timed} --seed {seed} --count 1\nstep {step}: {text}")
+        print(f"python -m fuzzing.replicas{timed} --seed {seed} --count 1\nstep {step}: {text}")
     print(f"{found.walks} walks, {found.steps} steps ({rate:.0f}/s), {found.commits} commits, {found.epochs} epochs")
     return int(bool(found.wrong))
 
