@@ -14,7 +14,6 @@ from typing import Any
 
 from jumpmq.store import definitions, index, records, schema
 from jumpmq.store.batch import Batch
-from jumpmq.store.changes import Definitions
 from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS, Segment, file_name
@@ -22,6 +21,7 @@ from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import CHUNK_AT, DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, STREAM, Head
 from jumpmq.store.scan import Found, OpenSegment, Place, SegmentFile, given_up
 from jumpmq.store.stream_bounds import FLOOR, KIND, Bounds, Known, Piece
+from jumpmq.store.unindexed import Unindexed
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +53,7 @@ class Recovery:
         losses: what is missing, a sentence each.
         lost: what is left of batches of which something is missing, by the id under which the index has all.
         whole: whether no definition is missing.
-        new_definitions, new, changed, gone: what the index does not know yet: definitions, batches with blocks, batches
-            of which something was settled, ids of those of which nothing is left.
+        unindexed: what the index does not know yet.
 
     Raises:
         Damaged: the index cannot be used, and must be set aside.
@@ -81,10 +80,7 @@ class Recovery:
         self.warnings: list[str] = []
         self.losses: list[str] = []
         self.lost: dict[int, Batch] = {}
-        self.new_definitions = Definitions()
-        self.new: set[Batch] = set()
-        self.changed: set[Batch] = set()
-        self.gone: list[int] = []
+        self.unindexed = Unindexed()
         self.highest_segment = 0
         self._files = files
         self._note = note
@@ -148,8 +144,8 @@ class Recovery:
 
     def _take_copy(self, copy: definitions.Copy) -> None:
         before, self.definitions = self.definitions, copy.definitions()
-        self.new_definitions.removed = before.keys() - self.definitions.keys()
-        self.new_definitions.put = {key: one for key, one in self.definitions.items() if before.get(key) != one}
+        self.unindexed.definitions.removed = before.keys() - self.definitions.keys()
+        self.unindexed.definitions.put = {key: one for key, one in self.definitions.items() if before.get(key) != one}
         if self._defined_from < copy.segment:
             if self._gapless_from is not None:
                 self.warnings.append(f"the index is older than {copy.path}. Some messages may come again")
@@ -309,7 +305,7 @@ class Recovery:
             batch = self._batch(id)
             if batch is not None:
                 batch.move(position, head.extent, head.first)
-                self.new.add(batch)
+                self.unindexed.new[batch] = None
                 return
             start += 8
         if head.flags & records.GAPS:
@@ -349,13 +345,7 @@ class Recovery:
         parts = [batch for batch in batches if batch.first_seq <= last and batch.last_seq >= first]
         for part in self._parts.intersection(parts):
             batches.remove(part)
-            self._forget(part)
-
-    def _forget(self, batch: Batch) -> None:
-        """Nothing of a batch is left, which the index may not know."""
-        self.new.discard(batch)
-        self.changed.discard(batch)
-        self.gone.append(batch.id)
+            self.unindexed.forget(part)
 
     def _extend(self, batch: Batch, position: int, head: Head, last: int) -> None:
         batch.add_block(position, head.extent, head.first)
@@ -363,7 +353,7 @@ class Recovery:
         batch.count += head.rows
         batch.remaining += head.rows
         batch.bytes += head.octets
-        self.new.add(batch)
+        self.unindexed.new[batch] = None
         if self._by_id is not None:
             self._by_id[batch.id] = batch
 
@@ -379,23 +369,23 @@ class Recovery:
             while place < len(batches) and batches[place].first_seq <= last:
                 if batches[place].last_seq >= first:
                     batches[place].replay_settled(first, last)
-                    self.changed.add(batches[place])
+                    self.unindexed.changed[batches[place]] = None
                 place += 1
 
     def _define(self, content: bytes) -> None:
         for kind, key, *value in json.loads(content):
             if value:
-                self.definitions[kind, key] = self.new_definitions.put[kind, key] = value[0]
+                self.definitions[kind, key] = self.unindexed.definitions.put[kind, key] = value[0]
             else:
                 self.definitions.pop((kind, key), None)
-                self.new_definitions.delete((kind, key))
+                self.unindexed.definitions.delete((kind, key))
                 if kind == KIND:
                     self._pieces.pop(int(key), None)
 
     def _drop(self, content: bytes) -> None:
         for queue in memoryview(content).cast("q"):
             for batch in self.queues.pop(queue, ()):
-                self._forget(batch)
+                self.unindexed.forget(batch)
             self._pieces.pop(queue, None)
 
     # --- what is left ---
@@ -422,10 +412,10 @@ class Recovery:
                             f"{_state(directory, segments.get(number), number)}"
                         )
                     left = batches[place] = self.lost[batch.id] = self._without(batch, missing, segments)
-                    for noted in (self.new, self.changed):
+                    for noted in (self.unindexed.new, self.unindexed.changed):
                         if batch in noted:
-                            noted.remove(batch)
-                            noted.add(left)
+                            del noted[batch]
+                            noted[left] = None
 
     def _without(self, batch: Batch, missing: list[int], segments: dict[int, Segment]) -> Batch:
         """Return the rest of a batch with missing blocks, under the same id."""
@@ -459,7 +449,7 @@ class Recovery:
         """Forget fully settled batches, and register live batches with the segments."""
         segments = {segment.number: segment for segment in self.segments}
         for queue_id, batches in list(self.queues.items()):
-            self.gone += [batch.id for batch in batches if batch.remaining <= 0 and batch.id not in self.lost]
+            self.unindexed.gone += [batch.id for batch in batches if batch.remaining <= 0 and batch.id not in self.lost]
             kept = [batch for batch in batches if batch.remaining > 0]
             if kept:
                 self.queues[queue_id] = kept

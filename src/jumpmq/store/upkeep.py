@@ -16,14 +16,15 @@ from jumpmq.store.changes import Definitions
 from jumpmq.store.completion import Complete
 from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.files import Files
-from jumpmq.store.index import Index, Summary, Update, places_of, summary_of
-from jumpmq.store.log import OFFSET_BITS, Log, Segment
+from jumpmq.store.index import Index, Update
+from jumpmq.store.log import Log, Segment
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.reader import Reader
 from jumpmq.store.recovery import Recovery, segments_of
 from jumpmq.store.stream_bounds import KIND
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_redo import sync
+from jumpmq.store.unindexed import Unindexed
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +83,8 @@ class Upkeep:
         self._on_moves = on_moves
         self._files = files
         self.kept_from = sys.maxsize  # segments from there on are kept, dead or not
-        # What the index does not say yet, and no snapshot holds:
-        self._definitions = Definitions()
-        self._defined_at = 0.0  # when the last of them came
-        self._new: dict[Batch, None] = {}  # batches that it does not have
-        self._changed: dict[Batch, None] = {}  # batches of which more is settled
-        self._gone: list[int] = []  # ids of batches that are settled whole
+        self._unindexed = Unindexed()  # what the index does not say yet, and no snapshot holds
+        self._defined_at = 0.0  # when the last definition came
         self._streams: dict[StreamLog, None] = {}  # streams of which the log may have what their files have not on disk
         self._by_queue: dict[int, set[Batch]] = {}  # batches that are written, by the queue's number
         self._update: Update | None = None  # the snapshot that is to be written
@@ -102,14 +99,10 @@ class Upkeep:
 
     def adopt(self, found: Recovery) -> None:
         """Take over the state found at the start; changes from the log are new to the index."""
-        self._definitions.put = dict(found.new_definitions.put)
-        self._definitions.removed = set(found.new_definitions.removed)
+        self._unindexed = found.unindexed
         for batches in found.queues.values():
             for batch in batches:
                 self._by_queue.setdefault(batch.queue_id, set()).add(batch)
-        self._new = dict.fromkeys(found.new)
-        self._changed = dict.fromkeys(found.changed)
-        self._gone = list(found.gone)
 
     def forget_lost(self, lost: dict[int, Batch]) -> None:
         """Remove the missing parts of batches from the index.
@@ -119,20 +112,20 @@ class Upkeep:
         """
         for id, left in lost.items():
             if left.remaining:
-                self._new[left] = None
-                self._changed[left] = None
+                self._unindexed.new[left] = None
+                self._unindexed.changed[left] = None
             else:
-                self._gone.append(id)
+                self._unindexed.gone.append(id)
 
     def note_definitions(self, definitions: Definitions, complete: Complete) -> None:
         """Definitions were committed."""
-        self._definitions.absorb(definitions)
+        self._unindexed.definitions.absorb(definitions)
         self._defined_at = time.monotonic()
 
     @property
     def holds_definitions(self) -> bool:
         """True if many definitions have waited a while for the log to continue in a new segment."""
-        if self._update is not None or len(self._definitions) < MANY_DEFINITIONS:
+        if self._update is not None or len(self._unindexed.definitions) < MANY_DEFINITIONS:
             return False
         return time.monotonic() >= self._defined_at + QUIET
 
@@ -140,7 +133,7 @@ class Upkeep:
         """Messages of a batch were committed."""
         segment.batches.add(batch)
         segment.live += octets
-        self._new[batch] = None
+        self._unindexed.new[batch] = None
         self._by_queue.setdefault(batch.queue_id, set()).add(batch)
 
     def note_streamed(self, log: StreamLog) -> None:
@@ -149,7 +142,7 @@ class Upkeep:
 
     def note_settled(self, batch: Batch, count: int, complete: Complete) -> None:
         """Record committed settlements of a batch's messages."""
-        self._changed[batch] = None
+        self._unindexed.changed[batch] = None
         for number in segments_of(batch):
             if (segment := self._log.segments.get(number)) is not None:
                 segment.live -= batch.bytes * count / batch.count
@@ -174,10 +167,8 @@ class Upkeep:
         if not batch.positions:
             return
         self._leave(batch, complete)
-        self._new.pop(batch, None)
-        self._changed.pop(batch, None)
+        self._unindexed.forget(batch)
         self._unmovable.discard(batch)
-        self._gone.append(batch.id)
         batches = self._by_queue.get(batch.queue_id)
         if batches is not None:
             batches.discard(batch)
@@ -209,26 +200,11 @@ class Upkeep:
         if complete < self._log.current.first_commit - 1:
             return
         limit = self._log.current.position(0)
-        if not any(batch.messages is not None for batch in self._new if batch.id < limit):
+        if not any(batch.messages is not None for batch in self._unindexed.new if batch.id < limit):
             self._update, self._due_at = self._make_update(self._log.current.number), receipt
 
     def _make_update(self, segment: int, commit: int = 0) -> Update:
-        limit = segment << OFFSET_BITS
-        new, changed = self._new, self._changed
-        self._new = {batch: None for batch in new if batch.id >= limit}
-        self._changed = {batch: None for batch in changed if batch.id >= limit}
-        batches: list[tuple[Summary, bytes]] = [
-            (summary_of(batch), places_of(batch)) for batch in new if batch.id < limit and batch.remaining
-        ]
-        settled = [  # of new ones too: some of it may have been left out before they were written
-            (batch.id, batch.settled.encode())
-            for batch in new | changed
-            if batch.id < limit and batch.remaining and batch.settled.count
-        ]
-        # What is settled whole, though not committed yet, will be by the time this is written.
-        self._gone += [batch.id for batch in new | changed if batch.id < limit and not batch.remaining]
-        update = Update(segment, commit, self._definitions, batches, settled, self._gone)
-        self._definitions, self._gone = Definitions(), []
+        update = self._unindexed.take(segment, commit)
         for log in self._streams:
             if not log.is_gone:
                 update.definitions.put[KIND, str(log.number)] = log.bounds.encode()
