@@ -140,6 +140,30 @@ def check_when_closed(opened: Opened) -> list[str]:
     return list(check(opened.directory))
 
 
+def test_what_is_left_of_a_batch_counts_as_unsettled_where_what_was_settled_is_missing(tmp_path: Path) -> None:
+    opened = Opened(tmp_path, segment_bytes=16 << 10)
+    first = make_messages(1, 3)
+    opened.store.append(1, first)
+    opened.commit()
+    for message in first[:2]:
+        message.batch.settle(message.seq)
+    opened.store.put("filler", "1", "x" * (17 << 10))
+    opened.store.flush()
+    opened.store.append(1, make_messages(4, 6))  # in the same batch, and in the next segment
+    opened.commit()
+    opened.store.put("filler", "2", "x" * (17 << 10))
+    opened.commit()
+    opened.close()
+    (tmp_path / "log" / "0000000001.log").unlink()
+    found = Opened(tmp_path)
+    assert [loss for loss, _ in found.store.losses.listed() if "messages 3 to 3" in loss]
+    found.store.acknowledge_losses()
+    found.store.put("start", "last", 1)  # so that the end writes the index
+    (batch,) = found.restart().store.batches()[1]
+    assert (batch.remaining, batch.settled.count) == (3, 0)
+    found.close()
+
+
 def test_files_that_were_given_each_others_names_are_read_all_the_same(directory: Path) -> None:
     one, other = sorted(directory.glob("log/*.log"))[:2]
     kept = one.rename(one.with_name("kept"))

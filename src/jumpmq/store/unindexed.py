@@ -47,7 +47,7 @@ class Unindexed:
         settled = [  # of new ones too: some of it may have been left out before they were written
             (batch.id, batch.settled.encode())
             for batch in new | changed
-            if batch.id < limit and batch.remaining and batch.settled.count
+            if batch.id < limit and batch.remaining and (batch in changed or batch.settled.count)
         ]
         # What is settled whole, though not committed yet, will be by the time this is written.
         self.gone += [batch.id for batch in new | changed if batch.id < limit and not batch.remaining]
