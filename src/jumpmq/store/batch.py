@@ -136,7 +136,7 @@ class Batch(BatchNumbers):
 
     def add_block(self, position: int, length: int, first: int) -> None:
         """Note where messages were written."""
-        if not self.positions:
+        if self.id < 0:
             self.id = position
         self.positions.append(position)
         self.lengths.append(length)
@@ -147,6 +147,13 @@ class Batch(BatchNumbers):
         """Record the new location of the remaining messages. A reader keeps the old positions."""
         self.positions, self.lengths, self.firsts = array("Q", (position,)), array("I", (length,)), array("q", (first,))
         self.stored = length
+
+    def begin_again(self, first: int) -> None:
+        """Forget all messages, as they are settled: the log goes on with more from number ``first`` on."""
+        self.gone()
+        self.first_seq, self.last_seq = first, first - 1
+        self.count = self.remaining = self.bytes = 0
+        self._settled = NOTHING
 
     def gone(self) -> None:
         """Record the loss of the location: the queue was deleted."""
@@ -163,7 +170,7 @@ class Batch(BatchNumbers):
     def restore_settled(self, ranges: Ranges) -> None:
         """Set the settled numbers from an index."""
         self._settled = ranges
-        self.remaining = self.count - ranges.count
+        self.remaining = max(self.count - ranges.count, 0)
 
     def replay_settled(self, first: int, last: int) -> None:
         """Settle numbers from the log: those of ``first`` to ``last`` within the batch."""

@@ -178,6 +178,20 @@ def read(path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> Conten
         raise schema.damaged(path, str(error)) from error
 
 
+def first_segment_behind(path: Path) -> int:
+    """Return the first segment of the log that an index does not cover.
+
+    Raises:
+        Damaged: the index cannot be read.
+    """
+    try:
+        with contextlib.closing(schema.connect_to_judge(path)) as connection:
+            (segment,) = connection.execute("SELECT segment FROM replay").fetchone()
+            return int(segment)
+    except UNREADABLE as error:
+        raise schema.damaged(path, str(error)) from error
+
+
 def _contents(connection: sqlite3.Connection, path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> Contents:
     schema.check_tables(connection, path)
     warnings: list[str] = []

@@ -6,6 +6,7 @@ none is begun before the one before it is on disk.
 
 import json
 import logging
+import sys
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -39,6 +40,8 @@ class Recovery:
         files: the file calls to use.
         note: what the batches call when something of them is settled.
         without_index: look at the log alone, as far as it goes back, and at the copy of the definitions.
+        before: of a copy of a log that another process writes, the first segment that is left out; all before it is
+            complete, so that what is unfinished or damaged there is missing.
 
     Attributes:
         definitions: JSON text by (kind, key), in order.
@@ -67,6 +70,7 @@ class Recovery:
         note: Callable[[tuple[Batch, int, int]], object],
         *,
         without_index: bool = False,
+        before: int | None = None,
     ) -> None:
         self.definitions: dict[tuple[str, str], str] = {}
         self.queues: dict[int, list[Batch]] = {}
@@ -84,6 +88,7 @@ class Recovery:
         self.highest_segment = 0
         self._files = files
         self._note = note
+        self._before = before
         self._by_id: dict[int, Batch] | None = None
         self._pieces: dict[int, list[Piece]] = {}  # chunks in the log that the index does not cover, by the stream
         self._gaps: list[Gap] = []  # stretches of the log that are missing
@@ -100,6 +105,8 @@ class Recovery:
         else:
             self._has_index = True
         self._read_copy(directory / definitions.FILE_NAME, lost)
+        if before is not None:
+            self._gapless_from = self.replayed_from or 1
         self._replay(directory / DIRECTORY)
         self._hold_against_files(directory / DIRECTORY)
         self._settle_accounts()
@@ -156,6 +163,8 @@ class Recovery:
 
     def _replay(self, directory: Path) -> None:
         paths = sorted(directory.glob("*.log")) if directory.exists() else []
+        if self._before is not None:
+            paths = [path for path in paths if int(path.stem) <= self._before]
         opened = [(path, self._open(path)) for path in paths]
         known = sorted(((path, file) for path, file in opened if file is not None), key=_number)
         numbers = [int(path.stem) for path in paths if path.stem.isdigit()] + [_number(one) for one in known]
@@ -169,11 +178,14 @@ class Recovery:
                 self.warnings.append(f"{path} is a copy of {self.segments[-1].path}; it is left out")
                 continue
             self._miss_before(segment)
+            if self._before is not None and segment.number >= self._before:
+                break
             self.segments.append(segment)
             is_last = place >= last  # those behind it were made, and never written to
             if segment.number >= self.replayed_from or (is_last and not self.last_commit):
                 following = [] if is_last else [one for _, one in known[place + 1 :]]
-                self._replay_segment(segment, file, given_up(following))
+                limit = given_up(following) if self._before is None else sys.maxsize
+                self._replay_segment(segment, file, limit)
         for _, file in known:
             file.close()
         # The index is written up to a segment that is there, but for a clean stop: that one begins with the next start.
@@ -251,7 +263,7 @@ class Recovery:
     def _take(self, segment: Segment, file: SegmentFile, found: Found, applies: bool) -> None:
         segment.end = found.end
         segment.blocks += len(found.blocks)
-        if applies and found.damaged:
+        if applies and (found.damaged or (self._before is not None and not file.is_whole(found))):
             self._miss(
                 f"{segment.path} is damaged between octets {found.offset} and {found.end}: {len(found.blocks)} parts "
                 "of what was there are whole, the others are left out"
@@ -332,6 +344,9 @@ class Recovery:
                 self._begun.add(head.queue)
         else:
             batch = batches[-1]
+            if batch.remaining <= 0:
+                batch.begin_again(head.first)
+                self.unindexed.changed[batch] = None
         self._extend(batch, position, head, last)
         if head.kind == MOVED:  # by the number that it had, should it be moved again
             batch.id = id
@@ -399,7 +414,7 @@ class Recovery:
         self.losses += [gap.told(queue_name) for gap in self._gaps]
         for queue, batches in self.queues.items():
             for place, batch in enumerate(batches):
-                if not batch.remaining or _is_covered(batch, segments):
+                if batch.remaining <= 0 or _is_covered(batch, segments):
                     continue
                 missing = [
                     row for row, one in enumerate(batch.positions) if not _has(segments, one, batch.lengths[row])
@@ -449,7 +464,10 @@ class Recovery:
         """Forget fully settled batches, and register live batches with the segments."""
         segments = {segment.number: segment for segment in self.segments}
         for queue_id, batches in list(self.queues.items()):
-            self.unindexed.gone += [batch.id for batch in batches if batch.remaining <= 0 and batch.id not in self.lost]
+            if self._before is not None:
+                self.unindexed.open.add(batches[-1])
+            settled = [batch.id for batch in batches if batch.remaining <= 0 and batch not in self.unindexed.open]
+            self.unindexed.gone += [id for id in settled if id not in self.lost]
             kept = [batch for batch in batches if batch.remaining > 0]
             if kept:
                 self.queues[queue_id] = kept

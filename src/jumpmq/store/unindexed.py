@@ -5,7 +5,7 @@ A leader gathers them from its commits, a start and a follower from the log.
 
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Definitions
-from jumpmq.store.index import Summary, Update, places_of, summary_of
+from jumpmq.store.index import Update, places_of, summary_of
 from jumpmq.store.log import OFFSET_BITS
 
 
@@ -17,6 +17,8 @@ class Unindexed:
         new: batches with blocks that the index does not have.
         changed: batches of which more is settled.
         gone: ids of batches of which nothing is left.
+        open: batches that the log may go on with, where it was not read to its end. The index has them even when
+            nothing is left of them, so that what follows is known to be theirs.
     """
 
     def __init__(self) -> None:
@@ -24,6 +26,7 @@ class Unindexed:
         self.new: dict[Batch, None] = {}
         self.changed: dict[Batch, None] = {}
         self.gone: list[int] = []
+        self.open: set[Batch] = set()
 
     def forget(self, batch: Batch) -> None:
         """Nothing of a batch is left, which the index may not know."""
@@ -41,16 +44,15 @@ class Unindexed:
         new, changed = self.new, self.changed
         self.new = {batch: None for batch in new if batch.id >= limit}
         self.changed = {batch: None for batch in changed if batch.id >= limit}
-        batches: list[tuple[Summary, bytes]] = [
-            (summary_of(batch), places_of(batch)) for batch in new if batch.id < limit and batch.remaining
-        ]
+        left = {batch for batch in new | changed if batch.id < limit and (batch.remaining or batch in self.open)}
+        batches = [(summary_of(batch), places_of(batch)) for batch in new if batch in left]
         settled = [  # of new ones too: some of it may have been left out before they were written
             (batch.id, batch.settled.encode())
             for batch in new | changed
-            if batch.id < limit and batch.remaining and (batch in changed or batch.settled.count)
+            if batch in left and (batch in changed or batch.settled.count)
         ]
         # What is settled whole, though not committed yet, will be by the time this is written.
-        self.gone += [batch.id for batch in new | changed if batch.id < limit and not batch.remaining]
+        self.gone += [batch.id for batch in new | changed if batch.id < limit and batch not in left]
         update = Update(segment, commit, self.definitions, batches, settled, self.gone)
         self.definitions, self.gone = Definitions(), []
         return update
