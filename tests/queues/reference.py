@@ -1,7 +1,8 @@
 """What queues do with runs of messages: the specification of the compiled kernel, in plain Python."""
 
 import struct
-from itertools import takewhile
+from array import array
+from itertools import accumulate, groupby, takewhile
 from typing import Any, TypeVar
 
 from jumpmq.amqp.messages import Message
@@ -168,6 +169,81 @@ def by_slot(messages: list[Any]) -> dict[int, list[Any]]:
 def highest_seq(messages: list[Any]) -> int:
     """The highest number of messages, 0 where there are none."""
     return max((message.seq for message in messages), default=0)
+
+
+def lay_out(messages: list[Any], paged: bytes, least: int, most: int) -> Any:
+    """Take from the front of a list the messages that have all in common but times, routing keys, properties and
+    bodies, and follow each other in number; as columns.
+
+    Args:
+        paged: the object that stands for a body that is not in memory.
+        least: fewer messages are not worth it, and None is returned.
+        most: octets of binary columns, give or take 255 messages.
+
+    Returns:
+        a message with what they have in common, the number and the time of the first; how many they are; octets of
+        bodies, routing keys and properties; numbers; times in microseconds; expiries, nothing where none expires;
+        offsets and octets of bodies, routing keys and properties; runs of stored messages: batch, first, last number.
+    """
+    alike = 0
+    while alike < len(messages) and _is_like(messages[alike], messages[0], alike, paged):
+        alike += 1
+    if alike < least or not messages:
+        return None
+    count = octets = 0
+    while count < alike:
+        block = messages[count : min(count + 256, alike)]
+        size = sum(len(one.body) + len(one.routing_key) + len(one.properties) for one in block)
+        if octets + size > most:
+            break
+        count, octets = count + len(block), octets + size
+    if not count:
+        return None
+    expires = any(one.expires_at for one in messages[:alike])
+    found = messages[:count]
+    del messages[:count]
+    seqs, times = array("q", [one.seq for one in found]), array("q", [round(one.published_at * 1e6) for one in found])
+    expiries = array("d", [one.expires_at for one in found] if expires else [])
+    binary = [_binary([getattr(one, name) for one in found]) for name in ("body", "routing_key", "properties")]
+    runs = [(batch, list(run)) for batch, run in groupby(found, key=lambda one: one.batch) if batch is not None]
+    batches = [(batch, run[0].seq, run[-1].seq) for batch, run in runs]
+    like, first = found[0].copy(), found[0]
+    like.body = like.routing_key = like.properties = b""
+    like.redelivered, like.attempts, like.slot = first.redelivered, first.attempts, first.slot
+    like.queue, like.seq = first.queue, first.seq
+    return like, count, octets, *(bytearray(one.tobytes()) for one in (seqs, times, expiries)), binary, batches
+
+
+def _is_like(message: Any, first: Any, place: int, paged: bytes) -> bool:
+    names = ("exchange", "persistent", "redelivered", "attempts", "slot")
+    same = all(getattr(message, name) == getattr(first, name) for name in names)
+    return same and message.seq == first.seq + place and message.body is not paged
+
+
+def _binary(values: list[bytes]) -> tuple[bytearray, bytearray]:
+    return bytearray(array("i", accumulate(map(len, values), initial=0)).tobytes()), bytearray(b"".join(values))
+
+
+def from_layout(like: Any, count: int, times: bytearray, expiries: bytearray, binary: Any, batches: Any) -> list[Any]:
+    """The inverse of :func:`lay_out`."""
+    found = []
+    for place in range(count):
+        values = []
+        for offsets, octets in binary:
+            first, end = memoryview(offsets).cast("i")[place : place + 2]
+            values.append(bytes(octets[first:end]))
+        body, key, properties = values
+        published_at = memoryview(times).cast("q")[place] / 1e6
+        message = Message(like.exchange, key, properties, body, like.persistent, published_at)
+        message.seq, message.queue = like.seq + place, like.queue
+        message.redelivered, message.attempts, message.slot = like.redelivered, like.attempts, like.slot
+        if expiries:
+            message.expires_at = memoryview(expiries).cast("d")[place]
+        found.append(message)
+    for batch, first, last in batches:
+        for message in found[first - like.seq : last + 1 - like.seq]:
+            message.batch = batch
+    return found
 
 
 PACKED = struct.Struct("=dIIBBB5x")

@@ -13,6 +13,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.hashing import xxh64
 from jumpmq.queues import _kernel as kernel
+from jumpmq.queues.memory import PAGED
 
 TWINS = pytest.mark.parametrize("twin", [kernel, reference], ids=["kernel", "reference"])
 
@@ -214,3 +215,65 @@ def test_packed_messages_are_the_same_at_the_other_end(twin: ModuleType, values:
     for cut in {len(octets) - 1, 7} if messages else ():
         with pytest.raises(ValueError, match="cut short"):
             twin.unpack(octets[:cut], 6, len(messages), NOW, NOW)
+
+
+FIELDS = ("exchange", "routing_key", "properties", "body", "persistent", "published_at", "expires_at")
+STATE = ("seq", "redelivered", "attempts", "slot", "queue", "batch")
+
+
+@st.composite
+def runs_of_messages(draw: st.DrawFn) -> list[Message]:
+    """Messages most of which are alike: some differ, and some numbers are left out."""
+    first = draw(st.integers(1, 1 << 60))
+    messages = []
+    for number in range(draw(st.integers(0, 20))):
+        body = draw(st.binary(max_size=20) | st.just(PAGED))
+        message = Message(draw(rarely("", "e")), draw(st.binary(max_size=4)), draw(st.binary(max_size=9)), body)
+        message.persistent, message.redelivered = draw(rarely(True, False)), draw(rarely(False, True))
+        message.attempts, message.slot = draw(rarely(1, 2)), draw(rarely(0, 7))
+        message.published_at = draw(st.integers(0, 1 << 50)) / 1e6
+        message.expires_at = draw(rarely(0.0, NOW + 5.25))
+        message.seq, message.queue = first + number + draw(rarely(0, 1)), BATCHES
+        message.batch = draw(st.sampled_from([None, *BATCHES]))
+        messages.append(message)
+    return messages
+
+
+def rarely(usual: Any, other: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from([usual] * 15 + [other])
+
+
+BATCHES = [object(), object()]
+
+
+@given(runs_of_messages(), st.integers(1, 4), st.sampled_from([0, 40, 1 << 20]))
+def test_messages_laid_out_are_the_same_again(messages: list[Message], least: int, most: int) -> None:
+    rest, other = messages.copy(), messages.copy()
+    layout, expected = kernel.lay_out(rest, PAGED, least, most), reference.lay_out(other, PAGED, least, most)
+    assert rest == other
+    if layout is None:
+        assert expected is None
+        assert rest == messages
+        return
+    assert layout[1:] == expected[1:]
+    for like in (layout[0], expected[0]):
+        assert [getattr(like, name) for name in STATE[:5]] == [getattr(messages[0], name) for name in STATE[:5]]
+    _, count, _, _, times, expiries, binary, batches = layout
+    found = kernel.from_layout(layout[0], count, times, expiries, binary, batches)
+    again = reference.from_layout(expected[0], *(count, times, expiries, binary, batches))
+    assert messages[count:] == rest
+    for message, one, twin in zip(messages[:count], found, again, strict=True):
+        values = [getattr(message, name) for name in FIELDS + STATE]
+        assert [getattr(one, name) for name in FIELDS + STATE] == values
+        assert [getattr(twin, name) for name in FIELDS + STATE] == values
+
+
+def test_more_octets_than_are_copied_at_once_stay_in_their_messages() -> None:
+    messages = [Message("", b"", b"", bytes(10)) for _ in range(600)]
+    for seq, message in enumerate(messages):
+        message.seq = seq
+    for twin in (kernel, reference):
+        rest = messages.copy()
+        layout = twin.lay_out(rest, PAGED, 64, 5200)
+        assert (layout[1], rest) == (512, messages[512:])
+        assert twin.lay_out(messages.copy(), PAGED, 64, 2000) is None

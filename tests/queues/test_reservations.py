@@ -6,16 +6,17 @@ from itertools import pairwise
 import pytest
 
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import Outcome
+from jumpmq.queues import Outcome, columns
 from jumpmq.queues import reservations as module
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.reservations import ReservationGone, Reservations, exhaust
 
 
-@pytest.fixture(autouse=True)
-def small_steps(monkeypatch):
-    """Operations take several steps also with few messages."""
+@pytest.fixture(autouse=True, params=["columns", "messages"])
+def small_steps(monkeypatch, request):
+    """Operations take several steps also with few messages, laid out as columns or not."""
     monkeypatch.setattr(module, "STEP", 3)
+    monkeypatch.setattr(columns, "AT_LEAST", 1 if request.param == "columns" else 64)
 
 
 def queue_of(count, *, id=7):
@@ -43,7 +44,9 @@ def fitting(place, count, octets, last_seq=None):
 
 
 def rows(place, after, upto):
-    return [(message.seq, message.redelivered) for part in place.held(after, upto) for message in part]
+    pieces = place.held(after, upto)
+    parts = [piece.messages() if isinstance(piece, columns.Columns) else piece for piece in pieces]
+    return [(message.seq, message.redelivered) for part in parts for message in part]
 
 
 def fresh(first, last):

@@ -6,6 +6,10 @@ C = TypeVar("C")
 D = TypeVar("D")
 T = TypeVar("T")
 
+Layout = tuple[
+    Message, int, int, bytearray, bytearray, bytearray, list[tuple[bytearray, bytearray]], list[tuple[Any, int, int]]
+]
+
 class SegmentNumbers:
     """The numbers of a segment, within its object: objects would be scattered among messages, and stay there."""
 
@@ -37,6 +41,15 @@ def by_destination(items: list[T], places: list[int], order: list[D]) -> dict[D,
 def set_slots(messages: list[Message], keys: list[bytes] | None, slots: int, seed: int) -> None: ...
 def by_slot(messages: list[Message]) -> dict[int, list[Message]]: ...
 def highest_seq(messages: list[Message]) -> int: ...
+def lay_out(messages: list[Message], paged: bytes, least: int, most: int) -> Layout | None: ...
+def from_layout(
+    like: Message,
+    count: int,
+    times: bytearray,
+    expiries: bytearray,
+    binary: list[tuple[bytearray, bytearray]],
+    batches: list[tuple[Any, int, int]],
+) -> list[Message]: ...
 def pack(messages: list[Message], now: float) -> list[bytes]: ...
 def unpack(
     octets: bytes | memoryview, at: int, count: int, published_at: float, now: float

@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """What queues do with runs of messages, in C. ``tests/queues/reference.py`` says the same in plain Python."""
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from jumpmq.amqp._kernel cimport Message
@@ -11,6 +12,7 @@ from jumpmq.hashing._kernel cimport hash_xxh64
 
 
 DEF APART = 16384
+DEF BLOCK = 256
 
 
 cdef extern from "Python.h":
@@ -301,6 +303,135 @@ def highest_seq(list messages not None):
         if message.seq > highest:
             highest = message.seq
     return highest
+
+
+# --- columns ---
+
+
+cdef inline bytes part_of(Message message, int field):
+    return message.body if field == 0 else message.routing_key if field == 1 else message.properties
+
+
+def lay_out(list messages not None, bytes paged not None, Py_ssize_t least, Py_ssize_t most):
+    cdef Message message, first, like
+    cdef bytearray seqs, times, expiries
+    cdef list values = [bytearray(), bytearray(), bytearray()], offsets = [], batches = []
+    cdef object batch = None
+    cdef bint expires = False
+    cdef long long seq, begin
+    cdef Py_ssize_t alike = 0, done = 0, end, place, octets = 0, total, size
+    cdef Py_ssize_t sizes[3]
+    cdef Py_ssize_t used[3]
+    cdef Py_ssize_t rooms[3]
+    cdef char* at[3]
+    cdef int32_t* offset[3]
+    cdef int field
+    if len(messages) < least:
+        return None
+    first = messages[0]
+    seq = begin = first.seq
+    for message in messages:
+        if (
+            message.seq != seq + alike
+            or message.persistent != first.persistent
+            or message.redelivered != first.redelivered
+            or message.attempts != first.attempts
+            or message.slot != first.slot
+            or <void*>message.body == <void*>paged
+            or (message.exchange is not first.exchange and message.exchange != first.exchange)
+        ):
+            break
+        if message.expires_at != 0.0:
+            expires = True
+        alike += 1
+    if alike < least:
+        return None
+    like = new_like(first)
+    seqs, times, expiries = bytearray(8 * alike), bytearray(8 * alike), bytearray(8 * alike if expires else 0)
+    for field in range(3):
+        offsets.append(bytearray(4 * (alike + 1)))
+        offset[field] = <int32_t*>PyByteArray_AS_STRING(offsets[field])
+        used[field] = rooms[field] = 0
+    while done < alike:
+        end = min(done + BLOCK, alike)
+        sizes[0] = sizes[1] = sizes[2] = 0
+        for place in range(done, end):
+            prefetch_message(messages, place + FAR)
+            for field in range(3):
+                prefetch_octets(messages, place + NEAR, field)
+            message = messages[place]
+            for field in range(3):
+                sizes[field] += PyBytes_GET_SIZE(part_of(message, field))
+        total = sizes[0] + sizes[1] + sizes[2]
+        if octets + total > most:
+            break
+        octets += total
+        for field in range(3):
+            if used[field] + sizes[field] > rooms[field]:  # as much a message as so far
+                rooms[field] = (used[field] + sizes[field]) * alike // end + 64
+                PyByteArray_Resize(values[field], rooms[field])
+            at[field] = PyByteArray_AS_STRING(values[field])
+        for place in range(done, end):
+            message = messages[place]
+            for field in range(3):
+                size = PyBytes_GET_SIZE(part_of(message, field))
+                memcpy(at[field] + used[field], PyBytes_AS_STRING(part_of(message, field)), size)
+                used[field] += size
+                offset[field][place + 1] = <int32_t>used[field]
+            (<int64_t*>PyByteArray_AS_STRING(seqs))[place] = seq
+            (<int64_t*>PyByteArray_AS_STRING(times))[place] = <int64_t>(message.published_at * 1e6 + 0.5)
+            if expires:
+                (<double*>PyByteArray_AS_STRING(expiries))[place] = message.expires_at
+            if message.batch is not batch:
+                if batch is not None:
+                    batches.append((batch, begin, seq - 1))
+                batch, begin = message.batch, seq
+            seq += 1
+            message = None
+            messages[place] = None  # is freed while it is near
+        done = end
+    if not done:
+        return None
+    del messages[:done]
+    if batch is not None:
+        batches.append((batch, begin, seq - 1))
+    for field in range(3):
+        PyByteArray_Resize(values[field], used[field])
+    return like, done, octets, seqs, times, expiries, list(zip(offsets, values)), batches
+
+
+cdef Message new_like(Message first):
+    """A message with all that messages have in common that are laid out together."""
+    cdef Message like = Message(first.exchange, b"", b"", b"", first.persistent, first.published_at)
+    like.redelivered, like.attempts, like.slot = first.redelivered, first.attempts, first.slot
+    like.queue, like.seq = first.queue, first.seq
+    return like
+
+
+def from_layout(Message like not None, Py_ssize_t count, bytearray times, bytearray expiries, list binary, list batches):
+    cdef Message message
+    cdef list found = [], parts
+    cdef bytearray offsets, octets
+    cdef const int32_t* offset
+    cdef int field
+    cdef Py_ssize_t place, size
+    for place in range(count):
+        message = new_like(like)
+        message.seq += place
+        message.published_at = (<int64_t*>PyByteArray_AS_STRING(times))[place] / 1e6
+        if PyByteArray_GET_SIZE(expiries):
+            message.expires_at = (<double*>PyByteArray_AS_STRING(expiries))[place]
+        parts = []
+        for field in range(3):
+            offsets, octets = binary[field]
+            offset = <const int32_t*>PyByteArray_AS_STRING(offsets) + place
+            parts.append(PyBytes_FromStringAndSize(PyByteArray_AS_STRING(octets) + offset[0], offset[1] - offset[0]))
+        message.body, message.routing_key, message.properties = parts
+        found.append(message)
+    for batch, first, last in batches:
+        for message in found[first - like.seq : last + 1 - like.seq]:
+            message.batch = batch
+    return found
 
 
 # --- messages on their way to another process ---

@@ -16,6 +16,7 @@ from jumpmq.queues import clock
 from jumpmq.queues.argument_checks import Arguments, Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
+from jumpmq.queues.columns import Columns
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.fences import FencedMessages, RingChange
@@ -339,6 +340,16 @@ class Queue(ABC):
     def front(self) -> Message | None:
         """The next ready message, if in memory."""
         return None
+
+    def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
+        """Take up to ``count`` messages from the front, none beyond ``last_seq``, for a reservation: those that are
+        alike as columns, and others behind them. Nothing is taken only where there is nothing.
+        """
+        return None, self.take_range(1, last_seq, count)
+
+    def settle_columns(self, columns: Columns) -> None:
+        """Acknowledge reserved messages, whose columns must not be used any more."""
+        self.settle(columns.taken_back(), Outcome.ACKNOWLEDGED, Held.RESERVED)
 
     def page_out(self, kept: int) -> int:
         """Drop one step of ready messages on disk from memory.

@@ -13,6 +13,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock, settings
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import NEVER, Outcome, Queue
+from jumpmq.queues.columns import Columns
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.deduplication import Seen
 from jumpmq.queues.delivery import CHUNK, Delivery
@@ -395,13 +396,47 @@ class ClassicQueue(Queue):
             messages = self.retries.divert(messages)
         if messages:
             self.taken.hold(messages, held)
-            self.unacknowledged_count += len(messages)
-            self.delivered += len(messages)
-            if self.returned:
-                self.redelivered += sum([message.redelivered for message in messages])
+            again = sum([message.redelivered for message in messages]) if self.returned else 0
             last = messages[-1].seq if isinstance(self._ready, ReadyMessages) else highest_seq(messages)
-            self._delivered_seq = max(self._delivered_seq, last)
+            self._count_delivered(len(messages), again, last)
         return messages
+
+    def _count_delivered(self, count: int, redelivered: int, last_seq: int) -> None:
+        self.unacknowledged_count += count
+        self.delivered += count
+        self.redelivered += redelivered
+        self._delivered_seq = max(self._delivered_seq, last_seq)
+
+    def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
+        ready = self._ready
+        if type(ready) is not ReadyMessages or self._expiring or self.retries is not None or self._account.tight:
+            return super().take_columns(last_seq, count)
+        columns, messages = ready.take_columns(last_seq, count)
+        if columns is None and not messages:
+            return super().take_columns(last_seq, count)
+        if columns is not None:
+            self.taken.hold_columns(columns)
+            self._count_delivered(len(columns), len(columns) if columns.like.redelivered else 0, columns.last_seq)
+        return columns, self._count_taken(messages, Held.RESERVED)
+
+    def settle_columns(self, columns: Columns) -> None:
+        if self._minds_departures:
+            super().settle_columns(columns)
+            return
+        count = len(columns)
+        self.taken.release_columns(columns)
+        self.unacknowledged_count -= count
+        self.acknowledged += count
+        if self._transient and not columns.like.persistent:
+            self._count_transient_gone(count, columns.bodies)
+        for batch, first, last in columns.batches:
+            batch.settle_range(first, last)
+
+    @property
+    def _minds_departures(self) -> bool:
+        """True if acknowledged messages are looked at one by one."""
+        others = self.retries, self.slots, self._present, self._markers
+        return self.deleted or any(other is not None for other in others)
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         return self._ready.between(first_seq, last_seq)

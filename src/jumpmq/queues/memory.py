@@ -17,6 +17,9 @@ and one per part). Shared parts, such as a run's routing key, count for every me
 PARKED = 24
 """Memory of a taken message that is only on disk, in octets (measured)."""
 
+IN_COLUMNS = 36
+"""Memory of a message laid out in columns, in addition to body, routing key and properties, in octets."""
+
 PAGING_SHARE = 0.5
 """Of the limit: beyond it bodies are paged, as RabbitMQ's ``vm_memory_high_watermark_paging_ratio``."""
 

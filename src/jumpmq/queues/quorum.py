@@ -146,6 +146,10 @@ class QuorumQueue(ClassicQueue):
         if outcome is Outcome.ACKNOWLEDGED and (self._recorded or self._failures):
             self._forget_attempts(messages)
 
+    @property
+    def _minds_departures(self) -> bool:
+        return bool(self._recorded or self._failures) or super()._minds_departures
+
     def _discard(self, messages: list[Message], reason: str) -> None:
         super()._discard(messages, reason)
         if self._recorded or self._failures:

@@ -24,6 +24,7 @@ from operator import attrgetter
 from jumpmq.amqp.messages import Message
 from jumpmq.queues._lanes import Lane
 from jumpmq.queues.bodies import BatchReader, drop, droppable, read_back
+from jumpmq.queues.columns import Columns
 from jumpmq.queues.head import RUN, Head, bounds
 from jumpmq.queues.leftovers import Leftovers
 from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
@@ -249,6 +250,19 @@ class ReadyMessages:
         if surplus := taken[count:]:
             self.put_back(surplus)
         return taken[:count]
+
+    def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
+        """Remove up to ``count`` messages up to ``last_seq`` from the front, if they are in memory and in order; return
+        them as columns, as far as they are alike, and the others behind them.
+        """
+        in_order = 0 if self._returned.seqs else min(self._head.fitting(last_seq), count)
+        messages = self._head.take(in_order)
+        columns = Columns.of(messages)
+        if columns is not None:
+            self._charge(-columns.octets - OVERHEAD * len(columns))
+            self.size -= columns.bodies
+        self._release(messages)
+        return columns, messages
 
     def _take_from_tail(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Take a range as :meth:`take_range`; segments are cut at its ends, and earlier ones are not read."""

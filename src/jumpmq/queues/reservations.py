@@ -18,7 +18,7 @@ Operations on many messages are iterators: each step handles at most :data:`STEP
 serve others between two steps. Nothing else may operate on the same reservations meanwhile; on their queue it may.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.bodies import at_once
+from jumpmq.queues.columns import Columns
 from jumpmq.queues.memory import Held
 from jumpmq.queues.parked import Parked
 
@@ -37,7 +38,7 @@ MAX_RUNS = 1 << 16
 taken single messages."""
 
 
-Piece: TypeAlias = list[Message] | Parked
+Piece: TypeAlias = list[Message] | Columns | Parked
 """Neighbouring messages of a reservation."""
 
 
@@ -79,15 +80,14 @@ class Reservation:
 
     def extend(self, messages: list[Message]) -> None:
         """Add messages to a held reservation, in queue order; where memory is tight, their bodies on disk alone."""
+        queue: Queue = messages[0].queue
+        while messages and queue.taken is not None and (columns := queue.taken.lay_out(messages)) is not None:
+            self.add_columns(columns)
+        if not messages:
+            return
         assert self.pieces is not None
-        self.count += len(messages)
-        for run in _runs(messages):
-            before = self.runs[-1] if self.runs else None
-            if before and before.last + 1 == run.first and before.redelivered == run.redelivered:
-                self.runs[-1] = before._replace(last=run.last)
-            else:
-                self.runs.append(run)
-        queue, last = messages[0].queue, self.pieces[-1] if self.pieces else None
+        self._add_runs(len(messages), _runs(messages))
+        last = self.pieces[-1] if self.pieces else None
         if isinstance(last, list) and len(last) + len(messages) <= STEP:
             last += messages
         else:
@@ -95,12 +95,29 @@ class Reservation:
         if queue.memory_is_tight:
             self.page(queue, len(self.pieces) - 1)
 
+    def add_columns(self, columns: Columns) -> None:
+        """Add messages as columns, in queue order."""
+        assert self.pieces is not None
+        self._add_runs(len(columns), [ReservedRun(columns.like.seq, columns.last_seq, columns.like.redelivered)])
+        self.pieces.append(columns)
+
+    def _add_runs(self, count: int, runs: Iterable[ReservedRun]) -> None:
+        self.count += count
+        for run in runs:
+            before = self.runs[-1] if self.runs else None
+            if before and before.last + 1 == run.first and before.redelivered == run.redelivered:
+                self.runs[-1] = before._replace(last=run.last)
+            else:
+                self.runs.append(run)
+
     def page(self, queue: Queue, place: int) -> None:
         """Drop a piece's messages on disk from memory."""
-        if self.pieces is not None and place < len(self.pieces) and isinstance(piece := self.pieces[place], list):
-            if queue.taken is not None:
-                queue.taken.page(piece, Held.RESERVED)
-            self.pieces[place] = Parked.of(piece, Held.RESERVED) or piece
+        if self.pieces is None or place >= len(self.pieces) or isinstance(piece := self.pieces[place], Parked):
+            return
+        messages = _loaded(piece)
+        if queue.taken is not None:
+            queue.taken.page(messages, Held.RESERVED)
+        self.pieces[place] = Parked.of(messages, Held.RESERVED) or messages
 
 
 def _runs(messages: list[Message]) -> Iterator[ReservedRun]:
@@ -273,13 +290,16 @@ class Reservations:
         reservation = Reservation()
         last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
         while reservation.count < count and len(reservation.runs) < MAX_RUNS:
-            messages = self.queue.take_range(1, last_seq, min(STEP, count - reservation.count))
-            if not messages:
+            columns, messages = self.queue.take_columns(last_seq, min(STEP, count - reservation.count))
+            if columns is None and not messages:
                 break
             if not reservation.count:
                 self.latest += 1
                 self._reservations[self.latest] = reservation
-            reservation.extend(messages)
+            if columns is not None:
+                reservation.add_columns(columns)
+            if messages:
+                reservation.extend(messages)
             yield
 
     def acknowledge(self, upto: int) -> Iterator[None]:
@@ -427,7 +447,10 @@ class Reservations:
         """Settle held pieces in order; pieces in memory are left to :meth:`free`."""
         while pieces:
             piece = pieces.pop(0)
-            self.queue.settle(_loaded(piece), Outcome.ACKNOWLEDGED, Held.RESERVED)
+            if isinstance(piece, Columns):
+                self.queue.settle_columns(piece)
+            else:
+                self.queue.settle(_loaded(piece), Outcome.ACKNOWLEDGED, Held.RESERVED)
             if isinstance(piece, list):
                 self._settled.append(piece)
             yield
@@ -453,7 +476,7 @@ def _why_gone(reservation: Reservation) -> str:
 
 
 def _loaded(piece: Piece) -> list[Message]:
-    return piece.taken_back() if isinstance(piece, Parked) else piece
+    return piece if isinstance(piece, list) else piece.taken_back()
 
 
 def _backwards(pieces: list[Piece]) -> Iterator[list[Message]]:

@@ -6,7 +6,8 @@ with their holder. Where the holder parks them (:mod:`jumpmq.queues.parked`), th
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader, drop, droppable, read_back
-from jumpmq.queues.memory import OVERHEAD, PAGED, PARKED, Held, MemoryAccount
+from jumpmq.queues.columns import Columns
+from jumpmq.queues.memory import IN_COLUMNS, OVERHEAD, PAGED, PARKED, Held, MemoryAccount
 from jumpmq.queues.runs import body_octets, octets, of_body
 
 
@@ -53,6 +54,30 @@ class TakenMessages:
         self._bodies -= bodies
         self.memory -= memory
         self._account.charge(held, -memory)
+
+    def lay_out(self, messages: list[Message]) -> Columns | None:
+        """Take from the front of a list of reserved messages what can be columns; None where that is little, or memory
+        is tight.
+        """
+        columns = None if self._account.tight else Columns.of(messages)
+        if columns is not None:
+            self._charge(len(columns) * (IN_COLUMNS - OVERHEAD), Held.RESERVED)
+        return columns
+
+    def as_messages(self, columns: Columns) -> list[Message]:
+        """Return reserved messages as objects; their columns must not be used any more."""
+        self._charge(len(columns) * (OVERHEAD - IN_COLUMNS), Held.RESERVED)
+        return columns.messages()
+
+    def hold_columns(self, columns: Columns) -> None:
+        """Count reserved messages as taken."""
+        self._bodies += columns.bodies
+        self._charge(columns.octets + IN_COLUMNS * len(columns), Held.RESERVED)
+
+    def release_columns(self, columns: Columns) -> None:
+        """Stop counting reserved messages as taken."""
+        self._bodies -= columns.bodies
+        self._charge(-columns.octets - IN_COLUMNS * len(columns), Held.RESERVED)
 
     def page(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> int:
         """Drop bodies that are on disk from memory until needed; return the freed octets.

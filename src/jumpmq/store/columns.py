@@ -42,13 +42,15 @@ def from_messages(messages: list[Message]) -> pa.RecordBatch:
 
 def column(messages: list[Message], name: str) -> pa.Array:
     """Return a column of messages, by name in the :func:`schema`."""
+    buffers = (_INTEGERS[name](messages),) if name in _INTEGERS else binary_column(messages, name)
+    return array_of(name, len(messages), *buffers)
+
+
+def array_of(name: str, count: int, *buffers: bytes | bytearray) -> pa.Array:
+    """Return the buffers of a column, by name in the :func:`schema`, as its array."""
     import pyarrow as pa
 
-    if name in _INTEGERS:
-        buffers = [None, pa.py_buffer(_INTEGERS[name](messages))]
-    else:
-        buffers = [None, *map(pa.py_buffer, binary_column(messages, name))]
-    return pa.Array.from_buffers(schema().field(name).type, len(messages), buffers)
+    return pa.Array.from_buffers(schema().field(name).type, count, [None, *map(pa.py_buffer, buffers)])
 
 
 _INTEGERS = {"seq": seq_column, "published_at": time_column}

@@ -14,7 +14,6 @@ from jumpmq.amqp.errors import NotFound, PreconditionFailed
 from jumpmq.broker.bulk.reader_group import LEASE, QueueInUse, ReaderGroup
 from jumpmq.broker.bulk.starts import Sight, Starts
 from jumpmq.broker.upkeep.slices import Sliced, in_turns
-from jumpmq.queues.parked import Parked
 from jumpmq.queues.reservations import OWNED, Piece, Reservations
 
 if TYPE_CHECKING:
@@ -544,7 +543,7 @@ def _sliced(pieces: list[Piece], first: int, count: int | None) -> Iterator[Piec
             left -= len(piece)
             yield piece
         elif left > 0 and first < len(piece):
-            part = piece.cut(first, first + left) if isinstance(piece, Parked) else piece[first : first + left]
+            part = piece[first : first + left] if isinstance(piece, list) else piece.cut(first, first + left)
             left -= len(part)
             yield part
         first = max(0, first - len(piece))

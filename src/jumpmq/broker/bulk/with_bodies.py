@@ -1,22 +1,34 @@
 """Messages as returned to readers: with paged bodies read in."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import at_once
+from jumpmq.queues.columns import Columns
 from jumpmq.queues.memory import PAGED
 from jumpmq.queues.parked import Parked
 from jumpmq.queues.reservations import Piece
 from jumpmq.queues.runs import of_body
 from jumpmq.topology import VirtualHost
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 AT_ONCE = 2048
 """Number of messages with paged bodies read at once."""
 
 
-def with_bodies(host: VirtualHost, pieces: list[tuple[str, Piece]]) -> Iterator[tuple[str, list[Message]]]:
+def with_bodies(
+    host: VirtualHost, pieces: list[tuple[str, Piece]]
+) -> Iterator[tuple[str, list[Message]] | tuple[str, pa.RecordBatch]]:
     """Yield the messages of pieces, with their queue names; paged bodies are read a few at a time."""
     for queue, piece in pieces:
+        if isinstance(piece, Columns):
+            yield queue, piece.record_batch()
+            continue
         messages = piece.messages() if isinstance(piece, Parked) else piece
         start = 0
         if not of_body(messages, PAGED):

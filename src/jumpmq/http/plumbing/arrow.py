@@ -32,7 +32,7 @@ Part = tuple[str, list[Message]]
 """Messages of a queue, with the queue's name."""
 
 ColumnPart: TypeAlias = "tuple[str, pa.RecordBatch]"
-"""Messages of a stream as columns of the stream's file, with the stream's name."""
+"""Messages of a stream, or reserved ones, as columns, with the name of stream or queue."""
 
 
 class PagedMeanwhile(Exception):
@@ -89,10 +89,10 @@ class ArrowEncoder:
         return store_columns.column(messages, name)
 
     def _cut_column(self, parts: list[ColumnPart], name: str) -> pa.Array:
-        if name == "redelivered":
-            return self._pa.repeat(False, sum(len(part) for _, part in parts))
         if name == "queue":
             arrays = [self._pa.repeat(queue, len(part)) for queue, part in parts]
+        elif name == "redelivered" and name not in parts[0][1].schema.names:  # no message of a stream is
+            return self._pa.repeat(False, sum(len(part) for _, part in parts))
         else:
             arrays = [part.column(name) for _, part in parts]
         return arrays[0] if len(arrays) == 1 else self._pa.concat_arrays(arrays)

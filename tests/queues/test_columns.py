@@ -1,0 +1,157 @@
+"""Reservations in columns: a queue does with them what it does with messages."""
+
+from itertools import chain
+from random import Random
+from typing import Any
+
+import pytest
+from tests.queues.consumers import push
+from tests.store.opened import Opened
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues import Outcome, columns
+from jumpmq.queues.base import QueueContext
+from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.columns import Columns
+from jumpmq.queues.memory import IN_COLUMNS, UNLIMITED, MemoryAccount, held_octets
+from jumpmq.queues.parked import Parked
+from jumpmq.queues.quorum import QuorumQueue
+from jumpmq.queues.records import QueueRecords, records_of_queues
+from jumpmq.queues.reservations import Reservations, exhaust
+
+KINDS: dict[str, tuple[type[ClassicQueue], dict[str, Any]]] = {
+    "classic": (ClassicQueue, {}),
+    "with expiry": (ClassicQueue, {"x-message-ttl": 3_600_000}),
+    "with priorities": (ClassicQueue, {"x-max-priority": 9}),
+    "with slots": (ClassicQueue, {"x-slots": 3}),
+    "without duplicates": (ClassicQueue, {"x-message-deduplication": True}),
+    "quorum": (QuorumQueue, {}),
+    "quorum with limit": (QuorumQueue, {"x-delivery-limit": 20}),
+    "quorum with retries": (QuorumQueue, {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000}),
+}
+
+
+def make_queue(opened: Opened, kind: str) -> tuple[ClassicQueue, MemoryAccount]:
+    make, arguments = KINDS[kind]
+    account = MemoryAccount()
+    context = QueueContext(journal=opened.store, memory=account)
+    queue = make("/", "q", id=7, durable=True, arguments=arguments, context=context)
+    records = records_of_queues(opened.store.definitions(), clean=False).get(7, QueueRecords())
+    queue.restore(opened.store.batches().get(7, []), records)
+    return queue, account
+
+
+def published(random: Random, first: int, count: int, highest: int) -> list[Message]:
+    """Messages in runs of a kind, numbered in their bodies."""
+    found: list[Message] = []
+    while len(found) < count:
+        persistent, priority = random.random() < 0.8, random.choice([0, 0, 0, highest])
+        for _ in range(random.randint(1, 12)):
+            number = first + len(found)
+            key = b"k%d" % random.randint(0, 9)
+            properties = b"\x18\0" + bytes([1 + persistent, priority])
+            found.append(Message("e", key, properties, b"%d " % number, persistent, 1_700_000_000.25 + number))
+    return found
+
+
+def rows(place: Reservations, queue: ClassicQueue, upto: int) -> list[tuple[Any, ...]]:
+    """What is read of the reservations that are not acknowledged."""
+    pieces = place.held(None, upto, accept_loss=True)
+    whole = [piece if isinstance(piece, list) else piece.messages() for piece in pieces]
+    shown = chain.from_iterable(queue.taken.readable(part) for part in whole)
+    names = ("seq", "exchange", "routing_key", "properties", "body", "redelivered", "persistent", "published_at")
+    return [tuple(getattr(message, name) for name in names) for message in shown]
+
+
+def story(opened: Opened, kind: str, seed: int) -> list[Any]:
+    """What is seen of a queue of which messages are reserved, consumed, and returned, and that is restarted."""
+    random, seen, number = Random(seed), list[Any](), 0
+    queue, account = make_queue(opened, kind)
+    place = Reservations(queue, "group")
+    steps = ["push"] * 4 + ["reserve"] * 4 + ["acknowledge", "lapse", "consume", "page"]
+    for _ in range(25):
+        match random.choice([*steps, "restart"] if seed % 2 else steps):
+            case "push":
+                queue.push(published(random, number, random.randint(1, 60), 7 if seed > 1 else 0))
+                number += 60
+            case "reserve":
+                exhaust(place.reserve(random.randint(1, 50), queue.next_seq - 1 - random.randint(0, 9)))
+            case "acknowledge":
+                exhaust(place.acknowledge(random.randint(place.acknowledged, place.latest)))
+                exhaust(place.free())
+            case "lapse":
+                exhaust(place.lapse())
+                exhaust(place.reinstate())
+            case "consume":
+                taken = queue.take_for_delivery(random.randint(1, 9))
+                outcomes = random.choices([Outcome.ACKNOWLEDGED, Outcome.CONSUMER_GONE], [9, 1], k=len(taken))
+                for message, outcome in zip(taken, outcomes, strict=True):
+                    queue.settle([message], outcome)
+            case "page":
+                account.limit = 1
+                for _ in range(2):
+                    exhaust(place.page())
+                    opened.commit()
+                account.limit = UNLIMITED
+            case "restart":
+                opened.commit()
+                record = place.record()
+                opened = opened.restart()
+                queue, account = make_queue(opened, kind)
+                place = Reservations.restore(queue, record)
+        place.give_up_lapsed()
+        if place.outstanding:
+            seen.append(rows(place, queue, place.latest))
+        seen.append((queue.figures(), place.record(), queue.delivered, queue.redelivered, queue.acknowledged))
+    exhaust(place.acknowledge(place.latest))
+    exhaust(place.free())
+    seen.append((queue.message_count, account.by_kind["reserved"], account.total - queue.memory))
+    opened.commit()
+    left, _ = make_queue(opened.restart(), kind)
+    return [*seen, [(one.seq, one.body, one.redelivered) for one in left.peek(0, 1 << 60)]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_queue_does_with_columns_what_it_does_with_messages(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
+) -> None:
+    monkeypatch.setattr(columns, "AT_LEAST", 1 << 30)
+    expected = story(Opened(tmp_path / "messages"), kind, seed)
+    monkeypatch.setattr(columns, "AT_LEAST", 2)
+    assert story(Opened(tmp_path / "columns"), kind, seed) == expected
+
+
+def test_columns_are_charged_without_an_object_for_each_message() -> None:
+    account = MemoryAccount()
+    queue = ClassicQueue("/", "q", id=1, context=QueueContext(memory=account))
+    push(queue, *[bytes(1000)] * 300)
+    place = Reservations(queue, "group")
+    exhaust(place.reserve(100))
+    exhaust(place.reserve(100))
+    assert [type(piece) for piece in place.held(0, 2)] == [Columns, Columns]
+    each = 1000 + len(b"q") + 2 + IN_COLUMNS
+    ready = held_octets(queue.peek(201, 300))
+    assert (account.by_kind["ready"], account.by_kind["reserved"]) == (ready, 200 * each)
+    exhaust(place.acknowledge(1))
+    assert account.by_kind["reserved"] == 100 * each
+    exhaust(place.lapse())
+    assert (account.by_kind["ready"], account.by_kind["reserved"]) == (2 * ready, 0)
+    exhaust(place.reinstate())
+    queue.delete()
+    exhaust(place.drop())
+    assert account.total == 0
+
+
+def test_columns_leave_memory_where_that_is_tight(opened: Opened) -> None:
+    queue, account = make_queue(opened, "classic")
+    queue.push([Message("", b"q", b"\x10\0\2", b"%d" % number + bytes(500), True) for number in range(100)])
+    place = Reservations(queue, "group")
+    exhaust(place.reserve(100))
+    expected = rows(place, queue, 1)
+    opened.commit()
+    account.limit = 1
+    exhaust(place.page())
+    assert [type(piece) for piece in place.held(0, 1)] == [Parked]
+    assert account.by_kind["reserved"] < 100 * IN_COLUMNS
+    assert rows(place, queue, 1) == expected
