@@ -26,7 +26,7 @@ def _state_of_host(host: VirtualHost) -> dict[str, Any]:
         "bindings to": {queue.name: host.bindings_to(queue.destination) for queue in host.declared.values()},
         "limits": (dict(host.limits), host.binding_count),
         "policies": [(one, operator) for operator in (False, True) for one in host.policies.all(operator)],
-        "in force": {one.name: host.in_force(one) for one in exchanges},
-        "in force for queues": {one.name: host.in_force(one.destination) for one in host.declared.values()},
+        "in force": {one.name: host.in_force.of(one) for one in exchanges},
+        "in force for queues": {one.name: host.in_force.of(one.destination) for one in host.declared.values()},
         "described": (host.default_queue_type, host.description, host.tags, host.tracing),
     }

@@ -24,7 +24,7 @@ def set_policy(built: Built, name: str, definition: Any, pattern: str = "", **op
 
 
 def policy_of(built: Built, queue: str) -> str | None:
-    policy = built.vhost.in_force(built.vhost.queues[queue]).policy
+    policy = built.vhost.in_force.of(built.vhost.queues[queue]).policy
     return policy.name if policy is not None else None
 
 
@@ -60,23 +60,23 @@ def test_what_is_in_force_is_merged(built: Built) -> None:
     set_policy(built, "p", {"max-length": 5, "expires": 7, "overflow": "drop-head"})
     built.topology.apply(SetOperatorPolicy("/", "o", "", {"max-length": 9, "expires": 3, "message-ttl": 1}))
     for one in (queue, exchange):
-        in_force = built.vhost.in_force(one)
+        in_force = built.vhost.in_force.of(one)
         assert in_force.policy is not None
         assert in_force.operator_policy is not None
         assert (in_force.policy.name, in_force.operator_policy.name) == ("p", "o")
         assert in_force.definition == {"max-length": 5, "expires": 3, "message-ttl": 1, "overflow": "drop-head"}
     assert (queue.limits.max_length, queue.limits.expires, queue.limits.message_ttl) == (5, 3, 1)
     built.topology.apply(ClearPolicy("/", "p"))
-    assert built.vhost.in_force(queue).definition == {"max-length": 9, "expires": 3, "message-ttl": 1}
+    assert built.vhost.in_force.of(queue).definition == {"max-length": 9, "expires": 3, "message-ttl": 1}
     built.topology.apply(ClearOperatorPolicy("/", "o"))
-    assert built.vhost.in_force(queue).definition == {}
+    assert built.vhost.in_force.of(queue).definition == {}
     assert queue.limits.max_length is None
 
 
 def test_the_default_exchange_keeps_to_itself(built: Built) -> None:
     """A pattern that matches everything matches its name too."""
     set_policy(built, "p", {"alternate-exchange": "", "shards-per-node": 0})
-    assert built.vhost.sharding(built.vhost.exchanges[""]) is None
+    assert built.vhost.in_force.sharding(built.vhost.exchanges[""]) is None
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ class Absences:
             messages += sum([self._rates.last_known(one.definition.id) async for one in broker.slices.through(there)])
             names = {one.name for one in there}
             async for exchange in broker.slices.through(list(host.exchanges.values()) if names else []):
-                if isinstance(exchange, HASH_EXCHANGES) or host.sharding(exchange) is not None:
+                if isinstance(exchange, HASH_EXCHANGES) or host.in_force.sharding(exchange) is not None:
                     bound = {one.destination for one in exchange.bindings if one.kind == "queue"}
                     if gone := len(bound & names):
                         rings.append((host.name, exchange.name, gone, len(bound)))

@@ -36,7 +36,7 @@ class ShardSummary(NamedTuple):
 async def shards_of(broker: Broker, host: VirtualHost, exchange: str) -> list[ShardSummary]:
     """The shards of an exchange on all nodes, in the order of nodes and numbers, also those left from when there were
     more."""
-    declared = host.all_declared_shards_of(exchange)
+    declared = host.shards.everywhere(exchange)
     figures = await broker.figures.queues([one.definition for _, _, one in declared])
     found = [(*one, told) for one, told in zip(declared, figures, strict=True) if told is not None]
     total = sum(told.ready + told.unacknowledged for *_, told in found)

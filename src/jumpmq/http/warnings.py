@@ -305,7 +305,7 @@ def _sharded(broker: Broker) -> list[tuple[VirtualHost, str]]:
         (host, exchange.name)
         for host in broker.topology.vhosts.values()
         for exchange in host.exchanges.values()
-        if host.sharding(exchange) is not None
+        if host.in_force.sharding(exchange) is not None
     ]
 
 
@@ -545,7 +545,7 @@ class _Served:
             return
         host, found = self._broker.topology.vhosts[vhost], set[tuple[object, object]]()
         async for declared in self._broker.slices.through(list(host.declared.values())):
-            arguments, force = declared.definition.arguments, host.in_force(declared.destination).definition
+            arguments, force = declared.definition.arguments, host.in_force.of(declared.destination).definition
             exchange = arguments.text("x-dead-letter-exchange")
             key = arguments.text("x-dead-letter-routing-key")
             exchange = force.get("dead-letter-exchange") if exchange is None else exchange
@@ -583,7 +583,7 @@ def _is_shard(broker: Broker, queue: QueueDefinition) -> bool:
     """Return True if the queue is a shard of an existing exchange, whose warning covers all shards."""
     parsed = parse_shard_name(queue.name, queue.node)
     exchange = broker.topology.vhosts[queue.vhost].exchanges.get(parsed[0]) if parsed is not None else None
-    return exchange is not None and broker.topology.vhosts[queue.vhost].sharding(exchange) is not None
+    return exchange is not None and broker.topology.vhosts[queue.vhost].in_force.sharding(exchange) is not None
 
 
 def percent(share: float) -> str:

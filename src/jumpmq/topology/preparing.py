@@ -133,7 +133,7 @@ class Preparation:
     def _prepare_queue(self, definition: QueueDefinition) -> None:
         declared = self._topology.make_queue(definition)
         coming = None if self._exchange_coming is None else self._exchange_coming.name
-        self._coming.add_queue(declared, self._vhost.prepare_queue(declared, self._policies, coming))
+        self._coming.add_queue(declared, self._vhost.in_force.prepare_queue(declared, self._policies, coming))
         self._topology.records.put_numbered_queue(definition)
 
     def _bind(self, binding: Binding) -> None:

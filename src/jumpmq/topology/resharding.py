@@ -37,7 +37,7 @@ def check_policy(topology: Topology, policy: Policy) -> None:
             continue
         if (problem := _problem(topology, exchange, settings)) is not None:
             raise InvalidPolicy(problem)
-        before = vhost.sharding(exchange)
+        before = vhost.in_force.sharding(exchange)
         new_shards += max(0, settings.count - (before.count if before is not None else 0))
     if new_shards > MAX_SHARDS:
         raise InvalidPolicy(f"policy would make {new_shards} shards, at most {MAX_SHARDS} may be made at once")
@@ -67,7 +67,7 @@ def follow(topology: Topology, vhost: VirtualHost, policies: Policies) -> Iterat
     for exchange in vhost.exchanges.values():
         if exchange.name:
             after = settings_under(policies, exchange.name)
-            yield from reshard(topology, vhost, exchange, vhost.sharding(exchange), after)
+            yield from reshard(topology, vhost, exchange, vhost.in_force.sharding(exchange), after)
 
 
 def missing(topology: Topology, vhost: VirtualHost, ended: Set[str]) -> Iterator[Change]:
@@ -77,7 +77,7 @@ def missing(topology: Topology, vhost: VirtualHost, ended: Set[str]) -> Iterator
         ended: names of queues that still exist, and are about to be deleted.
     """
     for exchange in vhost.exchanges.values():
-        yield from reshard(topology, vhost, exchange, None, vhost.sharding(exchange), ended)
+        yield from reshard(topology, vhost, exchange, None, vhost.in_force.sharding(exchange), ended)
 
 
 def reshard(

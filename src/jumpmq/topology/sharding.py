@@ -104,7 +104,7 @@ class Sharding:
         if settings is None:
             return []
         found = (vhost.declared.get(shard) for shard in shard_names(name, self._node, settings.count))
-        moved = vhost.moved_shards(name, self._node, self._topology.nodes.get(self._node, ()))
+        moved = vhost.shards.moved(name, self._node, self._topology.nodes.get(self._node, ()))
         return [one for one in found if one is not None] + moved
 
     def next_turn(self) -> int:
@@ -126,11 +126,11 @@ class Sharding:
 
     def _pseudo_queue(self, vhost: VirtualHost, name: str) -> ShardSettings | None:
         exchange = vhost.exchanges.get(name)
-        return vhost.sharding(exchange) if exchange is not None else None
+        return vhost.in_force.sharding(exchange) if exchange is not None else None
 
     def shards(self, vhost: VirtualHost, exchange: str) -> list[Shard]:
         """Return the local shards of an exchange in order, including surplus ones."""
-        found = vhost.shards_of(exchange, self._node)
+        found = vhost.shards.contents(exchange, self._node)
         total = sum(queue.message_count for _, queue in found)
         shards = []
         for number, queue in found:

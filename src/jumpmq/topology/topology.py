@@ -441,7 +441,7 @@ class Topology:
         for kind, operator in (("policy", False), ("operator_policy", True)):
             _restore_each(found, kind, partial(self._restore_policy, operator))
         for host in self.vhosts.values():
-            _at_once("", host.follow_policies())  # the predeclared exchanges
+            _at_once("", host.in_force.follow())  # the predeclared exchanges
 
     def _restore_policy(self, operator: bool, value: dict[str, Any]) -> None:
         self.vhosts[value["vhost"]].policies.put(Policy(**value), operator)

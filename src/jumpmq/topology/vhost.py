@@ -5,33 +5,31 @@ What may be done to it, and when that is refused, is in :mod:`jumpmq.topology.ch
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
-from jumpmq.queues import QUEUE_TYPES, Queue
+from jumpmq.queues import Queue
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.coming import Coming, default_binding
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Destination, DirectExchange, Exchange, make_exchange
 from jumpmq.topology.exchanges.holding import HoldingExchange
+from jumpmq.topology.grouped import discard
 from jumpmq.topology.holdings import Holdings
-from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce, Policies
-from jumpmq.topology.queue_arguments import queue_type_of
+from jumpmq.topology.in_force import PoliciesInForce
+from jumpmq.topology.policies import Policies
 from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes, preview, route
-from jumpmq.topology.shards import ShardSettings
+from jumpmq.topology.shard_table import ShardTable
 from jumpmq.topology.tally import DeletedCounts
 
 if TYPE_CHECKING:
     from jumpmq.topology.fences import Fences
-
-K = TypeVar("K")
-T = TypeVar("T")
 
 PREDECLARED = {
     "": "direct",
@@ -72,6 +70,8 @@ class VirtualHost:
         home: the number of the home that its clients are to be served by, 0 for any.
         tracing: whether what is published and delivered is copied to `amq.rabbitmq.trace`; not kept over a restart.
         policies: its policies and operator policies.
+        in_force: of these, what is in force for each queue and exchange.
+        shards: its queues that are named as shards of an exchange.
         binding_count: bindings, without those of the default exchange.
         past: what was counted of channels and queues that are gone.
         limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
@@ -95,9 +95,8 @@ class VirtualHost:
         self.limits: dict[str, int] = {}
         self.past = DeletedCounts()
         self.binding_count = 0
-        self._in_force: dict[Destination, InForce] = {}  # the policies of those that have one
-        self._policies_changed = 0  # how often they changed: older steps end
-        self._shards: dict[str, dict[tuple[str, int], DeclaredQueue]] = {}  # by exchange, and by node and number
+        self.shards = ShardTable()
+        self.in_force = PoliciesInForce(self)
         self._owned: dict[str, dict[DeclaredQueue, None]] = {}  # exclusive queues by the identity of their connection
         # Bindings by where they lead, with who made them; not those of the default exchange, as every queue has one.
         self._bound_to: dict[Destination, dict[Binding, str]] = {}
@@ -179,26 +178,6 @@ class VirtualHost:
         """Return the definitions of all present queues."""
         return [declared.definition for declared in self.declared.values()]
 
-    def shards_of(self, exchange: str, node: str) -> list[tuple[int, Queue]]:
-        """The numbered queues of a node that are here and called as shards of an exchange, in order."""
-        numbered = [(number, declared.contents) for number, declared in self.declared_shards_of(exchange, node)]
-        return [(number, queue) for number, queue in numbered if queue is not None]
-
-    def declared_shards_of(self, exchange: str, node: str) -> list[tuple[int, DeclaredQueue]]:
-        """Return the shards of an exchange on a node, by number, at any of its homes."""
-        found = self._shards.get(exchange, {})
-        return [(number, found[named, number]) for named, number in sorted(found) if named == node]
-
-    def all_declared_shards_of(self, exchange: str) -> list[tuple[str, int, DeclaredQueue]]:
-        """The shards of an exchange on all nodes, by node and number."""
-        found = self._shards.get(exchange, {})
-        return [(*place, found[place]) for place in sorted(found)]
-
-    def moved_shards(self, exchange: str, node: str, homes: Collection[int]) -> list[DeclaredQueue]:
-        """Return the shards of further nodes moved to any of the given homes of the local node."""
-        found = self._shards.get(exchange, {})
-        return [one for (named, _), one in found.items() if named != node and one.definition.home in homes]
-
     def queues_of(self, home: int) -> list[DeclaredQueue]:
         """The queues of a home."""
         return [declared for declared in self.declared.values() if declared.definition.home == home]
@@ -275,86 +254,6 @@ class VirtualHost:
     def _alternate(self, exchange: Exchange) -> Exchange | None:
         return self.exchanges.get(exchange.alternate) if exchange.alternate else None
 
-    # --- policies ---
-
-    def in_force(self, destination: Destination) -> InForce:
-        """The policy and operator policy in force for a queue or exchange."""
-        return self._in_force.get(destination, NOTHING_IN_FORCE)
-
-    def sharding(self, exchange: Exchange) -> ShardSettings | None:
-        """Return the sharding of an exchange; None if not sharded, as always for the default exchange."""
-        return ShardSettings.of(self.in_force(exchange).definition) if exchange.name else None
-
-    def follow_policies(self) -> Iterator[None]:
-        """Apply changed policies: to exchanges at once, to queues one per step.
-
-        Where they change again before all steps are taken, the steps then have it all to do, and these none.
-        """
-        for exchange in self.exchanges.values():
-            self.follow_exchange(exchange)
-        self._policies_changed += 1
-        return self._follow_queues(self._policies_changed)
-
-    def _follow_queues(self, change: int) -> Iterator[None]:
-        for declared in list(self.declared.values()):
-            if change != self._policies_changed:
-                return
-            if self.declared.get(declared.name) is declared:
-                self.follow_queue(declared)
-            yield
-
-    def follow_home(self, home: int, node: str) -> None:
-        """A home has moved to a new node."""
-        for declared in self.declared.values():
-            if declared.definition.home == home and declared.contents is not None:
-                declared.contents.node = node
-
-    def follow_shards(self, exchange: str) -> None:
-        """Update the queues named as shards of an exchange that was added or removed."""
-        for declared in self._shards.get(exchange, {}).values():
-            self.follow_queue(declared)
-
-    def follow_queue(self, declared: DeclaredQueue) -> None:
-        """Apply arguments, policies, and the policy of a shard's exchange to a queue."""
-        self._hold_in_force(declared.destination, self.prepare_queue(declared, self.policies))
-
-    def prepare_queue(self, declared: DeclaredQueue, policies: Policies, coming: str | None = None) -> InForce:
-        """Apply policies to a present or future queue; return the policies in force.
-
-        Args:
-            coming: name of an exchange that will be there, too.
-        """
-        queue = declared.contents
-        kind = QUEUE_TYPES[queue_type_of(declared.definition.arguments)] if queue is None else queue
-        in_force = policies.in_force("queue", declared.name, kind.refused_policy_keys, kind.type)
-        if queue is not None:
-            self._limit(queue, declared.shard, in_force, policies, coming)
-        return in_force
-
-    def _limit(
-        self, queue: Queue, shard: tuple[str, int] | None, in_force: InForce, policies: Policies, coming: str | None
-    ) -> None:
-        limits = queue.limits_under(in_force.definition)
-        if shard is not None and (shard[0] in self.exchanges or shard[0] == coming):
-            settings = ShardSettings.of(policies.in_force("exchange", shard[0]).definition)
-            if settings is not None and settings.single_active_consumer:
-                limits = limits.serving_one()
-        if limits != queue.limits:
-            queue.set_limits(limits)
-
-    def follow_exchange(self, exchange: Exchange) -> None:
-        """Apply arguments and policies to an exchange."""
-        in_force = self.policies.in_force("exchange", exchange.name)
-        self._hold_in_force(exchange, in_force)
-        if exchange.name:  # as in RabbitMQ, the default exchange has none, also where a policy applies to it
-            exchange.alternate = exchange.declared_alternate or in_force.definition.get("alternate-exchange")
-
-    def _hold_in_force(self, destination: Destination, in_force: InForce) -> None:
-        if in_force is NOTHING_IN_FORCE:
-            self._in_force.pop(destination, None)
-        else:
-            self._in_force[destination] = in_force
-
     # --- exchanges ---
 
     def insert_exchange(self, definition: ExchangeDefinition) -> Exchange:
@@ -372,8 +271,8 @@ class VirtualHost:
         self.exchanges[exchange.name] = exchange
         if isinstance(exchange, HoldingExchange):
             exchange.held_queue = partial(self._held_queue, exchange.queue_name)
-        self.follow_exchange(exchange)
-        self.follow_shards(exchange.name)
+        self.in_force.follow_exchange(exchange)
+        self.in_force.follow_shards(exchange.name)
 
     def _held_queue(self, name: str) -> Destination | None:
         declared = self.declared.get(name)
@@ -391,7 +290,7 @@ class VirtualHost:
     def remove_exchange(self, exchange: Exchange) -> None:
         """Remove an exchange, with the bindings from and to it."""
         del self.exchanges[exchange.name]
-        self._in_force.pop(exchange, None)
+        self.in_force.forget(exchange)
         for binding in list(exchange.bindings):
             self._take_binding(exchange, binding)
         self._remove_bindings_to(exchange)
@@ -400,13 +299,13 @@ class VirtualHost:
             if declared is not None:
                 self.remove_queue(declared)
         self.records.delete_exchange(exchange)
-        self.follow_shards(exchange.name)
+        self.in_force.follow_shards(exchange.name)
 
     # --- queues ---
 
     def insert_queue(self, declared: DeclaredQueue) -> None:
         """Add a queue, with its binding to the default exchange."""
-        in_force = self.prepare_queue(declared, self.policies)
+        in_force = self.in_force.prepare_queue(declared, self.policies)
         definition = declared.definition
         self.declared[declared.name] = declared
         if declared.contents is not None:
@@ -415,9 +314,8 @@ class VirtualHost:
         self._holdings.queues_by_home[definition.home] += 1
         if declared.owner is not None:
             self._owned.setdefault(declared.owner, {})[declared] = None
-        if (shard := declared.shard) is not None:
-            self._shards.setdefault(shard[0], {})[definition.node, shard[1]] = declared
-        self._hold_in_force(declared.destination, in_force)
+        self.shards.add(declared)
+        self.in_force.hold(declared.destination, in_force)
         if not declared.is_internal:
             self.insert_binding(default_binding(declared.name))
 
@@ -433,13 +331,12 @@ class VirtualHost:
         del self.declared[declared.name]
         if declared.contents is not None:
             self.past.add_queue(self.queues.pop(declared.name))
-        self._in_force.pop(declared.destination, None)
+        self.in_force.forget(declared.destination)
         self._holdings.remove(definition.user, "queue")
         self._holdings.queues_by_home[definition.home] -= 1
         if declared.owner is not None:
-            _discard(self._owned, declared.owner, declared)
-        if (shard := declared.shard) is not None:
-            _discard(self._shards, shard[0], (definition.node, shard[1]))
+            discard(self._owned, declared.owner, declared)
+        self.shards.remove(declared)
         self._remove_bindings_to(declared.destination)
         if not self.declared:  # the table of many keeps its size
             self.declared.clear()
@@ -448,8 +345,8 @@ class VirtualHost:
 
     def replace_queue(self, old: DeclaredQueue, new: DeclaredQueue) -> None:
         """Replace a queue by one with equal name and bindings at a new home."""
-        self._in_force.pop(old.destination, None)
-        in_force = self.prepare_queue(new, self.policies)
+        self.in_force.forget(old.destination)
+        in_force = self.in_force.prepare_queue(new, self.policies)
         self.declared[new.name] = new
         if old.contents is not None:
             self.departed[old.name] = self.queues.pop(old.name)
@@ -457,9 +354,8 @@ class VirtualHost:
             self.queues[new.name] = new.contents
         self._holdings.queues_by_home[old.definition.home] -= 1
         self._holdings.queues_by_home[new.definition.home] += 1
-        if (shard := new.shard) is not None:
-            self._shards[shard[0]][new.definition.node, shard[1]] = new
-        self._hold_in_force(new.destination, in_force)
+        self.shards.add(new)
+        self.in_force.hold(new.destination, in_force)
         by_source: dict[str, list[Binding]] = {}
         for binding in self.bindings_to(old.destination):
             by_source.setdefault(binding.source, []).append(binding)
@@ -467,6 +363,12 @@ class VirtualHost:
             self._bound_to[new.destination] = bound
         for source, bindings in by_source.items():
             self.exchanges[source].lead(bindings, new.destination)
+
+    def follow_home(self, home: int, node: str) -> None:
+        """A home has moved to a new node."""
+        for declared in self.declared.values():
+            if declared.definition.home == home and declared.contents is not None:
+                declared.contents.node = node
 
     # --- bindings ---
 
@@ -512,7 +414,7 @@ class VirtualHost:
     def _forget_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
         if source.name:
             self._holdings.remove(self._bound_to[destination][binding], "binding")
-            _discard(self._bound_to, destination, binding)
+            discard(self._bound_to, destination, binding)
             self.binding_count -= 1
 
     @contextmanager
@@ -549,9 +451,8 @@ class VirtualHost:
         self.declared |= coming.declared
         self._holdings.queues_by_home.update(coming.by_home)
         self.queues |= coming.contents
-        self._in_force |= coming.in_force
-        for exchange, shards in coming.shards.items():
-            self._shards.setdefault(exchange, {}).update(shards)
+        self.in_force.merge(coming.in_force)
+        self.shards.merge(coming.shards)
         default = self.exchanges[""]
         assert isinstance(default, DirectExchange)
         default.merge(coming.default)
@@ -564,12 +465,3 @@ class VirtualHost:
             if exchange.name in self.exchanges:
                 yield from self.removing_exchange(exchange)
                 yield
-
-
-def _discard(groups: dict[K, dict[T, Any]], group: K, item: T) -> None:
-    """Remove an item from its group, and the group when empty."""
-    del groups[group][item]
-    if not groups[group]:
-        del groups[group]
-    if not groups:  # the table of many keeps its size
-        groups.clear()

@@ -252,11 +252,13 @@ class ConsumerGroups:
         kind: Kind = "queue" if source in host.declared else "exchange"
         if kind == "exchange":
             exchange = host.exchanges.get(source) if source else None
-            if not isinstance(exchange, HASH_EXCHANGES) and (exchange is None or host.sharding(exchange) is None):
+            if not isinstance(exchange, HASH_EXCHANGES) and (
+                exchange is None or host.in_force.sharding(exchange) is None
+            ):
                 self._authorization.require(user, host.name, "read", "queue", source)
             if exchange is None:
                 raise NotFound(f"no queue '{source}' in vhost '{host.name}'")
-            if not isinstance(exchange, HASH_EXCHANGES) and host.sharding(exchange) is None:
+            if not isinstance(exchange, HASH_EXCHANGES) and host.in_force.sharding(exchange) is None:
                 raise PreconditionFailed(
                     f"exchange '{source}' in vhost '{host.name}' of type '{exchange.type}' has no consumer groups: "
                     "it is neither a hash exchange nor sharded"

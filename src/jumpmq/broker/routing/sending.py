@@ -20,7 +20,7 @@ def may_refuse(vhost: VirtualHost, queue: DeclaredQueue) -> bool:
     """Return True if a queue may refuse a message by itself."""
     if queue.definition.arguments.plain().get("x-overflow") in REFUSALS:
         return True
-    return vhost.in_force(queue).definition.get("overflow") in REFUSALS
+    return vhost.in_force.of(queue).definition.get("overflow") in REFUSALS
 
 
 class Sent:

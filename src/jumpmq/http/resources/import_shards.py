@@ -191,7 +191,7 @@ def _names_here(topology: Topology, host: str, name: str, nodes: list[str]) -> l
     vhost = topology.vhosts.get(host)
     if vhost is None or name not in vhost.exchanges:
         return []
-    return [shard.name for node in nodes for _, shard in vhost.declared_shards_of(name, node)]
+    return [shard.name for node in nodes for _, shard in vhost.shards.of_node(name, node)]
 
 
 def _new_names(name: str, nodes: list[str], one: _Sharded, count: int) -> list[str]:

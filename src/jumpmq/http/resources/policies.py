@@ -98,7 +98,7 @@ def shown(policy: Policy) -> dict[str, Any]:
 
 def in_force(host: VirtualHost, found: Destination) -> dict[str, Any]:
     """Return the fields of a queue or exchange about policies in force."""
-    force = host.in_force(found)
+    force = host.in_force.of(found)
     return {
         "policy": force.policy.name if force.policy is not None else None,
         "operator_policy": force.operator_policy.name if force.operator_policy is not None else None,

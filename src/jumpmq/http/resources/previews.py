@@ -142,7 +142,10 @@ async def _discards(request: Request, host: VirtualHost, policies: Policies) -> 
         queue = host.queues.get(definition.name)
         if queue is not None:
             in_force = policies.in_force("queue", queue.name, queue.refused_policy_keys, queue.type)
-            before, after = queue.limits_under(host.in_force(queue).definition), queue.limits_under(in_force.definition)
+            before, after = (
+                queue.limits_under(host.in_force.of(queue).definition),
+                queue.limits_under(in_force.definition),
+            )
             if before != after:
                 changed.append((definition, before, after))
     figures = await broker.figures.queues([definition for definition, _, _ in changed])
@@ -172,7 +175,7 @@ async def _matched(host: VirtualHost, policy: Policy, operator: bool, slices: Sl
     items: list[Entry] = []
     async for kind, one in slices.through(_objects(host)):
         if policy.matches(kind, one.name, "" if isinstance(one, Exchange) else one.type):
-            in_force = host.in_force(one)
+            in_force = host.in_force.of(one)
             before = in_force.operator_policy if operator else in_force.policy
             winner = before if before is not None and _goes_before(before, policy) else None
             counts[f"{kind}s"] += 1

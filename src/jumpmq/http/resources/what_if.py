@@ -78,7 +78,7 @@ async def _turn(broker: Broker, user: Principal) -> AsyncIterator[None]:
 def _shards(request: Request, exchange: Exchange, count: int) -> list[tuple[str, int]]:
     """Return the shards that would be bound; a smaller number leaves all bound, as a policy does."""
     broker, host = requested.broker(request), requested.virtual_host(request)
-    settings = host.sharding(exchange)
+    settings = host.in_force.sharding(exchange)
     if settings is None:
         raise PreconditionFailed(f"exchange '{exchange.name}' in vhost '{exchange.vhost}' is not sharded")
     key = settings.routing_key

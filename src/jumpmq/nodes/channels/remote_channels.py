@@ -108,7 +108,7 @@ class Remote:
         """Return a queue of the remote channel's home."""
         found = self._queues.get(declared.id)
         if found is None:
-            in_force = self.channel.connection.vhost.in_force(declared).definition
+            in_force = self.channel.connection.vhost.in_force.of(declared).definition
             limits = Limits.of(declared.definition.arguments.plain(), in_force)
             found = self._queues[declared.id] = RemoteQueue(self, declared.vhost, declared.name, declared.id, limits)
         return found

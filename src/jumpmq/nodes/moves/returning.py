@@ -96,9 +96,9 @@ class Returning:
         node, found = self._topology.node, []
         for host in self._topology.vhosts.values():
             for exchange in host.exchanges.values():
-                if host.sharding(exchange) is None:
+                if host.in_force.sharding(exchange) is None:
                     continue
-                for number, queue in host.declared_shards_of(exchange.name, node):
+                for number, queue in host.shards.of_node(exchange.name, node):
                     is_away = self._topology.node_of(queue.definition.home) != node
                     if is_away and queue.definition.is_kept:
                         found.append(ReturningShard(host.name, queue.name, queue.id, number))

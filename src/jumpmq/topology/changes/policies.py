@@ -137,7 +137,7 @@ def _bring_into_force(topology: Topology, vhost: VirtualHost, policies: Policies
     shards = Preparation(topology, vhost, policies)
     yield from shards.prepare(resharding.follow(topology, vhost, policies))
     vhost.policies = policies
-    following = vhost.follow_policies()
+    following = vhost.in_force.follow()
     shards.reveal()
     topology.records.hand_over()
     topology.later(f"following the policies of vhost '{vhost.name}'", following)

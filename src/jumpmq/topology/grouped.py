@@ -1,0 +1,15 @@
+"""Tables of groups, such as the queues by the connection that owns them."""
+
+from typing import Any, TypeVar
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+def discard(groups: dict[K, dict[T, Any]], group: K, item: T) -> None:
+    """Remove an item from its group, and the group when empty."""
+    del groups[group][item]
+    if not groups[group]:
+        del groups[group]
+    if not groups:  # the table of many keeps its size
+        groups.clear()
