@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from jumpmq.queues import Queue
 from jumpmq.topology.bindings import Binding
@@ -12,7 +12,15 @@ from jumpmq.topology.policies import NOTHING_IN_FORCE, InForce
 
 if TYPE_CHECKING:
     from jumpmq.topology.declared import DeclaredQueue
-    from jumpmq.topology.vhost import VirtualHost
+
+
+class ReceivingHost(Protocol):
+    """The virtual host that additions come to; see :class:`~jumpmq.topology.vhost.VirtualHost`."""
+
+    exchanges: dict[str, Exchange]
+    declared: dict[str, DeclaredQueue]
+
+    def binders(self, destination: Destination) -> dict[Binding, str]: ...
 
 
 class Coming:
@@ -29,7 +37,7 @@ class Coming:
         taken: by user, how many of the bindings that go the user made.
     """
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: ReceivingHost) -> None:
         self.declared: dict[str, DeclaredQueue] = {}
         self.contents: dict[str, Queue] = {}
         self.in_force: dict[Destination, InForce] = {}

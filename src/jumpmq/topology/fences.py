@@ -16,10 +16,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue, clock
@@ -27,12 +27,10 @@ from jumpmq.queues.fences import FenceFigures
 from jumpmq.queues.marks import Mark
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
-from jumpmq.topology.exchanges import HASH_EXCHANGES, Destination, Exchange
+from jumpmq.topology.exchanges import HASH_EXCHANGES, Exchange
 from jumpmq.topology.exchanges.placement import Placement, restored
 from jumpmq.topology.records import RecordKeeper, key_of
-
-if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+from jumpmq.topology.vhost import Before, VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -105,13 +103,6 @@ class MarkName(NamedTuple):
     name: str
 
 
-class Before(NamedTuple):
-    """An exchange, before a change."""
-
-    placement: Placement
-    destinations: Mapping[str, Destination]
-
-
 class Others(Protocol):
     """Remote homes, routing by rings of their own."""
 
@@ -128,6 +119,19 @@ class Others(Protocol):
         """Notify remote homes that no message is left before a marker here."""
 
 
+class FencedTopology(Protocol):
+    """The definitions of a broker, as far as ring changes are concerned; see
+    :class:`~jumpmq.topology.topology.Topology`.
+    """
+
+    home: int
+    homes: dict[int, str]
+    vhosts: dict[str, VirtualHost]
+    applied: int
+    deciding: int
+    revision: int
+
+
 class Fences:
     """Ring changes awaited by queues.
 
@@ -140,7 +144,7 @@ class Fences:
         is_restoring: whether bindings are those that there were: nothing moves.
     """
 
-    def __init__(self, topology: Topology, journal: RecordKeeper | None) -> None:
+    def __init__(self, topology: FencedTopology, journal: RecordKeeper | None) -> None:
         self.others: Others | None = None
         self.is_restoring = False
         self._topology = topology

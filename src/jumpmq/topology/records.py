@@ -9,7 +9,7 @@ The key only tells one from the other; all that is needed to restore one is in i
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from jumpmq.store.changes import Definitions, json_text
 from jumpmq.topology.bindings import Binding
@@ -20,9 +20,6 @@ from jumpmq.topology.json_form import from_json, to_json
 from jumpmq.topology.limits import Limits
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.users import TopicPermissions, User
-
-if TYPE_CHECKING:
-    from jumpmq.topology.vhost import VirtualHost
 
 SHARED = frozenset(
     (
@@ -46,6 +43,16 @@ class RecordKeeper(Protocol):
     def put_text(self, kind: str, key: str, value: str) -> None: ...
     def change(self, definitions: Definitions) -> None: ...
     def delete(self, kind: str, key: str) -> None: ...
+
+
+class RecordedHost(Protocol):
+    """A virtual host, as far as its own record is concerned; see :class:`~jumpmq.topology.vhost.VirtualHost`."""
+
+    name: str
+    default_queue_type: str | None
+    description: str
+    tags: tuple[str, ...]
+    home: int
 
 
 class Records:
@@ -103,7 +110,7 @@ class Records:
         assert self._set_aside is not None
         self._set_aside.absorb(kept)
 
-    def put_virtual_host(self, host: "VirtualHost") -> None:
+    def put_virtual_host(self, host: RecordedHost) -> None:
         value = {
             "name": host.name,
             "default_queue_type": host.default_queue_type,

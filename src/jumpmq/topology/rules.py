@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
 from jumpmq.topology import limits
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.exchanges import Exchange
 from jumpmq.topology.vhost import VirtualHost
-
-if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
 
 RESERVED_PREFIX = "amq."
 
@@ -65,9 +62,9 @@ def refuse_beyond_queue_limit(vhost: VirtualHost, name: str) -> None:
         )
 
 
-def refuse_forgotten(topology: Topology, home: int) -> None:
+def refuse_forgotten(forgotten: Mapping[int, str], home: int) -> None:
     """
     Raises: PreconditionFailed: the home was forgotten, with its node.
     """
-    if (node := topology.forgotten.get(home)) is not None:
+    if (node := forgotten.get(home)) is not None:
         raise PreconditionFailed(f"home {home} was forgotten with node '{node}': its number is not used again")

@@ -9,9 +9,9 @@ messages.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
@@ -19,9 +19,6 @@ from jumpmq.queues import Queue
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.shards import ShardSettings, shard_name, shard_names
 from jumpmq.topology.vhost import VirtualHost
-
-if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +49,19 @@ def _unreachable(queue: DeclaredQueue) -> float:
     return math.inf
 
 
+class ShardedTopology(Protocol):
+    """The nodes of a broker; see :class:`~jumpmq.topology.topology.Topology`."""
+
+    node: str
+
+    @property
+    def nodes(self) -> Mapping[str, Collection[int]]: ...
+
+
 class Sharding:
     """Finds the shards of this node."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: ShardedTopology) -> None:
         self._topology = topology
         self._turn = 0  # how often a message was got from a pseudo-queue
 

@@ -5,10 +5,10 @@ What may be done to it, and when that is refused, is in :mod:`jumpmq.topology.ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
 from jumpmq.amqp.errors import AccessRefused, NotFound, ResourceLocked
 from jumpmq.amqp.messages import Message
@@ -19,6 +19,7 @@ from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import Destination, DirectExchange, Exchange, make_exchange
 from jumpmq.topology.exchanges.holding import HoldingExchange
+from jumpmq.topology.exchanges.placement import Placement
 from jumpmq.topology.grouped import discard
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.in_force import PoliciesInForce
@@ -27,9 +28,6 @@ from jumpmq.topology.records import Records
 from jumpmq.topology.routing import Routes, preview, route
 from jumpmq.topology.shard_table import ShardTable
 from jumpmq.topology.tally import DeletedCounts
-
-if TYPE_CHECKING:
-    from jumpmq.topology.fences import Fences
 
 PREDECLARED = {
     "": "direct",
@@ -46,6 +44,22 @@ PREDECLARED = {
 def default_description(name: str) -> str:
     """Return the default description of a virtual host."""
     return "Default virtual host" if name == "/" else ""
+
+
+class Before(NamedTuple):
+    """An exchange, before a change."""
+
+    placement: Placement
+    destinations: Mapping[str, Destination]
+
+
+class RingChanges(Protocol):
+    """Ring changes awaited by queues; see :class:`~jumpmq.topology.fences.Fences`."""
+
+    def before(self, exchange: Exchange) -> Before | None: ...
+    def after(self, exchange: Exchange, before: Before) -> None: ...
+    def passed(self, exchange: Exchange) -> None: ...
+    def changed(self, exchange: Exchange) -> None: ...
 
 
 class VirtualHost:
@@ -77,7 +91,7 @@ class VirtualHost:
         limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
     """
 
-    def __init__(self, name: str, records: Records, holdings: Holdings, fences: Fences | None = None) -> None:
+    def __init__(self, name: str, records: Records, holdings: Holdings, fences: RingChanges | None = None) -> None:
         self.name = name
         self.fences = fences
         self.default_queue_type: str | None = None
@@ -422,6 +436,7 @@ class VirtualHost:
         """Change bindings of exchanges within the block: on ordered exchanges, messages of moved keys wait for those in
         the old queues."""
         fences = self.fences
+        # The placement that messages present now were routed by, before any binding changes.
         before = [(one, fences.before(one)) for one in exchanges if one.ordered and fences is not None]
         yield
         for exchange, placed in before:

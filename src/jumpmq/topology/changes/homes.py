@@ -34,7 +34,7 @@ class AddHome(ChangeInSteps):
     node: str
 
     def check(self, topology: Topology) -> None:
-        rules.refuse_forgotten(topology, self.home)
+        rules.refuse_forgotten(topology.forgotten, self.home)
 
     def steps(self, topology: Topology) -> Steps:
         if topology.homes.get(self.home) != self.node:

@@ -58,7 +58,7 @@ class DeclareQueue(Change):
                 raise vhost.locked(definition.name)
             equivalence.check_queue(current.definition, definition)
             return
-        rules.refuse_forgotten(topology, definition.home)
+        rules.refuse_forgotten(topology.forgotten, definition.home)
         if definition.id:
             _require_number(topology, definition)
         rules.refuse_beyond_queue_limit(vhost, definition.name)
