@@ -122,6 +122,14 @@ class OtherHomes:
         assert self._member is not None
         return self._member.me
 
+    def wait_for(self, comes_back: Callable[[int], bool]) -> None:
+        """Have publishes and requests to lost homes wait where another node serves them soon.
+
+        Args:
+            comes_back: true of such a home.
+        """
+        self._parts.enqueue.comes_back = self._parts.channels.comes_back = comes_back
+
     @property
     def sender(self) -> Sender:
         """See :class:`~jumpmq.broker.peers.Peers`."""

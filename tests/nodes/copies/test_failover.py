@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPError, NackError
 from tests.etcd import etcd, needs_etcd
 
 from jumpmq.nodes.copies.wanted import Wanted
@@ -156,3 +156,27 @@ def test_a_node_that_stops_in_order_hands_its_home_over(three: Nodes) -> None:
     one.start()
     assert served(other, "q") == 50
     assert taken(other, "q") == list(range(50))
+
+
+@pytest.mark.slow
+def test_clients_of_other_nodes_wait_for_a_lost_home_instead_of_being_refused(three: Nodes) -> None:
+    one, two, _ = three.all
+    published(one, "q", range(10))
+    three.copied()
+    served_again(one)
+    refused, done = 0, 0
+    with pika.BlockingConnection(two.parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        assert channel.queue_declare("q", passive=True).method.message_count == 10
+        for number in range(200):
+            if number == 50:
+                one.kill()
+                assert channel.queue_declare("q", passive=True).method.message_count == 10 + done
+            try:
+                channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+                done += 1
+            except NackError:
+                refused += 1
+    assert refused <= 1, "but for what was on its way"
+    assert len(taken(two, "q")) >= 10 + done

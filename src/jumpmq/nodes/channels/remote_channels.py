@@ -7,6 +7,7 @@ gives them its own tags. A delivery from another home is a message whose queue i
 there.
 """
 
+import asyncio
 import itertools
 import json
 from collections import Counter, deque
@@ -27,6 +28,7 @@ from jumpmq.broker.security.tokens import told
 from jumpmq.nodes.channels.group_members import SpreadMember
 from jumpmq.nodes.channels.remote_consumers import RemoteConsumer, RemoteQueue, Taker
 from jumpmq.nodes.channels.shard_choice import ShardChoice
+from jumpmq.nodes.messages.enqueue import HOLD_TIMEOUT
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import (
@@ -282,6 +284,7 @@ class ChannelLinks:
     """All remote channels of the process's clients.
 
     Attributes:
+        comes_back: whether a home without a link is served by another node soon: requests for its queues wait.
         consumers: how many they have, by the id of the queue.
         shard_choice: chooses shards for consumers, also those of other homes.
         members: those of consumer groups that have parts at all homes.
@@ -289,6 +292,8 @@ class ChannelLinks:
 
     def __init__(self, links: Links, turns: Turns) -> None:
         self.links = links
+        self.comes_back: Callable[[int], bool] = lambda home: False
+        self._awaited: dict[int, list[Waiting]] = {}  # by home, who waits for its link
         self.consumers: Counter[int] = Counter()
         self.shard_choice = ShardChoice(links, turns, self.consumers)
         self._numbers = itertools.count(1)  # of remote channels
@@ -340,7 +345,22 @@ class ChannelLinks:
         if remote is not None:
             remote.take(payload)
 
+    def wait_for(self, home: int) -> Waiting:
+        """Wait for the link to a home, for :data:`~jumpmq.nodes.messages.enqueue.HOLD_TIMEOUT` at most."""
+        waiting = Waiting(lambda: None)
+        self._awaited.setdefault(home, []).append(waiting)
+        asyncio.get_running_loop().call_later(HOLD_TIMEOUT, self._give_up, home, waiting)
+        return waiting
+
+    def _give_up(self, home: int, waiting: Waiting) -> None:
+        """Stop waiting for a home that did not come back."""
+        if waiting in (awaited := self._awaited.get(home, [])):
+            awaited.remove(waiting)
+            waiting.end()
+
     def _up(self, link: Link) -> None:
+        for waiting in self._awaited.pop(link.peer, ()):
+            waiting.end()
         for member in list(self.members):
             member.home_up(link.peer)
 
@@ -373,10 +393,17 @@ class _OfChannel:
         return self._ask(queue, method, lambda answer, message: then(answer))
 
     def _ask(self, queue: DeclaredQueue, method: m.Method, then: Answered) -> Waiting:
-        remote = self.at(queue.definition.home)
-        if remote is None:
-            raise down(self._channel, queue)
-        return self.ask_at(remote, method, then, queue).waiting
+        home = queue.definition.home
+
+        def ask() -> Waiting:
+            remote = self.at(home)
+            if remote is None:
+                raise down(self._channel, queue)
+            return self.ask_at(remote, method, then, queue).waiting
+
+        if self._ends.links.to(home) is None and self._ends.comes_back(home):
+            return self._ends.wait_for(home).followed_by(ask)
+        return ask()
 
     def ask_at(self, remote: Remote, method: m.Method, then: Answered, queue: DeclaredQueue | None = None) -> Request:
         def go_on() -> None:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
 from typing import Any, Protocol
 
 from jumpmq.broker.commit.commits import Commits
@@ -70,14 +69,12 @@ Extend = Callable[[float], None]
 class Guests(Protocol):
     """Serves homes of other nodes in this process."""
 
-    async def serve(
-        self, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event, gate: Callable[[Extend], None]
-    ) -> None:
+    async def serve(self, copies: "NodeCopies", copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
         """Serve a home with the leading store of its copy, until that is no longer wanted; its store is closed then.
 
         Args:
+            copies: those of the process.
             worker: number of the home's process at its seat.
-            gate: told of what takes the lease of the home's deliveries.
         """
 
 
@@ -330,7 +327,7 @@ class NodeCopies:
         log.warning("home %d of node '%s' is served here", copy.number, self.known[copy.number].seat)
         try:
             worker = await self._worker_of(copy.number)
-            await self._guests.serve(copy, worker, epoch, until, partial(self.gate, copy.number))
+            await self._guests.serve(self, copy, worker, epoch, until)
         finally:
             self._led.pop(copy.number, None)
         await copy.release(None if self._is_stopping else self._heir(copy))
@@ -434,6 +431,11 @@ class NodeCopies:
         """Return the lag in octets of each follower of a home that is led here."""
         copied = self.copies[home].home if home in self.copies else None
         return {} if copied is None else copied.lags
+
+    def comes_back(self, home: int) -> bool:
+        """Return True if a home that is lost is served by another node soon."""
+        known = self.known.get(home)
+        return known is not None and known.copies > 1 and not known.short
 
     def wanted(self, home: int) -> Wanted | None:
         """Return what is wanted of a home; None where nobody has said anything."""

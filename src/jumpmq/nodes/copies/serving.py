@@ -14,7 +14,7 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.memory import resources
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.member_file import prepare, read_member
-from jumpmq.nodes.copies.node_copies import Extend, NodeCopies
+from jumpmq.nodes.copies.node_copies import NodeCopies
 from jumpmq.nodes.copies.operating import OperatedCopies
 from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.queues import clock
@@ -59,7 +59,7 @@ async def serving_node(
             copies = NodeCopies(config, me, uuid.uuid4().hex, guests, again, end)
             try:
                 await copies.start(lambda: _prepare(control.broker))
-                control.broker.copies = OperatedCopies(copies, control.broker.topology)
+                _attach(copies, control.broker)
                 yield control
             finally:
                 await copies.stop()
@@ -70,8 +70,7 @@ async def serving_node(
         copy = await copies.lead()
         assert copy.leading is not None
         async with home(config, stop, copies.epoch_of(copy), copy.leading.open) as control:
-            control.broker.copies = OperatedCopies(copies, control.broker.topology)
-            copies.gate(copy.number, LeasedDeliveries(control.broker).extend)
+            _attach(copies, control.broker, copy)
             yield control
         await copies.release_own()
     finally:
@@ -81,6 +80,18 @@ async def serving_node(
 def _others(broker: Broker) -> OtherHomes:
     assert isinstance(broker.peers, OtherHomes)
     return broker.peers
+
+
+def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) -> None:
+    """Have a started broker know the copies of its process.
+
+    Args:
+        copy: whose replica leads the broker's home; None for a home without copies.
+    """
+    broker.copies = OperatedCopies(copies, broker.topology)
+    _others(broker).wait_for(copies.comes_back)
+    if copy is not None:
+        copies.gate(copy.number, LeasedDeliveries(broker).extend)
 
 
 def _prepare(broker: Broker) -> None:
@@ -130,14 +141,12 @@ class ServedGuests:
         self._home = home
         self._fail = fail
 
-    async def serve(
-        self, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event, gate: Callable[[Extend], None]
-    ) -> None:
+    async def serve(self, copies: NodeCopies, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
         """See :class:`~jumpmq.nodes.copies.node_copies.Guests`."""
         assert copy.leading is not None
         try:
             async with self._home(self._of(copy, worker), None, epoch, copy.leading.open) as control:
-                gate(LeasedDeliveries(control.broker).extend)
+                _attach(copies, control.broker, copy)
                 await until.wait()
         except BrokerError as error:
             self._fail(f"home {copy.number} cannot be served here: {error}")

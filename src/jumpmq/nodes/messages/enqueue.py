@@ -6,6 +6,9 @@ a link are numbered, and the home answers in order: which messages its queues ha
 complete. A link is so a source of receipts. When it breaks, what is not answered is refused: it may have arrived, and
 a publisher that publishes it again may have it twice, as after any connection that broke.
 
+A home with copies comes back soon at another node. What is published to it meanwhile is kept, up to :data:`CREDIT` and
+for :data:`HOLD_TIMEOUT`, and sent over the next link.
+
 A link is always read, so a home that is slow holds up no other. It is the clients who publish faster to it than it
 answers that are not read, until it has (:data:`CREDIT`).
 """
@@ -50,15 +53,26 @@ CREDIT = 32 << 20
 """Octets in flight to a home without an answer before reading from further publishers is paused."""
 
 
+HOLD_TIMEOUT = 10.0
+"""Maximum time in seconds for which messages are kept for a home with copies that no node serves."""
+
+
 class _Outgoing:
     """Sending end of a link, as a source of receipts.
 
+    Args:
+        link: where it sends; None to keep what is sent for a link that is to come up.
+
     Attributes:
+        link: the same; None also after its end.
+        holds: whether it keeps what is sent.
         sent: the last unit that was sent, as a number of receipts.
     """
 
     def __init__(self, link: Link | None, account: MemoryAccount) -> None:
         self.link = link
+        self.holds = link is None
+        self._kept: list[tuple[int, tuple[bytes | memoryview, ...]]] = []  # records for the link that comes
         self.sent = 0
         self._completed = 0  # everything up to here is complete, but for what was refused
         self._lost = 0  # everything up to here that was not complete is refused
@@ -67,6 +81,25 @@ class _Outgoing:
         self._octets = 0  # of all of them
         self._held: set[CommitClient] = set()  # are not read until fewer are on their way
         self._account = account  # what is on its way is charged to it
+
+    @property
+    def takes(self) -> bool:
+        """True if more can be sent."""
+        return self.link is not None or (self.holds and self._octets <= CREDIT)
+
+    def send(self, kind: int, *payload: bytes | memoryview) -> None:
+        """Send a record, or keep it for the link that comes."""
+        if self.link is not None:
+            self.link.send(kind, *payload)
+        else:
+            self._kept.append((kind, payload))
+
+    def begin(self, link: Link) -> None:
+        """Send what was kept over a link that is up."""
+        self.link, self.holds = link, False
+        kept, self._kept = self._kept, []
+        for kind, payload in kept:
+            link.send(kind, *payload)
 
     def add(self, octets: int, reader: CommitClient | None) -> int:
         """Register a sent batch; return the batch's number.
@@ -113,8 +146,8 @@ class _Outgoing:
         self._refused = {number for number in self._refused if number > self._completed}
 
     def lose(self) -> None:
-        """The link is broken."""
-        self.link = None
+        """The link is broken, or none came up in time."""
+        self.link, self.holds, self._kept = None, False, []
         self._lost = self.sent
         self._on_way.clear()
         self._count(-self._octets)
@@ -173,6 +206,7 @@ class Enqueue:
     Attributes:
         on_ready: called with the link to a home whose queues are there.
         is_dead: whether the process of a home that has no link is known to have ended.
+        comes_back: whether a home without a link is served by another node soon.
         is_ahead: whether a home may route by a ring that is not that of all homes yet: what it sends waits.
         alarms: while one is in effect here, other homes get no answers, and their clients no confirms.
         in_order: act on records, by kind, in order with the messages that another home sends.
@@ -180,6 +214,7 @@ class Enqueue:
 
     def __init__(self, links: Links, turns: Turns, account: MemoryAccount) -> None:
         self.is_dead: Callable[[int], bool] = lambda home: False
+        self.comes_back: Callable[[int], bool] = lambda home: False
         self.is_ahead: Callable[[int], bool] = lambda home: False
         self.reply_prefix = b"%d." % links.home
         self.alarms: Alarms | None = None
@@ -241,14 +276,14 @@ class Enqueue:
             source = FIRST_LINK << home
             unit = Unit(shares)
             sent.append((source, unit.messages))
-            outgoing = self._outgoing.get(home)
-            if outgoing is None or outgoing.link is None:
+            outgoing = self._outgoing_to(home)
+            if outgoing is None:
                 by_source[source] = NOT_TAKEN
                 for message in unit.messages:
                     parts[id(message)] = (*parts.get(id(message), ()), NOT_TAKEN)
                 continue
             number = outgoing.add(held_octets(unit.messages), self._turns.reader)
-            outgoing.link.send(UNIT, *unit.encoded(number, flags))
+            outgoing.send(UNIT, *unit.encoded(number, flags))
             by_source[source] = Part(outgoing, outgoing.sent)
             self._turns.note_sent(source, by_source[source])
             for queue, share in shares:
@@ -260,12 +295,29 @@ class Enqueue:
 
     def send_reply(self, home: int, message: Message) -> bool:
         """See :class:`~jumpmq.broker.routing.sending.Sender`."""
-        outgoing = self._outgoing.get(home)
-        if outgoing is None or outgoing.link is None:
+        outgoing = self._outgoing_to(home)
+        if outgoing is None:
             return False
         number = outgoing.add(held_octets([message]), self._turns.reader)
-        outgoing.link.send(REPLY, *Unit([], [message]).encoded(number, 0))
+        outgoing.send(REPLY, *Unit([], [message]).encoded(number, 0))
         return True
+
+    def _outgoing_to(self, home: int) -> _Outgoing | None:
+        """Return what takes messages for a home; None if nothing does."""
+        outgoing = self._outgoing.get(home)
+        if outgoing is None or not (outgoing.link is not None or outgoing.holds):
+            if not self.comes_back(home):
+                return None
+            outgoing = self._outgoing[home] = _Outgoing(None, self._account)
+            asyncio.get_running_loop().call_later(HOLD_TIMEOUT, self._give_up, outgoing)
+        return outgoing if outgoing.takes else None
+
+    def _give_up(self, outgoing: _Outgoing) -> None:
+        """Refuse what was kept for a home that did not come back."""
+        if outgoing.holds:
+            with self._turns.turn():
+                outgoing.lose()
+                self._turns.look_at_receipts()
 
     def when_answered(self, sent: Sent, then: Callable[[], None]) -> None:
         """See :class:`~jumpmq.broker.routing.sending.Sender`."""
@@ -368,7 +420,11 @@ class Enqueue:
             link.send(READY)
 
     def _ready(self, link: Link) -> None:
-        self._outgoing[link.peer] = _Outgoing(link, self._account)
+        outgoing = self._outgoing.get(link.peer)
+        if outgoing is not None and outgoing.holds:
+            outgoing.begin(link)
+        else:
+            self._outgoing[link.peer] = _Outgoing(link, self._account)
         for told in self.on_ready:
             told(link)
 
