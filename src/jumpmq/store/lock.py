@@ -43,6 +43,10 @@ class DirectoryLock:
             os.close(self._file)
             raise StoreError(f"cannot lock the data directory {directory}: {_reason(error)}") from error
 
+    def fileno(self) -> int:
+        """Return the descriptor: a process that inherits it holds the directory, too."""
+        return self._file
+
     def release(self) -> None:
         """Release the directory; the file stays, so that a name about to vanish cannot be locked."""
         os.close(self._file)

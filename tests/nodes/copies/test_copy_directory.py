@@ -8,9 +8,9 @@ from tests.store import stream_opened
 from tests.store.opened import Opened, make_messages
 
 from jumpmq.nodes.copies.copy_directory import NOTE, CopyDirectory
-from jumpmq.nodes.copies.disk_thread import perform
+from jumpmq.nodes.copies.disk_thread import Remove, perform
 from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
-from jumpmq.replication.lineage import Stretch, position_at
+from jumpmq.replication.lineage import Stretch, before, position_at
 from jumpmq.store.errors import DirectoryInUse, StoreError
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.log import DIRECTORY, file_name
@@ -144,6 +144,24 @@ def test_a_cut_reaches_into_an_earlier_segment(home: Path, tmp_path: Path) -> No
     copy.append(position_at(first.segment, 64), octets_of(home, first)[64:])
     copy.close()
     assert read_lineage(tmp_path).lineage == (first,)
+
+
+def test_consumed_segments_are_removed_and_commits_go_on_behind_them(home: Path, tmp_path: Path) -> None:
+    copy = copied(home, tmp_path)
+    following = copy.next_commit()
+    begun = copy.begin(5)
+    copy.note(5, copy.end)
+    assert copy.next_commit() == following, "by the opening alone"
+    first, second = (stretch.segment for stretch in copy.lineage[:2])
+    perform(copy, [Remove((second,))])
+    assert copy.kept == before(second + 1)
+    copy.close()
+    found = CopyDirectory(tmp_path, "log")
+    assert [stretch.segment for stretch in found.lineage[:2]] == [first, second + 1]
+    found.remove([stretch.segment for stretch in found.lineage[:-1]])
+    assert found.lineage == (begun,) and found.next_commit() == following and not found.renewed
+    found.close()
+    assert CopyDirectory(tmp_path, "log").lineage == (begun,)
 
 
 def test_tasks_that_came_together_are_synced_together(home: Path, tmp_path: Path) -> None:

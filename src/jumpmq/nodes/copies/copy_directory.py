@@ -13,6 +13,7 @@ Methods block for the disk; :mod:`~jumpmq.nodes.copies.disk_thread` calls them.
 import json
 import secrets
 import zlib
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,14 +131,20 @@ class CopyDirectory:
             first -= 1
         return before(first)
 
+    @property
+    def lock(self) -> DirectoryLock | None:
+        """Lock of the directory; None once the directory was handed over or closed."""
+        return self._lock
+
     def next_commit(self) -> int:
         """Return the number of the next commit of this log."""
-        for stretch in reversed(self.lineage):
-            with closing(OpenSegment(self._files, self.path(stretch.segment))) as file:
-                numbers = [found.number for found in file.commits() if found.end <= stretch.end]
-                if numbers:
-                    return numbers[-1] + 1
-        return 1
+        if not self.lineage:
+            return 1
+        last = self.lineage[-1]
+        with closing(OpenSegment(self._files, self.path(last.segment))) as file:
+            assert file.opening is not None
+            numbers = [found.number for found in file.commits() if found.end <= last.end]
+            return numbers[-1] + 1 if numbers else file.opening.first_commit
 
     def path(self, segment: int) -> Path:
         return self.directory / DIRECTORY / file_name(segment)
@@ -270,6 +277,13 @@ class CopyDirectory:
         if lineage:
             self._rewrite(self.path(lineage[-1].segment), lineage[-1], position)
         self.lineage = lineage
+
+    def remove(self, segments: Collection[int]) -> None:
+        """Remove segments that the copy's index says to be consumed, the first one first."""
+        assert max(segments) < segment_at(self.noted.mark), "only what is complete is consumed"
+        for segment in sorted(segments):
+            self._files.remove(self.path(segment))
+        self.lineage = tuple(stretch for stretch in self.lineage if stretch.segment not in segments)
 
     # --- the end ---
 

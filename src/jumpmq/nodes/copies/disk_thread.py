@@ -5,13 +5,21 @@ and synced together: one ``fdatasync`` for all commits that came during the last
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
 from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
 from jumpmq.replication.lineage import Stretch
 from jumpmq.store.background import Background
 
-Task = Note | Cut | Sync | Open | Append | Begin
+
+class Remove(NamedTuple):
+    """Remove consumed segments."""
+
+    segments: tuple[int, ...]
+
+
+Task = Note | Cut | Sync | Open | Append | Begin | Remove
 
 Answer = tuple[Task, int | Stretch]
 """A task, and the position up to which the log is synced; of :class:`Begin` the segment that was begun."""
@@ -103,6 +111,8 @@ def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
                 answers.append((task, directory.end))
             case Begin():
                 answers.append((task, directory.begin(task.epoch)))
+            case Remove():
+                directory.remove(task.segments)
         writes = isinstance(task, (Open, Append, Sync))
         if writes and not any(isinstance(later, (Open, Append, Sync)) for later in batch[place + 1 : place + 2]):
             directory.sync()
