@@ -23,6 +23,7 @@ from jumpmq.nodes.copies.restoring import restore
 from jumpmq.nodes.etcd.client import Etcd
 from jumpmq.replication.configuration import Configuration, ConfigurationError, default_min
 from jumpmq.replication.lineage import common_end, cut_to, end_of, position_at
+from jumpmq.store.inspection import check
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.log import DIRECTORY, file_name
 from jumpmq.store.records import OPENING_SIZE
@@ -143,12 +144,14 @@ def three(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Machines]:
 
 
 def require_equal(one: Path, other: Path) -> int:
-    """Two logs are the same, octet for octet, up to the end of the shorter one; return that end."""
+    """Two logs are the same, octet for octet, up to the end of the shorter one, but for removed segments; return that
+    end."""
     logs = read_lineage(one).lineage, read_lineage(other).lineage
     mine, theirs = [[stretch for stretch in log if stretch.end > OPENING_SIZE] for log in logs]
     end = common_end(mine, theirs)
     assert end == min(end_of(mine), end_of(theirs)), "they part before the shorter one ends"
-    for stretch in cut_to(mine, end):
+    there = {stretch.segment for stretch in theirs}
+    for stretch in [one for one in cut_to(mine, end) if one.segment in there]:
         name = file_name(stretch.segment)
         mine_octets = (one / DIRECTORY / name).read_bytes()[: stretch.end]
         assert mine_octets == (other / DIRECTORY / name).read_bytes()[: stretch.end], name
@@ -247,6 +250,31 @@ def test_a_leader_that_lost_its_last_octets_takes_them_from_a_follower(three: Ma
     three.more()
     three.end(1)
     assert messages_in(three.directory(1)) == list(range(1, three.confirmed + 1))
+
+
+@pytest.mark.parametrize("three", ["consumed"], indirect=True)
+def test_followers_index_their_copies_and_remove_what_is_consumed(three: Machines) -> None:
+    chance = random.Random()
+    for _ in range(3):
+        three.more(300)
+        three.kill(2)
+        time.sleep(chance.uniform(0, 0.2))
+        three.start(2)
+    until(lambda: not (three.directory(2) / DIRECTORY / file_name(2)).exists())
+    three.all_in_set()
+    three.more(50)
+    three.end(1)
+    for number in (2, 3):
+        three.end(number)
+        copy = three.directory(number)
+        assert require_equal(three.directory(1), copy) == last_commit_in(three.directory(1))
+        assert not (copy / DIRECTORY / file_name(2)).exists()
+        assert not list(check(copy))
+    found = messages_in(three.directory(1))
+    assert len(found) < three.confirmed / 2
+    assert messages_in(three.directory(2)) == messages_in(three.directory(3)) == found
+    logs = "".join((three.folder / f"n{number}.log").read_text() for number in (2, 3))
+    assert "copied again" not in logs
 
 
 async def restored(three: Machines) -> Configuration:

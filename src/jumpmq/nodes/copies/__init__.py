@@ -8,6 +8,7 @@ and etcd answer goes back into the replica. Nothing here decides: rules R1 to R1
 ``copied_home``      a replica, its clock, and what performs its actions
 ``copy_directory``   a copy as files: segments of the log, and ``replica`` with promise and mark
 ``disk_thread``      the thread in which a directory is written and synced, all that waits with one sync
+``indexing``         the index of a copy, made by a process of its own; then consumed segments go
 ``commit_checks``    octets of shipped pieces as whole, verified commits
 ``shipping``         a leader's log, read from its files and sent to followers
 ``kept_copy``        a copy of another node's home, opened again after whatever ended it

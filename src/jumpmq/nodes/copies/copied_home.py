@@ -12,7 +12,8 @@ from jumpmq.nodes.copies.claims import Claims
 from jumpmq.nodes.copies.coming_files import ComingFiles
 from jumpmq.nodes.copies.commit_checks import CommitChecks, DamagedCommit
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
-from jumpmq.nodes.copies.disk_thread import Answer, DiskThread
+from jumpmq.nodes.copies.disk_thread import Answer, DiskThread, Remove
+from jumpmq.nodes.copies.indexing import Indexing
 from jumpmq.nodes.copies.offered_files import OfferedFiles
 from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.copies.shipping import Shipping
@@ -46,6 +47,7 @@ from jumpmq.replication.lineage import Lineage, Stretch, before, segment_at
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.background import Background
+from jumpmq.store.indexing import Indexed
 from jumpmq.store.log import OFFSET_BITS
 
 FIXED_SEAT = Times(failover=math.inf)
@@ -141,6 +143,7 @@ class CopiedHome:
         self._file_thread = Background("jumpmq-join", self._wake_files)
         soon = self._loop.call_soon_threadsafe
         self._disk = DiskThread(directory, soon, self._on_disk, self._on_disk_failure, self._on_work)
+        self._indexing = Indexing(directory.directory, soon, self._on_indexed, self._alarm)
         self._shipping = Shipping(directory.directory, copy, self._send, self._on_gone)
         self._checks: tuple[Replica, CommitChecks] | None = None  # of the segment that is shipped here, and by whom
         self._asking: set[asyncio.Task[None]] = set()  # calls of etcd
@@ -173,6 +176,7 @@ class CopiedHome:
             task.cancel()
         if self._timer is not None:
             self._timer.cancel()
+        self._indexing.close()
         self._disk.close()
         self._file_thread.close(deliver=False)
         self._directory.close()
@@ -438,6 +442,7 @@ class CopiedHome:
             match task, answer:
                 case Note(), _:
                     self._act(self.roles.on_noted(task.epoch, task.mark))
+                    self._index()
                 case Cut(), int():
                     self._act(self.roles.on_cut(answer))
                 case Sync(), int():
@@ -445,6 +450,20 @@ class CopiedHome:
                 case Begin(), Stretch():
                     self._directory.release()
                     self._act(self.roles.on_begun(answer))
+
+    def _index(self) -> None:
+        """Bring the index of a copy that follows up to the mark, from which on the log may have to be read again."""
+        lock, leads = self._directory.lock, self.roles.leader is not None or self.roles.candidate is not None
+        if lock is not None and not leads and not self._ended:
+            self._indexing.run(segment_at(self.roles.copy.mark), lock.fileno())
+
+    def _on_indexed(self, indexed: Indexed) -> None:
+        """Remove the segments that are consumed by the copy's index (R11), once no peer is told of them any more."""
+        if indexed.consumed:
+            if before(first := indexed.consumed[-1] + 1) > self.roles.copy.kept:
+                self._act(self.roles.on_removed(first))
+            self._disk.do(Remove(indexed.consumed))
+        self._index()
 
     def _on_disk_failure(self, error: Exception) -> None:
         reason = error.strerror or str(error) if isinstance(error, OSError) else repr(error)
@@ -543,7 +562,10 @@ class CopiedHome:
     def _to_disk(self, task: Note | Cut | Sync | Open | Append | Begin) -> None:
         if isinstance(task, Cut):
             self._checks = None
-        self._disk.do(task)
+        if isinstance(task, Begin):  # the directory is a store's then
+            self._indexing.end(partial(self._disk.do, task))
+        else:
+            self._disk.do(task)
 
     def _renew(self, reason: str) -> None:
         """Give the disk another identity, after the loss of stored octets; end this replica."""

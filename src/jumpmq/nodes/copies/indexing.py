@@ -1,0 +1,136 @@
+"""Indexing of a copy in a process of its own, so that neither the event loop nor its process's memory is burdened.
+
+``python -m jumpmq.nodes.copies.indexing DIRECTORY SEGMENT`` brings the index of a copy up to a segment, and prints the
+result as JSON. The process holds the lock of the directory, too, by a descriptor that it inherits: no other process
+opens the copy before it has ended. It ends when its standard input does, and may be killed at any point.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from jumpmq.store.background import Background
+from jumpmq.store.errors import StoreError
+from jumpmq.store.indexing import Indexed, index_sealed
+
+PACKAGES = Path(__file__).parents[3]
+"""Directory of the package."""
+
+NICENESS = 10
+"""Of a run: all else that wants the processor goes first."""
+
+
+class Indexing:
+    """Runs, one at a time.
+
+    Args:
+        directory: of the copy.
+        soon: has a function called in the event loop; any thread may call it.
+        on_indexed: takes the result of a run.
+        on_failure: takes the reason of a run that failed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        soon: Callable[[Callable[[], None]], object],
+        on_indexed: Callable[[Indexed], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self._directory = directory
+        self._on_indexed = on_indexed
+        self._on_failure = on_failure
+        self._thread = Background("jumpmq-indexing", self._wake)
+        self._soon = soon
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tried = 0  # segment of the last run
+        self._runs = self._ended = False
+
+    def run(self, before: int, lock: int) -> None:
+        """Begin a run, unless one is under way, or another was begun for the same segment.
+
+        Args:
+            before: the segment that the index is to come up to.
+            lock: descriptor of the directory's lock.
+        """
+        if self._runs or self._ended or before <= self._tried:
+            return
+        self._runs, self._tried = True, before
+        self._thread.run(lambda: self._run(before, lock), self._done)
+
+    def end(self, then: Callable[[], None]) -> None:
+        """Kill the run under way, begin no other, and call a function once none is."""
+        self._ended = True
+        self._kill()
+        if self._runs:
+            self._thread.run(lambda: None, lambda result: then())
+        else:
+            then()
+
+    def close(self) -> None:
+        """Kill the run under way, wait for its end, and begin no other."""
+        self._ended = True
+        self._kill()
+        self._thread.close(deliver=False)
+
+    def _wake(self) -> None:
+        self._soon(self._thread.deliver)
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def _run(self, before: int, lock: int) -> Indexed:
+        """Wait for a process. In the thread."""
+        paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "jumpmq.nodes.copies.indexing", str(self._directory), str(before)],
+            pass_fds=[lock],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        ) as process:
+            self._process = process
+            if self._ended:
+                process.kill()
+            assert process.stdout is not None
+            said = process.stdout.read()
+        self._process = None
+        if process.returncode:
+            raise StoreError(said.decode().strip() or f"the process that indexes ended with {process.returncode}")
+        segment, consumed = json.loads(said)
+        return Indexed(segment, tuple(consumed))
+
+    def _done(self, result: Indexed | Exception) -> None:
+        self._runs = False
+        if self._ended:
+            return
+        if isinstance(result, Exception):
+            self._on_failure(str(result))
+        else:
+            self._tried = result.segment  # one run may not come all the way
+            self._on_indexed(result)
+
+
+def _watch() -> None:
+    """End this process with the one that started it."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    threading.Thread(target=_watch, daemon=True).start()
+    try:
+        print(json.dumps(index_sealed(Path(sys.argv[1]), int(sys.argv[2]))))
+    except StoreError as error:
+        print(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
