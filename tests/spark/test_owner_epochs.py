@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,30 +115,35 @@ def reader(broker: Any, **options: str) -> QueueStreamReader:
     return found
 
 
-def epochs(query: QueueStreamReader, start: Any, end: Any) -> list[int]:
-    """The numbers of a micro-batch's rows."""
+def epochs(query: QueueStreamReader, start: Any, end: Any) -> dict[str, int]:
+    """The number that a micro-batch's rows of each queue have: one, but queues of several workers have several."""
     batches = [batch for partition in query.partitions(start, end) for batch in query.read(partition)]
-    return [epoch for batch in batches for epoch in batch.column("owner_epoch").to_pylist()]
+    pairs = {pair for batch in batches for pair in zip(*map(batch.column, ("queue", "owner_epoch")), strict=True)}
+    found = {queue.as_py(): epoch.as_py() for queue, epoch in pairs}
+    assert len(found) == len(pairs) == 2
+    return found
 
 
-def next_batch(query: QueueStreamReader, start: Any, count: int = 10) -> tuple[Any, int]:
-    """Reserve and read a micro-batch; returns its end and the one number that its rows have."""
-    end = query.latestOffset(start, ReadMaxRows(count))
-    found = epochs(query, start, end)
-    assert len(found) == count
-    (epoch,) = set(found)
-    return end, epoch
+def next_batch(query: QueueStreamReader, start: Any) -> tuple[Any, dict[str, int]]:
+    """Reserve and read a micro-batch; returns its end and its numbers."""
+    end = query.latestOffset(start, ReadMaxRows(10))
+    return end, epochs(query, start, end)
+
+
+def rose(*found: dict[str, int]) -> bool:
+    """Whether the numbers of each queue are higher each time."""
+    return all(before[queue] < after[queue] for before, after in pairwise(found) for queue in before)
 
 
 def test_a_query_keeps_its_number_and_a_restarted_one_gets_a_higher_one(broker: Any, channel: Any) -> None:
     publish(channel, numbered(1, 30))
     query = reader(broker)
     start = query.initialOffset()
-    end, epoch = next_batch(query, start)
+    end, first = next_batch(query, start)
     last, kept = next_batch(query, end)
     again = reader(broker)
-    (repeated,) = set(epochs(again, end, last))
-    assert epoch == kept < repeated < 1 << 53
+    repeated = epochs(again, end, last)
+    assert first == kept and rose(kept, repeated) and max(repeated.values()) < 1 << 53
     with pytest.raises(JumpMQError, match="which has taken over"):
         query.partitions(end, last)
     for each in (query, again):
@@ -150,17 +156,17 @@ def test_a_query_that_goes_on_after_others_had_the_queues_has_a_higher_number(
 ) -> None:
     publish(channel, numbered(1, 30))
     query = reader(broker)
-    end, epoch = next_batch(query, query.initialOffset())
+    end, before = next_batch(query, query.initialOffset())
     fall_silent(query, api)
     member = Member(broker)
     until(lambda: member.has(30))
-    between = [unit["owner_epoch"] for unit in api.get("consumer-groups", "/")[0]["units"]]
+    between = {unit["queue"]: unit["owner_epoch"] for unit in api.get("consumer-groups", "/")[0]["units"]}
     member.close()
     publish(channel, numbered(31, 40))
     until(lambda: not any(one["consumers"] for one in api.get("queues")))
     accepting = reader(broker, exchange="x", failOnDataLoss="false")
     accepting._session = query._session  # the same session wakes
-    assert epoch < min(between) <= max(between) < next_batch(accepting, end)[1]
+    assert rose(before, between, next_batch(accepting, end)[1])
 
 
 def test_numbers_grow_through_restarts_of_the_broker(tmp_path: Path) -> None:
@@ -171,11 +177,10 @@ def test_numbers_grow_through_restarts_of_the_broker(tmp_path: Path) -> None:
         query = reader(broker, exchange="x", lease="60")
         start = query.initialOffset()
         end = query.latestOffset(start, ReadMaxRows(10))
-        before = set(query._owner_epochs.values())
+        before = dict(query._owner_epochs)
         broker.restart()
-        assert set(epochs(query, start, end)) == before, "planned by the session that had reserved them"
-        after = next_batch(query, end)[1]
-        assert max(before) < after
+        assert epochs(query, start, end) == before, "planned by the session that had reserved them"
+        assert rose(before, next_batch(query, end)[1])
 
 
 def test_what_has_no_single_owner_has_no_number(spark: SparkSession, broker: Any, channel: Any) -> None:
@@ -190,6 +195,6 @@ def test_what_has_no_single_owner_has_no_number(spark: SparkSession, broker: Any
     assert "owner_epoch" not in table(spark, broker, exchange="x").columns, "tables that exist keep their columns"
     shared = reader(broker, exchange="x", shareQueues="true")
     start = shared.initialOffset()
-    assert set(epochs(shared, start, shared.latestOffset(start, ReadMaxRows(10)))) == {None}
+    assert next_batch(shared, start)[1] == {"q1": None, "q2": None}
     assert shared._session is not None
     shared._session.stop()

@@ -27,7 +27,7 @@ from jumpmq.http.plumbing.arrow_stream import arrow_stream, columns_of
 from jumpmq.http.plumbing.changing import check_permission, may_read
 from jumpmq.http.plumbing.endpoint import ENDLESS, Endpoint
 from jumpmq.http.plumbing.errors import BadRequest, RefusedByHome
-from jumpmq.http.plumbing.forwarding import Forwarder, OpenAnswer
+from jumpmq.http.plumbing.forwarding import Bodies, Forwarder, OpenAnswer
 from jumpmq.http.resources.queue_messages import MAX_QUEUES, slices_of
 from jumpmq.queues.reservations import OWNED, Reservations
 from jumpmq.topology import VirtualHost
@@ -121,12 +121,15 @@ async def show(request: Request) -> JSONResponse:
     """
     host, name = requested.virtual_host(request), _name(request, also_others=True)
     known = _groups(request).group(host.name, name)
-    session = _session(request, dict(request.query_params))
+    asked = {**request.query_params, **await requested.body(request)}  # other homes send its part of the session
+    session = _session(request, asked)
     if known is not None and session is not None:
         known.require_session(session, asyncio.get_running_loop().time())
     group = known or ReaderGroup(host.name, name)
     found = _shown(request, group)
-    for told in await _told_by_others(request):
+    forwarder, given = requested.forwarder(request), {"session": asked.get("session")}
+    bodies: Bodies = {home: ([], _part_of_session(given, home)) for home in forwarder.others}
+    for told in (await forwarder.asked_of_running(request, bodies)).values():
         found["queues"].update(told["queues"])
     return JSONResponse(found)
 
