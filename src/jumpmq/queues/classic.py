@@ -280,6 +280,7 @@ class ClassicQueue(Queue):
             new = messages if self._present is None else self._present.new(messages)
             if new:
                 self._enter_again([_apart(message) for message in new])
+            # With what entered in one commit: after a crash each message is in one of the two queues.
             behind.settle(messages, Outcome.ACKNOWLEDGED)
         elif not behind.message_count and not behind.purging:
             self.behind = None
@@ -294,6 +295,8 @@ class ClassicQueue(Queue):
             self._present.note(messages)
         if self.limits.message_ttl is not None:
             self._set_ttl(messages, self.limits.message_ttl)
+        # Before the delivery: a consumer that does not acknowledge settles at once, and the store is told of the
+        # settlement only for messages that have their batch.
         self._store(messages)
         served = self._delivery.consumers
         self._arriving = bool(served) and not len(self._ready)  # ready consumers get them, even with a TTL of 0
@@ -463,6 +466,8 @@ class ClassicQueue(Queue):
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if not messages:
             return
+        # First, also for a deleted queue: what is held stays charged to it, and bodies that are read back below were
+        # not charged.
         self.taken.release(messages, held)
         if self.deleted:
             settle_spilled(messages)
@@ -547,7 +552,7 @@ class ClassicQueue(Queue):
     def _release_due(self, retries: Retries, now: float) -> None:
         """Return rested messages to their places, in steps."""
         if messages := retries.due(now):
-            # First the bodies: an unreadable message leaves here, and the count with it.
+            # Bodies are read before messages are counted as ready: unreadable ones leave here.
             messages = self._unpaged(messages, in_slots=False)
             self.unacknowledged_count -= len(messages)
             self._expiring = self._expiring or any(message.expires_at for message in messages)
@@ -566,6 +571,7 @@ class ClassicQueue(Queue):
         self._tell_next()
 
     def checkpoint(self) -> None:
+        # To the end: what the store is not told of is back in the queue after the restart.
         while self._leaving:
             steps, *others = self._leaving
             self._leaving = tuple(others)
@@ -606,6 +612,7 @@ class ClassicQueue(Queue):
         count = len(self._ready)
         if self.behind is not None:
             count += self.behind.delete()
+        # Before anything leaves: what its holders settle from now on has no effect here.
         self.deleted = True
         self.taken.close()
         if self._present is not None:
@@ -748,13 +755,14 @@ class ClassicQueue(Queue):
             self._let_go(steps)
         if self.retries is not None:
             self._release_due(self.retries, now)
+        # After the return of rested messages, which may have expired or be too many.
         self._trim(now, self._step)
         if self._fences is not None:
             self._release_fenced()
         if self._expiring or self._was_read:
             self._was_read = False
             self.dispatch()
-        self._tell_next()
+        self._tell_next()  # after consumers, which go before those that ask for single messages
 
     def _let_go(self, steps: Iterator[None]) -> None:
         """Run one step of dropping messages, and schedule the rest."""

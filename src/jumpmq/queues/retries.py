@@ -175,6 +175,7 @@ class Retries:
         """Remove and return one step of messages whose rest is over. They still count as unacknowledged."""
         messages = self.resting.due(now, RETRIED)
         if messages:
+            # Before their bodies are read back, which were not charged.
             self._queue.taken.release(messages, Held.UNACKNOWLEDGED)
         return messages
 
