@@ -9,7 +9,8 @@ from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Queue, WireChannel, WireConnection, login
 
 import jumpmq
-from jumpmq.topology import Change, preparing, proposals
+from jumpmq.topology import Change, proposals
+from jumpmq.topology.changes import preparing
 
 Name = Callable[[str], str]
 SHARDS = 40

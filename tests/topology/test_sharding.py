@@ -29,9 +29,9 @@ from jumpmq.topology import (
     InvalidPolicy,
     SetPolicy,
     Topology,
-    preparing,
     proposals,
 )
+from jumpmq.topology.changes import preparing
 
 
 def shard(built: Built, per_node: int, pattern: str = "^x$", **definition: Any) -> None:

@@ -121,7 +121,7 @@ class Others(Protocol):
 
 class FencedTopology(Protocol):
     """The definitions of a broker, as far as ring changes are concerned; see
-    :class:`~jumpmq.topology.topology.Topology`.
+    :class:`~jumpmq.topology.state.State`.
     """
 
     home: int

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.topology.changes import Change
+from jumpmq.topology.state import Later
 
 log = logging.getLogger(__name__)
-
-Later = Callable[[str, Iterator[None]], None]
-"""Runs the steps of long work with the given subject when there is time."""
 
 STEPS_AT_ONCE = 200
 """Steps of changes, such as a policy's shards, taken before the event loop serves further clients."""

@@ -1,9 +1,9 @@
 """Shards of pseudo-queues, as RabbitMQ's sharding plugin has them: a policy with ``shards-per-node`` on any exchange.
 
-The shards are queues of their own, bound to the exchange (:mod:`jumpmq.topology.resharding` makes them); the exchange's
-name stands for all of them, as a *pseudo-queue*, where a queue is consumed from, got from or declared. Shards outlive
-what made them: a lower number, a cleared policy and a deleted exchange leave them where they are, for they may hold
-messages.
+The shards are queues of their own, bound to the exchange (:mod:`jumpmq.topology.changes.resharding` makes them); the
+exchange's name stands for all of them, as a *pseudo-queue*, where a queue is consumed from, got from or declared.
+Shards outlive what made them: a lower number, a cleared policy and a deleted exchange leave them where they are, for
+they may hold messages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _unreachable(queue: DeclaredQueue) -> float:
 
 
 class ShardedTopology(Protocol):
-    """The nodes of a broker; see :class:`~jumpmq.topology.topology.Topology`."""
+    """The nodes of a broker; see :class:`~jumpmq.topology.state.State`."""
 
     node: str
 

@@ -1,4 +1,4 @@
-"""Snapshot of all definitions as records, from which a new process is restored (:meth:`Topology.restore`)."""
+"""Snapshot of all definitions as records, from which :mod:`jumpmq.topology.restoring` restores a new process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jumpmq.topology.vhost import PREDECLARED
 
 if TYPE_CHECKING:
     from jumpmq.store.changes import Definitions
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
     from jumpmq.topology.vhost import VirtualHost
 
 
@@ -38,44 +38,44 @@ class _Collected:
         self.records.update({key: json.loads(text) for key, text in definitions.put.items()})
 
 
-def digest_of(topology: Topology, *leaves_out: str) -> Digest:
-    """The digest of a topology whose changes are shared, but for some kinds of records."""
+def digest_of(state: State, *leaves_out: str) -> Digest:
+    """The digest of definitions whose changes are shared, but for some kinds of records."""
     digest = Digest(*leaves_out)
-    for kind, key, value in records_of(topology):
+    for kind, key, value in records_of(state):
         digest.put(kind, key, json.dumps(value, separators=(",", ":")))
     return digest
 
 
-def followed_digest(topology: Topology) -> Callable[[], int]:
+def followed_digest(state: State) -> Callable[[], int]:
     """Return a function for the current digest of definitions, without rings: they follow from
     bindings, and are long."""
-    digest = topology.records.digest = digest_of(topology, "ring")
+    digest = state.records.digest = digest_of(state, "ring")
     return lambda: digest.value
 
 
-def records_of(topology: Topology) -> list[tuple[str, str, Any]]:
-    """All records of a topology whose changes are shared, transient definitions included: kind, key and value."""
+def records_of(state: State) -> list[tuple[str, str, Any]]:
+    """All records of definitions whose changes are shared, transient definitions included: kind, key and value."""
     collected = _Collected()
     records = Records(collected, shared=True)
-    for home, node in topology.homes.items():
-        records.put_home(home, node, home in topology.left)
-    for home, node in topology.forgotten.items():
+    for home, node in state.homes.items():
+        records.put_home(home, node, home in state.left)
+    for home, node in state.forgotten.items():
         records.put_forgotten_home(home, node)
-    for name, value in topology.global_parameters.items():
+    for name, value in state.global_parameters.items():
         records.put_global_parameter(name, value)
-    for host in topology.vhosts.values():
+    for host in state.vhosts.values():
         _put_virtual_host(records, host)
-    for user in topology.users.values():
+    for user in state.users.values():
         records.put_user(user)
         records.put_user_limits(user.name, user.limits)
         for vhost in user.permissions:
             records.put_permissions(user, vhost)
         for (vhost, exchange), granted in user.topic_permissions.items():
             records.put_topic_permissions(user.name, vhost, exchange, granted)
-    for home, number in topology.counters.items():  # behind the queues, whose records tell of lower ones
+    for home, number in state.counters.items():  # behind the queues, whose records tell of lower ones
         records.put_counter(home, number)
     records.flush_rings()
-    records.put_applied(topology.applied)
+    records.put_applied(state.applied)
     return [(kind, key, value) for (kind, key), value in collected.records.items()]
 
 

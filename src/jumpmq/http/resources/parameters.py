@@ -29,7 +29,7 @@ from jumpmq.topology import (
     VirtualHost,
 )
 from jumpmq.topology.policies import Policy
-from jumpmq.topology.topology import CLUSTER_NAME
+from jumpmq.topology.state import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker

@@ -9,7 +9,7 @@ from jumpmq.topology.json_form import from_json, to_json
 from jumpmq.topology.rights import Right, TopicRight
 
 if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
 
 
 class Change:
@@ -39,7 +39,7 @@ class Change:
             AMQPError: with the reason.
         """
 
-    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+    def rights(self, state: State) -> Iterator[Right | TopicRight]:
         """Yield the rights that a user needs for the change over any protocol, in the order in which they are checked.
 
         Changes by operators need none: the management API checks the tags of operators.
@@ -49,14 +49,14 @@ class Change:
         """
         return iter(())
 
-    def check(self, topology: Topology) -> None:
+    def check(self, state: State) -> None:
         """Refuse the change if it conflicts with the definitions. Rules, order and texts are RabbitMQ 3.10's.
 
         Raises:
             AMQPError: with the reason.
         """
 
-    def effect(self, topology: Topology) -> Change | None:
+    def effect(self, state: State) -> Change | None:
         """Apply the checked change to memory and records, in one step.
 
         Returns:
@@ -64,7 +64,7 @@ class Change:
         """
         raise NotImplementedError
 
-    def inverse(self, topology: Topology) -> list[Change]:
+    def inverse(self, state: State) -> list[Change]:
         """Return the changes that undo the change, to be applied in reverse order; called before :meth:`effect`.
 
         Only changes that add or replace have an inverse, and unbinding.
@@ -82,13 +82,13 @@ class Change:
         """
         return []
 
-    def changes_nothing(self, topology: Topology) -> bool:
+    def changes_nothing(self, state: State) -> bool:
         """Return True if the change would leave the definitions as they are. Only for changes that add or replace.
 
         Raises:
             AMQPError: as :meth:`inverse`; or the definition exists with other properties.
         """
-        return self.inverse(topology) == [self]
+        return self.inverse(state) == [self]
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form: the fields, with the kind under ``change``."""
@@ -112,7 +112,7 @@ class ChangeInSteps(Change):
 
     __slots__ = ()
 
-    def steps(self, topology: Topology) -> Steps:
+    def steps(self, state: State) -> Steps:
         """As :meth:`effect`, but in steps; returns the changes that follow from this one."""
         raise NotImplementedError
 
@@ -128,13 +128,13 @@ def inverse_of_effects(effects: list[Change]) -> list[Change]:
     return [back for at, one in enumerate(effects) for back in one.inverse_of_effect(followed=at > 0)]
 
 
-def take_effect(topology: Topology, change: Change) -> Steps:
+def take_effect(state: State, change: Change) -> Steps:
     """Apply a checked change, in one step or in several.
 
     Returns:
         The change as it took effect, and those that followed.
     """
     if isinstance(change, ChangeInSteps):
-        with topology.records.aside():
-            return [change, *(yield from change.steps(topology))]
-    return [change.effect(topology) or change]
+        with state.records.aside():
+            return [change, *(yield from change.steps(state))]
+    return [change.effect(state) or change]

@@ -17,7 +17,7 @@ from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling
 from jumpmq.topology.rights import Right, TopicRight
 
 if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Bind(Change):
     connection: str | None = None
     user: str = ""
 
-    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
-        return _rights(topology, self.vhost, self.binding)
+    def rights(self, state: State) -> Iterator[Right | TopicRight]:
+        return _rights(state, self.vhost, self.binding)
 
-    def check(self, topology: Topology) -> None:
-        vhost, binding = topology.vhost(self.vhost), self.binding
+    def check(self, state: State) -> None:
+        vhost, binding = state.vhost(self.vhost), self.binding
         rules.refuse_default_exchanges(binding)
         source = vhost.exchange(binding.source)
         destination = vhost.destination(binding)
@@ -56,17 +56,17 @@ class Bind(Change):
             limit = limits.reached(vhost.limits, "max-bindings", vhost.binding_count)
             if limit is not None:
                 raise PreconditionFailed(f"cannot {act}: binding limit in vhost '{vhost.name}' ({limit}) is reached")
-            topology.holdings.require(topology.users, self.user, "binding", act)
+            state.holdings.require(state.users, self.user, "binding", act)
 
-    def effect(self, topology: Topology) -> None:
-        vhost, binding = topology.vhost(self.vhost), self.binding
+    def effect(self, state: State) -> None:
+        vhost, binding = state.vhost(self.vhost), self.binding
         source = vhost.exchanges[binding.source]
         if binding not in source.bindings:
             vhost.insert_binding(binding, self.user)
-            topology.records.put_binding(source, binding, source.bindings[binding], self.user)
+            state.records.put_binding(source, binding, source.bindings[binding], self.user)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        source = topology.vhost(self.vhost).exchanges.get(self.binding.source)
+    def inverse(self, state: State) -> list[Change]:
+        source = state.vhost(self.vhost).exchanges.get(self.binding.source)
         if source is None or self.binding in source.bindings:
             return []
         unbinding = Unbind(self.vhost, self.binding)
@@ -79,16 +79,16 @@ class Bind(Change):
     def inverse_of_effect(self, *, followed: bool) -> list[Change]:
         return [Unbind(self.vhost, self.binding)] if followed else []
 
-    def changes_nothing(self, topology: Topology) -> bool:
-        source = topology.vhost(self.vhost).exchanges.get(self.binding.source)
+    def changes_nothing(self, state: State) -> bool:
+        source = state.vhost(self.vhost).exchanges.get(self.binding.source)
         return source is not None and self.binding in source.bindings
 
 
-def _rights(topology: Topology, vhost: str, binding: Binding) -> Iterator[Right | TopicRight]:
+def _rights(state: State, vhost: str, binding: Binding) -> Iterator[Right | TopicRight]:
     yield Right("write", vhost, binding.kind, binding.destination)
     rules.refuse_default_exchanges(binding)  # in RabbitMQ's order
     yield Right("read", vhost, "exchange", binding.source)
-    source = topology.vhost(vhost).exchanges.get(binding.source)
+    source = state.vhost(vhost).exchanges.get(binding.source)
     if source is not None:
         yield TopicRight("read", source, binding.key)
 
@@ -110,24 +110,24 @@ class Unbind(Change):
     binding: Binding
     connection: str | None = None
 
-    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
-        return _rights(topology, self.vhost, self.binding)
+    def rights(self, state: State) -> Iterator[Right | TopicRight]:
+        return _rights(state, self.vhost, self.binding)
 
-    def check(self, topology: Topology) -> None:
-        vhost, binding = topology.vhost(self.vhost), self.binding
+    def check(self, state: State) -> None:
+        vhost, binding = state.vhost(self.vhost), self.binding
         rules.refuse_default_exchanges(binding)
         source = vhost.exchanges.get(binding.source)
         if source is not None and binding in source.bindings:
             vhost.destination(binding, self.connection)
 
-    def effect(self, topology: Topology) -> None:
-        vhost, binding = topology.vhost(self.vhost), self.binding
+    def effect(self, state: State) -> None:
+        vhost, binding = state.vhost(self.vhost), self.binding
         source = vhost.exchanges.get(binding.source)
         if source is not None and binding in source.bindings:
             vhost.remove_binding(binding)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        vhost = topology.vhost(self.vhost)
+    def inverse(self, state: State) -> list[Change]:
+        vhost = state.vhost(self.vhost)
         source = vhost.exchanges.get(self.binding.source)
         if source is None or self.binding not in source.bindings:
             return []

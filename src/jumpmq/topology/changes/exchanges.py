@@ -8,16 +8,17 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import AccessRefused, PreconditionFailed
-from jumpmq.topology import equivalence, holding_queues, resharding, rules
+from jumpmq.topology import equivalence, rules
+from jumpmq.topology.changes import holding_queues, resharding
 from jumpmq.topology.changes.base import Change, ChangeInSteps, Steps
+from jumpmq.topology.changes.preparing import Preparation
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, exchange_type, make_exchange
 from jumpmq.topology.exchanges.holding import HoldingExchange
-from jumpmq.topology.preparing import Preparation
 from jumpmq.topology.rights import Right, TopicRight
 
 if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +31,19 @@ class DeclareExchange(ChangeInSteps):
         exchange_type(self.definition.type)
         rules.refuse_default_exchange(self.definition.name)
 
-    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+    def rights(self, state: State) -> Iterator[Right | TopicRight]:
         """An exchange reads from itself what it passes to its alternate exchange."""
         vhost, name = self.definition.vhost, self.definition.name
         yield Right("configure", vhost, "exchange", name)
         alternate = self.definition.arguments.get("alternate-exchange")
-        exists = name in topology.vhost(vhost).exchanges
+        exists = name in state.vhost(vhost).exchanges
         if alternate is not None and isinstance(alternate.value, str) and not exists:
             yield Right("read", vhost, "exchange", name)
             yield Right("write", vhost, "exchange", alternate.value)
 
-    def check(self, topology: Topology) -> None:
+    def check(self, state: State) -> None:
         definition = self.definition
-        vhost = topology.vhost(definition.vhost)
+        vhost = state.vhost(definition.vhost)
         self.refuse_for_all()
         current = vhost.exchanges.get(definition.name)
         if current is not None:
@@ -57,33 +58,33 @@ class DeclareExchange(ChangeInSteps):
                     f"'{exchange.queue_name}' would be one that is there already"
                 )
             rules.refuse_beyond_queue_limit(vhost, exchange.queue_name)
-        resharding.check_exchange(topology, definition)
+        resharding.check_exchange(state, definition)
 
-    def steps(self, topology: Topology) -> Steps:
-        vhost, definition = topology.vhost(self.definition.vhost), self.definition
+    def steps(self, state: State) -> Steps:
+        vhost, definition = state.vhost(self.definition.vhost), self.definition
         if definition.name in vhost.exchanges:
             return []
         exchange = make_exchange(definition)
-        topology.records.put_exchange(definition)
-        shards = Preparation(topology, vhost, vhost.policies, exchange)
+        state.records.put_exchange(definition)
+        shards = Preparation(state, vhost, vhost.policies, exchange)
         settings = resharding.settings_under(vhost.policies, definition.name)
-        resharded = resharding.reshard(topology, vhost, exchange, None, settings)
-        yield from shards.prepare(chain(resharded, holding_queues.queue_of(topology, vhost, exchange)))
+        resharded = resharding.reshard(state, vhost, exchange, None, settings)
+        yield from shards.prepare(chain(resharded, holding_queues.queue_of(state, vhost, exchange)))
         vhost.add_exchange(exchange)
         if isinstance(exchange, ConsistentHashExchange):
-            topology.records.note_new_ring(exchange)
+            state.records.note_new_ring(exchange)
         shards.reveal()
-        topology.records.hand_over()
+        state.records.hand_over()
         return shards.changes
 
-    def inverse(self, topology: Topology) -> list[Change]:
+    def inverse(self, state: State) -> list[Change]:
         definition = self.definition
-        if definition.name in topology.vhost(definition.vhost).exchanges:
+        if definition.name in state.vhost(definition.vhost).exchanges:
             return []
         return [DeleteExchange(definition.vhost, definition.name)]
 
-    def changes_nothing(self, topology: Topology) -> bool:
-        current = topology.vhost(self.definition.vhost).exchanges.get(self.definition.name)
+    def changes_nothing(self, state: State) -> bool:
+        current = state.vhost(self.definition.vhost).exchanges.get(self.definition.name)
         if current is None:
             return False
         equivalence.check_exchange(current, self.definition)
@@ -107,19 +108,19 @@ class DeleteExchange(ChangeInSteps):
         if self.name.startswith(rules.RESERVED_PREFIX):
             raise AccessRefused(f"deletion of system exchange '{self.name}' in vhost '{self.vhost}' not allowed")
 
-    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+    def rights(self, state: State) -> Iterator[Right | TopicRight]:
         yield Right("configure", self.vhost, "exchange", self.name)
 
-    def check(self, topology: Topology) -> None:
-        vhost = topology.vhost(self.vhost)
+    def check(self, state: State) -> None:
+        vhost = state.vhost(self.vhost)
         self.refuse_for_all()
         exchange = vhost.exchanges.get(self.name)
         if exchange is not None and self.if_unused and exchange.bindings:
             raise PreconditionFailed(f"exchange '{self.name}' in vhost '{self.vhost}' in use")
 
-    def steps(self, topology: Topology) -> Steps:
-        vhost = topology.vhost(self.vhost)
+    def steps(self, state: State) -> Steps:
+        vhost = state.vhost(self.vhost)
         if self.name in vhost.exchanges:
             yield from vhost.removing_exchange(vhost.exchanges[self.name])
-            topology.records.hand_over()
+            state.records.hand_over()
         return []

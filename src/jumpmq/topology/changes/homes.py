@@ -8,15 +8,16 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
-from jumpmq.topology import holding_queues, resharding, rules
+from jumpmq.topology import rules
+from jumpmq.topology.changes import holding_queues, resharding
 from jumpmq.topology.changes.base import Change, ChangeInSteps, Steps
+from jumpmq.topology.changes.preparing import Preparation
 from jumpmq.topology.changes.queues import DeleteQueue, end_move
 from jumpmq.topology.definitions import home_of
-from jumpmq.topology.preparing import Preparation
 
 if TYPE_CHECKING:
     from jumpmq.topology.declared import DeclaredQueue
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
     from jumpmq.topology.vhost import VirtualHost
 
 
@@ -33,26 +34,26 @@ class AddHome(ChangeInSteps):
     home: int
     node: str
 
-    def check(self, topology: Topology) -> None:
-        rules.refuse_forgotten(topology.forgotten, self.home)
+    def check(self, state: State) -> None:
+        rules.refuse_forgotten(state.forgotten, self.home)
 
-    def steps(self, topology: Topology) -> Steps:
-        if topology.homes.get(self.home) != self.node:
-            topology.homes[self.home] = self.node
-            topology.records.put_home(self.home, self.node, self.home in topology.left)
+    def steps(self, state: State) -> Steps:
+        if state.homes.get(self.home) != self.node:
+            state.homes[self.home] = self.node
+            state.records.put_home(self.home, self.node, self.home in state.left)
         prepared = []
-        for vhost in topology.vhosts.values():
-            shards = Preparation(topology, vhost, vhost.policies)
+        for vhost in state.vhosts.values():
+            shards = Preparation(state, vhost, vhost.policies)
             ended = vhost.ended_with(self.home)
             yield from shards.end(ended)
             names = {declared.name for declared in ended}
-            missing = chain(resharding.missing(topology, vhost, names), holding_queues.missing(topology, vhost, names))
+            missing = chain(resharding.missing(state, vhost, names), holding_queues.missing(state, vhost, names))
             yield from shards.prepare(missing)
             prepared.append(shards)
-        for vhost, shards in zip(topology.vhosts.values(), prepared, strict=True):
+        for vhost, shards in zip(state.vhosts.values(), prepared, strict=True):
             vhost.follow_home(self.home, self.node)
             shards.reveal()
-        topology.records.hand_over()
+        state.records.hand_over()
         return [made for shards in prepared for made in shards.changes]
 
 
@@ -65,34 +66,34 @@ class ForgetNode(ChangeInSteps):
 
     node: str
 
-    def check(self, topology: Topology) -> None:
-        homes = topology.nodes.get(self.node)
+    def check(self, state: State) -> None:
+        homes = state.nodes.get(self.node)
         if homes is None:
             raise NotFound(f"node '{self.node}' is not in the cluster")
-        if len(topology.nodes) == 1:
+        if len(state.nodes) == 1:
             raise PreconditionFailed(f"node '{self.node}' is the only one of the cluster")
 
-    def steps(self, topology: Topology) -> Steps:
-        gone = topology.nodes[self.node]
+    def steps(self, state: State) -> Steps:
+        gone = state.nodes[self.node]
         prepared = []
-        for vhost in topology.vhosts.values():
-            shards = Preparation(topology, vhost, vhost.policies)
+        for vhost in state.vhosts.values():
+            shards = Preparation(state, vhost, vhost.policies)
             yield from shards.end(declared for home in gone for declared in vhost.queues_of(home))
-            yield from shards.prepare(_holding_elsewhere(topology, vhost, shards, gone))
+            yield from shards.prepare(_holding_elsewhere(state, vhost, shards, gone))
             prepared.append(shards)
         for home in gone:
-            del topology.homes[home]
-            topology.left.discard(home)
-            topology.forgotten[home] = self.node
-            topology.records.put_forgotten_home(home, self.node)
+            del state.homes[home]
+            state.left.discard(home)
+            state.forgotten[home] = self.node
+            state.records.put_forgotten_home(home, self.node)
         for shards in prepared:
             shards.reveal()
-        for vhost in topology.vhosts.values():
+        for vhost in state.vhosts.values():
             for declared in vhost.declared.values():
                 before = declared.definition.before
                 if before and home_of(before) in gone:  # what was left there is gone with it
-                    end_move(topology, declared)
-        topology.records.hand_over()
+                    end_move(state, declared)
+        state.records.hand_over()
         return _ended_and_made(prepared)
 
 
@@ -107,9 +108,9 @@ class HomeDown(ChangeInSteps):
     home: int
     queues: tuple[int, ...]
 
-    def steps(self, topology: Topology) -> Steps:
+    def steps(self, state: State) -> Steps:
         gone = frozenset(self.queues)
-        return (yield from _end_queues(topology, self.home, lambda declared: declared.id in gone))
+        return (yield from _end_queues(state, self.home, lambda declared: declared.id in gone))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +120,16 @@ class LeaveHome(Change):
     home: int
     leaves: bool = True
 
-    def check(self, topology: Topology) -> None:
-        if self.home not in topology.homes:
+    def check(self, state: State) -> None:
+        if self.home not in state.homes:
             raise NotFound(f"there is no home {self.home}")
-        if self.leaves and not topology.homes.keys() - topology.left - {self.home}:
+        if self.leaves and not state.homes.keys() - state.left - {self.home}:
             raise PreconditionFailed(f"home {self.home} cannot be left: there is no other for its queues")
 
-    def effect(self, topology: Topology) -> None:
-        if self.leaves is not (self.home in topology.left):
-            (topology.left.add if self.leaves else topology.left.discard)(self.home)
-            topology.records.put_home(self.home, topology.homes[self.home], self.leaves)
+    def effect(self, state: State) -> None:
+        if self.leaves is not (self.home in state.left):
+            (state.left.add if self.leaves else state.left.discard)(self.home)
+            state.records.put_home(self.home, state.homes[self.home], self.leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,51 +140,49 @@ class RemoveHome(ChangeInSteps):
 
     home: int
 
-    def check(self, topology: Topology) -> None:
-        if self.home not in topology.homes:
+    def check(self, state: State) -> None:
+        if self.home not in state.homes:
             return
-        if self.home not in topology.left:
+        if self.home not in state.left:
             raise PreconditionFailed(f"home {self.home} cannot be removed: it is not left")
-        if self.home < (last := max(topology.nodes[topology.node_of(self.home)])):
+        if self.home < (last := max(state.nodes[state.node_of(self.home)])):
             raise PreconditionFailed(f"home {self.home} cannot be removed before home {last}")
-        for vhost in topology.vhosts.values():
+        for vhost in state.vhosts.values():
             for queue in vhost.queue_definitions():
                 if (queue.home == self.home and queue.is_kept) or home_of(queue.before) == self.home:
                     raise PreconditionFailed(
                         f"home {self.home} cannot be removed: queue '{queue.name}' in vhost '{vhost.name}' is there"
                     )
 
-    def steps(self, topology: Topology) -> Steps:
-        if self.home not in topology.homes:
+    def steps(self, state: State) -> Steps:
+        if self.home not in state.homes:
             return []
-        del topology.homes[self.home]
-        topology.left.discard(self.home)
-        topology.records.delete_home(self.home)
-        return (yield from _end_queues(topology, self.home, lambda declared: True))
+        del state.homes[self.home]
+        state.left.discard(self.home)
+        state.records.delete_home(self.home)
+        return (yield from _end_queues(state, self.home, lambda declared: True))
 
 
-def _end_queues(topology: Topology, home: int, ends: Callable[[DeclaredQueue], bool]) -> Steps:
+def _end_queues(state: State, home: int, ends: Callable[[DeclaredQueue], bool]) -> Steps:
     """Delete the queues of a home that end with its process, if selected by ``ends``."""
     prepared = []
-    for vhost in topology.vhosts.values():
-        shards = Preparation(topology, vhost, vhost.policies)
+    for vhost in state.vhosts.values():
+        shards = Preparation(state, vhost, vhost.policies)
         yield from shards.end(declared for declared in vhost.ended_with(home) if ends(declared))
-        yield from shards.prepare(_holding_elsewhere(topology, vhost, shards, [home]))
+        yield from shards.prepare(_holding_elsewhere(state, vhost, shards, [home]))
         prepared.append(shards)
     for shards in prepared:
         shards.reveal()
-    topology.records.hand_over()
+    state.records.hand_over()
     for declared in [declared for shards in prepared for declared in shards.ended]:
         if declared.contents is not None:
             declared.contents.delete()
     return _ended_and_made(prepared)
 
 
-def _holding_elsewhere(
-    topology: Topology, vhost: VirtualHost, shards: Preparation, gone: Iterable[int]
-) -> Iterator[Change]:
+def _holding_elsewhere(state: State, vhost: VirtualHost, shards: Preparation, gone: Iterable[int]) -> Iterator[Change]:
     """Return the changes that recreate, at remote homes, the queues of exchanges ending with the ``gone`` homes."""
-    return holding_queues.missing(topology, vhost, {declared.name for declared in shards.ended}, frozenset(gone))
+    return holding_queues.missing(state, vhost, {declared.name for declared in shards.ended}, frozenset(gone))
 
 
 def _ended_and_made(prepared: list[Preparation]) -> list[Change]:

@@ -9,7 +9,7 @@ from jumpmq.amqp.errors import NotFound
 from jumpmq.topology.changes.base import Change
 
 if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class SetGlobalParameter(Change):
     name: str
     value: Any
 
-    def effect(self, topology: Topology) -> None:
-        topology.global_parameters[self.name] = self.value
-        topology.records.put_global_parameter(self.name, self.value)
+    def effect(self, state: State) -> None:
+        state.global_parameters[self.name] = self.value
+        state.records.put_global_parameter(self.name, self.value)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        if self.name not in topology.global_parameters:
+    def inverse(self, state: State) -> list[Change]:
+        if self.name not in state.global_parameters:
             return [ClearGlobalParameter(self.name)]
-        return [SetGlobalParameter(self.name, topology.global_parameters[self.name])]
+        return [SetGlobalParameter(self.name, state.global_parameters[self.name])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class ClearGlobalParameter(Change):
 
     name: str
 
-    def check(self, topology: Topology) -> None:
-        if self.name not in topology.global_parameters:
+    def check(self, state: State) -> None:
+        if self.name not in state.global_parameters:
             raise NotFound(f"no global parameter '{self.name}'")
 
-    def effect(self, topology: Topology) -> None:
-        del topology.global_parameters[self.name]
-        topology.records.delete_global_parameter(self.name)
+    def effect(self, state: State) -> None:
+        del state.global_parameters[self.name]
+        state.records.delete_global_parameter(self.name)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jumpmq.topology import resharding
+from jumpmq.topology.changes import resharding
 from jumpmq.topology.changes.base import Change, ChangeInSteps, Steps
+from jumpmq.topology.changes.preparing import Preparation
 from jumpmq.topology.policies import Policies, Policy
-from jumpmq.topology.preparing import Preparation
 
 if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
     from jumpmq.topology.vhost import VirtualHost
 
 
@@ -38,14 +38,14 @@ class _Setting(ChangeInSteps):
         """The policy that the change sets."""
         return Policy(self.vhost, self.name, self.pattern, self.definition, self.priority, self.apply_to)
 
-    def check(self, topology: Topology) -> None:
-        topology.vhost(self.vhost)
+    def check(self, state: State) -> None:
+        state.vhost(self.vhost)
         self.policy.check(self.operator)
 
-    def steps(self, topology: Topology) -> Steps:
-        vhost, policy = topology.vhost(self.vhost), self.policy
-        topology.records.put_policy(policy, self.operator)
-        return (yield from _bring_into_force(topology, vhost, vhost.policies.with_policy(policy, self.operator)))
+    def steps(self, state: State) -> Steps:
+        vhost, policy = state.vhost(self.vhost), self.policy
+        state.records.put_policy(policy, self.operator)
+        return (yield from _bring_into_force(state, vhost, vhost.policies.with_policy(policy, self.operator)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class SetPolicy(_Setting):
     priority: float = 0
     apply_to: str = "all"
 
-    def check(self, topology: Topology) -> None:
-        _Setting.check(self, topology)
-        resharding.check_policy(topology, self.policy)
+    def check(self, state: State) -> None:
+        _Setting.check(self, state)
+        resharding.check_policy(state, self.policy)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        policy = topology.vhost(self.vhost).policies.policies.get(self.name)
+    def inverse(self, state: State) -> list[Change]:
+        policy = state.vhost(self.vhost).policies.policies.get(self.name)
         return [ClearPolicy(self.vhost, self.name) if policy is None else SetPolicy(*_parts(policy))]
 
 
@@ -88,8 +88,8 @@ class SetOperatorPolicy(_Setting):
     priority: float = 0
     apply_to: str = "all"
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        policy = topology.vhost(self.vhost).policies.operator_policies.get(self.name)
+    def inverse(self, state: State) -> list[Change]:
+        policy = state.vhost(self.vhost).policies.operator_policies.get(self.name)
         return [ClearOperatorPolicy(self.vhost, self.name) if policy is None else SetOperatorPolicy(*_parts(policy))]
 
 
@@ -102,13 +102,13 @@ class _Clearing(ChangeInSteps):
     vhost: str
     name: str
 
-    def check(self, topology: Topology) -> None:
-        topology.vhost(self.vhost).policies.get(self.name, self.operator)
+    def check(self, state: State) -> None:
+        state.vhost(self.vhost).policies.get(self.name, self.operator)
 
-    def steps(self, topology: Topology) -> Steps:
-        vhost = topology.vhost(self.vhost)
-        topology.records.delete_policy(vhost.policies.get(self.name, self.operator), self.operator)
-        return (yield from _bring_into_force(topology, vhost, vhost.policies.without_policy(self.name, self.operator)))
+    def steps(self, state: State) -> Steps:
+        vhost = state.vhost(self.vhost)
+        state.records.delete_policy(vhost.policies.get(self.name, self.operator), self.operator)
+        return (yield from _bring_into_force(state, vhost, vhost.policies.without_policy(self.name, self.operator)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +133,12 @@ def _parts(policy: Policy) -> tuple[Any, ...]:
     return policy.vhost, policy.name, policy.pattern, policy.definition, policy.priority, policy.apply_to
 
 
-def _bring_into_force(topology: Topology, vhost: VirtualHost, policies: Policies) -> Steps:
-    shards = Preparation(topology, vhost, policies)
-    yield from shards.prepare(resharding.follow(topology, vhost, policies))
+def _bring_into_force(state: State, vhost: VirtualHost, policies: Policies) -> Steps:
+    shards = Preparation(state, vhost, policies)
+    yield from shards.prepare(resharding.follow(state, vhost, policies))
     vhost.policies = policies
     following = vhost.in_force.follow()
     shards.reveal()
-    topology.records.hand_over()
-    topology.later(f"following the policies of vhost '{vhost.name}'", following)
+    state.records.hand_over()
+    state.later(f"following the policies of vhost '{vhost.name}'", following)
     return shards.changes

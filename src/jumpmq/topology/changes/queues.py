@@ -15,7 +15,7 @@ from jumpmq.topology.rights import Right, TopicRight
 
 if TYPE_CHECKING:
     from jumpmq.topology.declared import DeclaredQueue
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
     from jumpmq.topology.vhost import VirtualHost
 
 
@@ -35,11 +35,11 @@ class DeclareQueue(Change):
         if not self.server_named:
             rules.refuse_reserved("queue", self.definition.name)
 
-    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+    def rights(self, state: State) -> Iterator[Right | TopicRight]:
         """A queue's dead letters are read from it and written to their exchange, with a topic like any other."""
         vhost, name, arguments = self.definition.vhost, self.definition.name, self.definition.arguments
         yield Right("configure", vhost, "queue", name)
-        host, target = topology.vhost(vhost), arguments.get("x-dead-letter-exchange")
+        host, target = state.vhost(vhost), arguments.get("x-dead-letter-exchange")
         if target is None or not isinstance(target.value, str) or name in host.declared:
             return
         yield Right("read", vhost, "queue", name)
@@ -48,9 +48,9 @@ class DeclareQueue(Change):
         if key is not None and exchange is not None:
             yield TopicRight("write", exchange, key.encode(errors="surrogateescape"))
 
-    def check(self, topology: Topology) -> None:
+    def check(self, state: State) -> None:
         definition = self.definition
-        vhost = topology.vhost(definition.vhost)
+        vhost = state.vhost(definition.vhost)
         self.refuse_for_all()
         current = vhost.declared.get(definition.name)
         if current is not None:
@@ -58,45 +58,45 @@ class DeclareQueue(Change):
                 raise vhost.locked(definition.name)
             equivalence.check_queue(current.definition, definition)
             return
-        rules.refuse_forgotten(topology.forgotten, definition.home)
+        rules.refuse_forgotten(state.forgotten, definition.home)
         if definition.id:
-            _require_number(topology, definition)
+            _require_number(state, definition)
         rules.refuse_beyond_queue_limit(vhost, definition.name)
-        topology.holdings.require(topology.users, definition.user, "queue", f"declare queue '{definition.name}'")
+        state.holdings.require(state.users, definition.user, "queue", f"declare queue '{definition.name}'")
         check_arguments(definition)
         check_properties(definition)
 
-    def effect(self, topology: Topology) -> Change | None:
-        vhost = topology.vhost(self.definition.vhost)
+    def effect(self, state: State) -> Change | None:
+        vhost = state.vhost(self.definition.vhost)
         if self.definition.name in vhost.declared:
             return None
-        definition = topology.number(self.definition)
-        topology.insert_queue(definition)
-        topology.records.put_numbered_queue(definition)
+        definition = state.number(self.definition)
+        state.insert_queue(definition)
+        state.records.put_numbered_queue(definition)
         if self.definition.id:
-            topology.records.put_counter(definition.home, topology.counters[definition.home])
+            state.records.put_counter(definition.home, state.counters[definition.home])
         return DeclareQueue(definition, self.server_named)
 
-    def inverse(self, topology: Topology) -> list[Change]:
+    def inverse(self, state: State) -> list[Change]:
         return []
 
     def inverse_of_effect(self, *, followed: bool) -> list[Change]:
         definition = self.definition
         return [DeleteQueue(definition.vhost, definition.name, definition.id)] if definition.id else []
 
-    def changes_nothing(self, topology: Topology) -> bool:
-        current = topology.vhost(self.definition.vhost).declared.get(self.definition.name)
+    def changes_nothing(self, state: State) -> bool:
+        current = state.vhost(self.definition.vhost).declared.get(self.definition.name)
         if current is None:
             return False
         equivalence.check_queue(current.definition, self.definition)
         return True
 
 
-def _require_number(topology: Topology, definition: QueueDefinition) -> None:
+def _require_number(state: State, definition: QueueDefinition) -> None:
     """
     Raises: PreconditionFailed: the number of a queue is not available.
     """
-    queues = (queue.definition for host in topology.vhosts.values() for queue in host.declared.values())
+    queues = (queue.definition for host in state.vhosts.values() for queue in host.declared.values())
     if home_of(definition.id) != definition.home or any(definition.id in (one.id, one.before) for one in queues):
         raise PreconditionFailed(f"queue '{definition.name}' cannot have the number {definition.id}")
 
@@ -112,20 +112,20 @@ class DeleteQueue(ChangeInSteps):
     name: str
     id: int
 
-    def rights(self, topology: Topology) -> Iterator[Right | TopicRight]:
+    def rights(self, state: State) -> Iterator[Right | TopicRight]:
         yield Right("configure", self.vhost, "queue", self.name)
 
-    def check(self, topology: Topology) -> None:
-        topology.vhost(self.vhost)
+    def check(self, state: State) -> None:
+        state.vhost(self.vhost)
 
-    def steps(self, topology: Topology) -> Steps:
-        vhost = topology.vhost(self.vhost)
+    def steps(self, state: State) -> Steps:
+        vhost = state.vhost(self.vhost)
         declared = vhost.declared.get(self.name)
         if declared is None or self.id not in (declared.id, declared.definition.before):
             return []
         yield from vhost.removing_bindings_to(declared.destination)
         vhost.take_queue(declared)
-        topology.records.hand_over()
+        state.records.hand_over()
         if declared.contents is not None:
             declared.contents.delete()
         if declared.id == self.id:
@@ -174,31 +174,31 @@ class MoveQueue(Change):
     id: int
     home: int
 
-    def check(self, topology: Topology) -> None:
-        declared = topology.vhost(self.vhost).declared.get(self.name)
+    def check(self, state: State) -> None:
+        declared = state.vhost(self.vhost).declared.get(self.name)
         if declared is not None and declared.id == self.id:
-            refuse_move(topology, declared.definition, self.home)
+            refuse_move(state, declared.definition, self.home)
 
-    def effect(self, topology: Topology) -> None:
-        vhost = topology.vhost(self.vhost)
+    def effect(self, state: State) -> None:
+        vhost = state.vhost(self.vhost)
         old = vhost.declared.get(self.name)
         if old is None or old.id != self.id or old.definition.home == self.home:
             return
-        moved = topology.make_queue(topology.at_home(old.definition, self.home))
+        moved = state.make_queue(state.at_home(old.definition, self.home))
         vhost.replace_queue(old, moved)
-        topology.records.put_numbered_queue(moved.definition)
+        state.records.put_numbered_queue(moved.definition)
 
 
-def refuse_move(topology: Topology, definition: QueueDefinition, home: int) -> None:
+def refuse_move(state: State, definition: QueueDefinition, home: int) -> None:
     """Refuse the move of an immovable queue.
 
     Raises:
         PreconditionFailed: with the reason.
     """
     subject = f"queue '{definition.name}' in vhost '{definition.vhost}'"
-    if home not in topology.homes:
+    if home not in state.homes:
         raise PreconditionFailed(f"{subject} cannot be moved: there is no home {home}")
-    if home in topology.left and home != definition.home:
+    if home in state.left and home != definition.home:
         raise PreconditionFailed(f"{subject} cannot be moved: home {home} is being left")
     if definition.before:
         raise PreconditionFailed(f"{subject} is on its way already")
@@ -214,21 +214,21 @@ class EndMove(Change):
     name: str
     id: int
 
-    def check(self, topology: Topology) -> None:
-        topology.vhost(self.vhost)
+    def check(self, state: State) -> None:
+        state.vhost(self.vhost)
 
-    def effect(self, topology: Topology) -> None:
-        declared = topology.vhost(self.vhost).declared.get(self.name)
+    def effect(self, state: State) -> None:
+        declared = state.vhost(self.vhost).declared.get(self.name)
         if declared is not None and declared.id == self.id:
-            end_move(topology, declared)
+            end_move(state, declared)
 
 
-def end_move(topology: Topology, declared: DeclaredQueue) -> None:
+def end_move(state: State, declared: DeclaredQueue) -> None:
     """Forget a queue's previous home, and delete what is left of the queue there."""
-    vhost = topology.vhosts[declared.vhost]
+    vhost = state.vhosts[declared.vhost]
     departed = vhost.departed.pop(declared.name, None)
     if departed is not None:
         vhost.past.add_queue(departed)
         departed.delete()
     declared.definition = replace(declared.definition, before=0)
-    topology.records.put_queue(declared.definition)
+    state.records.put_queue(declared.definition)

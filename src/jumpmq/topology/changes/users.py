@@ -10,7 +10,7 @@ from jumpmq.topology.changes.base import Change
 from jumpmq.topology.users import Permissions, TopicPermissions, User
 
 if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class PutUser(Change):
     password_hash: str
     tags: tuple[str, ...] = ()
 
-    def effect(self, topology: Topology) -> None:
-        user = topology.users.setdefault(self.name, User(self.name, ""))
+    def effect(self, state: State) -> None:
+        user = state.users.setdefault(self.name, User(self.name, ""))
         user.password_hash, user.tags = self.password_hash, self.tags
-        topology.records.put_user(user)
+        state.records.put_user(user)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        user = topology.users.get(self.name)
+    def inverse(self, state: State) -> list[Change]:
+        user = state.users.get(self.name)
         if user is None:
             return [DeleteUser(self.name)]
         return [PutUser(user.name, user.password_hash, user.tags)]
@@ -45,17 +45,17 @@ class DeleteUser(Change):
 
     name: str
 
-    def check(self, topology: Topology) -> None:
-        topology.user(self.name)
+    def check(self, state: State) -> None:
+        state.user(self.name)
 
-    def effect(self, topology: Topology) -> None:
-        user = topology.users.pop(self.name)
+    def effect(self, state: State) -> None:
+        user = state.users.pop(self.name)
         for vhost in user.permissions:
-            topology.records.delete_permissions(self.name, vhost)
+            state.records.delete_permissions(self.name, vhost)
         for vhost, exchange in user.topic_permissions:
-            topology.records.delete_topic_permissions(self.name, vhost, exchange)
-        topology.records.put_user_limits(self.name, {})
-        topology.records.delete_user(self.name)
+            state.records.delete_topic_permissions(self.name, vhost, exchange)
+        state.records.put_user_limits(self.name, {})
+        state.records.delete_user(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +72,18 @@ class SetPermissions(Change):
     def _granted(self) -> Permissions:
         return Permissions(self.configure, self.write, self.read)
 
-    def check(self, topology: Topology) -> None:
-        topology.user(self.user)
-        topology.vhost(self.vhost)
+    def check(self, state: State) -> None:
+        state.user(self.user)
+        state.vhost(self.vhost)
         self._granted.check()
 
-    def effect(self, topology: Topology) -> None:
-        user = topology.user(self.user)
+    def effect(self, state: State) -> None:
+        user = state.user(self.user)
         user.permissions[self.vhost] = self._granted
-        topology.records.put_permissions(user, self.vhost)
+        state.records.put_permissions(user, self.vhost)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        granted = topology.user(self.user).permissions.get(self.vhost)
+    def inverse(self, state: State) -> list[Change]:
+        granted = state.user(self.user).permissions.get(self.vhost)
         if granted is None:
             return [ClearPermissions(self.user, self.vhost)]
         return [SetPermissions(self.user, self.vhost, granted.configure, granted.write, granted.read)]
@@ -96,12 +96,12 @@ class ClearPermissions(Change):
     user: str
     vhost: str
 
-    def check(self, topology: Topology) -> None:
-        topology.user(self.user)
+    def check(self, state: State) -> None:
+        state.user(self.user)
 
-    def effect(self, topology: Topology) -> None:
-        if topology.user(self.user).permissions.pop(self.vhost, None) is not None:
-            topology.records.delete_permissions(self.user, self.vhost)
+    def effect(self, state: State) -> None:
+        if state.user(self.user).permissions.pop(self.vhost, None) is not None:
+            state.records.delete_permissions(self.user, self.vhost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +123,17 @@ class SetTopicPermissions(Change):
     def _granted(self) -> TopicPermissions:
         return TopicPermissions(self.write, self.read)
 
-    def check(self, topology: Topology) -> None:
-        topology.user(self.user)
-        topology.vhost(self.vhost)
+    def check(self, state: State) -> None:
+        state.user(self.user)
+        state.vhost(self.vhost)
         self._granted.check()
 
-    def effect(self, topology: Topology) -> None:
-        topology.user(self.user).topic_permissions[self.vhost, self.exchange] = self._granted
-        topology.records.put_topic_permissions(self.user, self.vhost, self.exchange, self._granted)
+    def effect(self, state: State) -> None:
+        state.user(self.user).topic_permissions[self.vhost, self.exchange] = self._granted
+        state.records.put_topic_permissions(self.user, self.vhost, self.exchange, self._granted)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        granted = topology.user(self.user).topic_permissions.get((self.vhost, self.exchange))
+    def inverse(self, state: State) -> list[Change]:
+        granted = state.user(self.user).topic_permissions.get((self.vhost, self.exchange))
         if granted is None:
             return [ClearTopicPermissions(self.user, self.vhost, self.exchange)]
         return [SetTopicPermissions(self.user, self.vhost, self.exchange, granted.write, granted.read)]
@@ -147,15 +147,15 @@ class ClearTopicPermissions(Change):
     vhost: str
     exchange: str | None = None
 
-    def check(self, topology: Topology) -> None:
-        topology.user(self.user)
+    def check(self, state: State) -> None:
+        state.user(self.user)
 
-    def effect(self, topology: Topology) -> None:
-        granted = topology.user(self.user).topic_permissions
+    def effect(self, state: State) -> None:
+        granted = state.user(self.user).topic_permissions
         for vhost, exchange in list(granted):
             if vhost == self.vhost and self.exchange in (None, exchange):
                 del granted[vhost, exchange]
-                topology.records.delete_topic_permissions(self.user, vhost, exchange)
+                state.records.delete_topic_permissions(self.user, vhost, exchange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +166,17 @@ class SetUserLimit(Change):
     limit: str
     value: int
 
-    def check(self, topology: Topology) -> None:
-        topology.user(self.user)
+    def check(self, state: State) -> None:
+        state.user(self.user)
         limits.check(self.limit, self.value, limits.USER_LIMITS, "user-limits")
 
-    def effect(self, topology: Topology) -> None:
-        user = topology.user(self.user)
+    def effect(self, state: State) -> None:
+        user = state.user(self.user)
         user.limits[self.limit] = self.value
-        topology.records.put_user_limits(user.name, user.limits)
+        state.records.put_user_limits(user.name, user.limits)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        value = topology.user(self.user).limits.get(self.limit)
+    def inverse(self, state: State) -> list[Change]:
+        value = state.user(self.user).limits.get(self.limit)
         if value is None:
             return [ClearUserLimit(self.user, self.limit)]
         return [SetUserLimit(self.user, self.limit, value)]
@@ -189,10 +189,10 @@ class ClearUserLimit(Change):
     user: str
     limit: str
 
-    def check(self, topology: Topology) -> None:
-        topology.user(self.user)
+    def check(self, state: State) -> None:
+        state.user(self.user)
 
-    def effect(self, topology: Topology) -> None:
-        user = topology.user(self.user)
+    def effect(self, state: State) -> None:
+        user = state.user(self.user)
         if user.limits.pop(self.limit, None) is not None:
-            topology.records.put_user_limits(user.name, user.limits)
+            state.records.put_user_limits(user.name, user.limits)

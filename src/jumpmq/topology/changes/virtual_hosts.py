@@ -14,7 +14,7 @@ from jumpmq.topology.changes.users import ClearPermissions, ClearTopicPermission
 from jumpmq.topology.vhost import VirtualHost
 
 if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +33,30 @@ class AddVirtualHost(Change):
     tags: tuple[str, ...] | None = None
     home: int | None = None
 
-    def check(self, topology: Topology) -> None:
+    def check(self, state: State) -> None:
         if self.default_queue_type is not None and self.default_queue_type not in DECLARABLE_TYPES:
             raise PreconditionFailed(f"unsupported queue type '{self.default_queue_type}'")
 
-    def effect(self, topology: Topology) -> None:
-        is_new = self.name not in topology.vhosts
+    def effect(self, state: State) -> None:
+        is_new = self.name not in state.vhosts
         if is_new:
-            topology.vhosts[self.name] = VirtualHost(self.name, topology.records, topology.holdings, topology.fences)
-        vhost = topology.vhosts[self.name]
+            state.vhosts[self.name] = VirtualHost(self.name, state.records, state.holdings, state.fences)
+        vhost = state.vhosts[self.name]
         given = {name: getattr(self, name) for name in ("default_queue_type", "description", "tags", "home")}
         for name, value in given.items():
             if value is not None:
                 setattr(vhost, name, value)
         if is_new or any(value is not None for value in given.values()):
-            topology.records.put_virtual_host(vhost)
+            state.records.put_virtual_host(vhost)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        vhost = topology.vhosts.get(self.name)
+    def inverse(self, state: State) -> list[Change]:
+        vhost = state.vhosts.get(self.name)
         if vhost is None:
             return [DeleteVirtualHost(self.name)]
         return [AddVirtualHost(vhost.name, vhost.default_queue_type, vhost.description, vhost.tags, vhost.home)]
 
-    def changes_nothing(self, topology: Topology) -> bool:
-        if (vhost := topology.vhosts.get(self.name)) is None:
+    def changes_nothing(self, state: State) -> bool:
+        if (vhost := state.vhosts.get(self.name)) is None:
             return False
         said = self.default_queue_type, self.description, self.tags, self.home
         present = vhost.default_queue_type, vhost.description, vhost.tags, vhost.home
@@ -69,13 +69,13 @@ class DeleteVirtualHost(ChangeInSteps):
 
     name: str
 
-    def check(self, topology: Topology) -> None:
-        topology.vhost(self.name)
+    def check(self, state: State) -> None:
+        state.vhost(self.name)
 
-    def steps(self, topology: Topology) -> Steps:
-        vhost = topology.vhosts.pop(self.name)
-        topology.revision += 1
-        for leave in topology.leaving:  # who uses it still does so no more: it can be taken apart
+    def steps(self, state: State) -> Steps:
+        vhost = state.vhosts.pop(self.name)
+        state.revision += 1
+        for leave in state.leaving:  # who uses it still does so no more: it can be taken apart
             leave(vhost)
         queues = list(vhost.declared.values())
         for declared in queues:
@@ -84,18 +84,18 @@ class DeleteVirtualHost(ChangeInSteps):
             yield
         for operator in (False, True):
             for policy in vhost.policies.all(operator):
-                topology.records.delete_policy(policy, operator)
+                state.records.delete_policy(policy, operator)
         yield from vhost.removing_exchanges()
-        for user in topology.users.values():
-            ClearPermissions(user.name, self.name).effect(topology)
-            ClearTopicPermissions(user.name, self.name).effect(topology)
-        topology.past.add(vhost.past)
-        vhost.past = topology.past  # its channels have yet to close
-        topology.records.put_virtual_host_limits(self.name, {})
-        topology.records.put_tracing(self.name, enabled=False)
-        topology.records.delete_virtual_host(self.name)
-        topology.records.hand_over()
-        topology.drop_contents(queues)
+        for user in state.users.values():
+            ClearPermissions(user.name, self.name).effect(state)
+            ClearTopicPermissions(user.name, self.name).effect(state)
+        state.past.add(vhost.past)
+        vhost.past = state.past  # its channels have yet to close
+        state.records.put_virtual_host_limits(self.name, {})
+        state.records.put_tracing(self.name, enabled=False)
+        state.records.delete_virtual_host(self.name)
+        state.records.hand_over()
+        state.drop_contents(queues)
         for declared in queues:
             if declared.contents is not None:
                 declared.contents.delete()
@@ -110,12 +110,12 @@ class SetTracing(Change):
     vhost: str
     enabled: bool
 
-    def check(self, topology: Topology) -> None:
-        topology.vhost(self.vhost)
+    def check(self, state: State) -> None:
+        state.vhost(self.vhost)
 
-    def effect(self, topology: Topology) -> None:
-        topology.vhost(self.vhost).tracing = self.enabled
-        topology.records.put_tracing(self.vhost, self.enabled)
+    def effect(self, state: State) -> None:
+        state.vhost(self.vhost).tracing = self.enabled
+        state.records.put_tracing(self.vhost, self.enabled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +126,17 @@ class SetVirtualHostLimit(Change):
     limit: str
     value: int
 
-    def check(self, topology: Topology) -> None:
-        topology.vhost(self.vhost)
+    def check(self, state: State) -> None:
+        state.vhost(self.vhost)
         limits.check(self.limit, self.value, limits.VIRTUAL_HOST_LIMITS, "limits")
 
-    def effect(self, topology: Topology) -> None:
-        vhost = topology.vhost(self.vhost)
+    def effect(self, state: State) -> None:
+        vhost = state.vhost(self.vhost)
         vhost.limits[self.limit] = self.value
-        topology.records.put_virtual_host_limits(vhost.name, vhost.limits)
+        state.records.put_virtual_host_limits(vhost.name, vhost.limits)
 
-    def inverse(self, topology: Topology) -> list[Change]:
-        value = topology.vhost(self.vhost).limits.get(self.limit)
+    def inverse(self, state: State) -> list[Change]:
+        value = state.vhost(self.vhost).limits.get(self.limit)
         if value is None:
             return [ClearVirtualHostLimit(self.vhost, self.limit)]
         return [SetVirtualHostLimit(self.vhost, self.limit, value)]
@@ -149,10 +149,10 @@ class ClearVirtualHostLimit(Change):
     vhost: str
     limit: str
 
-    def check(self, topology: Topology) -> None:
-        topology.vhost(self.vhost)
+    def check(self, state: State) -> None:
+        state.vhost(self.vhost)
 
-    def effect(self, topology: Topology) -> None:
-        vhost = topology.vhost(self.vhost)
+    def effect(self, state: State) -> None:
+        vhost = state.vhost(self.vhost)
         if vhost.limits.pop(self.limit, None) is not None:
-            topology.records.put_virtual_host_limits(vhost.name, vhost.limits)
+            state.records.put_virtual_host_limits(vhost.name, vhost.limits)

@@ -1,7 +1,7 @@
 """Exchanges with a queue of their own, from which messages return to be routed: later, or unless duplicates.
 
-The queue is an internal one, which comes and goes with the exchange (:mod:`jumpmq.topology.holding_queues`). Its home
-may be another.
+The queue is an internal one, which comes and goes with the exchange
+(:mod:`jumpmq.topology.changes.holding_queues`). Its home may be another.
 """
 
 from abc import abstractmethod

@@ -19,69 +19,69 @@ from jumpmq.topology.shards import MAX_NAME, MAX_SHARDS, ShardSettings, shard_na
 from jumpmq.topology.vhost import VirtualHost
 
 if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
 
 
-def check_policy(topology: Topology, policy: Policy) -> None:
+def check_policy(state: State, policy: Policy) -> None:
     """Refuse a policy that shards an unsuitable exchange, or makes too many shards.
 
     Raises:
         InvalidPolicy: with the reason.
     """
-    vhost = topology.vhost(policy.vhost)
+    vhost = state.vhost(policy.vhost)
     if (settings := ShardSettings.of(policy.definition)) is None:
         return
     policies, new_shards = vhost.policies.with_policy(policy), 0
     for exchange in vhost.exchanges.values():
         if not exchange.name or policies.in_force("exchange", exchange.name).policy is not policy:
             continue
-        if (problem := _problem(topology, exchange, settings)) is not None:
+        if (problem := _problem(state, exchange, settings)) is not None:
             raise InvalidPolicy(problem)
         before = vhost.in_force.sharding(exchange)
         new_shards += max(0, settings.count - (before.count if before is not None else 0))
     if new_shards > MAX_SHARDS:
         raise InvalidPolicy(f"policy would make {new_shards} shards, at most {MAX_SHARDS} may be made at once")
-    if (problem := _beyond_limits(vhost, "policy", new_shards * len(topology.nodes))) is not None:
+    if (problem := _beyond_limits(vhost, "policy", new_shards * len(state.nodes))) is not None:
         raise InvalidPolicy(problem)
 
 
-def check_exchange(topology: Topology, definition: ExchangeDefinition) -> None:
+def check_exchange(state: State, definition: ExchangeDefinition) -> None:
     """Refuse a new exchange that the policy in force shards, but that is unsuitable.
 
     Raises:
         PreconditionFailed: with the reason.
     """
-    vhost = topology.vhost(definition.vhost)
+    vhost = state.vhost(definition.vhost)
     settings = settings_under(vhost.policies, definition.name)
     if settings is None:
         return
-    if (problem := _problem(topology, make_exchange(definition), settings)) is not None:
+    if (problem := _problem(state, make_exchange(definition), settings)) is not None:
         raise PreconditionFailed(problem)
-    new_shards = settings.count * len(topology.nodes)
+    new_shards = settings.count * len(state.nodes)
     if (problem := _beyond_limits(vhost, f"exchange '{definition.name}'", new_shards)) is not None:
         raise PreconditionFailed(problem)
 
 
-def follow(topology: Topology, vhost: VirtualHost, policies: Policies) -> Iterator[Change]:
+def follow(state: State, vhost: VirtualHost, policies: Policies) -> Iterator[Change]:
     """Yield the changes that follow from new policies: shards are made, bound and unbound."""
     for exchange in vhost.exchanges.values():
         if exchange.name:
             after = settings_under(policies, exchange.name)
-            yield from reshard(topology, vhost, exchange, vhost.in_force.sharding(exchange), after)
+            yield from reshard(state, vhost, exchange, vhost.in_force.sharding(exchange), after)
 
 
-def missing(topology: Topology, vhost: VirtualHost, ended: Set[str]) -> Iterator[Change]:
+def missing(state: State, vhost: VirtualHost, ended: Set[str]) -> Iterator[Change]:
     """Yield the changes that make and bind missing shards, for example the shards of a new node.
 
     Args:
         ended: names of queues that still exist, and are about to be deleted.
     """
     for exchange in vhost.exchanges.values():
-        yield from reshard(topology, vhost, exchange, None, vhost.in_force.sharding(exchange), ended)
+        yield from reshard(state, vhost, exchange, None, vhost.in_force.sharding(exchange), ended)
 
 
 def reshard(
-    topology: Topology,
+    state: State,
     vhost: VirtualHost,
     exchange: Exchange,
     before: ShardSettings | None,
@@ -95,15 +95,15 @@ def reshard(
         ended: as in :func:`missing`.
     """
     if before is not None and (after is None or _binding_key(exchange, after) != _binding_key(exchange, before)):
-        for binding, _ in _bindings(topology, exchange, before):
+        for binding, _ in _bindings(state, exchange, before):
             if binding in exchange.bindings:
                 yield Unbind(vhost.name, binding)
-    if after is None or _problem(topology, exchange, after) is not None:
+    if after is None or _problem(state, exchange, after) is not None:
         return
-    for binding, home in _bindings(topology, exchange, after):
+    for binding, home in _bindings(state, exchange, after):
         is_new = binding.destination in ended or binding.destination not in vhost.declared
         if is_new:
-            yield DeclareQueue(_shard(topology, exchange, after, binding.destination, home))
+            yield DeclareQueue(_shard(state, exchange, after, binding.destination, home))
         if is_new or binding not in exchange.bindings:
             yield Bind(vhost.name, binding)
 
@@ -113,32 +113,32 @@ def settings_under(policies: Policies, exchange: str) -> ShardSettings | None:
     return ShardSettings.of(policies.in_force("exchange", exchange).definition) if exchange else None
 
 
-def _shard(topology: Topology, exchange: Exchange, settings: ShardSettings, name: str, home: int) -> QueueDefinition:
+def _shard(state: State, exchange: Exchange, settings: ShardSettings, name: str, home: int) -> QueueDefinition:
     """Return a shard's definition: durable if the exchange is, or if the queue type requires durability."""
     durable, arguments = exchange.durable, NO_ARGUMENTS
     if settings.queue_type is not None:
         durable = durable or QUEUE_TYPES[settings.queue_type].always_durable
         arguments = Arguments.of({"x-queue-type": settings.queue_type})
-    defined = topology.define_queue(exchange.vhost, name, durable=durable, arguments=arguments, home=home)
-    return topology.number(defined)
+    defined = state.define_queue(exchange.vhost, name, durable=durable, arguments=arguments, home=home)
+    return state.number(defined)
 
 
-def _bindings(topology: Topology, exchange: Exchange, settings: ShardSettings) -> Iterator[tuple[Binding, int]]:
+def _bindings(state: State, exchange: Exchange, settings: ShardSettings) -> Iterator[tuple[Binding, int]]:
     """Yield the bindings of an exchange's shards, with the shards' homes: round robin over the homes of a node."""
     key = _binding_key(exchange, settings)
-    for node, found in topology.nodes.items():
-        homes = [home for home in found if home not in topology.left] or found
+    for node, found in state.nodes.items():
+        homes = [home for home in found if home not in state.left] or found
         for number in range(settings.count):
             name = shard_name(exchange.name, node, number)
             yield Binding(exchange.name, "queue", name, key), homes[number % len(homes)]
 
 
-def _problem(topology: Topology, exchange: Exchange, settings: ShardSettings) -> str | None:
+def _problem(state: State, exchange: Exchange, settings: ShardSettings) -> str | None:
     """Return the reason against sharding an exchange; None if there is none."""
     if not settings.count:
         return None
     subject = f"exchange '{exchange.name}' in vhost '{exchange.vhost}' cannot be sharded"
-    for node in topology.nodes:
+    for node in state.nodes:
         last = shard_name(exchange.name, node, settings.count - 1)
         if len(last.encode()) > MAX_NAME:
             return f"{subject}: its shards' names would be longer than {MAX_NAME} octets"

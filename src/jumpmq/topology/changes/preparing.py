@@ -23,7 +23,7 @@ from jumpmq.topology.vhost import VirtualHost
 if TYPE_CHECKING:
     from jumpmq.topology.declared import DeclaredQueue
     from jumpmq.topology.definitions import QueueDefinition
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
 
 FEW = 200
 """Number of bindings changed in place: up to it, copying exchanges takes longer."""
@@ -73,12 +73,10 @@ class Preparation:
         ended: the queues that end.
     """
 
-    def __init__(
-        self, topology: Topology, vhost: VirtualHost, policies: Policies, coming: Exchange | None = None
-    ) -> None:
+    def __init__(self, state: State, vhost: VirtualHost, policies: Policies, coming: Exchange | None = None) -> None:
         self.changes: list[Change] = []
         self.ended: list[DeclaredQueue] = []
-        self._topology = topology
+        self._state = state
         self._vhost = vhost
         self._policies = policies  # those that will be in force
         self._exchange_coming = coming
@@ -112,7 +110,7 @@ class Preparation:
 
     def reveal(self) -> None:
         """Publish all prepared changes, after the policies and the exchange they depend on."""
-        vhost, records = self._vhost, self._topology.records
+        vhost, records = self._vhost, self._state.records
         with vhost.in_order(*self._rebindings):
             for exchange, rebinding in self._rebindings.items():
                 rebinding.reveal(exchange)
@@ -131,20 +129,20 @@ class Preparation:
                 records.note_ring(exchange)
 
     def _prepare_queue(self, definition: QueueDefinition) -> None:
-        declared = self._topology.make_queue(definition)
+        declared = self._state.make_queue(definition)
         coming = None if self._exchange_coming is None else self._exchange_coming.name
         self._coming.add_queue(declared, self._vhost.in_force.prepare_queue(declared, self._policies, coming))
-        self._topology.records.put_numbered_queue(definition)
+        self._state.records.put_numbered_queue(definition)
 
     def _bind(self, binding: Binding) -> None:
         exchange = self._exchange(binding)
         destination = self._rebinding(exchange).added[binding] = self._coming.bind(binding)
-        self._topology.records.put_binding(exchange, binding, destination, "")
+        self._state.records.put_binding(exchange, binding, destination, "")
 
     def _unbind(self, binding: Binding) -> None:
         exchange = self._exchange(binding)
         self._rebinding(exchange).removed[binding] = None
-        self._topology.records.delete_binding(exchange, binding, self._coming.unbind(exchange, binding))
+        self._state.records.delete_binding(exchange, binding, self._coming.unbind(exchange, binding))
 
     def _exchange(self, binding: Binding) -> Exchange:
         if self._exchange_coming is not None and self._exchange_coming.name == binding.source:

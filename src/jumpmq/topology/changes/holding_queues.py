@@ -13,11 +13,11 @@ from jumpmq.topology.exchanges.holding import HoldingExchange
 from jumpmq.topology.vhost import VirtualHost
 
 if TYPE_CHECKING:
-    from jumpmq.topology.topology import Topology
+    from jumpmq.topology.state import State
 
 
 def missing(
-    topology: Topology, vhost: VirtualHost, ended: Set[str] = frozenset(), gone: Set[int] = frozenset()
+    state: State, vhost: VirtualHost, ended: Set[str] = frozenset(), gone: Set[int] = frozenset()
 ) -> Iterator[Change]:
     """Yield the changes that create missing queues of holding exchanges in a virtual host.
 
@@ -26,11 +26,11 @@ def missing(
         gone: homes that no queue is to be at.
     """
     for exchange in vhost.exchanges.values():
-        yield from queue_of(topology, vhost, exchange, ended, gone)
+        yield from queue_of(state, vhost, exchange, ended, gone)
 
 
 def queue_of(
-    topology: Topology,
+    state: State,
     vhost: VirtualHost,
     exchange: Exchange,
     ended: Set[str] = frozenset(),
@@ -43,9 +43,9 @@ def queue_of(
     name = exchange.queue_name
     if name in vhost.declared and name not in ended:
         return
-    counts = topology.holdings.queues_by_home
-    homes = topology.homes.keys() - topology.left - gone or topology.homes.keys() - gone or topology.homes.keys()
-    home = min(homes, key=lambda one: (counts[one], one), default=topology.home)
+    counts = state.holdings.queues_by_home
+    homes = state.homes.keys() - state.left - gone or state.homes.keys() - gone or state.homes.keys()
+    home = min(homes, key=lambda one: (counts[one], one), default=state.home)
     arguments = Arguments.of(exchange.queue_arguments)
-    defined = topology.define_queue(vhost.name, name, durable=exchange.durable, arguments=arguments, home=home)
-    yield DeclareQueue(topology.number(defined))
+    defined = state.define_queue(vhost.name, name, durable=exchange.durable, arguments=arguments, home=home)
+    yield DeclareQueue(state.number(defined))
