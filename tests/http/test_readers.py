@@ -278,6 +278,17 @@ def test_one_request_reads_parts_of_several_queues(api, channel, queue):
     ]
 
 
+def test_any_part_of_long_reservations_is_read(api, channel):
+    """Of several pieces, whose messages are laid out as columns; what is asked for beyond the end is not there."""
+    channel.queue_declare("long")
+    publish(channel, "long", numbers(1, 300))
+    for upto in (1, 2, 3):
+        reserve(api, {"long": None}, max_messages=100 * upto)
+    for first, count in ((0, 300), (0, 100), (50, 100), (99, 2), (100, 100), (150, 1), (250, None), (290, 99)):
+        expected = numbers(first + 1, 300 if count is None else min(first + count, 300))
+        assert read_slices(api, ["long", 0, 3, first, count]) == [("long", body) for body in expected]
+
+
 def test_octets_bound_a_reservation_and_a_larger_message_comes_alone(api, channel):
     for name, size in {"a": 10, "b": 100}.items():
         channel.queue_declare(name, durable=True)

@@ -78,9 +78,9 @@ class Columns:
         return found
 
     def cut(self, first: int, end: int) -> Columns:
-        """Return a part for :meth:`record_batch` only."""
+        """Return a part for :meth:`record_batch` only; ``end`` may be beyond the end."""
         part = copy(self)
-        part.first, part.count = first, end - first
+        part.first, part.count = first, min(end, self.count) - first
         return part
 
     def record_batch(self) -> pa.RecordBatch:
