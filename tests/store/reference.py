@@ -28,6 +28,17 @@ def binary_column(messages: list[Any], name: str) -> tuple[bytes, bytes]:
     return offsets.tobytes(), b"".join(values)
 
 
+def append_numbers(column: bytearray, first: int, step: int, count: int, short: bool = False) -> None:
+    """Append so many integers to a column of 64 bits, or of 32 (``short``)."""
+    column += array("i" if short else "q", [first + place * step for place in range(count)]).tobytes()
+
+
+def append_offsets(column: bytearray, offsets: Any) -> None:
+    """Append the offsets of values to those of a binary column, which has one at least."""
+    before = int.from_bytes(column[-4:], "little")
+    column += array("i", [before + offset - offsets[0] for offset in offsets[1:]]).tobytes()
+
+
 def join_batch(messages: list[Any], batch: object, most: int, most_octets: int) -> tuple[int, int, int]:
     """Make messages a batch's own, the first ones: ``most`` at most, and as few as hold ``most_octets`` of bodies,
     properties and routing keys.

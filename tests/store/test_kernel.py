@@ -1,5 +1,7 @@
 """The compiled kernel lays messages out as its readable twin does."""
 
+import itertools
+from array import array
 from types import ModuleType
 from typing import Any
 
@@ -93,3 +95,17 @@ def test_blocks_come_back_as_they_were(values: list[tuple[Any, ...]], expires: b
         times = (columns.seq, columns.published, columns.expires)
         again = reference.from_columns(content.octets, *times, names, own, *places, len(messages))
         assert described(again) == described(messages)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1), st.integers(0, 9), st.integers(-(1 << 62), 1 << 62), st.integers(0, 3))
+def test_columns_grow(sizes: list[int], begin: int, first: int, step: int) -> None:
+    offsets = array("i", itertools.accumulate(sizes, initial=begin))
+    grown = []
+    for twin in (kernel, reference):
+        column, numbers = bytearray(array("i", [0, 7]).tobytes()), bytearray()
+        twin.append_offsets(column, memoryview(offsets))
+        twin.append_numbers(column, first % 1000, step, len(sizes), True)
+        twin.append_numbers(numbers, first, step, len(sizes))
+        grown.append((column, numbers))
+    assert grown[0] == grown[1]
+    assert [*memoryview(grown[0][0]).cast("i")][1 : len(sizes) + 2] == [7 + offset - begin for offset in offsets]

@@ -1,14 +1,11 @@
 from typing import Any, TypeVar
 
 from jumpmq.amqp.messages import Message
+from jumpmq.store.column_layout import Layout
 
 C = TypeVar("C")
 D = TypeVar("D")
 T = TypeVar("T")
-
-Layout = tuple[
-    Message, int, int, bytearray, bytearray, bytearray, list[tuple[bytearray, bytearray]], list[tuple[Any, int, int]]
-]
 
 class SegmentNumbers:
     """The numbers of a segment, within its object: objects would be scattered among messages, and stay there."""

@@ -8,6 +8,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues.memory import PAGED
 from jumpmq.queues.runs import octets, of_body
 from jumpmq.store import Batch
+from jumpmq.store.column_layout import Layout
 
 READ_AT_ONCE = 1 << 20
 """Octets of bodies read back at a time, give or take a message."""
@@ -19,6 +20,8 @@ class BatchReader(Protocol):
     def spill(self, messages: list[Message]) -> None: ...
 
     def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]: ...
+
+    def layout(self, batch: Batch, first: int, last: int) -> Layout | None: ...
 
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], None]

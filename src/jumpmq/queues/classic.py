@@ -412,9 +412,13 @@ class ClassicQueue(Queue):
 
     def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
         ready = self._ready
-        if type(ready) is not ReadyMessages or self._expiring or self.retries is not None or self._account.tight:
+        if type(ready) is not ReadyMessages or self._minds_departures or self._account.tight:
             return super().take_columns(last_seq, count)
         columns, messages = ready.take_columns(last_seq, count)
+        if self._expiring:
+            if columns is not None and columns.expires:
+                messages, columns = columns.messages() + messages, None
+            messages = self._without_expired(messages, clock.now())
         if columns is None and not messages:
             return super().take_columns(last_seq, count)
         if columns is not None:
@@ -437,7 +441,7 @@ class ClassicQueue(Queue):
 
     @property
     def _minds_departures(self) -> bool:
-        """True if acknowledged messages are looked at one by one."""
+        """True if messages that leave are looked at one by one."""
         others = self.retries, self.slots, self._present, self._markers
         return self.deleted or any(other is not None for other in others)
 

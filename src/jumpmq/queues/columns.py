@@ -17,7 +17,7 @@ from jumpmq.store.columns import array_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from jumpmq.queues._kernel import Layout
+    from jumpmq.store.column_layout import Layout
 
 AT_LEAST = 64
 """Number of messages that justifies columns."""
@@ -50,6 +50,11 @@ class Columns:
         layout = lay_out(messages, PAGED, AT_LEAST, AT_MOST)
         return None if layout is None else cls(layout)
 
+    @staticmethod
+    def justified(count: int) -> bool:
+        """True if messages are many enough."""
+        return count >= AT_LEAST
+
     def __len__(self) -> int:
         return self.count
 
@@ -57,6 +62,11 @@ class Columns:
     def bodies(self) -> int:
         """Octets of bodies."""
         return len(self._binary[0][1])
+
+    @property
+    def expires(self) -> bool:
+        """True if a message has an expiry."""
+        return len(self._expiries) > 0
 
     @property
     def last_seq(self) -> int:

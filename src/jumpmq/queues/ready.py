@@ -252,17 +252,42 @@ class ReadyMessages:
         return taken[:count]
 
     def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
-        """Remove up to ``count`` messages up to ``last_seq`` from the front, if they are in memory and in order; return
-        them as columns, as far as they are alike, and the others behind them.
+        """Remove up to ``count`` messages up to ``last_seq`` from the front, if none was returned there; return them as
+        columns, as far as they are alike, and the others behind them. Nothing where that is not at hand.
         """
-        in_order = 0 if self._returned.seqs else min(self._head.fitting(last_seq), count)
-        messages = self._head.take(in_order)
+        if self._returned.seqs:
+            return None, []
+        if not self._head.count and self._tail:
+            return self._take_stored_columns(last_seq, count), []
+        messages = self._head.take(min(self._head.fitting(last_seq), count))
         columns = Columns.of(messages)
         if columns is not None:
             self._charge(-columns.octets - OVERHEAD * len(columns))
             self.size -= columns.bodies
         self._release(messages)
         return columns, messages
+
+    def _take_stored_columns(self, last_seq: int, count: int) -> Columns | None:
+        """Read the first segment of the tail as columns, if it is stored so."""
+        segment = self._tail[0]
+        whole = segment.messages is None and segment.seqs is None and segment.last_seq <= last_seq
+        redelivered = segment.delivered_seq >= segment.first_seq
+        if not whole or segment.count > count or not Columns.justified(segment.count):
+            return None
+        if redelivered and segment.delivered_seq < segment.last_seq:
+            return None
+        assert self._reader is not None and segment.batch is not None
+        layout = self._reader.layout(segment.batch, segment.first_seq, segment.last_seq)
+        if layout is None or layout[1] != segment.count:
+            return None
+        self._tail.popleft()
+        self._tail_count -= segment.count
+        columns = Columns(layout)
+        self._measured(segment, columns.bodies)
+        self.size -= columns.bodies
+        columns.like.persistent, columns.like.redelivered = segment.persistent, redelivered
+        self._prepare([columns.like])
+        return columns
 
     def _take_from_tail(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """Take a range as :meth:`take_range`; segments are cut at its ends, and earlier ones are not read."""

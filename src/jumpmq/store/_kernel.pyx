@@ -2,7 +2,9 @@
 """Messages laid out as Arrow columns, in C. ``tests/store/reference.py`` says the same in plain Python."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE, PyByteArray_Resize
+)
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -103,6 +105,26 @@ def time_column(list messages):
         at[0] = <int64_t>(message.published_at * 1e6 + 0.5)
         at += 1
     return octets
+
+
+def append_numbers(bytearray column not None, int64_t first, int64_t step, Py_ssize_t count, bint short=False):
+    cdef Py_ssize_t size = PyByteArray_GET_SIZE(column), place
+    PyByteArray_Resize(column, size + (4 if short else 8) * count)
+    cdef char* at = PyByteArray_AS_STRING(column) + size
+    for place in range(count):
+        if short:
+            (<int32_t*>at)[place] = <int32_t>(first + place * step)
+        else:
+            (<int64_t*>at)[place] = first + place * step
+
+
+def append_offsets(bytearray column not None, const int32_t[::1] offsets not None):
+    cdef Py_ssize_t size = PyByteArray_GET_SIZE(column), place
+    PyByteArray_Resize(column, size + 4 * (offsets.shape[0] - 1))
+    cdef int32_t* at = <int32_t*>(PyByteArray_AS_STRING(column) + size)
+    cdef int32_t shift = at[-1] - offsets[0]
+    for place in range(offsets.shape[0] - 1):
+        at[place] = offsets[place + 1] + shift
 
 # --- blocks of the log ---
 

@@ -10,6 +10,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store import columns
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
+from jumpmq.store.column_layout import Layout, laid_out
 from jumpmq.store.errors import StoreError
 from jumpmq.store.reader import Reader
 
@@ -46,6 +47,17 @@ class Contents:
         if not batch.remaining:
             return []
         return _unsettled(batch, self._read(batch, first, last))
+
+    def layout(self, batch: Batch, first: int, last: int) -> Layout | None:
+        """Return unsettled messages of a batch as columns; None where they are not stored as such, and :meth:`read` has
+        to be asked.
+        """
+        if batch.messages is not None or (batch.settled.count and batch.settled.last >= first):
+            return None
+        try:
+            return laid_out(batch, self._reader.contents(batch, first, last), first, last)
+        except StoreError:  # moved in this moment, or gone
+            return None
 
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]

@@ -3,6 +3,8 @@
 from jumpmq.amqp.messages import Message
 from jumpmq.store._kernel import (
     alike,
+    append_numbers,
+    append_offsets,
     binary_column,
     expiry_column,
     from_columns,
@@ -15,6 +17,8 @@ from jumpmq.store._kernel import (
 __all__ = [
     "alike",
     "all_octets",
+    "append_numbers",
+    "append_offsets",
     "binary_column",
     "body_octets",
     "expiry_column",

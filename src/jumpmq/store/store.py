@@ -24,6 +24,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store import definitions, losses, opening, schema, stream_bounds
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
+from jumpmq.store.column_layout import Layout
 from jumpmq.store.completion import Complete, CompleteReceipt, Completion
 from jumpmq.store.contents import Contents
 from jumpmq.store.errors import StoreError
@@ -367,6 +368,10 @@ class Store(Staging):
     def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]:
         """Return the unsettled messages of a batch, in order: see :meth:`Contents.read`. Callable from any thread."""
         return self._contents.read(batch, first, last)
+
+    def layout(self, batch: Batch, first: int, last: int) -> Layout | None:
+        """Return messages of a batch as columns: see :meth:`Contents.layout`."""
+        return self._contents.layout(batch, first, last)
 
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]

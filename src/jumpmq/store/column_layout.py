@@ -1,0 +1,65 @@
+"""Messages of the log's blocks as columns, without an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from jumpmq.amqp.messages import Message
+from jumpmq.store.batch import Batch
+from jumpmq.store.block_format import EXPIRES
+from jumpmq.store.layout import append_numbers, append_offsets
+from jumpmq.store.records import COLUMNS, GAPS, ONE_EXCHANGE, ONE_PROPERTIES, ONE_TIME, Content
+
+Layout: TypeAlias = tuple[
+    Message, int, int, bytearray, bytearray, bytearray, list[tuple[bytearray, bytearray]], list[tuple[Any, int, int]]
+]
+"""What ``lay_out`` of the queues' kernel returns.
+
+A message with what all have in common, and the number and time of the first; how many they are; octets of bodies,
+routing keys and properties; numbers; times; expiries; offsets and octets of bodies, routing keys and properties; batch,
+first and last number of runs of stored messages.
+"""
+
+
+def laid_out(batch: Batch, contents: Iterable[Content], first: int, last: int) -> Layout | None:
+    """Join blocks of columns; None unless they are messages ``first`` to ``last`` of an exchange, without expiry.
+
+    Args:
+        contents: the blocks, in order.
+    """
+    seqs, times, next_seq, like = bytearray(), bytearray(), first, None
+    offsets = [bytearray(4) for _ in range(3)]
+    values = [bytearray() for _ in range(3)]
+    for content in contents:
+        head, octets = content.head, memoryview(content.octets)
+        flags, count = head.flags, head.rows
+        alike = flags & (COLUMNS | ONE_EXCHANGE) == COLUMNS | ONE_EXCHANGE and not flags & (GAPS | EXPIRES)
+        if not alike or head.first != next_seq or content.last > last:
+            return None
+        columns = content.columns()
+        exchange = str(octets[columns.exchange.start : columns.exchange.start + columns.exchange.offsets[-1]], "utf-8")
+        if like is None:
+            like = Message(exchange, b"", b"", b"", True, columns.published[0] / 1e6)
+            like.seq = first
+        elif like.exchange != exchange:
+            return None
+        append_numbers(seqs, next_seq, 1, count)
+        if flags & ONE_TIME:
+            append_numbers(times, columns.published[0], 0, count)
+        else:
+            times += memoryview(columns.published).cast("B")  # type: ignore[arg-type]
+        for place, column in enumerate((columns.body, columns.routing_key, columns.properties)):
+            value = octets[column.start + column.offsets[0] : column.start + column.offsets[-1]]
+            if place == 2 and flags & ONE_PROPERTIES:
+                append_numbers(offsets[2], len(values[2]) + len(value), len(value), count, True)
+                values[2] += bytes(value) * count
+            else:
+                append_offsets(offsets[place], column.offsets)
+                values[place] += value
+        next_seq += count
+    if like is None or next_seq != last + 1:
+        return None
+    octets_of_all = sum(map(len, values))
+    binary = list(zip(offsets, values, strict=True))
+    return like, next_seq - first, octets_of_all, seqs, times, bytearray(), binary, [(batch, first, last)]
