@@ -48,11 +48,12 @@ def restore(state: State, definitions: Iterable[tuple[str, str, Any]]) -> None:
     _restore_users(state, found)
     # Before exchanges and queues, which then come with the policies in force.
     _restore_policies(state, found)
-    state.fences.is_restoring = True
+    state.fences.is_restoring = True  # bindings that are restored move no keys
     _restore_each(found, "tracing", partial(_restore_tracing, state))
     _restore_each(found, "exchange", partial(_restore_exchange, state))
     _restore_each(found, "queue", partial(_restore_queue, state))
     _restore_each(found, "binding", partial(_restore_binding, state))
+    # After bindings, which make rings of their own: where buckets lie depends on the order of all earlier changes.
     _restore_each(found, "ring", partial(_restore_ring, state))
     state.fences.is_restoring = False
 

@@ -122,8 +122,10 @@ class Topology(State):
             self.check(pending.change)
             effects = yield from take_effect(self, pending.change)
         finally:
+            # A refused change has a number too: a process that restarts must not decide it a second time.
             self.applied = pending.number
             self.records.put_applied(self.applied)
+        # Before anything else may end the commit: the entry is in the commit of its effect.
         self.log.note(pending)
         self.revision += 1
         for number, effect in enumerate(effects):

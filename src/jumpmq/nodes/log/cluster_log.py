@@ -199,7 +199,7 @@ class ClusterLog(SharedLog):
         skipped = begun & MOST_CHANGES  # applied before a restart
         changes = [Pending(Change.from_json(change), Asker(**asker)) for change, asker in entry["changes"]]
         asker = int(entry["home"])
-        self.entry = number
+        self.entry = number  # not before all of the entry was read: it may be received again then
         asked: list[_Asked | None] = [None] * len(changes)
         if self._sent is not None and self._sent[0]["id"] == entry["id"]:
             asked, self._sent = list(self._sent[1]), None

@@ -61,6 +61,7 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
         delete(keys.log, keys.entry(floor)),
         delete(keys.snapshots, keys.snapshot(head.folder)),  # what was left by who was killed before this, too
     ]
+    # One transaction: a node that reads meanwhile finds a snapshot with all entries behind it.
     done, _ = await etcd.transaction([has(keys.snapshot_head, found.value)], replace)
     if done:
         return head

@@ -151,6 +151,7 @@ class First(SharedLog):
         if self._has:
             self._journal.put_text(ENTRY, str(number), entry.text)
             self._keep(entry)
+        # Peers get the entry only then: a crash here would take back a change that they keep.
         self._on_disk(lambda: self._is_durable(number))
 
     @property

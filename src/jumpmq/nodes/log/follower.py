@@ -121,7 +121,7 @@ class Follower(SharedLog):
 
     def _apply(self, message: Message) -> None:
         number = message["number"]
-        if number <= max(self._queued, self._topology.applied):
+        if number <= max(self._queued, self._topology.applied):  # sent again over a new link
             return
         self._queued = number
         entry = Ordered(

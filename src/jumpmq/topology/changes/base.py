@@ -113,7 +113,7 @@ class ChangeInSteps(Change):
     __slots__ = ()
 
     def steps(self, state: State) -> Steps:
-        """As :meth:`effect`, but in steps; returns the changes that follow from this one."""
+        """Apply the checked change to memory and records, step by step; return the consequent changes."""
         raise NotImplementedError
 
 

@@ -25,7 +25,7 @@ class Bind(Change):
     """Add a binding; no change if the binding exists.
 
     Attributes:
-        user: whose it then is; "" where it belongs to none.
+        user: creator of the binding; "" for none.
     """
 
     UNAUDITED: ClassVar[frozenset[str]] = frozenset({"connection", "user"})

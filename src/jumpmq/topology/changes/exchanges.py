@@ -32,7 +32,7 @@ class DeclareExchange(ChangeInSteps):
         rules.refuse_default_exchange(self.definition.name)
 
     def rights(self, state: State) -> Iterator[Right | TopicRight]:
-        """An exchange reads from itself what it passes to its alternate exchange."""
+        """Messages for the alternate exchange are read from the exchange and written to the alternate."""
         vhost, name = self.definition.vhost, self.definition.name
         yield Right("configure", vhost, "exchange", name)
         alternate = self.definition.arguments.get("alternate-exchange")

@@ -50,6 +50,7 @@ class AddHome(ChangeInSteps):
             missing = chain(resharding.missing(state, vhost, names), holding_queues.missing(state, vhost, names))
             yield from shards.prepare(missing)
             prepared.append(shards)
+        # All virtual hosts in one step and one commit, once nothing is left to prepare.
         for vhost, shards in zip(state.vhosts.values(), prepared, strict=True):
             vhost.follow_home(self.home, self.node)
             shards.reveal()

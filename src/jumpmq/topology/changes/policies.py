@@ -136,9 +136,11 @@ def _parts(policy: Policy) -> tuple[Any, ...]:
 def _bring_into_force(state: State, vhost: VirtualHost, policies: Policies) -> Steps:
     shards = Preparation(state, vhost, policies)
     yield from shards.prepare(resharding.follow(state, vhost, policies))
+    # From here to the records in one step: routing sees the old policies and bindings, or the new ones.
     vhost.policies = policies
     following = vhost.in_force.follow()
     shards.reveal()
     state.records.hand_over()
+    # Limits of queues may follow later: thousands of queues take long, and none depends on another.
     state.later(f"following the policies of vhost '{vhost.name}'", following)
     return shards.changes

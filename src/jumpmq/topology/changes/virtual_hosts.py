@@ -74,7 +74,7 @@ class DeleteVirtualHost(ChangeInSteps):
 
     def steps(self, state: State) -> Steps:
         vhost = state.vhosts.pop(self.name)
-        state.revision += 1
+        state.revision += 1  # now, as steps follow: nobody may go on with what was concluded from the virtual host
         for leave in state.leaving:  # who uses it still does so no more: it can be taken apart
             leave(vhost)
         queues = list(vhost.declared.values())
