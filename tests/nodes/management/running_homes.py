@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.nodes.homes import NODES, config_of, started, stopped
+from tests.waiting import PATIENCE
 
 from jumpmq.broker import Broker
 from jumpmq.nodes.management.directory import HomesDirectory
@@ -53,7 +54,7 @@ class RunningHomes:
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine where the homes run."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE)
 
     def url(self, home: int) -> str:
         """Where a home speaks AMQP."""
@@ -82,10 +83,10 @@ def _running(join: Join, count: int) -> Iterator[RunningHomes]:
     thread = threading.Thread(target=lambda: asyncio.run(_serve(count, join, running, stop)))
     thread.start()
     try:
-        yield running.result(30)
+        yield running.result(PATIENCE)
     finally:
         stop.set_result(None)
-        thread.join(30)
+        thread.join(PATIENCE)
 
 
 async def _join(
