@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.store.stream_opened import START, Opened, bodies, message, segment_files
+from tests.waiting import until
 
 from jumpmq.store import pipeline
 from jumpmq.store.files import Files
@@ -246,6 +247,26 @@ def test_a_removed_stream_is_there_until_that_is_on_disk(open_streams: Callable[
     opened = Opened(tmp_path)
     assert (opened.log.end, opened.losses) == (0, [])
     opened.close()
+
+
+def test_the_disk_gets_the_room_of_a_removed_stream_that_was_read(
+    open_streams: Callable[[], Opened], tmp_path: Path
+) -> None:
+    opened = open_streams()
+    opened.append(message(0))
+    assert bodies(opened.log) == [0]
+    opened.files.append(opened.log, [message(1)])
+    opened.store.flush()
+    opened.remove(7)
+    del opened.log
+    stream = tmp_path / "streams" / "7"
+    until(lambda: not stream.exists())
+    opened.work_until(lambda: not any(str(file).startswith(f"{stream}/") for file in open_files()))
+
+
+def open_files() -> list[Path]:
+    """Files of this process, those that memory is mapped to included."""
+    return [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
 
 
 def test_a_stream_that_is_removed_while_it_is_written_goes_after_that(

@@ -257,11 +257,12 @@ class Store(Staging):
         """Record possibly unsynced files of a stream: to be synced before the index passes the log's copy."""
         self._upkeep.note_streamed(log)
 
-    def drop_stream(self, number: int) -> None:
+    def drop_stream(self, log: StreamLog) -> None:
         """Stage the removal of a stream."""
-        self.delete(stream_bounds.KIND, str(number))
-        self.delete(stream_bounds.FLOOR, str(number))
-        self.drop_queue(number)
+        self.delete(stream_bounds.KIND, str(log.number))
+        self.delete(stream_bounds.FLOOR, str(log.number))
+        self.drop_queue(log.number)
+        self._upkeep.forget_stream(log)
 
     # --- committing ---
 

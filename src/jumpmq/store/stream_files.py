@@ -57,7 +57,7 @@ class Keeper(Protocol):
     def sync_stream(self, log: StreamLog) -> None:
         """The disk may not have all of a stream's files."""
 
-    def drop_stream(self, number: int) -> None:
+    def drop_stream(self, log: StreamLog) -> None:
         """Stage the removal of a stream."""
 
 
@@ -139,7 +139,7 @@ class StreamFiles:
         """
         self.sync(log)
         if self._store is not None:
-            self._store.drop_stream(log.number)
+            self._store.drop_stream(log)
         return log.hand_over(offsets)
 
     def sync(self, log: StreamLog) -> None:
@@ -291,7 +291,7 @@ class StreamFiles:
         log.is_gone = True
         self._staged.pop(log, None)
         if self._store is not None:
-            self._store.drop_stream(number)
+            self._store.drop_stream(log)
         self._removed.append(log)
 
     def take_removed(self) -> list[StreamLog]:

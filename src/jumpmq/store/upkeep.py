@@ -138,7 +138,13 @@ class Upkeep:
 
     def note_streamed(self, log: StreamLog) -> None:
         """Messages were appended to a stream, or written to its files once more."""
-        self._streams[log] = None
+        if not log.is_gone:
+            self._streams[log] = None
+
+    def forget_stream(self, log: StreamLog) -> None:
+        """Let go of a removed stream: files that were read stay mapped as long as the stream is referenced, and take
+        disk space though they are deleted."""
+        self._streams.pop(log, None)
 
     def note_settled(self, batch: Batch, count: int, complete: Complete) -> None:
         """Record committed settlements of a batch's messages."""
