@@ -110,6 +110,11 @@ GET /api/losses                           401 401 401 200 200
 DELETE /api/losses                        401 401 401 401 204
 GET /api/workers                          401 401 401 200 200
 PUT /api/workers                          401 401 401 401 400 {"count": 2}
+GET /api/copies                           401 401 401 200 200
+GET /api/copies/99                        401 401 401 404 404
+PUT /api/copies/99                        401 401 401 401 404 {"copies": 1}
+PUT /api/copies/99/leader                 401 401 401 401 404 {"node": "n"}
+DELETE /api/copies/99/leader              401 401 401 401 404
 POST /api/stop                            401 401 401 401 204
 """
 

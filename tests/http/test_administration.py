@@ -150,3 +150,11 @@ def test_who_traces_a_virtual_host_is_in_the_audit_log(api, caplog):
     told = [record.facts for record in caplog.records if record.facts["event"] == "set tracing"]
     assert [(one["user"], one["vhost"]) for one in told] == [("guest", "/")] * 2
     assert [one["enabled"] for one in told] == [True, False]
+
+
+def test_only_homes_of_a_cluster_have_copies(api):
+    assert api.get("copies") == []
+    refused = api.request("PUT", "copies", "1", json={"copies": 1})
+    assert (refused.status_code, refused.json()["error"]) == (400, "bad_request")
+    assert "only homes of a cluster's nodes have copies" in refused.json()["reason"]
+    assert api.request("PUT", "copies", "2", json={"copies": 1}).status_code == 404

@@ -8,7 +8,8 @@ from typing import Literal, Protocol
 
 CopyState = Literal["leader", "in set", "eligible", "joining", "away"]
 """State of a member's copy: it leads; it stores each commit before that is complete; it left a set that fell below
-``min``, and has all that is complete; it is behind, and takes what it lacks; its node is away.
+``min``, and has all that is complete; it is behind, and takes what it lacks; its node is away, with a copy that may be
+in the set.
 """
 
 
@@ -58,6 +59,10 @@ class HomeCopies:
     def stands(self) -> bool:
         """True if fewer copies than ``min`` are in the set: nothing is confirmed."""
         return self.in_set < self.min
+
+    def stops_without(self, node: str) -> bool:
+        """Return True if the home would stop with a node: its copy is one of the last ``min``."""
+        return self.members.get(node) in ("leader", "in set") and self.in_set <= self.min
 
 
 class Copies(Protocol):

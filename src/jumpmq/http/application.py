@@ -29,6 +29,7 @@ from jumpmq.http.resources import (
     connections,
     consumer_groups,
     consumers,
+    copies,
     deaths,
     definitions,
     delayed,
@@ -115,7 +116,7 @@ API = (
         fences,
         group_offsets,
     ),
-    *(warnings, history, log, allowed, node_control, login_attempts, losses, workers),
+    *(warnings, history, log, allowed, node_control, login_attempts, losses, workers, copies),
 )
 """The resources below ``/api``; their paths are in ``ROUTES``."""
 

@@ -15,6 +15,7 @@ from jumpmq.broker.figures.values import HomeState, QueueFigures, RingTrafficFig
 from jumpmq.broker.peers import MoveFigures
 from jumpmq.hashing.chi_squared import ChiSquared
 from jumpmq.http.absences import Absences
+from jumpmq.http.copy_warnings import of_copies
 from jumpmq.http.incidents import by_cause
 from jumpmq.http.node_warnings import of_nodes
 from jumpmq.http.outages import Outages
@@ -135,7 +136,7 @@ def _held(warning: Warning) -> float:
 
 async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends) -> list[Warning]:
     """All warnings, alarms first."""
-    found, slices = list(of_nodes(broker, absences)), broker.slices
+    found, slices = [*of_nodes(broker, absences), *of_copies(broker.copies.listed())], broker.slices
     found += map(_move_stands_still, standing_still(broker.figures.states()))
     async for exchange, parts in slices.through(await _rings(broker)):
         found += [one async for one in _ring(broker, exchange, parts)]

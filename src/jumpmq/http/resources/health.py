@@ -51,15 +51,21 @@ async def mirrors(request: Request) -> JSONResponse:
 
 
 async def quorum(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/node-is-quorum-critical``: fails if this node has quorum queues or streams, which have
-    no replicas on further nodes."""
+    """``GET /api/health/checks/node-is-quorum-critical``: fails if queues would stop, for want of copies, if the node
+    did: quorum queues and streams of homes without copies, and all durable queues of homes with too few."""
     broker = requested.broker(request)
     if len(broker.topology.nodes) < 2:
         return JSONResponse({"status": "ok", "reason": "single node cluster"})
+    copies = {one.home: one for one in broker.copies.listed() if len(one.members) > 1}
+    alone = [home for home in broker.topology.nodes[broker.node] if home not in copies]
+    short = [home for home, one in copies.items() if one.stops_without(broker.node)]
     hosts = broker.topology.vhosts.values()
-    homes = broker.topology.nodes[broker.node]
-    here = (one for host in hosts for home in homes for one in host.queues_of(home))
-    found = [one async for one in broker.slices.through(here) if one.type in REPLICATED]
+    there = (one for host in hosts for home in [*alone, *short] for one in host.queues_of(home))
+    found = [
+        one
+        async for one in broker.slices.through(there)
+        if (one.definition.is_kept if one.definition.home in copies else one.type in REPLICATED)
+    ]
     if not found:
         return JSONResponse({"status": "ok"})
     queues = [

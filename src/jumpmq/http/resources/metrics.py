@@ -22,6 +22,7 @@ from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.resources import (
     consumer_group_families,
+    copy_families,
     fence_families,
     metric_families,
     object_families,
@@ -146,6 +147,7 @@ async def _of_all(request: Request, endpoint: str, objects: object_families.Obje
         GaugeMetricFamily("rabbitmq_queues", "Queues", sum([len(host.declared) for host in hosts])),
         *_alarms(request),
         *_homes(request),
+        *copy_families.copies(request),
         *metric_families.delivered(await figures.by_kind()),
     ]
 

@@ -30,13 +30,14 @@ class OperatedCopies:
         states: dict[str, CopyState] = dict.fromkeys(known.members, "away")
         states |= {node: "joining" for node in known.members if node in nodes}
         states |= {node_of(one): "eligible" for one in known.eligible}
-        states |= {node_of(one): "in set" for one in known.set}
-        states[node_of(known.leader)] = "leader"
+        states |= {node_of(one): "in set" for one in known.set if node_of(one) in nodes}
+        if (leader := node_of(known.leader)) in nodes:
+            states[leader] = "leader"
         wanted = self._copies.wanted(home)
         return HomeCopies(
             home=home,
             seat=known.seat,
-            leader=node_of(known.leader),
+            leader=leader,
             epoch=known.epoch,
             copies=known.copies,
             min=known.min,

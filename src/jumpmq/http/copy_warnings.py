@@ -1,0 +1,37 @@
+"""Warnings of homes whose copies are too few, or not all there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jumpmq.broker.copies import HomeCopies
+from jumpmq.http.warning import Warning
+
+_DOES = {"away": "is away", "joining": "takes what it lacks", "eligible": "is behind"}
+"""States of a copy that is missing, in words."""
+
+
+def of_copies(homes: Iterable[HomeCopies]) -> Iterator[Warning]:
+    """Yield the warnings of homes with copies: at most one of each kind per node that homes belong to."""
+    stand, lack = dict[str, list[HomeCopies]](), dict[str, list[HomeCopies]]()
+    for home in homes:
+        if len(home.members) > 1 and home.in_set < len(home.members):
+            (stand if home.stands else lack).setdefault(home.seat, []).append(home)
+    for seat, of_seat in stand.items():
+        counts = [f"home {one.home}: {one.in_set} of at least {one.min} copies are there" for one in of_seat]
+        advice = f"Start what is away: {_missing(of_seat)}. Copies join by themselves. If it is lost for good, " + (
+            "`jumpmqctl set_copies COUNT --home HOME --min MIN` with what is there goes on with less."
+        )
+        text = f"Nothing is confirmed at {'; '.join(counts)}."
+        yield Warning("copies-below-min", "alarm", "node", "", seat, text, advice)
+    for seat, of_seat in lack.items():
+        counts = [f"home {one.home} has {one.in_set} of {len(one.members)} copies" for one in of_seat]
+        text = f"{seat}: {'; '.join(counts)}; {_missing(of_seat)}."
+        advice = "What is confirmed is stored at the others. A copy whose node runs takes what it lacks by itself."
+        yield Warning("copies-missing", "warning", "node", "", seat, text, advice)
+
+
+def _missing(homes: Iterable[HomeCopies]) -> str:
+    """Describe the copies that are not in the set."""
+    found = {node: state for home in homes for node, state in home.members.items() if state in _DOES}
+    return ", ".join(f"{node} {_DOES[state]}" for node, state in found.items())

@@ -1,0 +1,123 @@
+"""``/api/copies``: copies of the homes of a cluster. JumpMQ's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable, HomeCopies
+from jumpmq.broker.telemetry import audit
+from jumpmq.http.plumbing import changing, requested
+from jumpmq.http.plumbing.access import Access
+from jumpmq.http.plumbing.answers import answer_list, answer_object
+from jumpmq.http.plumbing.endpoint import Endpoint
+from jumpmq.http.plumbing.errors import BadRequest
+from jumpmq.http.schema.shapes import INTEGER, NAME, Shape
+
+COPIES = Shape({"copies": INTEGER, "min": INTEGER}, required=("copies",))
+LEADER = Shape({"node": NAME}, required=("node",))
+
+
+async def listed(request: Request) -> Response:
+    """``GET /api/copies``: the homes of the cluster with their copies, as etcd has them; empty without a cluster."""
+    return await answer_list(request, requested.broker(request).copies.listed(), _shown, ("home",))
+
+
+async def one_home(request: Request) -> Response:
+    """``GET /api/copies/{home}``: a home with its copies."""
+    home = _home(request)
+    found = (one for one in requested.broker(request).copies.listed() if one.home == home)
+    if (copies := next(found, None)) is None:
+        raise NotFound(f"no home {home}")
+    return answer_object(request, _shown(copies))
+
+
+async def set_copies(request: Request) -> Response:
+    """``PUT /api/copies/{home}``: have so many copies of a home, of which ``min`` (by default more than half, rounded
+    up) have to store what is confirmed. Answered when etcd has the wish; the home's leader brings it about."""
+    home, body = _home(request), await requested.shaped_body(request, COPIES)
+    copies: int = body["copies"]
+    least: int | None = body.get("min")
+    try:
+        await requested.broker(request).copies.set_copies(home, copies, least)
+    except CopiesRefused as error:
+        raise BadRequest(str(error)) from None
+    except CopiesUnavailable as error:
+        return _unavailable(error)
+    audit.record("set copies", user=requested.user(request).name, home=home, to=copies, min=least)
+    return changing.deleted()
+
+
+async def set_leader(request: Request) -> Response:
+    """``PUT /api/copies/{home}/leader``: have a member lead a home, as soon as its copy has all."""
+    node: str = (await requested.shaped_body(request, LEADER))["node"]
+    return await _lead(request, node)
+
+
+async def clear_leader(request: Request) -> Response:
+    """``DELETE /api/copies/{home}/leader``: have the node that a home belongs to lead it again."""
+    return await _lead(request, None)
+
+
+async def _lead(request: Request, node: str | None) -> Response:
+    home = _home(request)
+    try:
+        await requested.broker(request).copies.set_leader(home, node)
+    except CopiesRefused as error:
+        raise BadRequest(str(error)) from None
+    except CopiesUnavailable as error:
+        return _unavailable(error)
+    audit.record("set leader", user=requested.user(request).name, home=home, to=node)
+    return changing.deleted()
+
+
+def _home(request: Request) -> int:
+    """Return the number of the home in the path.
+
+    Raises:
+        NotFound: there is no such home.
+    """
+    text, nodes = requested.name(request, "home"), requested.broker(request).topology.nodes
+    if text not in {str(home) for homes in nodes.values() for home in homes}:
+        raise NotFound(f"no home {text}")
+    return int(text)
+
+
+def _shown(copies: HomeCopies) -> dict[str, Any]:
+    lags = copies.lag_octets
+    return {
+        "home": copies.home,
+        "seat": copies.seat,
+        "leader": copies.leader,
+        "epoch": copies.epoch,
+        "copies": copies.copies,
+        "min": copies.min,
+        "in_set": copies.in_set,
+        "confirms": not copies.stands,
+        "members": [
+            {"node": node, "state": state} | ({"lag_bytes": lags[node]} if node in lags else {})
+            for node, state in copies.members.items()
+        ],
+        "wanted": {
+            "copies": copies.wanted_copies,
+            "min": copies.wanted_min,
+            "leader": copies.wanted_leader or copies.seat,
+        },
+    }
+
+
+def _unavailable(error: CopiesUnavailable) -> JSONResponse:
+    return JSONResponse({"error": "unavailable", "reason": str(error)}, 503, {"Retry-After": "1"})
+
+
+ONE = "/api/copies/{home}"
+ROUTES = [
+    Endpoint("GET", "/api/copies", listed, access=Access.MONITORING),
+    Endpoint("GET", ONE, one_home, access=Access.MONITORING),
+    Endpoint("PUT", ONE, set_copies, access=Access.ADMINISTRATOR, shape=COPIES),
+    Endpoint("PUT", f"{ONE}/leader", set_leader, access=Access.ADMINISTRATOR, shape=LEADER),
+    Endpoint("DELETE", f"{ONE}/leader", clear_leader, access=Access.ADMINISTRATOR),
+]
