@@ -4,7 +4,8 @@ from __future__ import annotations
 
 _ERLANG = "JumpMQ runs on Python, not on Erlang"
 _MIRRORS = "there are no mirrored queues, as in RabbitMQ 4.0"
-_MEMBERS = "a quorum queue or stream has its one copy on the node that its home is at"
+_MEMBERS = "copies are of a home, with all its queues: `jumpmqctl set_copies COUNT [--home HOME]` sets how many"
+_STATUS = "`jumpmqctl list_copies` and `jumpmqctl quorum_status QUEUE` show the copies"
 _PLUGINS = "JumpMQ has no plugins: what is there is always on"
 _FLAGS = "JumpMQ has no feature flags: what is there is always on"
 _SETTINGS = "secrets are given by files or the environment, see `jumpmq config`"
@@ -24,18 +25,16 @@ REASONS: dict[str, str] = {
     "add_member": _MEMBERS,
     "add_replica": _MEMBERS,
     "autocomplete": _COMPLETION,
-    "await_online_quorum_plus_one": _MEMBERS,
     "certificates": "`jumpmqctl check_certificate_expiration` says whether one expires soon",
     "change_cluster_node_type": "all nodes keep data on disk",
     "check_if_any_deprecated_features_are_used": _FLAGS,
     "check_if_cluster_has_classic_queue_mirroring_policy": _MIRRORS,
-    "check_if_new_quorum_queue_replicas_have_finished_initial_sync": _MEMBERS,
+    "check_if_new_quorum_queue_replicas_have_finished_initial_sync": _STATUS,
     "check_if_node_is_mirror_sync_critical": _MIRRORS,
-    "check_if_node_is_quorum_critical": _MEMBERS,
     "cipher_suites": _TLS,
     "command_line_arguments": "`jumpmqctl environment` shows the settings in force",
     "consume_event_stream": "the log has a line for each login, refusal and change of a definition",
-    "coordinator_status": _MEMBERS,
+    "coordinator_status": _STATUS,
     "deactivate_free_disk_space_monitoring": _DISK,
     "decode": _SETTINGS,
     "decrypt_conf_value": _SETTINGS,
@@ -83,7 +82,6 @@ REASONS: dict[str, str] = {
     "os_env": "`jumpmqctl environment` shows the settings in force",
     "peek": "the page and `POST /api/queues/VHOST/NAME/get` show messages",
     "post_upgrade": "a new version needs no tasks after its start",
-    "quorum_status": _MEMBERS,
     "reclaim_quorum_memory": _ERLANG,
     "reconcile_vhosts": _VHOSTS,
     "remote_shell": _ERLANG,
@@ -93,7 +91,7 @@ REASONS: dict[str, str] = {
     "reset_node_auth_attempt_metrics": _LOGINS,
     "resolve_hostname": "`getent hosts NAME` of the machine does",
     "resolver_info": _ERLANG,
-    "restart_stream": _MEMBERS,
+    "restart_stream": "a stream is led with its home: `jumpmqctl transfer_leadership HOME NODE`",
     "restart_vhost": _VHOSTS,
     "revive": "`jumpmqctl resume_listeners` has a node take clients again",
     "rotate_logs": _NOTHING,
@@ -103,7 +101,7 @@ REASONS: dict[str, str] = {
     "shrink": _MEMBERS,
     "start_app": _STOP,
     "stop_app": _STOP,
-    "stream_status": _MEMBERS,
+    "stream_status": _STATUS,
     "tls_versions": _TLS,
     "update_cluster_nodes": _NOTHING,
 }

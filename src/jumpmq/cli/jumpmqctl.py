@@ -17,6 +17,7 @@ from jumpmq.cli.verbs import (
     checks,
     connections,
     consumer_groups,
+    copies,
     definitions,
     delayed,
     fences,
@@ -40,6 +41,7 @@ from jumpmq.management import ManagementError
 
 SUBJECTS: dict[str, tuple[ModuleType, ...]] = {
     "The broker": (node, maintenance, watermarks, checks),
+    "Copies of a cluster's homes": (copies,),
     "What there is": (listings,),
     "Queues, hashing and sharding": (queues, hashing, readers, consumer_groups, fences, delayed),
     "Policies and parameters": (policies, parameters),
