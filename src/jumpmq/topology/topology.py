@@ -8,13 +8,12 @@ whole, in one commit. A change that is refused changes nothing.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, Wake, never_wake
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import restoring
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
-from jumpmq.topology.changes import Change, ForgetNode
+from jumpmq.topology.changes import Change
 from jumpmq.topology.changes.base import take_effect
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.log import ANYWHERE, CommonLog, LocalLog
@@ -136,13 +135,8 @@ class Topology(State):
         pending.accept(effects)
 
     def refuse_own_end(self, change: Change) -> None:
-        """Reject the removal of this node. Remote nodes accept the removal; the local node then diverges and stops.
-
-        Raises:
-            PreconditionFailed: the change does that.
-        """
-        if isinstance(change, ForgetNode) and self.homes.get(self.home) == change.node:
-            raise PreconditionFailed(f"node '{change.node}' cannot forget itself; where others have, it keeps its data")
+        """See :meth:`Change.refuse_own_end`."""
+        change.refuse_own_end(self)
 
     def define_queue(
         self,

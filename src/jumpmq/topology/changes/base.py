@@ -56,6 +56,13 @@ class Change:
             AMQPError: with the reason.
         """
 
+    def refuse_own_end(self, state: State) -> None:
+        """Refuse a change that removes the local node. Other nodes accept it; the local node then diverges and stops.
+
+        Raises:
+            PreconditionFailed: the change does that.
+        """
+
     def effect(self, state: State) -> Change | None:
         """Apply the checked change to memory and records, in one step.
 

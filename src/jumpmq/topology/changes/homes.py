@@ -74,6 +74,10 @@ class ForgetNode(ChangeInSteps):
         if len(state.nodes) == 1:
             raise PreconditionFailed(f"node '{self.node}' is the only one of the cluster")
 
+    def refuse_own_end(self, state: State) -> None:
+        if state.homes.get(state.home) == self.node:
+            raise PreconditionFailed(f"node '{self.node}' cannot forget itself; where others have, it keeps its data")
+
     def steps(self, state: State) -> Steps:
         gone = state.nodes[self.node]
         prepared = []
