@@ -61,6 +61,8 @@ class Parts:
         self.relocating = Relocating(self.links, self.outbox, self.queue_moves.streams, turns)
         self.usage = UsageLinks(self.links, turns)
         self.channels = ChannelLinks(self.links, turns)
+        self.channels.is_ready = self.enqueue.is_ready
+        self.enqueue.on_ready.append(self.channels.ready)
         self.served = ServedChannels(self.links)
         self.sessions = ReplicaSessions(self.links, turns)
         self.ring_changes = RingChanges(self.links, turns, self.enqueue, self.on_disk)

@@ -180,3 +180,25 @@ def test_clients_of_other_nodes_wait_for_a_lost_home_instead_of_being_refused(th
                 refused += 1
     assert refused <= 1, "but for what was on its way"
     assert len(taken(two, "q")) >= 10 + done
+
+
+@pytest.mark.slow
+def test_a_consumer_of_another_node_goes_on_after_its_home_was_lost(three: Nodes) -> None:
+    one, two, _ = three.all
+    published(one, "q", range(10))
+    three.copied()
+    served_again(one)
+    with pika.BlockingConnection(two.parameters) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=5)
+        got: list[int] = []
+        for method, _properties, body in channel.consume("q", inactivity_timeout=PATIENCE):
+            assert method is not None, f"cancelled, or forgotten, after {got}"
+            got.append(int(body))
+            if len(got) == 3:
+                one.kill()
+            channel.basic_ack(method.delivery_tag)
+            if got[-1] == 9:
+                break
+    assert got[:3] == [0, 1, 2]
+    assert sorted({*got}) == list(range(10))

@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
 OUTCOMES = [Outcome.ACKNOWLEDGED, Outcome.REJECTED, Outcome.REQUEUED, Outcome.FAILED]
 
+RESUME_TIMEOUT = 60.0
+"""Maximum time in seconds for which a consumer waits for its lost home, before it is cancelled."""
+
 _DELIVER = b"\x00\x3c\x00\x3c"
 """First octets of the payload of ``basic.deliver``."""
 
@@ -139,8 +142,13 @@ class Remote:
         """Handle the loss of the remote home."""
         self.gone = True
         self._owed.take(self)
+        comes_back = self._ends.comes_back(self.link.peer)
         for consumer in list(self.consumers.values()):
-            consumer.cancelled()
+            if comes_back and isinstance(consumer, RemoteConsumer) and consumer.resumes:
+                self.forget(consumer)
+                self._ends.resume(consumer)
+            else:
+                consumer.cancelled()
         while self.requests:
             request = self.requests.popleft()
             queue = request.queue
@@ -284,7 +292,9 @@ class ChannelLinks:
     """All remote channels of the process's clients.
 
     Attributes:
-        comes_back: whether a home without a link is served by another node soon: requests for its queues wait.
+        comes_back: whether a home without a link is served by another node soon: requests for its queues wait, and its
+            consumers are opened again.
+        is_ready: whether a home has its queues.
         consumers: how many they have, by the id of the queue.
         shard_choice: chooses shards for consumers, also those of other homes.
         members: those of consumer groups that have parts at all homes.
@@ -292,7 +302,9 @@ class ChannelLinks:
 
     def __init__(self, links: Links, turns: Turns) -> None:
         self.links = links
+        self._turns = turns
         self.comes_back: Callable[[int], bool] = lambda home: False
+        self.is_ready: Callable[[int], bool] = lambda home: True
         self._awaited: dict[int, list[Waiting]] = {}  # by home, who waits for its link
         self.consumers: Counter[int] = Counter()
         self.shard_choice = ShardChoice(links, turns, self.consumers)
@@ -345,11 +357,11 @@ class ChannelLinks:
         if remote is not None:
             remote.take(payload)
 
-    def wait_for(self, home: int) -> Waiting:
-        """Wait for the link to a home, for :data:`~jumpmq.nodes.messages.enqueue.HOLD_TIMEOUT` at most."""
+    def wait_for(self, home: int, seconds: float = HOLD_TIMEOUT) -> Waiting:
+        """Wait for a home to have its queues, so many seconds at most."""
         waiting = Waiting(lambda: None)
         self._awaited.setdefault(home, []).append(waiting)
-        asyncio.get_running_loop().call_later(HOLD_TIMEOUT, self._give_up, home, waiting)
+        asyncio.get_running_loop().call_later(seconds, self._give_up, home, waiting)
         return waiting
 
     def _give_up(self, home: int, waiting: Waiting) -> None:
@@ -358,9 +370,21 @@ class ChannelLinks:
             awaited.remove(waiting)
             waiting.end()
 
-    def _up(self, link: Link) -> None:
+    def ready(self, link: Link) -> None:
+        """A home has its queues."""
         for waiting in self._awaited.pop(link.peer, ()):
             waiting.end()
+
+    def resume(self, consumer: RemoteConsumer) -> None:
+        """Open a consumer again once its lost home has its queues at another node."""
+
+        def resume() -> None:
+            with self._turns.turn():
+                consumer.resume()
+
+        self.wait_for(consumer.declared.definition.home, RESUME_TIMEOUT).on_end(resume)
+
+    def _up(self, link: Link) -> None:
         for member in list(self.members):
             member.home_up(link.peer)
 
@@ -401,7 +425,7 @@ class _OfChannel:
                 raise down(self._channel, queue)
             return self.ask_at(remote, method, then, queue).waiting
 
-        if self._ends.links.to(home) is None and self._ends.comes_back(home):
+        if self._ends.comes_back(home) and not self._ends.is_ready(home):
             return self._ends.wait_for(home).followed_by(ask)
         return ask()
 
@@ -449,13 +473,30 @@ class _OfChannel:
 
         def consumes(answer: m.Method, message: Message | None) -> None:
             remote = self._remotes[queue.definition.home]
-            consumer = RemoteConsumer(channel, remote, queue, remote.queue(queue), method)
+            consumer = RemoteConsumer(channel, remote, queue, remote.queue(queue), method, self._resume)
             remote.add(consumer)
             channel.add(consumer)
             if not method.no_wait:
                 channel.send(m.BasicConsumeOk(consumer.tag))
 
         return self._ask(queue, replace(method, no_wait=False), consumes)
+
+    def _resume(self, consumer: RemoteConsumer, method: m.BasicConsume) -> None:
+        """Open a consumer again. What it has not settled comes again."""
+        if self._channel.closed or self._channel.consumers.get(consumer.tag) is not consumer:
+            return
+        queue = consumer.declared
+        remote = self.at(queue.definition.home)
+        if remote is None:
+            consumer.cancelled()
+            return
+
+        def consumes(answer: m.Method, message: Message | None) -> None:
+            consumer.remote, consumer.queue = remote, remote.queue(queue)
+            remote.add(consumer)
+
+        request = self.ask_at(remote, replace(method, no_wait=False), consumes, queue)
+        request.waiting.on_end(lambda: consumer.cancelled() if request.raised else None)
 
     def choose(self, exchange: str, then: Callable[[str], Waiting | None]) -> Waiting | None:
         return self._ends.shard_choice.choose(self._channel, exchange, then)

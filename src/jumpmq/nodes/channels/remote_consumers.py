@@ -1,6 +1,6 @@
 """Consumers of queues at remote homes, and these queues, as seen by the client's channel."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
@@ -63,10 +63,20 @@ class RemoteQueue:
 
 
 class RemoteConsumer:
-    """Consumer (``basic.consume``) of a queue at a remote home, acting as a :class:`Subscription` of its channel."""
+    """Consumer (``basic.consume``) of a queue at a remote home, acting as a :class:`Subscription` of its channel.
+
+    Args:
+        resume: opens it again at the home's next process.
+    """
 
     def __init__(
-        self, channel: "Channel", remote: "Remote", declared: DeclaredQueue, queue: RemoteQueue, method: m.BasicConsume
+        self,
+        channel: "Channel",
+        remote: "Remote",
+        declared: DeclaredQueue,
+        queue: RemoteQueue,
+        method: m.BasicConsume,
+        resume: "Callable[[RemoteConsumer, m.BasicConsume], None]",
     ) -> None:
         self.channel = channel
         self.declared = declared
@@ -77,6 +87,8 @@ class RemoteConsumer:
         self.unacknowledged = self.delivered = 0
         self.remote = remote
         self._tag_octets = self.tag.encode()
+        self._method = method
+        self._resume = resume
 
     @property
     def queues(self) -> "list[Queue]":
@@ -109,6 +121,15 @@ class RemoteConsumer:
         """Leave on the closing of the channel; the remote home is told of the channel as a whole."""
         self.channel.forget(self)
         self.remote.forget(self)
+
+    @property
+    def resumes(self) -> bool:
+        """True if the consumer can be opened again. A stream's would begin where it began before."""
+        return self.declared.type != "stream"
+
+    def resume(self) -> None:
+        """Open the consumer again, as its home is served by another node."""
+        self._resume(self, self._method)
 
     def cancelled(self) -> None:
         """Handle the deletion or loss of the queue."""
