@@ -128,7 +128,10 @@ class QuorumQueue(ClassicQueue):
     def _prepare(self, messages: list[Message]) -> None:
         super()._prepare(messages)
         for message in messages:
-            message.attempts = self._recorded.get(message.seq) or 1
+            message.attempts = 1
+        if self._recorded:
+            for message in messages:
+                message.attempts = self._recorded.get(message.seq) or 1
 
     def take(self, count: int) -> list[Message]:
         if self.limits.single_active_consumer:

@@ -232,9 +232,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _epochs_of(self, slices: list[Slice]) -> dict[str, int]:
         """Return the owner epochs for a partition, by queue; none for queues that several queries share."""
-        queues = {one[0] for one in slices}
-        shared = self._options.share_queues
-        return {} if shared else {queue: epoch for queue, epoch in self._owner_epochs.items() if queue in queues}
+        known = {} if self._options.share_queues else self._owner_epochs
+        return {queue: known[queue] for queue, *_ in slices if queue in known}
 
     def _require_nothing_lost(self, lost: dict[str, int | None], done: dict[str, int]) -> None:
         """Refuse if queues deleted since the last micro-batch may have held unread messages, unless data loss is
