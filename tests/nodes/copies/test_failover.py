@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -156,6 +157,21 @@ def test_a_node_that_stops_in_order_hands_its_home_over(three: Nodes) -> None:
     one.start()
     assert served(other, "q") == 50
     assert taken(other, "q") == list(range(50))
+
+
+@pytest.mark.slow
+def test_a_node_whose_disk_is_lost_is_filled_from_copies(three: Nodes) -> None:
+    one, two, _ = three.all
+    three.copied()
+    served_again(one)
+    published(one, "q", range(200))
+    before = three.configuration().leader
+    one.kill()
+    shutil.rmtree(one.data_dir)
+    one.start()  # it is there once it leads again
+    value = three.configuration()
+    assert node_of(value.leader) == NAMES[0] and value.leader != before and len(value.set) == 3
+    assert taken(two, "q") == list(range(200))
 
 
 @pytest.mark.slow

@@ -115,20 +115,28 @@ def test_a_leader_names_no_file_elsewhere(tmp_path: Path, name: str) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_crash_between_two_renames_is_gone_on_with(home: Path, tmp_path: Path) -> None:
+def test_a_crash_between_two_renames_is_gone_on_with_and_nothing_else_goes(home: Path, tmp_path: Path) -> None:
     directory = tmp_path / "1"
     old = CopyDirectory(directory, "log")
     old.close()
+    others = directory / "copies" / "2" / "replica"
+    others.parent.mkdir(parents=True)
+    others.write_bytes(b"of another home")
+    (directory / "jumpmq.db-wal").write_bytes(b"of the old index")
     coming = ComingFiles(directory)
     coming.put(Put("log/0000000001.log", 0, b"damaged"))
     coming.clear(Clear(("log/0000000001.log",)))
-    shutil.copytree(home / DIRECTORY, tmp_path / "1.coming" / DIRECTORY, dirs_exist_ok=True)
+    shutil.copytree(home / DIRECTORY, directory / "coming" / DIRECTORY, dirs_exist_ok=True)
+    shutil.copy(home / "jumpmq.db", directory / "coming")
     read = CopyDirectory(home, "log")
     coming.install(Install(0, read.lineage), old.noted)
-    directory.rename(tmp_path / "1.old")
+    (directory / "old").mkdir()
+    (directory / DIRECTORY).rename(directory / "old" / DIRECTORY)
     settle(directory)
     found = CopyDirectory(directory, "log")
     assert found.lineage == read.lineage
     found.close()
     settle(directory)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "home"]
+    assert others.read_bytes() == b"of another home"
+    names = ["copies", "jumpmq.db", "jumpmq.lock", DIRECTORY, "replica", "streams"]
+    assert sorted(path.name for path in directory.iterdir()) == sorted(names)

@@ -15,6 +15,7 @@ and etcd answer goes back into the replica. Nothing here decides: rules R1 to R1
 ``offered_files``    a leader's copy as files, for members whose logs end before its own begins
 ``coming_files``     these files at the member, until they take the old copy's place
 ``restoring``        a follower's directory in place of a leader's lost disk, by hand
+``lost_disk``        a new data directory in place of a lost one, filled from copies at other nodes
 ``leading_store``    the store of a home whose replica leads
 ``sessions``         frames of replicas as records of links, with a HELLO of each side first
 ``claims``           the configuration in etcd, read and compared-and-swapped

@@ -1,7 +1,8 @@
-"""Files of a copy on their way to a member, in a directory beside the copy that they replace when all are whole (I13).
+"""Files of a copy on their way to a member, in a directory of the copy that they replace when all are whole (I13).
 
-``H.coming`` is whole once it has a ``replica``, which is written last. Then the old copy is renamed to ``H.old``,
-``H.coming`` to ``H``, and the old one deleted: :func:`settle` goes on with that after a crash at any point.
+``coming`` is whole once it has a ``replica``, which is written last. Then log, streams and index are renamed, the old
+ones into ``old`` and the new ones into their place, ``replica`` last, and the old ones deleted: :func:`settle` goes on
+with that after a crash at any point. All else in the directory stays, such as the copies of other nodes' homes.
 """
 
 import os
@@ -16,7 +17,11 @@ from jumpmq.replication.lineage import end_of
 from jumpmq.store import schema, stream_files, stream_segment
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
+from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY
+
+COMING, OLD = "coming", "old"
+"""Directories of a copy."""
 
 NAME = re.compile(
     rf"{re.escape(schema.FILE_NAME)}|{DIRECTORY}/[0-9]{{10}}\.log"
@@ -67,7 +72,8 @@ class ComingFiles:
             noted: of the old copy: its identity and promise stay.
         """
         self._begin()
-        (self._coming / DIRECTORY).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in (DIRECTORY, stream_files.DIRECTORY):
+            (self._coming / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder, _, names in os.walk(self._coming):
             for name in names:
                 file = self._files.open(Path(folder) / name)
@@ -98,18 +104,37 @@ def settle(directory: Path, files: Files | None = None) -> None:
 
     Raises:
         OSError: that fails.
+        StoreError: the directory is in use.
     """
     files = files or Files()
-    coming, old = _coming(directory), directory.with_name(f"{directory.name}.old")
-    if (coming / NOTE).exists():
-        if directory.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            directory.rename(old)
-        coming.rename(directory)
-        files.sync_directory(directory.parent)
-    shutil.rmtree(coming, ignore_errors=True)
+    coming, old = _coming(directory), directory / OLD
+    if not coming.exists() and not old.exists():
+        return
+    lock = DirectoryLock(directory)
+    try:
+        if (coming / NOTE).exists():
+            _swap(directory, coming, old, files)
+        shutil.rmtree(coming, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        lock.release()
+
+
+def _swap(directory: Path, coming: Path, old: Path, files: Files) -> None:
     shutil.rmtree(old, ignore_errors=True)
+    old.mkdir(mode=0o700)
+    for name in (DIRECTORY, stream_files.DIRECTORY, schema.FILE_NAME):
+        if not (coming / name).exists():  # moved before a crash
+            continue
+        for path in directory.glob(f"{schema.FILE_NAME}-*"):  # SQLite's, of the old index
+            path.unlink()
+        if (directory / name).exists():
+            (directory / name).rename(old / name)
+        (coming / name).rename(directory / name)
+    files.sync_directory(directory)
+    (coming / NOTE).replace(directory / NOTE)
+    files.sync_directory(directory)
 
 
 def _coming(directory: Path) -> Path:
-    return directory.with_name(f"{directory.name}.coming")
+    return directory / COMING

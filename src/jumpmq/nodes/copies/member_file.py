@@ -55,6 +55,16 @@ def prepare(directory: Path, me: Membership, epoch: int, store: Store) -> None:
         last = store.lineage[-1]
         mark = position_at(last.segment, last.end)
         _replace(directory / NOTE, Noted(me.member, disk_of(me), epoch, mark), files)
+    write_member(directory, me)
+
+
+def write_member(directory: Path, me: Membership) -> None:
+    """Keep a membership, synced.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    files = Files()
     line = json.dumps(asdict(me)).encode()
     path = directory / f"{FILE}.new"
     file = files.create(path)

@@ -13,6 +13,7 @@ from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.memory import resources
 from jumpmq.nodes.copies.kept_copy import KeptCopy
+from jumpmq.nodes.copies.lost_disk import replace_lost_disk
 from jumpmq.nodes.copies.member_file import prepare, read_member
 from jumpmq.nodes.copies.node_copies import NodeCopies
 from jumpmq.nodes.copies.operating import OperatedCopies
@@ -46,7 +47,8 @@ async def serving_node(
     """
     try:
         me = None if config.data_dir is None else read_member(config.data_dir)
-    except StoreError as error:
+        me = me or await replace_lost_disk(config)
+    except (StoreError, OSError) as error:
         raise BrokerError(str(error)) from None
 
     def end(reason: str) -> None:

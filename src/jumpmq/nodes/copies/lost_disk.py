@@ -1,0 +1,84 @@
+"""Start of a process with a new data directory in place of a lost one, whose home has copies at other nodes.
+
+The process takes the home's number and the log's identity from etcd, and a disk identity of its own: its replica gets
+the log from the home's leader like that of any new member. Leadership returns to it as after any other absence.
+"""
+
+import asyncio
+import json
+import logging
+
+from jumpmq.broker.config import Config, default_node
+from jumpmq.nodes.copies.member_file import write_member
+from jumpmq.nodes.etcd.client import Etcd, EtcdError
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.etcd.settings import EtcdSettings
+from jumpmq.nodes.joining.joining import Membership
+from jumpmq.nodes.membership.lease import LEASE
+from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
+from jumpmq.store.log import DIRECTORY
+
+LOOK_INTERVAL = 0.5
+"""Seconds between two looks at whether the process of the lost directory is gone."""
+
+log = logging.getLogger(__name__)
+
+
+async def replace_lost_disk(config: Config) -> Membership | None:
+    """Make a new data directory that of a member whose directory was lost; return the member.
+
+    Returns:
+        None where there is nothing to replace: the directory is in use, etcd does not answer, the node is new, another
+        process of its name lives, or no other node has all that is complete of its home.
+
+    Raises:
+        OSError: the directory cannot be written.
+        BrokerError: the settings of etcd cannot be used.
+    """
+    directory = config.data_dir
+    if directory is None or (directory / DIRECTORY).exists():
+        return None
+    settings = EtcdSettings.of(config)
+    client = settings.client()
+    try:
+        me = await _member(client, Keys(settings.cluster), config)
+    except EtcdError:
+        return None
+    finally:
+        await client.close()
+    if me is not None:
+        log.warning("the data directory of %s is new: home %d is copied from other nodes", me, me.home)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_member(directory, me)
+    return me
+
+
+async def _member(client: Etcd, keys: Keys, config: Config) -> Membership | None:
+    identity = await client.get(keys.id)
+    if identity is None:
+        return None
+    if client.seal is not None:
+        client.seal.identity = identity.value.decode()
+    me = Membership(keys.cluster, identity.value.decode(), config.node or default_node(), "", worker=config.worker)
+    member = await client.get(keys.member(me.process))
+    if member is None:
+        return None
+    value = json.loads(member.value)
+    home = int(value["home"])
+    if not await _is_elsewhere(client, keys, home, me.node):
+        return None
+    for _ in range(int(1.5 * LEASE / LOOK_INTERVAL)):
+        if await client.get(keys.copies_of(me.process)) is None:  # live/NODE may be a guest's
+            return Membership(me.cluster, me.id, me.node, str(value["member"]), home, me.worker)
+        await asyncio.sleep(LOOK_INTERVAL)
+    return None
+
+
+async def _is_elsewhere(client: Etcd, keys: Keys, home: int, node: str) -> bool:
+    """True if a replica at another node has all that is complete of a home."""
+    found = await client.get(keys.home(home))
+    try:
+        known = None if found is None else Configuration.from_json(found.value)
+    except ConfigurationError:
+        return False
+    return known is not None and any(node_of(one) != node for one in known.electable)
