@@ -69,11 +69,6 @@ class Limits:
         return cls(**known)
 
     @property
-    def has_length(self) -> bool:
-        """True if the length is limited."""
-        return self.max_length is not None or self.max_length_bytes is not None
-
-    @property
     def delays_retries(self) -> bool:
         """True if returned messages may have to rest before the next try."""
         return self.delayed_retry_type != "disabled" and self.delayed_retry_min is not None

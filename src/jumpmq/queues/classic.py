@@ -20,6 +20,7 @@ from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.fences import FencedMessages, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import Forget, settle_spilled
+from jumpmq.queues.length_limit import LengthLimit
 from jumpmq.queues.marks import InOrder, Markers
 from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.priorities import PrioritizedMessages
@@ -62,7 +63,7 @@ class ClassicQueue(Queue):
     """Messages in order of arrival, delivered to one consumer at a time."""
 
     __slots__ = (
-        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_leaving", "_limited",
+        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_leaving", "_length",
         "_markers", "_next_seq", "_next_wanted", "_present", "_ready", "_reserved_seq", "_returns", "_transient",
         "_transient_octets", "_was_read",
     )  # fmt: skip
@@ -93,7 +94,7 @@ class ClassicQueue(Queue):
         self._delivered_seq = 0  # the highest number delivered: after a crash those up to it are redelivered
         self._expiring = False  # whether messages may expire
         self._arriving = False  # whether a message is handed to a consumer that was ready: it cannot expire
-        self._limited = self.limits.has_length  # whether it has a length limit
+        self._length = LengthLimit.of(self.limits)
         self._markers: Markers | None = None  # what other queues wait for; None until keys have moved away
         # What its messages say they are, where no two may say the same; None where they may.
         self._present = Seen(self._account) if self.arguments.get("x-message-deduplication") else None
@@ -201,29 +202,21 @@ class ClassicQueue(Queue):
             self.wake(clock.now())
 
     def would_refuse(self, messages: list[Message]) -> list[Message]:
-        limits = self.limits
-        if not self._limited or limits.overflow == "drop-head":
+        length, ready = self._length, self._ready
+        if length is None or length.drops_head:
             return []
-        if limits.max_length_bytes is None:
-            assert limits.max_length is not None
-            return messages[max(0, limits.max_length - len(self._ready) - self.undelivered_count) :]
-        self._ready.measure(MEASURED)
-        count, octets = len(self._ready) + self.undelivered_count, self._ready.size + self.undelivered_octets
-        refused = []
-        for message in messages:
-            size = octets + len(message.body)
-            if size > limits.max_length_bytes or (limits.max_length is not None and count >= limits.max_length):
-                refused.append(message)
-            else:
-                count, octets = count + 1, size
-        return refused
+        octets = 0
+        if length.counts_octets:
+            ready.measure(MEASURED)
+            octets = ready.size + self.undelivered_octets
+        return length.refused(messages, len(ready) + self.undelivered_count, octets)
 
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if self.behind is not None:
             return self.behind.push(messages)
         if self._present is not None and not (messages := self._present.new(messages)):
             return []
-        if self._limited and self.limits.overflow != "drop-head" and not fitting:
+        if self._length is not None and not self._length.drops_head and not fitting:
             return self._push_what_fits(messages)
         self._enter(messages)
         return []
@@ -304,7 +297,7 @@ class ClassicQueue(Queue):
         if served:
             self.dispatch()
             self._arriving = False
-        if self._limited or self._expiring:
+        if self._length is not None or self._expiring:
             self._trim(clock.now(), STEP + count)
 
     def expect_expiry(self) -> None:
@@ -531,7 +524,7 @@ class ClassicQueue(Queue):
             messages = self._begin_retries().rest(messages)
         if messages:
             self._ready.put_back(messages)
-        if self._limited or self._expiring:
+        if self._length is not None or self._expiring:
             self._trim(clock.now(), STEP + len(messages))
         self.dispatch()
 
@@ -737,7 +730,7 @@ class ClassicQueue(Queue):
 
     def set_limits(self, limits: Limits) -> None:
         self.limits = limits
-        self._limited = limits.has_length
+        self._length = LengthLimit.of(limits)
         if self.behind is not None:
             self.behind.set_limits(limits.unbounded())
         self._delivery.serve_one(limits.single_active_consumer)
@@ -779,10 +772,13 @@ class ClassicQueue(Queue):
         """Drop up to ``count`` expired messages at the front, and as many beyond length limits."""
         if self._expiring:
             self._drop_expired(now, count)
-        if self.limits.max_length_bytes is not None and not self._ready.measure(MEASURED):
+        length = self._length
+        if length is None:
+            return
+        if length.counts_octets and not self._ready.measure(MEASURED):
             self.wake(now)  # restored batches may hold less than it seems, or more
-        elif self._limited and self.limits.overflow == "drop-head":  # others keep what is returned to them
-            self._drop_overflow(now, count)
+        elif length.drops_head:  # others keep what is returned to them
+            self._drop_overflow(length, now, count)
 
     def _drop_expired(self, now: float, count: int) -> None:
         self._discard(self._ready.take_expired(now, count), "expired")
@@ -804,25 +800,16 @@ class ClassicQueue(Queue):
         if first:
             self.wake(max(first, now))
 
-    def _drop_overflow(self, now: float, count: int) -> None:
+    def _drop_overflow(self, length: LengthLimit, now: float, count: int) -> None:
         dropped: list[Message] = []
-        while len(dropped) < count and self._is_over():
-            most = 1
-            if self.limits.max_length is not None:
-                most = max(len(self._ready) - self.limits.max_length, 1)
-            dropped += self._ready.take_oldest(min(most, count - len(dropped)))
+        ready = self._ready
+        while len(dropped) < count and length.is_exceeded(ready):
+            dropped += ready.take_oldest(min(length.droppable(ready), count - len(dropped)))
         self._discard(dropped, "maxlen")
         if dropped and self._expiring:
             self._mind_expiry(now)  # another message is at the front
-        if self._is_over():
+        if length.is_exceeded(self._ready):  # another object where a dead letter has come back with a priority
             self.wake(now)
-
-    def _is_over(self) -> bool:
-        """Return True if ready messages exceed a length limit."""
-        limits = self.limits
-        return (limits.max_length is not None and len(self._ready) > limits.max_length) or (
-            limits.max_length_bytes is not None and self._ready.size > limits.max_length_bytes
-        )
 
     def _push_what_fits(self, messages: list[Message]) -> list[Message]:
         """Push messages singly, as a delivery may make room for the next; return the messages without room."""

@@ -1,0 +1,68 @@
+"""The length limit of a queue (``x-max-length``, ``x-max-length-bytes``, ``x-overflow``)."""
+
+from typing import Protocol
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.arguments import Limits
+
+
+class Counted(Protocol):
+    """Ready messages.
+
+    Attributes:
+        size: octets of their bodies.
+    """
+
+    def __len__(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+class LengthLimit:
+    """Limit of a queue's ready messages, by their number, by the octets of their bodies, or both.
+
+    Attributes:
+        drops_head: whether the oldest messages leave beyond the limit; otherwise publishes are refused.
+        counts_octets: whether the limit is one of octets, too.
+    """
+
+    __slots__ = ("_most", "_most_octets", "counts_octets", "drops_head")
+
+    def __init__(self, limits: Limits) -> None:
+        self._most = limits.max_length  # None without a limit of messages
+        self._most_octets = limits.max_length_bytes  # None without a limit of octets
+        self.counts_octets = self._most_octets is not None
+        self.drops_head = limits.overflow == "drop-head"
+
+    @classmethod
+    def of(cls, limits: Limits) -> "LengthLimit | None":
+        """Return the length limit among a queue's limits; None without one."""
+        return cls(limits) if limits.max_length is not None or limits.max_length_bytes is not None else None
+
+    def is_exceeded(self, ready: Counted) -> bool:
+        """Return True if there are more messages than allowed."""
+        return (self._most is not None and len(ready) > self._most) or (
+            self._most_octets is not None and ready.size > self._most_octets
+        )
+
+    def droppable(self, ready: Counted) -> int:
+        """Return the number of messages that may be dropped at once, at least 1, while the limit is exceeded."""
+        return 1 if self._most is None else max(len(ready) - self._most, 1)
+
+    def refused(self, messages: list[Message], count: int, octets: int) -> list[Message]:
+        """Return the messages that have no room, of messages published in this order.
+
+        Args:
+            count, octets: messages that are there, and octets of their bodies; the octets only for a limit of these.
+        """
+        if self._most_octets is None:
+            assert self._most is not None
+            return messages[max(0, self._most - count) :]
+        refused = []
+        for message in messages:
+            size = octets + len(message.body)
+            if size > self._most_octets or (self._most is not None and count >= self._most):
+                refused.append(message)
+            else:
+                count, octets = count + 1, size
+        return refused
