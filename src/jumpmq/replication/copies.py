@@ -35,8 +35,8 @@ class Copy:
 
     @property
     def end(self) -> int:
-        """The position behind the last octet that was written."""
-        return end_of(self.lineage) or self.kept
+        """The position behind the last octet that was written, or behind consumed segments that follow it."""
+        return max(end_of(self.lineage), self.kept)
 
     @property
     def lost(self) -> bool:

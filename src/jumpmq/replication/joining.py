@@ -87,7 +87,7 @@ class Joining:
         """Process the list of files of the leader's copy. Files already present stay unchanged."""
         if manifest.epoch != self.epoch or self.installed or self.failed:
             return []
-        if (end_of(manifest.lineage) or manifest.kept) < self.copy.complete:
+        if max(end_of(manifest.lineage), manifest.kept) < self.copy.complete:
             return self._fail(f"the files of {self.source} end before what {self.copy.me} knows to be complete")
         names = {file.name: file for file in manifest.files}
         if len(names) != len(manifest.files):

@@ -10,8 +10,12 @@ from tests.store.opened import Opened, make_messages
 from jumpmq.nodes.copies.coming_files import ComingFiles, settle
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
 from jumpmq.nodes.copies.offered_files import OfferedFiles
+from jumpmq.replication.actions import Send
+from jumpmq.replication.copies import Copy
+from jumpmq.replication.frames import Lead, Matched
 from jumpmq.replication.joining import Clear, Install, Put
-from jumpmq.replication.lineage import end_of
+from jumpmq.replication.lineage import before, end_of
+from jumpmq.replication.replica import Replica
 from jumpmq.store.errors import StoreError
 from jumpmq.store.log import DIRECTORY
 from jumpmq.store.stream_segment import encode
@@ -113,6 +117,30 @@ def test_a_leader_names_no_file_elsewhere(tmp_path: Path, name: str) -> None:
     with pytest.raises(StoreError, match="cannot have a file"):
         ComingFiles(tmp_path / "1").put(Put(name, 0, b"x"))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_copy_made_of_files_goes_on_behind_consumed_segments(home: Path, tmp_path: Path) -> None:
+    read = CopyDirectory(home, "log")
+    first, *_, last = read.lineage
+    read.close()
+    assert last.segment > first.segment + 1
+    directory = tmp_path / "1"
+    old = CopyDirectory(directory, "log")
+    old.note(3, 0)
+    old.close()
+    coming = ComingFiles(directory)
+    coming.put(Put("log/0000000001.log", 0, (home / DIRECTORY / "0000000001.log").read_bytes()))
+    coming.install(Install(before(last.segment), (first,)), old.noted)
+    settle(directory)
+    found = CopyDirectory(directory, "log")
+    assert found.kept == before(last.segment) and not found.renewed
+    copy = Copy("b.1", found.noted.epoch, found.noted.mark, found.lineage, found.kept)
+    assert copy.end == copy.complete == before(last.segment)
+    replica = Replica(copy)
+    replica.on_connected("a.1")
+    actions = replica.on_frame("a.1", Lead(3, before(last.segment), (last,)))
+    assert actions == [Send("a.1", Matched(3, copy.end))]
+    found.close()
 
 
 def test_a_crash_between_two_renames_is_gone_on_with_and_nothing_else_goes(home: Path, tmp_path: Path) -> None:

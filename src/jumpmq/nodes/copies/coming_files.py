@@ -82,7 +82,7 @@ class ComingFiles:
                 finally:
                     self._files.close(file)
             self._files.sync_directory(Path(folder))
-        mark = end_of(install.lineage) or install.kept
+        mark = max(end_of(install.lineage), install.kept)
         write_note(self._coming / NOTE, replace(noted, mark=mark), self._files)
         self._files.sync_directory(self._coming)
 

@@ -120,11 +120,14 @@ class CopyDirectory:
     def kept(self) -> int:
         """Position behind which no segment is missing, so that the log can be shipped from there.
 
-        A copy that was made from files may have none yet, as the index had all: the mark is that position then.
+        A copy that was made from files may have none of the last segments, as the index had all: the mark is that
+        position then.
         """
         mark = self.noted.mark
+        if mark > self.end and mark == before(segment_at(mark) + 1):
+            return mark
         if not self.lineage:
-            return mark if mark == before(segment_at(mark) + 1) else 0
+            return 0
         first = self.lineage[-1].segment
         numbers = {stretch.segment for stretch in self.lineage}
         while first - 1 in numbers:
