@@ -94,7 +94,7 @@ class ClassicQueue(Queue):
         self._delivered_seq = 0  # the highest number delivered: after a crash those up to it are redelivered
         self._expiring = False  # whether messages may expire
         self._arriving = False  # whether a message is handed to a consumer that was ready: it cannot expire
-        self._length = LengthLimit.of(self.limits)
+        self._length = LengthLimit.of(self.limits)  # None without a limit
         self._markers: Markers | None = None  # what other queues wait for; None until keys have moved away
         # What its messages say they are, where no two may say the same; None where they may.
         self._present = Seen(self._account) if self.arguments.get("x-message-deduplication") else None
