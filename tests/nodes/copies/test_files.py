@@ -1,6 +1,8 @@
 """Files of a copy: offered by a leader, come at a member, and take the old copy's place whatever happens meanwhile."""
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
@@ -9,7 +11,7 @@ from tests.store.opened import Opened, make_messages
 
 from jumpmq.nodes.copies.coming_files import ComingFiles, settle
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
-from jumpmq.nodes.copies.offered_files import OfferedFiles
+from jumpmq.nodes.copies.offered_files import OfferedFiles, remove_offered
 from jumpmq.replication.actions import Send
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Lead, Matched
@@ -51,7 +53,7 @@ def home(tmp_path: Path) -> Path:
 
 def test_a_copy_made_of_files_is_the_home(home: Path, tmp_path: Path) -> None:
     lineage = CopyDirectory(home, "log").lineage
-    offered, directory = OfferedFiles(home), tmp_path / "copies" / "1"
+    offered, directory = OfferedFiles(home, "disk"), tmp_path / "copies" / "1"
     manifest = offered.manifest(3, 0, lineage)
     assert [file.name.split("/")[0] for file in manifest.files] == ["jumpmq.db", *[DIRECTORY] * len(lineage), "streams"]
     old = CopyDirectory(directory, "log")
@@ -89,7 +91,7 @@ def test_a_stream_is_offered_up_to_its_last_whole_commit(home: Path) -> None:
     path = home / "streams" / "7" / "00000000000000000000.segment"
     for written in (0, 20, len(TORN) - 100):
         path.write_bytes(WHOLE + TORN[:written] + AHEAD)
-        offered = OfferedFiles(home)
+        offered = OfferedFiles(home, "disk")
         stream = offered.manifest(1, 0, ()).files[-1]
         path.write_bytes(WHOLE + TORN + AHEAD)
         octets = b"".join(offered.piece(1, stream.name, at).octets for at in range(0, stream.length, 1 << 20))
@@ -98,7 +100,7 @@ def test_a_stream_is_offered_up_to_its_last_whole_commit(home: Path) -> None:
 
 
 def test_a_file_that_grows_is_sent_as_it_was_and_one_that_is_gone_or_strange_is_empty(home: Path) -> None:
-    offered = OfferedFiles(home)
+    offered = OfferedFiles(home, "disk")
     manifest = offered.manifest(1, 0, ())
     stream = manifest.files[-1]
     with (home / stream.name).open("ab") as file:
@@ -168,3 +170,18 @@ def test_a_crash_between_two_renames_is_gone_on_with_and_nothing_else_goes(home:
     assert others.read_bytes() == b"of another home"
     names = ["copies", "jumpmq.db", "jumpmq.lock", DIRECTORY, "replica", "streams"]
     assert sorted(path.name for path in directory.iterdir()) == sorted(names)
+
+
+def test_two_members_take_files_from_a_leader_at_once(home: Path) -> None:
+    path = home / "streams" / "7" / "00000000000000000000.segment"
+    one, two = OfferedFiles(home, "one"), OfferedFiles(home, "two")
+    manifest = one.manifest(1, 0, ())
+    with closing(sqlite3.connect(home / "jumpmq.db")) as index:
+        index.execute("CREATE TABLE later (number)")
+    path.write_bytes(WHOLE + TORN + AHEAD)
+    two.manifest(1, 0, ())
+    for file in manifest.files:
+        octets = b"".join(one.piece(1, file.name, at).octets for at in range(0, file.length, 1 << 20))
+        assert (len(octets), crc32(octets)) == (file.length, file.crc), file.name
+    remove_offered(home)
+    assert not [*home.glob("index-*")]

@@ -134,7 +134,7 @@ class CopiedHome:
         self._times = times
         self._loop = asyncio.get_running_loop()
         self.segments: Callable[[], Lineage] | None = None
-        self._offered = OfferedFiles(directory.directory)
+        self._offered: dict[Replica, OfferedFiles] = {}
         self._offering = 0.0  # when a member last asked for files
         self._listing: set[Replica] = set()  # members for which a manifest is being made
         self._joining: Joining | None = None  # the join by files that is under way here
@@ -367,11 +367,14 @@ class CopiedHome:
             self._listing.add(peer)
         sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
         kept = copy.kept
+        if peer not in self._offered:
+            self._offered[peer] = OfferedFiles(self._directory.directory, peer.rpartition(".")[2])
+        offered = self._offered[peer]
 
         def read() -> Frame:
             if want.name:
-                return self._offered.piece(want.epoch, want.name, want.offset)
-            return self._offered.manifest(want.epoch, kept, sealed)
+                return offered.piece(want.epoch, want.name, want.offset)
+            return offered.manifest(want.epoch, kept, sealed)
 
         def send(result: Frame | Exception) -> None:
             if not want.name:

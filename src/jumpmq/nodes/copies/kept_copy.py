@@ -15,6 +15,7 @@ from jumpmq.nodes.copies.coming_files import settle
 from jumpmq.nodes.copies.copied_home import FIXED_SEAT, CopiedHome
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
 from jumpmq.nodes.copies.leading_store import LeadingStore
+from jumpmq.nodes.copies.offered_files import remove_offered
 from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.replication.configuration import Replica
@@ -110,6 +111,7 @@ class KeptCopy:
 
     def _open(self) -> CopyDirectory:
         settle(self.directory)
+        remove_offered(self.directory)
         return CopyDirectory(self.directory, self._log_id)
 
     def _tell(self, reason: str) -> None:

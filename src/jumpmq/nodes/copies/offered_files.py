@@ -23,18 +23,20 @@ FILE_OCTETS = 14
 """Octets of a file in a manifest besides its name."""
 
 INDEX_COPY = "index-for-copies"
-"""Name of the copy of the index."""
+"""Begin of the names of copies of the index; the member's disk follows."""
 
 
 class OfferedFiles:
-    """Files of a leading home.
+    """Files of a leading home for one member: another member has another manifest, and an index as of another time.
 
     Args:
         directory: of the home.
+        member: tells the member from others, in a file's name.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, member: str) -> None:
         self._directory = directory
+        self._index_copy = directory / f"{INDEX_COPY}-{member}"
         self._lengths: dict[str, int] = {}  # of the files of the last manifest, by name
 
     def manifest(self, epoch: int, kept: int, lineage: Lineage) -> Manifest:
@@ -89,10 +91,10 @@ class OfferedFiles:
         return stream_segment.Segment.open(path, on_loss=lambda loss: None).size
 
     def _path(self, name: str) -> Path:
-        return self._directory / (INDEX_COPY if name == schema.FILE_NAME else name)
+        return self._index_copy if name == schema.FILE_NAME else self._directory / name
 
     def _copy_index(self) -> None:
-        index_path, path = self._directory / schema.FILE_NAME, self._directory / INDEX_COPY
+        index_path, path = self._directory / schema.FILE_NAME, self._index_copy
         path.unlink(missing_ok=True)
         with (
             contextlib.closing(sqlite3.connect(f"file:{index_path}?mode=ro", uri=True)) as index,
@@ -109,3 +111,9 @@ class OfferedFiles:
         if length:
             raise OSError(0, f"{name} has {length} octets less than the log says")
         return crc
+
+
+def remove_offered(directory: Path) -> None:
+    """Remove the copies of the index that a former process has offered."""
+    for path in directory.glob(f"{INDEX_COPY}*"):
+        path.unlink(missing_ok=True)
