@@ -68,6 +68,8 @@ class Config:
         accept_older_data: whether a data directory is taken that is older than what etcd has seen of it.
         cluster_host: address at which the other nodes of the cluster reach this one.
         cluster_port: the same, of the first worker, the next one has the next port; 0 picks free ones.
+        copies: nodes of the cluster that keep this home's messages, once there are so many, unless an operator has said
+            how many.
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
             RabbitMQ's setting.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
@@ -125,6 +127,7 @@ class Config:
     cluster_secret_file: Path | None = None
     cluster_host: str = "127.0.0.1"
     cluster_port: int = 0
+    copies: int = 1
     recover_cluster: bool = False
     rejoin_cluster: bool = False
     accept_older_data: bool = False

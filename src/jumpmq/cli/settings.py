@@ -233,6 +233,14 @@ SETTINGS = {
             "0",
         ),
         Setting(
+            "copies",
+            "NUMBER",
+            "a number from 1 to 7",
+            "nodes of the cluster that keep the messages of this one's homes, unless set_copies has said otherwise",
+            _number(1, 7),
+            "1",
+        ),
+        Setting(
             "recover_cluster",
             "true|false",
             "true or false",

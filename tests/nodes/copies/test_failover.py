@@ -30,9 +30,10 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 class Nodes:
     """Three nodes of a cluster."""
 
-    def __init__(self, directory: Path, url: str) -> None:
+    def __init__(self, directory: Path, url: str, copies: int) -> None:
         self.url = url
-        self.all = [Node(directory / name, name, ("--cluster", "test", "--etcd", url)) for name in NAMES]
+        options = ("--cluster", "test", "--etcd", url, "--copies", str(copies))
+        self.all = [Node(directory / name, name, options) for name in NAMES]
         for node in self.all:
             node.start()
 
@@ -118,9 +119,9 @@ def taken(node: Node, queue: str) -> list[int]:
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Nodes]:
+def three(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Nodes]:
     with etcd(tmp_path) as members:
-        nodes = Nodes(tmp_path, members[0].url)
+        nodes = Nodes(tmp_path, members[0].url, getattr(request, "param", 1))
         try:
             yield nodes
         finally:
@@ -218,3 +219,15 @@ def test_a_consumer_of_another_node_goes_on_after_its_home_was_lost(three: Nodes
                 break
     assert got[:3] == [0, 1, 2]
     assert sorted({*got}) == list(range(10))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("three", [2], indirect=True)
+def test_homes_have_as_many_copies_as_the_settings_say(three: Nodes) -> None:
+    until(lambda: all(len(three.configuration(home).set) == 2 for home in (1, 2, 3)))
+    assert three.configuration(3).members == (NAMES[2], NAMES[0])
+    for node in three.all:
+        served_again(node)
+    published(three.all[2], "q", range(20))
+    three.all[2].kill()
+    assert taken(three.all[0], "q") == list(range(20))

@@ -22,7 +22,7 @@ from jumpmq.nodes.copies.copied_home import CopiedHome
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.copies.wanted import Wanted
-from jumpmq.nodes.etcd.client import EtcdError, put
+from jumpmq.nodes.etcd.client import EtcdError, absent, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
@@ -113,7 +113,7 @@ class NodeCopies:
         self._guests = guests
         self._again = again
         self._wanted: dict[int, Wanted] = {}
-        self._nodes: dict[int, str] = {}  # of each process with copies, by its home
+        self._nodes = {me.home: me.node}  # of each process that takes connections for copies, by its home
         self._addresses: dict[str, int] = {}  # the same homes, by key
         self._led: dict[int, asyncio.Event] = {}  # set to end serving a home, by number
         self._gates: dict[int, Extend] = {}  # take up to when a led home delivers
@@ -376,6 +376,7 @@ class NodeCopies:
         """Bring homes that are led here to what is wanted of them, step by step."""
         while True:
             await asyncio.sleep(LOOK_INTERVAL)
+            await self._want_default()
             wanted = self._wanted.get(self.me.home)
             if self._prepare is not None and wanted is not None and wanted.copies > 1:
                 self._prepare()
@@ -384,6 +385,15 @@ class NodeCopies:
             for home in list(self._led):
                 if home in self.copies and (copied := self.copies[home].home) is not None:
                     self._tend_home(copied, self.copies[home])
+
+    async def _want_default(self) -> None:
+        """Ask for the copies of the settings, once there are nodes for them, where nobody has asked for any."""
+        nodes = list(dict.fromkeys(self._nodes[home] for home in sorted({self.me.home, *self._addresses.values()})))
+        if self.me.home not in self._wanted and 1 < self._config.copies <= len(nodes):
+            wanted = Wanted.of(self.me.node, nodes, self._config.copies)
+            key = self._keys.wanted(self.me.home)
+            with contextlib.suppress(EtcdError):  # it is tried again
+                await self._etcd.client.transaction([self._etcd.is_ours, absent(key)], [put(key, wanted.to_json())])
 
     def _tend_home(self, copied: CopiedHome, copy: KeptCopy) -> None:
         known, now = copied.configuration, asyncio.get_running_loop().time()
@@ -425,7 +435,7 @@ class NodeCopies:
     @property
     def nodes(self) -> set[str]:
         """Names of the nodes that take connections for copies."""
-        return {self.me.node, *(self._nodes[home] for home in self._addresses.values())}
+        return {self._nodes[home] for home in (self.me.home, *self._addresses.values())}
 
     def lags_of(self, home: int) -> Mapping[Replica, int]:
         """Return the lag in octets of each follower of a home that is led here."""
