@@ -84,12 +84,14 @@ def serve(config: Config) -> None:
         BrokerError: the broker cannot start.
     """
     prepare(config)
+    starts_again = False
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             starts_again = runner.run(_serve_until_signal(config))
     finally:
-        for number in STOPS:  # nothing is left to stop: one more would be what the process ended of
-            signal.signal(number, signal.SIG_IGN)
+        if not starts_again:
+            for number in STOPS:  # nothing is left to stop: one more would be what the process ended of
+                signal.signal(number, signal.SIG_IGN)
     if starts_again:
         start_again()
     gc.freeze()  # all goes with the process: to look through what a hundred thousand queues were takes seconds
@@ -97,25 +99,38 @@ def serve(config: Config) -> None:
 
 async def _serve_until_signal(config: Config) -> bool:
     """Serve; return True if the program is to start again."""
-    stop, started, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    stop, started, again, told = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        told.set()
+        stop.set()
 
     def go_again(reason: str, in_order: bool) -> None:
         log.warning("%s: the process starts again", reason)
         if not in_order:
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
             start_again()
         again.set()
         stop.set()
 
     for number in STOPS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await until_stopped(_serve(config, stop, started, go_again), stop, started)
-    return again.is_set()
+        asyncio.get_running_loop().add_signal_handler(number, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    await until_stopped(_serve(config, stop, started, go_again, end), stop, started)
+    if again.is_set():  # what comes from now on waits for the next run of the program
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        await asyncio.sleep(0)
+    return again.is_set() and not told.is_set()
 
 
 async def _serve(
-    config: Config, stop: asyncio.Event, started: asyncio.Event, again: Callable[[str, bool], None]
+    config: Config,
+    stop: asyncio.Event,
+    started: asyncio.Event,
+    again: Callable[[str, bool], None],
+    end: Callable[[], None],
 ) -> None:
-    async with _serving(config, stop.set, again) as control:
+    async with _serving(config, end, again) as control:
         started.set()
         hang_up = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
