@@ -76,12 +76,12 @@ def test_what_a_superseded_query_writes_late_is_refused(
         assert database.write(frame.collect(), "second")
 
     def query(**options: Any) -> Any:
-        return stream(spark, broker, exchange="x", group="g", columns=COLUMNS, lease=1, **options)
+        return stream(spark, broker, exchange="x", group="g", columns=COLUMNS, **options)
 
-    writer = query().writeStream.foreachBatch(hang).option("checkpointLocation", str(tmp_path / "first"))
+    writer = query(lease=1).writeStream.foreachBatch(hang).option("checkpointLocation", str(tmp_path / "first"))
     first = writer.start()
     try:
-        until(hangs.is_set)
+        hangs.wait()
         for process in planners():
             os.kill(process, signal.SIGSTOP)
         until(lambda: all(one["lapsed"] for one in api.get("readers")))
