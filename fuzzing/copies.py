@@ -383,7 +383,10 @@ class Cluster:
         began = time.monotonic()
         threading.Timer(15, node.show_threads, (node.pid,)).start()
         status = node.stop(40)
-        if (seconds := time.monotonic() - began) > 15 or status not in (0, -signal.SIGTERM):  # or as it begins
+        if (seconds := time.monotonic() - began) > 15 or status not in (
+            0,
+            -signal.SIGTERM,
+        ):  # the latter before it has a handler
             self.problems.append(f"{node.node} took {seconds:.1f} s to end in order, with status {status}")
         self._pause(0, 0, 5)
         node.launch()
