@@ -166,6 +166,17 @@ def by_slot(messages: list[Any]) -> dict[int, list[Any]]:
     return groups
 
 
+def ends_of_runs(messages: list[Any]) -> list[int]:
+    """The places behind runs of messages of one batch that are all redelivered or none of them."""
+    runs = groupby(messages, key=lambda message: (id(message.batch), message.redelivered))
+    return list(accumulate(len(list(run)) for _, run in runs))
+
+
+def last_redelivered(messages: list[Any]) -> int:
+    """The number of the last message that is redelivered, 0 where there is none."""
+    return next((message.seq for message in reversed(messages) if message.redelivered), 0)
+
+
 def highest_seq(messages: list[Any]) -> int:
     """The highest number of messages, 0 where there are none."""
     return max((message.seq for message in messages), default=0)

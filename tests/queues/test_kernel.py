@@ -268,6 +268,12 @@ def test_messages_laid_out_are_the_same_again(messages: list[Message], least: in
         assert [getattr(twin, name) for name in FIELDS + STATE] == values
 
 
+@given(runs_of_messages())
+def test_runs_of_a_batch(messages: list[Message]) -> None:
+    assert kernel.ends_of_runs(messages) == reference.ends_of_runs(messages)
+    assert kernel.last_redelivered(messages) == reference.last_redelivered(messages)
+
+
 def test_more_octets_than_are_copied_at_once_stay_in_their_messages() -> None:
     messages = [Message("", b"", b"", bytes(10)) for _ in range(600)]
     for seq, message in enumerate(messages):

@@ -296,6 +296,31 @@ def by_slot(list messages not None):
     return groups
 
 
+def ends_of_runs(list messages not None):
+    cdef Message message, first = None
+    cdef Py_ssize_t place
+    cdef list ends = []
+    for place in range(min(FAR, len(messages))):
+        prefetch_message(messages, place)
+    for place, message in enumerate(messages):
+        prefetch_message(messages, place + FAR)
+        if first is not None and (message.batch is not first.batch or message.redelivered != first.redelivered):
+            ends.append(place)
+        first = message
+    if messages:
+        ends.append(len(messages))
+    return ends
+
+
+def last_redelivered(list messages not None):
+    cdef Message message
+    cdef long long last = 0
+    for message in messages:
+        if message.redelivered:
+            last = message.seq
+    return last
+
+
 def highest_seq(list messages not None):
     cdef Message message
     cdef long long highest = 0

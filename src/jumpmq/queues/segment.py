@@ -5,7 +5,7 @@ from array import array
 from jumpmq.amqp.messages import Message
 from jumpmq.queues._kernel import SegmentNumbers
 from jumpmq.queues.memory import held_octets
-from jumpmq.queues.runs import body_octets
+from jumpmq.queues.runs import body_octets, ends_of_runs, last_redelivered
 from jumpmq.store import Batch
 
 ABSORBED_OCTETS, ABSORBED_STORED = 64 << 10, 1 << 20
@@ -116,8 +116,7 @@ class Segment(SegmentNumbers):
         assert self.messages is not None
         if self.last_seq - self.first_seq + 1 != self.count:
             self.seqs = array("q", [message.seq for message in self.messages])
-        redelivered = [message.seq for message in self.messages if message.redelivered]
-        self.delivered_seq = redelivered[-1] if redelivered else 0
+        self.delivered_seq = last_redelivered(self.messages)
         self.messages = None
         self.held = 0
 
@@ -136,12 +135,8 @@ def segments_of(messages: list[Message]) -> list[Segment]:
     """Group ordered messages into segments by batch and ``redelivered``."""
     found: list[Segment] = []
     start = 0
-    for place in range(1, len(messages) + 1):
-        if place == len(messages) or (
-            messages[place].batch is not messages[start].batch
-            or messages[place].redelivered != messages[start].redelivered
-        ):
-            run = messages[start:place]
-            found.append(Segment(run[0].batch, run, body_octets(run)))
-            start = place
+    for end in ends_of_runs(messages):
+        run = messages[start:end]
+        found.append(Segment(run[0].batch, run, body_octets(run)))
+        start = end
     return found
