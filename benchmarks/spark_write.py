@@ -115,14 +115,14 @@ def empty(port: int) -> None:
 
 def measured(broker: JumpMQ, publish: Callable[[], None]) -> tuple[float, float, float]:
     """Seconds on the clock, of this process's processor time, and of the broker's; it has come to rest before."""
-    _rest(broker)
+    rest(broker)
     before, own, began = broker.cpu_seconds(), time.process_time(), time.perf_counter()
     publish()
     seconds, own = time.perf_counter() - began, time.process_time() - own
     return seconds, own, broker.cpu_seconds() - before
 
 
-def _rest(broker: JumpMQ) -> None:
+def rest(broker: JumpMQ) -> None:
     used = -1.0
     while broker.cpu_seconds() - used > 0.02:
         used = broker.cpu_seconds()
