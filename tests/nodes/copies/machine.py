@@ -6,6 +6,7 @@ machine in order: the first one then publishes no more, and waits until all is c
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -63,10 +64,11 @@ class Machine:
         claims = Claims(self.etcd, KEY)
         if self.number > 1:
             copy = KeptCopy(1, LOG, directory_of(self.folder, self.number), self.node, claims, self.sessions, TIMES)
-            keeping = asyncio.create_task(copy.keep())
+            tasks = [asyncio.create_task(copy.keep()), asyncio.create_task(self.watch(claims, copy))]
             await self.ended.wait()
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self.etcd.close()
             return
         directory = CopyDirectory(directory_of(self.folder, self.number), LOG)
@@ -80,6 +82,15 @@ class Machine:
         await self.ended.wait()
         self.home.stop()
         await self.etcd.close()
+
+    async def watch(self, claims: Claims, copy: KeptCopy) -> None:
+        """Tell a copy of changes in etcd."""
+        while True:
+            with contextlib.suppress(EtcdError):
+                value, home = await claims.read(), copy.home
+                if value is not None and home is not None:
+                    home.on_value(value)
+            await asyncio.sleep(0.2)
 
     def term(self) -> None:
         self.stopping = True

@@ -22,7 +22,8 @@ from jumpmq.nodes.copies.copy_directory import NOTE, CopyDirectory
 from jumpmq.nodes.copies.restoring import restore
 from jumpmq.nodes.etcd.client import Etcd
 from jumpmq.replication.configuration import Configuration, ConfigurationError, default_min
-from jumpmq.replication.lineage import common_end, cut_to, end_of, position_at
+from jumpmq.replication.lineage import common_end, cut_to, end_of, position_at, segment_at
+from jumpmq.store.index import first_segment_behind
 from jumpmq.store.inspection import check
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.log import DIRECTORY, file_name
@@ -260,15 +261,25 @@ def test_followers_index_their_copies_and_remove_what_is_consumed(three: Machine
         three.kill(2)
         time.sleep(chance.uniform(0, 0.2))
         three.start(2)
-    until(lambda: not (three.directory(2) / DIRECTORY / file_name(2)).exists())
     three.all_in_set()
-    three.more(50)
+    until(lambda: not (three.directory(2) / DIRECTORY / file_name(2)).exists())
+    three.kill(3)
+    until(lambda: len(asyncio.run(configuration(three.url)).set) == 2)
+    time.sleep(0.5)
+    first = segment_at(last_commit_in(three.directory(2)))
+    until(lambda: first_segment_behind(three.directory(2) / "jumpmq.db") > first + 3)
+    there = [stretch.segment for stretch in read_lineage(three.directory(2)).lineage]
+    assert there[there.index(first) :] == list(range(first, there[-1] + 1)), "a member that is away may need them"
+    three.start(3)
+    three.all_in_set()
+    for number in (2, 3):
+        until(lambda number=number: not (three.directory(number) / DIRECTORY / file_name(first)).exists())
+    three.all_in_set()
     three.end(1)
     for number in (2, 3):
         three.end(number)
         copy = three.directory(number)
         assert require_equal(three.directory(1), copy) == last_commit_in(three.directory(1))
-        assert not (copy / DIRECTORY / file_name(2)).exists()
         assert not list(check(copy))
     found = messages_in(three.directory(1))
     assert len(found) < three.confirmed / 2

@@ -63,7 +63,7 @@ OFFERED = 60.0
 """Seconds after the last question for files in which a leader removes no segment."""
 
 MOST_KEPT = 1 << 30
-"""Octets of consumed segments at most that a leader keeps for members which are behind or away."""
+"""Octets of consumed segments at most that are kept for members which are behind or away."""
 
 OFFSETS = (1 << OFFSET_BITS) - 1
 
@@ -210,9 +210,20 @@ class CopiedHome:
         known = {*leader.waits(), *leader.following}
         away = {*leader.known.members} - {node_of(one) for one in {*known, self.me}}
         first = 0 if away else min([segment_at(leader.stored.get(one, 0)) for one in known], default=copy.removable)
-        if now() - self._offering < OFFERED:
-            return first
-        octets = 0
+        return first if now() - self._offering < OFFERED else self._affordable(first)
+
+    @property
+    def _needed_here(self) -> int:
+        """As :attr:`needed_from`, of a replica that follows, and may come to lead while members are away."""
+        known, copy = self.roles.known, self.roles.copy
+        if known is None or known.epoch < copy.promised:  # who is away is not known yet
+            return self._affordable(0)
+        away = {*known.members} - {node_of(one) for one in known.set}
+        return self._affordable(0) if away else copy.removable
+
+    def _affordable(self, first: int) -> int:
+        """Return the segment from which on the log is kept, where members need it from a segment on."""
+        copy, octets = self.roles.copy, 0
         for stretch in reversed(copy.lineage):
             octets += stretch.end
             if octets > MOST_KEPT:
@@ -462,10 +473,10 @@ class CopiedHome:
 
     def _on_indexed(self, indexed: Indexed) -> None:
         """Remove the segments that are consumed by the copy's index (R11), once no peer is told of them any more."""
-        if indexed.consumed:
-            if before(first := indexed.consumed[-1] + 1) > self.roles.copy.kept:
+        if going := tuple(segment for segment in indexed.consumed if segment < self._needed_here):
+            if before(first := going[-1] + 1) > self.roles.copy.kept:
                 self._act(self.roles.on_removed(first))
-            self._disk.do(Remove(indexed.consumed))
+            self._disk.do(Remove(going))
         self._index()
 
     def _on_disk_failure(self, error: Exception) -> None:
