@@ -51,10 +51,9 @@ def prepare(directory: Path, me: Membership, epoch: int, store: Store) -> None:
         OSError: a file cannot be written.
     """
     files = Files()
-    if not (directory / NOTE).exists():
-        last = store.lineage[-1]
-        mark = position_at(last.segment, last.end)
-        _replace(directory / NOTE, Noted(me.member, disk_of(me), epoch, mark), files)
+    last = store.lineage[-1]
+    mark = position_at(last.segment, last.end)
+    _replace(directory / NOTE, Noted(me.member, disk_of(me), epoch, mark), files)
     write_member(directory, me)
 
 

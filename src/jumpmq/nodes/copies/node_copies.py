@@ -16,12 +16,14 @@ from typing import Any, Protocol
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
+from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.beginning import listen
 from jumpmq.nodes.copies.claims import Claims
 from jumpmq.nodes.copies.copied_home import CopiedHome
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.copies.wanted import Wanted
+from jumpmq.nodes.entering import LAST_PORT
 from jumpmq.nodes.etcd.client import EtcdError, absent, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
@@ -50,6 +52,9 @@ LOOK_INTERVAL = 0.5
 LEASE_INTERVAL = 0.1
 """Seconds between two looks at the leases of homes that are led here."""
 
+NEARLY = 1 << 20
+"""Octets that the next leader may lack when a home's store is closed for it."""
+
 QUIET = 30.0
 """Seconds for which a home has to be led in peace before leadership returns to its seat."""
 
@@ -76,6 +81,23 @@ class Guests(Protocol):
             copies: those of the process.
             worker: number of the home's process at its seat.
         """
+
+
+async def has_cluster(config: Config, me: Membership) -> bool:
+    """Return True if etcd has the cluster of a member, or does not answer.
+
+    Raises:
+        BrokerError: the settings of etcd cannot be used.
+    """
+    client = EtcdSettings.of(config).client()
+    if client.seal is not None:
+        client.seal.identity = me.id
+    try:
+        return await client.get(Keys(me.cluster).id) is not None
+    except EtcdError:
+        return True
+    finally:
+        await client.close()
 
 
 class NodeCopies:
@@ -148,10 +170,15 @@ class NodeCopies:
         """
         self._prepare = prepare
         secret = await self._etcd.until_answered(self._secret)
-        config, port = self._config, self._config.cluster_port
+        config, port = (
+            self._config,
+            self._config.cluster_port and self._config.cluster_port + PORTS + self.me.worker - 1,
+        )
+        if port > LAST_PORT:
+            raise BrokerError(f"with cluster-port {config.cluster_port} there is no port for copies: {port} is none")
         self._directory = directory = ClusterDirectory(f"{self.me.id} copies", secret, config.cluster_host, self._boot)
         turns = Turns(Commits(), BACKLOG)
-        ways = TLSSockets(directory, self.me.home, config.cluster_host, port and port + PORTS + self.me.worker - 1)
+        ways = TLSSockets(directory, self.me.home, config.cluster_host, port)
         self._links = Links(ways, self.me.home, self._boot, turns)
         self._sessions = ReplicaSessions(self._links, turns)
         self._sessions.node_at = lambda home: self._nodes.get(home, "")
@@ -278,19 +305,22 @@ class NodeCopies:
 
     def _take_home(self, name: str, value: bytes | None) -> None:
         home = int(name)
-        if value is None:
+        if value is None:  # the home was left, or its node forgotten
             self.known.pop(home, None)
+            self._drop(home)
             return
         try:
             self.known[home] = known = Configuration.from_json(value)
         except ConfigurationError as error:
             log.error("home %d: %s", home, error)
             return
-        if (copy := self.copies.get(home)) is not None:
-            if copy.home is not None:
-                copy.home.on_value(known)
-        elif self._is_kept_here(known):
-            self._keep(home, known.log)
+        if (copy := self.copies.get(home)) is None:
+            if self._is_kept_here(known):
+                self._keep(home, known.log)
+        elif home != self.me.home and not self._is_kept_here(known):
+            self._drop(home)
+        elif copy.home is not None:
+            copy.home.on_value(known)
 
     def _is_kept_here(self, known: Configuration) -> bool:
         """True if a configuration names this node for the copy of another node's home."""
@@ -309,6 +339,13 @@ class NodeCopies:
         copy = KeptCopy(home, log_id, directory, self.me.node, claims, self._sessions, Times(), self)
         self.copies[home] = copy
         self._run(f"copy {home}", copy.keep())
+
+    def _drop(self, home: int) -> None:
+        """Keep the copy of a home no longer. Its files stay: they may be all that is left of the home."""
+        if home in self.copies and home != self.me.home and home not in self._led:
+            directory = self.copies.pop(home).directory
+            self._tasks[f"copy {home}"].cancel()
+            log.warning("no copy of home %d is wanted here any more; %s may be deleted", home, directory)
 
     def serve(self, copy: KeptCopy) -> None:
         """See :class:`~jumpmq.nodes.copies.kept_copy.Server`."""
@@ -341,8 +378,12 @@ class NodeCopies:
                 return int(worker)
         return 1
 
-    def _heir(self, copy: KeptCopy) -> Replica | None:
-        """Return the replica that is to lead a home in this one's place; None while there is none."""
+    def _heir(self, copy: KeptCopy, most: int = 0) -> Replica | None:
+        """Return the replica that is to lead a home in this one's place; None while there is none.
+
+        Args:
+            most: octets that it may lack.
+        """
         home, known = copy.home, None if copy.home is None else copy.home.configuration
         if home is None or known is None:
             return None
@@ -350,7 +391,7 @@ class NodeCopies:
         node = (wanted.leader if wanted else "") or known.seat
         if node == self.me.node:
             return None
-        ready = (one for one in known.set if node_of(one) == node and not home.lags.get(one, 1))
+        ready = (one for one in known.set if node_of(one) == node and home.lags.get(one, most + 1) <= most)
         return next(ready, None)
 
     # --- homes that are led here ---
@@ -407,7 +448,7 @@ class NodeCopies:
         if wanted is not None:
             self._step(copied, wanted, known)
         is_asked = wanted is not None and wanted.leader not in ("", known.seat)
-        if (heir := self._heir(copy)) is not None and (is_asked or now - since >= QUIET):
+        if (heir := self._heir(copy, NEARLY)) is not None and (is_asked or now - since >= QUIET):
             log.info("home %d is handed over to %s", copy.number, heir)
             self._led.pop(copy.number).set()
             if copy.number == self.me.home:

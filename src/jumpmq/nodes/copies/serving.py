@@ -15,7 +15,7 @@ from jumpmq.broker.memory import resources
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.lost_disk import replace_lost_disk
 from jumpmq.nodes.copies.member_file import prepare, read_member
-from jumpmq.nodes.copies.node_copies import NodeCopies
+from jumpmq.nodes.copies.node_copies import NodeCopies, has_cluster
 from jumpmq.nodes.copies.operating import OperatedCopies
 from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.queues import clock
@@ -50,6 +50,9 @@ async def serving_node(
         me = me or await replace_lost_disk(config)
     except (StoreError, OSError) as error:
         raise BrokerError(str(error)) from None
+
+    if me is not None and config.recover_cluster and not await has_cluster(config, me):
+        me = None  # no replica is asked: the cluster, which names them, begins with what is here
 
     def end(reason: str) -> None:
         again(reason, False)

@@ -449,6 +449,7 @@ async def resign(etcd: Etcd, keys: Keys, me: Membership) -> None:
     member = await etcd.get(keys.member(me.process))
     if member is not None and json.loads(member.value)["member"] == me.member:
         gone = [keys.member(me.process), keys.seen(me.process), keys.served(me.process), keys.home(me.home)]
+        gone += [keys.led(me.home), keys.wanted(me.home)]
         await etcd.transaction([has(keys.member(me.process), member.value)], [delete(key) for key in gone])
 
 

@@ -351,5 +351,6 @@ class Member:
                 process = member.key.removeprefix(keys.members)
                 home = int(json.loads(member.value)["home"])
                 gone = [member.key, keys.seen(process), keys.served(process), keys.home(home)]
+                gone += [keys.led(home), keys.wanted(home)]
                 drop = [has(member.key, member.value)], [delete(key) for key in gone]
                 await self.etcd.until_answered(lambda drop=drop: client.transaction(*drop))  # type: ignore[misc]
