@@ -490,11 +490,19 @@ def say(what: str) -> None:
 
 def declare(node: Node, queues: list[str]) -> None:
     """Declare a queue of each kind at a node."""
-    parameters = pika.ConnectionParameters("127.0.0.1", node.port, connection_attempts=5)
-    with pika.BlockingConnection(parameters) as connection:
-        for queue in queues:
+    for queue in queues:
+        wait(lambda queue=queue: is_declared(node, queue), 30)
+
+
+def is_declared(node: Node, queue: str) -> bool:
+    """Try to declare a queue: the home that is chosen for it may have no links yet."""
+    with contextlib.suppress(*GONE):
+        parameters = pika.ConnectionParameters("127.0.0.1", node.port, connection_attempts=5)
+        with pika.BlockingConnection(parameters) as connection:
             arguments = {"x-queue-type": queue.partition("-")[0]}
             connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+            return True
+    return False
 
 
 def wait(ready: Callable[[], bool], seconds: float) -> bool:
