@@ -4,6 +4,8 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,13 @@ def test_no_other_process_opens_a_copy_that_is_being_indexed(home: Path, tmp_pat
         copy.close()
 
     asyncio.run(act())
+
+
+def test_a_process_whose_starter_is_gone_says_nothing(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / DIRECTORY, tmp_path / "copy" / DIRECTORY)
+    command = [sys.executable, "-m", "jumpmq.nodes.copies.indexing", str(tmp_path / "copy"), "2"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

@@ -126,10 +126,12 @@ def main() -> None:
     os.nice(NICENESS)
     threading.Thread(target=_watch, daemon=True).start()
     try:
-        print(json.dumps(index_sealed(Path(sys.argv[1]), int(sys.argv[2]))))
+        print(json.dumps(index_sealed(Path(sys.argv[1]), int(sys.argv[2]))), flush=True)
     except StoreError as error:
         print(error)
         sys.exit(1)
+    except BrokenPipeError:  # the process that started this one has ended, or begun again
+        os._exit(1)
 
 
 if __name__ == "__main__":
