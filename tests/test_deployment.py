@@ -23,6 +23,7 @@ from tests.etcd import needs_etcd
 
 import jumpmq
 from jumpmq.cli.settings import SETTINGS
+from jumpmq.http.resources.copy_families import OF_HOME
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -82,6 +83,14 @@ def test_prometheus_is_a_user_that_may_only_look() -> None:
         assert requests.get(f"{url}/api/users", auth=user, timeout=30).status_code == 401
     config = yaml.safe_load((DEPLOY / "docker" / "prometheus.yaml").read_text())
     assert config["scrape_configs"][0]["basic_auth"]["username"] == "prometheus"
+    assert config["rule_files"] == ["alerts.yaml"]
+
+
+def test_alerts_are_rules_of_metrics_that_exist() -> None:
+    rules = DEPLOY / "docker" / "alerts.yaml"
+    named = re.findall(r"jumpmq_\w+", " ".join(re.findall("expr: (.*)", rules.read_text())))
+    assert named and set(named) <= set(OF_HOME)
+    check(tool("promtool"), "check", "rules", rules)
 
 
 def _environment(file: Path, name: str) -> dict[str, str]:

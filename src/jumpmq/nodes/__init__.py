@@ -18,7 +18,7 @@ messages/      messages of a turn (``enqueue``), and those kept until the other 
 channels/      a client's channel at the home of its queue, consumers and members of groups there, usage of limits
 moves/         queues and streams that move to another home, homes that are left, rings that change
 management/    requests forwarded to a home or asked of all; figures of all homes together
-copies/        copies of a home's log on other nodes, which the broker does not use yet
+copies/        copies of a home's log on other nodes, and homes that are served with them
 processes/     the supervisor of workers, a worker, clients passed from process to process
 =============  =====================================================================================================
 

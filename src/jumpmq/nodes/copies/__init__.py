@@ -1,10 +1,17 @@
-"""Copies of a home's log on the disks of other nodes: the I/O of :mod:`jumpmq.replication`. The broker does not use it
-yet.
+"""Copies of a home's log on the disks of other nodes: the I/O of :mod:`jumpmq.replication`.
 
 A :class:`~jumpmq.nodes.copies.copied_home.CopiedHome` owns a replica and performs its actions; what the disk, the links
 and etcd answer goes back into the replica. Nothing here decides: rules R1 to R11 are in :mod:`jumpmq.replication`.
 
+A process of a cluster begins with :func:`~jumpmq.nodes.copies.serving.serving_node`. Where its home has copies, it
+serves the home once its replica leads, and may serve homes of other nodes beside it, as *guests* without clients.
+
 ===================  ==============================================================================================
+``serving``          a process's own home, served with or without copies; guests
+``node_copies``      the copies at a process: which there are, which lead, steps towards what is wanted
+``operating``        copies as operators see and change them
+``wanted``           what an operator wants of a home, and the next step on the way there
+``member_file``      the membership of a home with copies, known before its store is opened
 ``copied_home``      a replica, its clock, and what performs its actions
 ``copy_directory``   a copy as files: segments of the log, and ``replica`` with promise and mark
 ``disk_thread``      the thread in which a directory is written and synced, all that waits with one sync
@@ -20,7 +27,4 @@ and etcd answer goes back into the replica. Nothing here decides: rules R1 to R1
 ``sessions``         frames of replicas as records of links, with a HELLO of each side first
 ``claims``           the configuration in etcd, read and compared-and-swapped
 ===================  ==============================================================================================
-
-The leader is fixed to the home's seat: its times have no failover. A lost disk is replaced by the directory of a
-follower, which is laid out like a home's.
 """
