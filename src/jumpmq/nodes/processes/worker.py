@@ -128,6 +128,7 @@ class Worker:
     def _start_again(self, reason: str, in_order: bool) -> None:
         """End this process: the supervisor starts another one."""
         log.warning("%s: the process starts again", reason)
+        self._say(again=True)
         if not in_order:
             end_at_once(reason)
         self._was_told = True

@@ -296,6 +296,7 @@ class _Worker:
         self._given = self._taken = 0  # clients, since its start
         self._untaken_since = 0.0  # when the first was given that is not taken, at the earliest
         self._short_lives = 0  # in a row
+        self._is_meant = False  # whether the process has said that it ends to be started again
         self._restart: asyncio.Task[None] | None = None  # under way after its end
         self._ready: asyncio.Future[Any] | None = None  # what it says first
         self.clients = 0
@@ -431,6 +432,8 @@ class _Worker:
                     log.error("%s cannot start: %s", self, text)
             case {"listen": bool(listen)}:
                 self._workers.suspend(not listen)
+            case {"again": True}:
+                self._is_meant = True
             case {"stop": True}:
                 self._workers.stop_broker()
 
@@ -453,7 +456,8 @@ class _Worker:
     async def _start_again(self) -> None:
         assert self._child is not None
         status = await asyncio.to_thread(_ended, self._child)
-        is_short = time.monotonic() - self._started_at < SHORT_LIFE
+        is_meant, self._is_meant = self._is_meant, False
+        is_short = not is_meant and time.monotonic() - self._started_at < SHORT_LIFE
         self._short_lives = self._short_lives + 1 if is_short else 0
         if self._short_lives >= SHORT_LIVES:
             reason = f"the process of {self} has ended {SHORT_LIVES} times soon after its start"
@@ -465,7 +469,8 @@ class _Worker:
                 self._ready.set_exception(BrokerError(reason))
             return
         pause = min(LONGEST_PAUSE, 0.1 * 2 ** (self._short_lives - 1)) if self._short_lives else 0.0
-        log.error("%s: its process has ended with status %d; started again in %g s", self, status, pause)
+        level = logging.INFO if is_meant else logging.ERROR
+        log.log(level, "%s: its process has ended with status %d; started again in %g s", self, status, pause)
         await asyncio.sleep(pause)
         while True:
             try:
