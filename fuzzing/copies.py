@@ -550,6 +550,7 @@ def run(
             client.start()
         watcher = threading.Thread(target=cluster.watch, args=(stop,), daemon=True)
         watcher.start()
+        wait(lambda: len(cluster.configurations()) == workers * len(nodes), 60)
         cluster.homes = {home: value.seat for home, value in cluster.configurations().items()}
         for home in cluster.homes:
             cluster.want(home, 3)
