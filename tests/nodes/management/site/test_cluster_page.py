@@ -287,6 +287,38 @@ def test_a_node_that_is_killed_is_told_by_the_others_until_it_is_back(tmp_path, 
             site.see("No problems on 3 of 3 nodes")
 
 
+@needs_etcd
+def test_copies_of_a_home_are_set_and_shown(tmp_path, browser, pictures):
+    with ExitStack() as stack:
+        (member,) = stack.enter_context(etcd(tmp_path))
+        options = ("--cluster", "page", "--etcd", member.url)
+        names = [f"n{number}@localhost" for number in (1, 2, 3)]
+        started = [stack.enter_context(JumpMQ(tmp_path / name, name, options)) for name in names]
+        site = stack.enter_context(window(browser, pictures, started[1].http_port)).go("nodes")
+        copies = site.page.get_by_role("region", name="Copies", exact=True)
+        site.page.get_by_text("No home has copies").click()
+        row = copies.get_by_role("row").filter(has=site.page.get_by_role("button", name="Set copies")).first
+        site.press("Set copies", row).fill(copies="3", min="3").press("Set", site.page.get_by_role("dialog"))
+        site.see("The process of home 1 starts again once").submit("Set all the same")
+        row.get_by_text("3 of 3", exact=True).wait_for()
+        for name, state in zip(names, ("leader", "in set", "in set"), strict=True):
+            row.get_by_text(f"{name} {state}").wait_for()
+        started[2].kill()
+        row.locator(".mark.alarm").get_by_text("2 of 3, 3 needed: nothing is confirmed").wait_for()
+        row.get_by_text(f"{names[2]} eligible").wait_for()
+        site.press("Set copies", row).fill(copies="3", min="2").submit("Set")
+        row.get_by_text("2 of 3", exact=True).wait_for()
+        api = API(f"http://guest:guest@{HOST}:{started[1].http_port}")
+        api.request("PUT", "copies", "1", "leader", json={"node": names[2]})
+        row.get_by_text(f"served by {names[2]}").wait_for()
+        api.request("PUT", "copies", "1", "leader", json={"node": names[1]})
+        row.get_by_text("not its seat").wait_for()
+        site.picture("cluster-copies")
+        assert problems(site.page) == []
+        site.page.set_viewport_size({"width": 320, "height": 640})
+        assert site.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
 def test_workers_are_shown_and_one_that_died_is_told(tmp_path, browser, pictures):
     with JumpMQ(tmp_path / "data", "busy@localhost", ("--workers", "2")) as broker:
         api = API(f"http://guest:guest@{HOST}:{broker.http_port}")

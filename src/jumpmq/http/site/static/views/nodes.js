@@ -19,7 +19,15 @@ export function Nodes() {
     ${data?.length > 1 && html`<${Picture} nodes=${data} causes=${causes.data ?? []} />`}
     <div class="cluster">${data?.map((node) => html`<${Box} key=${node.name} node=${node} running=${running} most=${most} again=${again}
       causes=${causes.data?.filter((one) => one.object === "node" && one.name === node.name) ?? []} />`)}</div>
+    ${data?.length > 1 && html`<${LaterCopies} />`}
   <//>`;
+}
+
+/** Copies of homes, whose module is loaded in a cluster only. */
+function LaterCopies() {
+  const [loaded, setLoaded] = useState(null);
+  useEffect(() => { import("./copies.js").then(setLoaded, () => {}); }, []);
+  return loaded && html`<${loaded.Copies} />`;
 }
 
 const WIDE = 720;
