@@ -29,7 +29,7 @@ class OperatedCopies:
         nodes = self._copies.nodes
         states: dict[str, CopyState] = dict.fromkeys(known.members, "away")
         states |= {node: "joining" for node in known.members if node in nodes}
-        states |= {node_of(one): "eligible" for one in known.eligible}
+        states |= {node_of(one): "eligible" for one in known.eligible if node_of(one) in nodes}
         states |= {node_of(one): "in set" for one in known.set if node_of(one) in nodes}
         if (leader := node_of(known.leader)) in nodes:
             states[leader] = "leader"

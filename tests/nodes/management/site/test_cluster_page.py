@@ -305,7 +305,7 @@ def test_copies_of_a_home_are_set_and_shown(tmp_path, browser, pictures):
             row.get_by_text(f"{name} {state}").wait_for()
         started[2].kill()
         row.locator(".mark.alarm").get_by_text("2 of 3, 3 needed: nothing is confirmed").wait_for()
-        row.get_by_text(f"{names[2]} eligible").wait_for()
+        row.get_by_text(f"{names[2]} away").wait_for()
         site.press("Set copies", row).fill(copies="3", min="2").submit("Set")
         row.get_by_text("2 of 3", exact=True).wait_for()
         api = API(f"http://guest:guest@{HOST}:{started[1].http_port}")
