@@ -7,7 +7,7 @@ from tests.etcd import etcd, needs_etcd
 from tests.nodes.copies.test_sessions import Party, two
 from tests.nodes.homes import in_loop, until
 
-from jumpmq.nodes.copies import copied_home
+from jumpmq.nodes.copies import file_exchange
 from jumpmq.nodes.copies.claims import Claims
 from jumpmq.nodes.copies.copied_home import CopiedHome
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
@@ -45,7 +45,7 @@ class Owner:
 async def test_a_member_asks_again_for_files_that_the_leader_did_not_have_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copied_home, "FILES_SILENCE", 0.1)
+    monkeypatch.setattr(file_exchange, "FILES_SILENCE", 0.1)
     owner, leader = Owner(), Party("n1.a")
     with etcd(tmp_path) as members:
         client = Etcd([members[0].url])

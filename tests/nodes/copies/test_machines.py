@@ -23,6 +23,7 @@ from jumpmq.nodes.copies.restoring import restore
 from jumpmq.nodes.etcd.client import Etcd
 from jumpmq.replication.configuration import Configuration, ConfigurationError, default_min
 from jumpmq.replication.lineage import common_end, cut_to, end_of, position_at, segment_at
+from jumpmq.store import DirectoryInUse, DirectoryLock
 from jumpmq.store.index import first_segment_behind
 from jumpmq.store.inspection import check
 from jumpmq.store.lineage import read_lineage
@@ -164,8 +165,17 @@ def last_commit_in(directory: Path) -> int:
     return end_of([stretch for stretch in read_lineage(directory).lineage if stretch.end > OPENING_SIZE])
 
 
+def is_free(directory: Path) -> bool:
+    try:
+        DirectoryLock(directory).release()
+    except DirectoryInUse:
+        return False
+    return True
+
+
 def messages_in(directory: Path) -> list[int]:
     """The numbers of the messages that a store finds in a directory."""
+    until(lambda: is_free(directory))  # a process that indexes a copy ends a moment after its parent
     opened = Opened(directory)
     try:
         return sorted(one.seq for batch in opened.store.batches().get(QUEUE, []) for one in opened.store.read(batch))

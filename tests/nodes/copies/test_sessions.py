@@ -7,7 +7,7 @@ import pytest
 from tests.nodes.homes import homes, in_loop, until
 
 from jumpmq.nodes.copies import sessions as module
-from jumpmq.nodes.copies.copied_home import octets_behind
+from jumpmq.nodes.copies.needs import octets_behind
 from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.transport.records import REPLICA
 from jumpmq.replication.frames import Frame, Hello, Resign, Stored, encode

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from jumpmq.nodes.copies.claims import Claims
-from jumpmq.nodes.copies.coming_files import ComingFiles
 from jumpmq.nodes.copies.commit_checks import CommitChecks, DamagedCommit
 from jumpmq.nodes.copies.copy_directory import CopyDirectory
 from jumpmq.nodes.copies.disk_thread import Answer, DiskThread, Remove
+from jumpmq.nodes.copies.file_exchange import FileExchange
 from jumpmq.nodes.copies.indexing import Indexing
-from jumpmq.nodes.copies.offered_files import OfferedFiles
+from jumpmq.nodes.copies.needs import affordable, lags, needed_by_follower, needed_by_members
 from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.copies.shipping import Shipping
 from jumpmq.nodes.etcd.client import EtcdError
@@ -39,33 +39,16 @@ from jumpmq.replication.actions import (
     Swap,
     Sync,
 )  # fmt: skip
-from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
+from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Beat, Beaten, Data, Frame, Manifest, Piece, Segment, Stored, Unfit, Want
-from jumpmq.replication.joining import Clear, Install, Joining, Put, Step
 from jumpmq.replication.lineage import Lineage, Stretch, before, segment_at
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica as Roles
-from jumpmq.store.background import Background
 from jumpmq.store.indexing import Indexed
-from jumpmq.store.log import OFFSET_BITS
 
 FIXED_SEAT = Times(failover=math.inf)
 """No replica takes over from another: the home stays with its seat."""
-
-FILES_SILENCE = 2.0
-"""Seconds without a manifest or a piece until a member asks again."""
-
-JOIN_RETRY = 5.0
-"""Seconds until a join by files that was given up begins again, with another manifest."""
-
-OFFERED = 60.0
-"""Seconds after the last question for files in which a leader removes no segment."""
-
-MOST_KEPT = 1 << 30
-"""Octets of consumed segments at most that are kept for members which are behind or away."""
-
-OFFSETS = (1 << OFFSET_BITS) - 1
 
 log = logging.getLogger(__name__)
 
@@ -134,17 +117,15 @@ class CopiedHome:
         self._times = times
         self._loop = asyncio.get_running_loop()
         self.segments: Callable[[], Lineage] | None = None
-        self._offered: dict[Replica, OfferedFiles] = {}
-        self._offering = 0.0  # when a member last asked for files
-        self._listing: set[Replica] = set()  # members for which a manifest is being made
-        self._joining: Joining | None = None  # the join by files that is under way here
-        self._came = 0.0  # when something of it came, or was asked for
-        self._coming = ComingFiles(directory.directory)
-        self._file_thread = Background("jumpmq-join", self._wake_files)
+        self._files = FileExchange(self, directory)
         soon = self._loop.call_soon_threadsafe
-        self._disk = DiskThread(directory, soon, self._on_disk, self._on_disk_failure, self._on_work)
-        self._indexing = Indexing(directory.directory, soon, self._on_indexed, self._alarm)
-        self._shipping = Shipping(directory.directory, copy, self._send, self._on_gone)
+
+        def on_work(begins: bool) -> None:
+            self._pace.on_sync(now() if begins else None)
+
+        self._disk = DiskThread(directory, soon, self._on_disk, self._on_disk_failure, on_work)
+        self._indexing = Indexing(directory.directory, soon, self._on_indexed, self.alarm)
+        self._shipping = Shipping(directory.directory, copy, self.send, self._on_gone)
         self._checks: tuple[Replica, CommitChecks] | None = None  # of the segment that is shipped here, and by whom
         self._asking: set[asyncio.Task[None]] = set()  # calls of etcd
         self._timer: asyncio.TimerHandle | None = None
@@ -178,7 +159,7 @@ class CopiedHome:
             self._timer.cancel()
         self._indexing.close()
         self._disk.close()
-        self._file_thread.close(deliver=False)
+        self._files.close()
         self._directory.close()
 
     # --- what is known ---
@@ -195,40 +176,18 @@ class CopiedHome:
     @property
     def lags(self) -> Mapping[Replica, int]:
         """Lag of each following replica, in octets not yet stored there."""
-        leader = self.roles.leader
-        if leader is None:
-            return {}
-        stored = {peer: leader.stored.get(peer, 0) for peer in leader.following}
-        return {peer: octets_behind(self.roles.copy.lineage, position) for peer, position in stored.items()}
+        return {} if self.roles.leader is None else lags(self.roles.leader)
 
     @property
     def needed_from(self) -> int:
-        """Segment from which on members may need the leader's log: its octets are kept, up to :data:`MOST_KEPT`."""
+        """Segment from which on members may need the leader's log: its octets are kept, up to
+        :data:`~jumpmq.nodes.copies.needs.MOST_KEPT`.
+        """
         leader, copy = self.roles.leader, self.roles.copy
         if leader is None:
             return 0
-        known = {*leader.waits(), *leader.following}
-        away = {*leader.known.members} - {node_of(one) for one in {*known, self.me}}
-        first = 0 if away else min([segment_at(leader.stored.get(one, 0)) for one in known], default=copy.removable)
-        return first if now() - self._offering < OFFERED else self._affordable(first)
-
-    @property
-    def _needed_here(self) -> int:
-        """As :attr:`needed_from`, of a replica that follows, and may come to lead while members are away."""
-        known, copy = self.roles.known, self.roles.copy
-        if known is None or known.epoch < copy.promised:  # who is away is not known yet
-            return self._affordable(0)
-        away = {*known.members} - {node_of(one) for one in known.set}
-        return self._affordable(0) if away else copy.removable
-
-    def _affordable(self, first: int) -> int:
-        """Return the segment from which on the log is kept, where members need it from a segment on."""
-        copy, octets = self.roles.copy, 0
-        for stretch in reversed(copy.lineage):
-            octets += stretch.end
-            if octets > MOST_KEPT:
-                return max(first, min(stretch.segment + 1, copy.removable))
-        return min(first, copy.removable)
+        first = needed_by_members(leader, copy)
+        return first if self._files.offers else affordable(copy, first)
 
     @property
     def delivers_until(self) -> float:
@@ -320,12 +279,11 @@ class CopiedHome:
                 self._act(self.roles.on_frame(peer, frame))
             case Unfit():
                 if not frame.needs_files:
-                    self._alarm(frame.reason)
+                    self.alarm(frame.reason)
             case Want():
-                self._on_want(peer, frame)
-            case Manifest() | Piece() if self._joining is not None and peer == self._joining.source:
-                joining, self._came = self._joining, now()
-                self._join(joining.on_manifest(frame) if isinstance(frame, Manifest) else joining.on_piece(frame))
+                self._files.on_want(peer, frame)
+            case Manifest() | Piece():
+                self._files.on_frame(peer, frame)
             case _:
                 self._act(self.roles.on_frame(peer, frame))
 
@@ -340,116 +298,43 @@ class CopiedHome:
         if self._checks is None or self._checks[0] != peer:
             lineage = self.roles.copy.lineage
             if not lineage:
-                return self._drop(peer)
+                return self.drop(peer)
             self._checks = peer, CommitChecks(lineage[-1])
         try:
             for position, octets in self._checks[1].add(frame.position, frame.octets):
                 self._act(self.roles.on_frame(peer, Data(frame.epoch, position, octets)))
         except DamagedCommit as damage:
-            self._alarm(f"{peer} sent what is not stored here: {damage}")
-            self._drop(peer)
+            self.alarm(f"{peer} sent what is not stored here: {damage}")
+            self.drop(peer)
         return None
 
-    def _send(self, peer: Replica, frame: Frame) -> int:
+    def send(self, peer: Replica, frame: Frame) -> int:
+        """Send a frame to a replica; return its octets, 0 where there is no session."""
         return self._sessions.send(self.number, peer, frame)
 
-    def _drop(self, peer: Replica) -> None:
+    def drop(self, peer: Replica) -> None:
+        """End the session with a replica; another one begins after a while."""
         self._sessions.drop(self.number, peer)
 
     def _on_gone(self, peer: Replica, reason: str) -> None:
         self.note_kept()
-        self._alarm(f"{peer}: {reason}")
-        self._drop(peer)
+        self.alarm(f"{peer}: {reason}")
+        self.drop(peer)
 
-    # --- files for members, and of leaders ---
+    # --- files of a leader ---
 
-    def _on_want(self, peer: Replica, want: Want) -> None:
-        """Send a manifest, or a piece of a file, to a member."""
-        leader, copy, segments = self.roles.leader, self.roles.copy, self.segments
-        if leader is None or leader.epoch != want.epoch or segments is None:
-            return
-        if node_of(peer) not in leader.known.members:
-            log.warning("home %d: %s wants files, and is of no member", self.number, peer)
-            return
-        self._offering = now()  # from now on no segment is removed that the index may not cover
-        if not want.name:
-            if peer in self._listing:
-                return
-            self._listing.add(peer)
-        sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
-        kept = copy.kept
-        if peer not in self._offered:
-            self._offered[peer] = OfferedFiles(self._directory.directory, peer.rpartition(".")[2])
-        offered = self._offered[peer]
-
-        def read() -> Frame:
-            if want.name:
-                return offered.piece(want.epoch, want.name, want.offset)
-            return offered.manifest(want.epoch, kept, sealed)
-
-        def send(result: Frame | Exception) -> None:
-            if not want.name:
-                self._listing.discard(peer)
-            if isinstance(result, Exception):
-                self._alarm(f"files for {peer} cannot be read: {result}")
-                self._drop(peer)
-            else:
-                self._send(peer, result)
-
-        self._file_thread.run(read, send)
-
-    def _want_files(self, source: Replica, epoch: int) -> None:
-        """Begin a join by files, or go on with it: the log ends before the leader's begins."""
-        before = self._joining
-        if before is None or (before.source, before.epoch) != (source, epoch):
-            log.info("home %d: files are taken from %s", self.number, source)
-            self._joining = Joining(self.roles.copy, source, epoch, None if before is None else before.have)
-        assert self._joining is not None
-        self._came = now()
-        self._join(self._joining.start())
-
-    def _join(self, steps: Iterable[Step]) -> None:
-        """Perform steps of a join in order."""
-        for step in steps:
-            match step:
-                case Send():
-                    self._send(step.to, step.frame)
-                case Alarm():
-                    self._alarm(step.reason)
-                    self._loop.call_later(JOIN_RETRY, self._begin_join_again, self._joining)
-                    self._joining = None
-                case Put():
-                    self._file_thread.run(partial(self._coming.put, step), self._on_file)
-                case Clear():
-                    self._file_thread.run(partial(self._coming.clear, step), self._on_file)
-                case Install():
-                    self._file_thread.run(
-                        partial(self._coming.install, step, self._directory.noted), self._on_installed
-                    )
-
-    def _begin_join_again(self, given_up: Joining | None) -> None:
-        """Meet the leader again, which says once more that the log ends before its own begins."""
-        if given_up is not None and self._joining is None and not self._ended:
-            self._drop(given_up.source)
-
-    def _wake_files(self) -> None:
-        self._loop.call_soon_threadsafe(self._file_thread.deliver)
-
-    def _on_file(self, result: Exception | None) -> None:
-        if result is not None:
-            self._home.stop(f"files of a copy cannot be written: {result}")
+    def on_file(self, error: Exception | None) -> None:
+        """See :class:`~jumpmq.nodes.copies.file_exchange.Exchanging`."""
+        if error is not None:
+            self._home.stop(f"files of a copy cannot be written: {error}")
             self.stop()
 
-    def _on_installed(self, result: Exception | None) -> None:
-        self._on_file(result)
-        if result is None and not self._ended:
-            self._home.replaced()
-            self.stop()
+    def on_installed(self) -> None:
+        """The same."""
+        self._home.replaced()
+        self.stop()
 
     # --- the disk ---
-
-    def _on_work(self, begins: bool) -> None:
-        self._pace.on_sync(now() if begins else None)
 
     def _on_disk(self, answers: list[Answer]) -> None:
         for task, answer in answers:
@@ -473,7 +358,7 @@ class CopiedHome:
 
     def _on_indexed(self, indexed: Indexed) -> None:
         """Remove the segments that are consumed by the copy's index (R11), once no peer is told of them any more."""
-        if going := tuple(segment for segment in indexed.consumed if segment < self._needed_here):
+        if going := tuple(segment for segment in indexed.consumed if segment < needed_by_follower(self.roles)):
             if before(first := going[-1] + 1) > self.roles.copy.kept:
                 self._act(self.roles.on_removed(first))
             self._disk.do(Remove(going))
@@ -518,7 +403,7 @@ class CopiedHome:
             log.info("home %d: its configuration cannot be read: %s", self.number, error)
             return
         if value is None:
-            self._alarm(f"etcd has no configuration of home {self.number}")
+            self.alarm(f"etcd has no configuration of home {self.number}")
         else:
             before = self.roles.known
             actions = self.roles.on_read(value, read)
@@ -531,9 +416,7 @@ class CopiedHome:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._times.beat, self._tick)
         self._act(self._pace.tick(now()))
-        if self._joining is not None and not self._ended and now() - self._came > FILES_SILENCE:
-            self._came = now()  # the leader had no files yet, or did not get the question
-            self._join(self._joining.start())
+        self._files.tick()
 
     def _act(self, actions: Iterable[Action]) -> None:
         """Perform actions in order."""
@@ -542,9 +425,9 @@ class CopiedHome:
                 return
             match action:
                 case Send():
-                    self._send(action.to, action.frame)
+                    self.send(action.to, action.frame)
                     if isinstance(action.frame, Unfit) and action.frame.needs_files:
-                        self._want_files(action.to, action.frame.epoch)
+                        self._files.want(action.to, action.frame.epoch)
                 case Note() | Cut() | Sync() | Open() | Append() | Begin():
                     self._to_disk(action)
                 case Swap():
@@ -564,14 +447,14 @@ class CopiedHome:
                     self._shipping.stop_all()
                     self._home.close(action.reason)
                 case Drop():
-                    self._drop(action.peer)
+                    self.drop(action.peer)
                 case Renew():
                     self._renew(action.reason)
                 case Stop():
                     self._home.stop(action.reason)
                     self.stop()
                 case Alarm():
-                    self._alarm(action.reason)
+                    self.alarm(action.reason)
 
     def _to_disk(self, task: Note | Cut | Sync | Open | Append | Begin) -> None:
         if isinstance(task, Cut):
@@ -583,26 +466,17 @@ class CopiedHome:
 
     def _renew(self, reason: str) -> None:
         """Give the disk another identity, after the loss of stored octets; end this replica."""
-        self._alarm(reason)
+        self.alarm(reason)
         self._disk.close()
         self._directory.renew()
         self._home.stop(reason)
         self.stop()
 
-    def _alarm(self, reason: str) -> None:
+    def alarm(self, reason: str) -> None:
+        """Log what an operator is to know, once."""
         if reason != self.trouble:
             log.error("home %d: %s", self.number, reason)
         self.trouble = reason
-
-
-def octets_behind(lineage: Lineage, position: int) -> int:
-    """Return the octets of a log behind a position."""
-    segment, offset = segment_at(position), position & OFFSETS
-    return sum(
-        stretch.end - (min(offset, stretch.end) if stretch.segment == segment else 0)
-        for stretch in lineage
-        if stretch.segment >= segment
-    )
 
 
 def now() -> float:

@@ -1,0 +1,59 @@
+"""Octets of a log that other replicas need, and how far they are behind."""
+
+from collections.abc import Mapping
+
+from jumpmq.replication.configuration import Replica, node_of
+from jumpmq.replication.copies import Copy
+from jumpmq.replication.leader import Leader
+from jumpmq.replication.lineage import Lineage, segment_at
+from jumpmq.replication.replica import Replica as Roles
+from jumpmq.store.log import OFFSET_BITS
+
+MOST_KEPT = 1 << 30
+"""Octets of consumed segments at most that are kept for members which are behind or away."""
+
+OFFSETS = (1 << OFFSET_BITS) - 1
+
+
+def needed_by_members(leader: Leader, copy: Copy) -> int:
+    """Return the segment from which on members may need a leader's log, however large that is."""
+    known = {*leader.waits(), *leader.following}
+    away = {*leader.known.members} - {node_of(one) for one in {*known, copy.me}}
+    return 0 if away else min([segment_at(leader.stored.get(one, 0)) for one in known], default=copy.removable)
+
+
+def needed_by_follower(roles: Roles) -> int:
+    """Return the segment from which on a replica that follows keeps its log: it may come to lead while members are
+    away.
+    """
+    known, copy = roles.known, roles.copy
+    if known is None or known.epoch < copy.promised:  # who is away is not known yet
+        return affordable(copy, 0)
+    away = {*known.members} - {node_of(one) for one in known.set}
+    return affordable(copy, 0) if away else copy.removable
+
+
+def affordable(copy: Copy, first: int) -> int:
+    """Return the segment from which on a log is kept, where members need it from a segment on."""
+    octets = 0
+    for stretch in reversed(copy.lineage):
+        octets += stretch.end
+        if octets > MOST_KEPT:
+            return max(first, min(stretch.segment + 1, copy.removable))
+    return min(first, copy.removable)
+
+
+def lags(leader: Leader) -> Mapping[Replica, int]:
+    """Return the lag of each following replica, in octets not yet stored there."""
+    stored = {peer: leader.stored.get(peer, 0) for peer in leader.following}
+    return {peer: octets_behind(leader.copy.lineage, position) for peer, position in stored.items()}
+
+
+def octets_behind(lineage: Lineage, position: int) -> int:
+    """Return the octets of a log behind a position."""
+    segment, offset = segment_at(position), position & OFFSETS
+    return sum(
+        stretch.end - (min(offset, stretch.end) if stretch.segment == segment else 0)
+        for stretch in lineage
+        if stretch.segment >= segment
+    )
