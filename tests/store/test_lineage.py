@@ -152,6 +152,26 @@ def test_a_commit_that_was_given_up_is_none_of_the_log(tmp_path: Path, monkeypat
     opened.close()
 
 
+def test_a_segment_before_the_mark_tells_what_was_given_up_also_where_it_is_unused(tmp_path: Path) -> None:
+    opened = written(tmp_path / "data")
+    opened.store.close()
+    (*_, last) = read_lineage(tmp_path / "data").lineage
+    path = tmp_path / "data" / "log" / file_name(last.segment)
+    *_, before, end, _ = ends(path)
+    with closing(OpenSegment(Files(), path)) as file:
+        number = [found.number for found in file.commits()][-2]
+    octets = bytearray(path.read_bytes())
+    octets[before] ^= 16  # the write of two commits failed, and left the second one
+    octets[end - 1] ^= 16
+    path.write_bytes(octets)
+    opening = Opening(last.segment + 1, number, 7, epoch=1)
+    path.with_name(file_name(last.segment + 1)).write_bytes(opening.encode() + bytes(SEGMENT))
+    mark = (last.segment + 1) << OFFSET_BITS | OPENING_SIZE
+    found = read_lineage(tmp_path / "data", mark)
+    assert not found.damaged
+    assert found.lineage[-2:] == (last._replace(end=before), Stretch(last.segment + 1, 1, 7, OPENING_SIZE))
+
+
 def test_a_log_goes_on_behind_segments_that_were_consumed(tmp_path: Path) -> None:
     """Whatever a failed write has left at the end of the one before them."""
     for epoch, first in ((1, 1), (2, 13)):

@@ -88,7 +88,8 @@ def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> 
             with closing(OpenSegment(files, path)) as file:
                 if file.opening is not None:
                     following = known[place + 1 :]
-                    end, is_whole = _end(file, _given_up(following, files), _before(following, number), mark, damaged)
+                    limit = _given_up(following, mark, files)
+                    end, is_whole = _end(file, limit, _before(following, number), mark, damaged)
                     lineage[number] = Stretch(number, file.opening.epoch, file.opening.salt, end)
                 elif file.is_blank:
                     is_whole = True  # it was being made when the power failed
@@ -127,8 +128,12 @@ def _before(following: Sequence[_Segment], number: int) -> int:
     return max((one.first_commit - 1 for one in following[:1] if one.number == number + 1), default=0)
 
 
-def _given_up(following: Sequence[_Segment], files: Files) -> int | None:
-    """As :func:`~jumpmq.store.scan.given_up`, of files that are not open."""
+def _given_up(following: Sequence[_Segment], mark: int, files: Files) -> int | None:
+    """As :func:`~jumpmq.store.scan.given_up`, of files that are not open. A segment that was synced before the mark
+    tells it also where it is unused.
+    """
+    if following and following[0].first_commit and following[0].number <= mark >> OFFSET_BITS:
+        return following[0].first_commit
     for one in following:
         with closing(OpenSegment(files, one.path)) as file:
             if file.opening is not None and (number := given_up([file])) is not None:
