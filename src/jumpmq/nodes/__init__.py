@@ -18,7 +18,8 @@ messages/      messages of a turn (``enqueue``), and those kept until the other 
 channels/      a client's channel at the home of its queue, consumers and members of groups there, usage of limits
 moves/         queues and streams that move to another home, homes that are left, rings that change
 management/    requests forwarded to a home or asked of all; figures of all homes together
-copies/        copies of a home's log on other nodes, and homes that are served with them
+copies/        copies of homes: who serves a home, what operators want, guests of lost nodes
+replicas/      a replica of a home's log: its disk, its sessions with others, its configuration in etcd
 processes/     the supervisor of workers, a worker, clients passed from process to process
 =============  =====================================================================================================
 

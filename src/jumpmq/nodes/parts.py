@@ -8,7 +8,6 @@ from jumpmq.broker.opening import Opened
 from jumpmq.nodes.channels.remote_channels import ChannelLinks
 from jumpmq.nodes.channels.served_channels import ServedChannels
 from jumpmq.nodes.channels.usage import UsageLinks
-from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.log.log_link import OnDisk
 from jumpmq.nodes.messages.enqueue import Enqueue
 from jumpmq.nodes.messages.outbox import Outbox
@@ -17,6 +16,7 @@ from jumpmq.nodes.moves.moving import Moves
 from jumpmq.nodes.moves.relocating import Relocating
 from jumpmq.nodes.moves.ring_changes import RingChanges
 from jumpmq.nodes.processes.hand_over import HandOver
+from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.transport.links import Links, Ways
 
 

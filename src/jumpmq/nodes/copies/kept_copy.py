@@ -10,14 +10,14 @@ import logging
 from pathlib import Path
 from typing import Protocol
 
-from jumpmq.nodes.copies.claims import Claims
-from jumpmq.nodes.copies.coming_files import settle
-from jumpmq.nodes.copies.copied_home import FIXED_SEAT, CopiedHome
-from jumpmq.nodes.copies.copy_directory import CopyDirectory
 from jumpmq.nodes.copies.leading_store import LeadingStore
-from jumpmq.nodes.copies.offered_files import remove_offered
-from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.etcd.client import EtcdError
+from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.coming_files import settle
+from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, CopiedHome
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory
+from jumpmq.nodes.replicas.offered_files import remove_offered
+from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.replication.configuration import Replica
 from jumpmq.replication.pace import Times
 from jumpmq.store.errors import StoreError
@@ -49,7 +49,7 @@ class KeptCopy:
         log_id: identity of the home's log.
         directory: of the copy.
         node: of this process.
-        claims, sessions, times: as of :class:`~jumpmq.nodes.copies.copied_home.CopiedHome`.
+        claims, sessions, times: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
         server: serves the home where this copy's replica leads; None where it never does.
 
     Attributes:

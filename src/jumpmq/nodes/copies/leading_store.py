@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from jumpmq.nodes.copies.copied_home import CopiedHome
+from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.replication.lineage import Lineage, position_at, segment_at
 from jumpmq.store import Store, StoreError
 from jumpmq.store.completion import ByPosition, CompleteReceipt
@@ -28,7 +28,7 @@ class LeadingStore:
     :meth:`Store.completed`, as of any other.
 
     Args:
-        home: the replica, told by :meth:`~jumpmq.nodes.copies.copied_home.CopyOwner.serve` that it leads.
+        home: the replica, told by :meth:`~jumpmq.nodes.replicas.copied_home.CopyOwner.serve` that it leads.
         epoch: in which it leads.
         on_failure: called when the process has to end: copies may have what a failed sync left out of this disk.
         segment_bytes: as of :meth:`Store.open`.

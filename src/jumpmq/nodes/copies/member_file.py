@@ -9,8 +9,8 @@ import zlib
 from dataclasses import asdict
 from pathlib import Path
 
-from jumpmq.nodes.copies.copy_directory import NOTE, Noted, write_note
 from jumpmq.nodes.joining.joining import Membership
+from jumpmq.nodes.replicas.copy_directory import NOTE, Noted, write_note
 from jumpmq.replication.lineage import position_at
 from jumpmq.store import Store
 from jumpmq.store.errors import StoreError

@@ -18,10 +18,7 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.beginning import listen
-from jumpmq.nodes.copies.claims import Claims
-from jumpmq.nodes.copies.copied_home import CopiedHome
 from jumpmq.nodes.copies.kept_copy import KeptCopy
-from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.entering import LAST_PORT
 from jumpmq.nodes.etcd.client import EtcdError, absent, put
@@ -32,6 +29,9 @@ from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.lease import LEASE
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
 from jumpmq.nodes.membership.standstill import Standstill
+from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.copied_home import CopiedHome
+from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of

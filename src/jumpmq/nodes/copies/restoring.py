@@ -7,9 +7,9 @@ of the leader takes an epoch with it, and asks the others for what they may have
 
 from pathlib import Path
 
-from jumpmq.nodes.copies.claims import Claims
-from jumpmq.nodes.copies.copy_directory import CopyDirectory
 from jumpmq.nodes.etcd.client import EtcdError
+from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.replication.configuration import Configuration
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 from tests.etcd import etcd, needs_etcd
-from tests.nodes.copies.test_sessions import Party, two
 from tests.nodes.homes import in_loop, until
+from tests.nodes.replicas.test_sessions import Party, two
 
-from jumpmq.nodes.copies import file_exchange
-from jumpmq.nodes.copies.claims import Claims
-from jumpmq.nodes.copies.copied_home import CopiedHome
-from jumpmq.nodes.copies.copy_directory import CopyDirectory
 from jumpmq.nodes.etcd.client import Etcd, EtcdError
+from jumpmq.nodes.replicas import file_exchange
+from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.copied_home import CopiedHome
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.replication.configuration import Configuration
 from jumpmq.replication.frames import Lead, Unfit, Want
 from jumpmq.replication.lineage import Stretch, before

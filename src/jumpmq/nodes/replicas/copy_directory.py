@@ -7,7 +7,7 @@ Opening a copy makes it what it is taken for (R9): what lies behind the last who
 are written once more and synced, since the page cache may show what a failed sync has not written. A log that ends
 before its own mark has lost complete commits: the disk takes another identity, so that it is in no set.
 
-Methods block for the disk; :mod:`~jumpmq.nodes.copies.disk_thread` calls them.
+Methods block for the disk; :mod:`~jumpmq.nodes.replicas.disk_thread` calls them.
 """
 
 import json

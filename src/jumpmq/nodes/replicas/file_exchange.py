@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from jumpmq.nodes.copies.coming_files import ComingFiles
-from jumpmq.nodes.copies.copy_directory import CopyDirectory
-from jumpmq.nodes.copies.offered_files import OfferedFiles
+from jumpmq.nodes.replicas.coming_files import ComingFiles
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory
+from jumpmq.nodes.replicas.offered_files import OfferedFiles
 from jumpmq.queues.clock import boot_time
 from jumpmq.replication.actions import Alarm, Send
 from jumpmq.replication.configuration import Replica, node_of
@@ -36,7 +36,7 @@ class Exchanging(Protocol):
     Attributes:
         number: of the home.
         roles: the protocol.
-        segments: as of :class:`~jumpmq.nodes.copies.copied_home.CopiedHome`.
+        segments: as of :class:`~jumpmq.nodes.replicas.copied_home.CopiedHome`.
     """
 
     number: int

@@ -5,7 +5,7 @@ import random
 import pytest
 from tests.store.opened import Opened, make_messages
 
-from jumpmq.nodes.copies.commit_checks import CommitChecks, DamagedCommit
+from jumpmq.nodes.replicas.commit_checks import CommitChecks, DamagedCommit
 from jumpmq.replication.lineage import Stretch, position_at
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.log import DIRECTORY, file_name

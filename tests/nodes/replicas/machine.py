@@ -1,4 +1,4 @@
-"""A machine with a replica of home 1: ``python -m tests.nodes.copies.machine NUMBER COUNT FOLDER URL KIND``.
+"""A machine with a replica of home 1: ``python -m tests.nodes.replicas.machine NUMBER COUNT FOLDER URL KIND``.
 
 The first machine leads, publishes to its store, and notes what is confirmed in ``FOLDER/confirmed``; with the kind
 ``consumed`` nine of ten messages are settled a hundred messages later. SIGTERM ends a
@@ -19,13 +19,13 @@ from tests.store.opened import make_messages
 from jumpmq.amqp.messages import Message
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.nodes.copies.claims import Claims
-from jumpmq.nodes.copies.copied_home import CopiedHome
-from jumpmq.nodes.copies.copy_directory import CopyDirectory
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.leading_store import LeadingStore
-from jumpmq.nodes.copies.sessions import ReplicaSessions
 from jumpmq.nodes.etcd.client import Etcd, EtcdError
+from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.copied_home import CopiedHome
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory
+from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.unix import UnixSockets
 from jumpmq.replication.pace import Times

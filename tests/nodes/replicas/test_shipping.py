@@ -7,9 +7,9 @@ import pytest
 from tests.nodes.homes import in_loop, until
 from tests.store.opened import Opened, make_messages
 
-from jumpmq.nodes.copies import shipping as module
-from jumpmq.nodes.copies.commit_checks import CommitChecks
-from jumpmq.nodes.copies.shipping import Shipping
+from jumpmq.nodes.replicas import shipping as module
+from jumpmq.nodes.replicas.commit_checks import CommitChecks
+from jumpmq.nodes.replicas.shipping import Shipping
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Data, Fetched, Frame, Segment
 from jumpmq.replication.lineage import end_of, position_at

@@ -11,7 +11,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from jumpmq.nodes.copies.copy_directory import NOTE, Noted, write_note
+from jumpmq.nodes.replicas.copy_directory import NOTE, Noted, write_note
 from jumpmq.replication.joining import Clear, Install, Put
 from jumpmq.replication.lineage import end_of
 from jumpmq.store import schema, stream_files, stream_segment

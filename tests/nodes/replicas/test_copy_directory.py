@@ -7,8 +7,8 @@ import pytest
 from tests.store import stream_opened
 from tests.store.opened import Opened, make_messages
 
-from jumpmq.nodes.copies.copy_directory import NOTE, CopyDirectory
-from jumpmq.nodes.copies.disk_thread import Remove, perform
+from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
+from jumpmq.nodes.replicas.disk_thread import Remove, perform
 from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
 from jumpmq.replication.lineage import Stretch, before, position_at
 from jumpmq.store.errors import DirectoryInUse, StoreError

@@ -12,8 +12,8 @@ import pytest
 from tests.store.opened import Opened, left, make_messages
 from tests.waiting import until
 
-from jumpmq.nodes.copies.copy_directory import CopyDirectory
-from jumpmq.nodes.copies.indexing import Indexing
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory
+from jumpmq.nodes.replicas.indexing import Indexing
 from jumpmq.store.errors import DirectoryInUse
 from jumpmq.store.indexing import Indexed
 from jumpmq.store.log import DIRECTORY, file_name
@@ -138,7 +138,7 @@ def test_no_other_process_opens_a_copy_that_is_being_indexed(home: Path, tmp_pat
 
 def test_a_process_whose_starter_is_gone_says_nothing(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / DIRECTORY, tmp_path / "copy" / DIRECTORY)
-    command = [sys.executable, "-m", "jumpmq.nodes.copies.indexing", str(tmp_path / "copy"), "2"]
+    command = [sys.executable, "-m", "jumpmq.nodes.replicas.indexing", str(tmp_path / "copy"), "2"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 from tests.etcd import EtcdMember, etcd, needs_etcd
-from tests.nodes.copies.machine import KEY, LOG, QUEUE, directory_of
+from tests.nodes.replicas.machine import KEY, LOG, QUEUE, directory_of
 from tests.store.opened import Opened, killed_now
 from tests.waiting import until
 
-from jumpmq.nodes.copies.claims import Claims
-from jumpmq.nodes.copies.copy_directory import NOTE, CopyDirectory
 from jumpmq.nodes.copies.restoring import restore
 from jumpmq.nodes.etcd.client import Etcd
+from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
 from jumpmq.replication.configuration import Configuration, ConfigurationError, default_min
 from jumpmq.replication.lineage import common_end, cut_to, end_of, position_at, segment_at
 from jumpmq.store import DirectoryInUse, DirectoryLock
@@ -46,7 +46,7 @@ class Machines:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, number: int) -> None:
-        command = [sys.executable, "-m", "tests.nodes.copies.machine", str(number), str(self.count)]
+        command = [sys.executable, "-m", "tests.nodes.replicas.machine", str(number), str(self.count)]
         with (self.folder / f"n{number}.log").open("ab") as log:
             arguments = [*command, str(self.folder), self.url, self.kind]
             self._processes[number] = subprocess.Popen(arguments, stderr=log)

@@ -1,8 +1,8 @@
 """Indexing of a copy in a process of its own, so that neither the event loop nor its process's memory is burdened.
 
-``python -m jumpmq.nodes.copies.indexing DIRECTORY SEGMENT`` brings the index of a copy up to a segment, and prints the
-result as JSON. The process holds the lock of the directory, too, by a descriptor that it inherits: no other process
-opens the copy before it has ended. It ends when its standard input does, and may be killed at any point.
+``python -m jumpmq.nodes.replicas.indexing DIRECTORY SEGMENT`` brings the index of a copy up to a segment, and prints
+the result as JSON. The process holds the lock of the directory, too, by a descriptor that it inherits: no other
+process opens the copy before it has ended. It ends when its standard input does, and may be killed at any point.
 """
 
 import json
@@ -88,7 +88,7 @@ class Indexing:
         """Wait for a process. In the thread."""
         paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
         with subprocess.Popen(
-            [sys.executable, "-P", "-m", "jumpmq.nodes.copies.indexing", str(self._directory), str(before)],
+            [sys.executable, "-P", "-m", "jumpmq.nodes.replicas.indexing", str(self._directory), str(before)],
             pass_fds=[lock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

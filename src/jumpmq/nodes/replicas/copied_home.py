@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from jumpmq.nodes.copies.claims import Claims
-from jumpmq.nodes.copies.commit_checks import CommitChecks, DamagedCommit
-from jumpmq.nodes.copies.copy_directory import CopyDirectory
-from jumpmq.nodes.copies.disk_thread import Answer, DiskThread, Remove
-from jumpmq.nodes.copies.file_exchange import FileExchange
-from jumpmq.nodes.copies.indexing import Indexing
-from jumpmq.nodes.copies.needs import affordable, lags, needed_by_follower, needed_by_members
-from jumpmq.nodes.copies.sessions import ReplicaSessions
-from jumpmq.nodes.copies.shipping import Shipping
 from jumpmq.nodes.etcd.client import EtcdError
+from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.commit_checks import CommitChecks, DamagedCommit
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory
+from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Remove
+from jumpmq.nodes.replicas.file_exchange import FileExchange
+from jumpmq.nodes.replicas.indexing import Indexing
+from jumpmq.nodes.replicas.needs import affordable, lags, needed_by_follower, needed_by_members
+from jumpmq.nodes.replicas.sessions import ReplicaSessions
+from jumpmq.nodes.replicas.shipping import Shipping
 from jumpmq.replication.actions import (
     Action,
     Alarm,
@@ -181,7 +181,7 @@ class CopiedHome:
     @property
     def needed_from(self) -> int:
         """Segment from which on members may need the leader's log: its octets are kept, up to
-        :data:`~jumpmq.nodes.copies.needs.MOST_KEPT`.
+        :data:`~jumpmq.nodes.replicas.needs.MOST_KEPT`.
         """
         leader, copy = self.roles.leader, self.roles.copy
         if leader is None:
@@ -324,7 +324,7 @@ class CopiedHome:
     # --- files of a leader ---
 
     def on_file(self, error: Exception | None) -> None:
-        """See :class:`~jumpmq.nodes.copies.file_exchange.Exchanging`."""
+        """See :class:`~jumpmq.nodes.replicas.file_exchange.Exchanging`."""
         if error is not None:
             self._home.stop(f"files of a copy cannot be written: {error}")
             self.stop()

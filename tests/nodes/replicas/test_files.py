@@ -9,9 +9,9 @@ from zlib import crc32
 import pytest
 from tests.store.opened import Opened, make_messages
 
-from jumpmq.nodes.copies.coming_files import ComingFiles, settle
-from jumpmq.nodes.copies.copy_directory import CopyDirectory
-from jumpmq.nodes.copies.offered_files import OfferedFiles, remove_offered
+from jumpmq.nodes.replicas.coming_files import ComingFiles, settle
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory
+from jumpmq.nodes.replicas.offered_files import OfferedFiles, remove_offered
 from jumpmq.replication.actions import Send
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Lead, Matched

@@ -7,7 +7,7 @@ and synced together: one ``fdatasync`` for all commits that came during the last
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jumpmq.nodes.copies.copy_directory import CopyDirectory
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
 from jumpmq.replication.lineage import Stretch
 from jumpmq.store.background import Background
