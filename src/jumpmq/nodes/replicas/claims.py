@@ -1,10 +1,15 @@
 """The configuration of a home in etcd: read, and changed by compare-and-swap of its octets."""
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, get, has, put
+from jumpmq.replication.actions import Read, Swap
 from jumpmq.replication.configuration import Configuration, ConfigurationError
+
+log = logging.getLogger(__name__)
 
 
 class Claims:
@@ -49,6 +54,71 @@ class Claims:
         if done:
             return new
         return _parsed(read[0].values[0].value) if read[0].values else None
+
+
+class Asked:
+    """Questions of a replica to etcd, answered later.
+
+    Args:
+        claims: the configuration in etcd.
+        number: of the home.
+        on_value: takes the answer to a swap.
+        on_read: takes the answer to a read.
+        alarm: told where there is no configuration.
+    """
+
+    def __init__(
+        self,
+        claims: Claims,
+        number: int,
+        on_value: Callable[[Configuration], None],
+        on_read: Callable[[Configuration, Read], None],
+        alarm: Callable[[str], None],
+    ) -> None:
+        self._claims = claims
+        self._number = number
+        self._on_value = on_value
+        self._on_read = on_read
+        self._alarm = alarm
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """Take no more answers."""
+        for task in self._tasks:
+            task.cancel()
+
+    def swap(self, swap: Swap) -> None:
+        """Ask for a change of the configuration. Without an answer, nothing is told."""
+        self._run(self._swap(swap))
+
+    def read(self, read: Read) -> None:
+        """Ask for the configuration."""
+        self._run(self._read(read))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _swap(self, swap: Swap) -> None:
+        try:
+            value = await self._claims.swap(swap.old, swap.new)
+        except EtcdError as error:
+            log.info("home %d: a change of its configuration has no answer: %s", self._number, error)
+            return
+        if value is not None:
+            self._on_value(value)
+
+    async def _read(self, read: Read) -> None:
+        try:
+            value = await self._claims.read()
+        except EtcdError as error:
+            log.info("home %d: its configuration cannot be read: %s", self._number, error)
+            return
+        if value is None:
+            self._alarm(f"etcd has no configuration of home {self._number}")
+        else:
+            self._on_read(value, read)
 
 
 def _parsed(octets: bytes) -> Configuration:

@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from jumpmq.nodes.etcd.client import EtcdError
-from jumpmq.nodes.replicas.claims import Claims
+from jumpmq.nodes.replicas.claims import Asked, Claims
 from jumpmq.nodes.replicas.commit_checks import CommitChecks, DamagedCommit
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Remove
@@ -41,7 +41,7 @@ from jumpmq.replication.actions import (
 )  # fmt: skip
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica
 from jumpmq.replication.copies import Copy
-from jumpmq.replication.frames import Beat, Beaten, Data, Frame, Manifest, Piece, Segment, Stored, Unfit, Want
+from jumpmq.replication.frames import Beat, Beaten, Complete, Data, Frame, Manifest, Piece, Segment, Stored, Unfit, Want
 from jumpmq.replication.lineage import Lineage, Stretch, before, segment_at
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica as Roles
@@ -127,7 +127,7 @@ class CopiedHome:
         self._indexing = Indexing(directory.directory, soon, self._on_indexed, self.alarm)
         self._shipping = Shipping(directory.directory, copy, self.send, self._on_gone)
         self._checks: tuple[Replica, CommitChecks] | None = None  # of the segment that is shipped here, and by whom
-        self._asking: set[asyncio.Task[None]] = set()  # calls of etcd
+        self._asked = Asked(claims, number, self.on_value, self._on_read, self.alarm)
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
 
@@ -142,7 +142,7 @@ class CopiedHome:
         value = await self._claims.read()
         if value is None:
             raise EtcdError(f"etcd has no configuration of home {self.number}")
-        self._on_value(value)
+        self.on_value(value)
         self._sessions.join(self.number, self)
         self._tick()
 
@@ -153,8 +153,7 @@ class CopiedHome:
         self._ended = True
         self._sessions.leave(self.number)
         self._shipping.stop_all()
-        for task in self._asking:
-            task.cancel()
+        self._asked.close()
         if self._timer is not None:
             self._timer.cancel()
         self._indexing.close()
@@ -167,11 +166,6 @@ class CopiedHome:
     @property
     def configuration(self) -> Configuration | None:
         return self.roles.known
-
-    @property
-    def complete(self) -> int:
-        """Position up to which all is known to be complete."""
-        return self.roles.copy.complete
 
     @property
     def lags(self) -> Mapping[Replica, int]:
@@ -371,45 +365,21 @@ class CopiedHome:
     # --- etcd ---
 
     def on_value(self, value: Configuration) -> None:
-        """A configuration was seen in etcd."""
-        if not self._ended:
-            self._on_value(value)
-
-    def _on_value(self, value: Configuration) -> None:
+        """A configuration was seen in etcd, or is the answer to a swap."""
+        if self._ended:
+            return
         before = self.roles.known
         actions = self.roles.on_value(value)
         if self.roles.known is not before:
             self._pace.on_value(before, value, now())
         self._act(actions)
 
-    def _ask(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
-
-    async def _swap(self, swap: Swap) -> None:
-        try:
-            value = await self._claims.swap(swap.old, swap.new)
-        except EtcdError as error:
-            log.info("home %d: a change of its configuration has no answer: %s", self.number, error)
-            return
-        if value is not None:
-            self._on_value(value)
-
-    async def _read(self, read: Read) -> None:
-        try:
-            value = await self._claims.read()
-        except EtcdError as error:
-            log.info("home %d: its configuration cannot be read: %s", self.number, error)
-            return
-        if value is None:
-            self.alarm(f"etcd has no configuration of home {self.number}")
-        else:
-            before = self.roles.known
-            actions = self.roles.on_read(value, read)
-            if self.roles.known is not before:
-                self._pace.on_value(before, value, now())
-            self._act(actions)
+    def _on_read(self, value: Configuration, read: Read) -> None:
+        before = self.roles.known
+        actions = self.roles.on_read(value, read)
+        if self.roles.known is not before:
+            self._pace.on_value(before, value, now())
+        self._act(actions)
 
     # --- actions ---
 
@@ -424,6 +394,8 @@ class CopiedHome:
             if self._ended:
                 return
             match action:
+                case Send(frame=Complete() as complete):
+                    self._shipping.tell_complete(action.to, complete)
                 case Send():
                     self.send(action.to, action.frame)
                     if isinstance(action.frame, Unfit) and action.frame.needs_files:
@@ -431,9 +403,9 @@ class CopiedHome:
                 case Note() | Cut() | Sync() | Open() | Append() | Begin():
                     self._to_disk(action)
                 case Swap():
-                    self._ask(self._swap(action))
+                    self._asked.swap(action)
                 case Read():
-                    self._ask(self._read(action))
+                    self._asked.read(action)
                 case Ship():
                     assert self.roles.leader is not None
                     self._shipping.ship(action.to, action.position, self.roles.leader.epoch)

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Self
 
 from jumpmq.replication.lineage import Lineage, Stretch, before, cut_to, end_of, grown_to, segment_at
+from jumpmq.store.commits import ZEROED_COMMITS, ZEROS
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.lock import DirectoryLock
-from jumpmq.store.log import DIRECTORY, OFFSET_BITS, file_name, read_whole
+from jumpmq.store.log import ALLOCATION, DIRECTORY, OFFSET_BITS, file_name, read_whole
 from jumpmq.store.records import OPENING_SIZE, Opening
 from jumpmq.store.scan import OpenSegment
 
@@ -94,6 +95,7 @@ class CopyDirectory:
         self.renewed = False
         self._files = files or Files()
         self._segment: tuple[int, int] | None = None  # number and descriptor of the segment that is written
+        self._allocated = self._zeroed = 0  # octets of its file with room on disk; written, if as zeros
         self._unsynced = False  # whether octets were written to it since the last sync
         self._lock: DirectoryLock | None = DirectoryLock(directory)
         try:
@@ -245,6 +247,7 @@ class CopyDirectory:
         self._release()
         file = self._files.create(self.path(stretch.segment))
         self._segment = stretch.segment, file
+        self._allocated = self._zeroed = 0
         self._unsynced = True
         self._files.sync_directory(self.directory / DIRECTORY)
         self.lineage = (*self.lineage, stretch._replace(end=0))
@@ -256,9 +259,23 @@ class CopyDirectory:
         if self._segment is None or self._segment[0] != segment:
             self._release()
             self._segment = segment, self._files.open(self.path(segment))
+            self._allocated = self._zeroed = position & OFFSETS
         self._unsynced = True
-        self._files.write(self._segment[1], position & OFFSETS, [octets])
+        self._write(self._segment[1], position & OFFSETS, octets)
         self.lineage = grown_to(self.lineage, position + len(octets))
+
+    def _write(self, file: int, offset: int, octets: bytes) -> None:
+        """Write octets into room made ahead, as a leader does: a sync of a file that grows costs more."""
+        end = offset + len(octets)
+        if end > self._allocated:
+            room = -(-(end - self._allocated) // ALLOCATION) * ALLOCATION
+            self._files.allocate(file, self._allocated, room)
+            self._allocated += room
+        buffers = [octets]
+        if end > self._zeroed and len(octets) < ZEROS // ZEROED_COMMITS:
+            buffers.append(bytes(min(ZEROS, self._allocated - end)))
+            self._zeroed = end + len(buffers[-1])
+        self._files.write(file, offset, buffers)
 
     def sync(self) -> None:
         """Sync the octets written so far."""
@@ -307,7 +324,11 @@ class CopyDirectory:
 
     def _release(self) -> None:
         if self._segment is not None:
-            self._files.close(self._segment[1])
+            segment, file = self._segment
+            end = next((one.end for one in self.lineage if one.segment == segment), self._allocated)
+            if end < self._allocated:
+                self._files.truncate(file, end)
+            self._files.close(file)
             self._segment = None
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jumpmq.replication.configuration import Replica
 from jumpmq.replication.copies import Copy
-from jumpmq.replication.frames import Data, Fetched, Frame, Segment
+from jumpmq.replication.frames import Complete, Data, Fetched, Frame, Segment
 from jumpmq.replication.lineage import Stretch, position_at
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS, file_name, read_whole
 from jumpmq.store.records import FRAME, MAGIC, OPENING_SIZE
@@ -24,6 +24,9 @@ PIECE = 512 << 10
 
 WINDOW = 8 << 20
 """Octets sent to a follower and not stored there from which on it gets no further commit."""
+
+COMPLETE_INTERVAL = 0.02
+"""Seconds between two frames that tell a follower what is complete."""
 
 OFFSETS = (1 << OFFSET_BITS) - 1
 
@@ -52,6 +55,8 @@ class Shipping:
         self._send = send
         self._on_gone = on_gone
         self._followers: dict[Replica, _Follower] = {}
+        self._complete: dict[Replica, Complete] = {}  # that followers are to be told
+        self._telling: asyncio.TimerHandle | None = None
 
     def ship(self, peer: Replica, position: int, epoch: int) -> None:
         """Ship to a replica from a position on, and whatever is written later."""
@@ -74,6 +79,21 @@ class Shipping:
     def stop_all(self) -> None:
         for peer in list(self._followers):
             self.stop(peer)
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+
+    def tell_complete(self, peer: Replica, frame: Complete) -> None:
+        """Tell a follower soon what is complete, once for several commits: nobody waits for it there."""
+        self._complete[peer] = frame
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(COMPLETE_INTERVAL, self._tell_complete)
+
+    def _tell_complete(self) -> None:
+        self._telling = None
+        frames, self._complete = self._complete, {}
+        for peer, frame in frames.items():
+            self._send(peer, frame)
 
     def written(self) -> None:
         """The log has grown."""
