@@ -39,10 +39,12 @@ class Member(Protocol):
 
     Attributes:
         me: identity of the node.
+        leads: epoch that the home's replica has claimed; 0 in a home without copies.
         is_ready: whether another home has its queues, so that others may be there.
     """
 
     me: Membership
+    leads: int
     is_ready: Callable[[int], bool]
     standstill: Standstill
 
@@ -122,12 +124,14 @@ class OtherHomes:
         assert self._member is not None
         return self._member.me
 
-    def wait_for(self, comes_back: Callable[[int], bool]) -> None:
+    def know_copies(self, has_copies: Callable[[int], bool], comes_back: Callable[[int], bool]) -> None:
         """Have publishes and requests to lost homes wait where another node serves them soon.
 
         Args:
-            comes_back: true of such a home.
+            has_copies: true of a home with copies: no stream moves there.
+            comes_back: true of a home that is served again soon when it is lost.
         """
+        self.relocating.has_copies = has_copies
         self._parts.enqueue.comes_back = self._parts.channels.comes_back = comes_back
 
     @property
@@ -155,6 +159,8 @@ class OtherHomes:
 
     def restore(self, topology: Topology, batches: dict[int, list[Batch]], alarms: Alarms) -> None:
         """See :class:`~jumpmq.broker.peers.Peers`."""
+        if self._member is not None and self._member.leads:
+            topology.delivery_gate.extend(0.0)  # until the lease of the replica is known
         self.outbox.restore(topology, self.definitions, batches)
         self.taking.restore(topology, self.definitions)
         self._parts.queue_moves.streams.restore(self.definitions)

@@ -173,6 +173,10 @@ class Pace:
 
     # --- what is asked ---
 
+    def hangs(self, now: float) -> bool:
+        """True if a sync runs for so long that the disk is taken for dead."""
+        return self.syncing is not None and now - self.syncing >= self.times.hung
+
     def may_deliver(self, now: float) -> bool:
         """True if the replica may hand messages to consumers."""
         return now < self.delivers_until(now)
@@ -190,7 +194,7 @@ class Pace:
         replica = self.replica
         if replica.stopped:
             return []
-        if self.syncing is not None and now - self.syncing >= self.times.hung:
+        if self.hangs(now):
             return replica.stop("a sync of the log takes longer than ten seconds")
         actions: list[Action] = []
         if now - self.noted >= self.times.note:

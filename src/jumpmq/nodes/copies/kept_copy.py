@@ -79,6 +79,7 @@ class KeptCopy:
         self._claims, self._sessions, self._times = claims, sessions, times
         self._over = asyncio.Event()  # set when the replica ended
         self._hands_over = False  # whether the end of its epoch is meant
+        self._rest = 0.0  # seconds in which it is not to be opened
 
     async def keep(self) -> None:
         """Keep the copy."""
@@ -89,6 +90,7 @@ class KeptCopy:
                 pause = RETRY if self.trouble else 0.0
             except (StoreError, EtcdError, OSError) as error:
                 self._tell(str(error))
+            pause, self._rest = max(pause, self._rest), 0.0
             await asyncio.sleep(pause)
 
     async def _once(self) -> None:
@@ -121,19 +123,24 @@ class KeptCopy:
 
     # --- serving ---
 
-    async def release(self, target: Replica | None = None) -> None:
-        """Part from the closed store of the home. Any other replica of the set may lead at once.
+    async def release(self, target: Replica | None = None, *, ends: bool = False, rest: float = 0.0) -> None:
+        """Part from the closed store of the home. Any other replica of the set may lead at once; where none does, this
+        one claims another epoch.
 
         Args:
             target: replica that leads next; None for whichever claims first.
+            ends: whether the process ends: nothing is waited for.
+            rest: seconds in which the copy stays closed, and another replica can lead.
         """
         leading, self.leading = self.leading, None
         if leading is None or self.home is None:
             return
         leading.close()
         self._hands_over = True
+        self._rest = rest
         if target is None or not self.home.hand_over(target):
             self.home.resign()
+        if ends:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HAND_OVER_TIMEOUT):
@@ -161,7 +168,8 @@ class KeptCopy:
 
     def stop(self, reason: str) -> None:
         """End the process where it serves the home; else open the copy again."""
-        if self.leading is not None and self._server is not None:
+        hangs = self.home is not None and self.home.hangs  # its thread cannot be waited for
+        if (self.leading is not None or hangs) and self._server is not None:
             self._server.fail(f"home {self.number} is not served here any more: {reason}")
             return
         if self._hands_over:

@@ -142,12 +142,15 @@ class LeadingStore:
             self._on_failure(f"commits cannot go on after {error!r}")
 
     def _grow(self, position: int) -> None:
+        """Tell the replica how far the log is written, segment by segment: of positions only the last is told."""
         assert self._store is not None
-        copy = self._home.roles.copy
-        segment = segment_at(position)
+        home, copy, segment = self._home, self._home.roles.copy, segment_at(position)
         if position_at(segment, 0) > copy.end:
-            begun = next(stretch for stretch in self._store.lineage if stretch.segment == segment)
-            self._home.begun(begun._replace(end=OPENING_SIZE))
-            self._home.note_kept()
+            for stretch in self._store.lineage:
+                if segment_at(copy.end) < stretch.segment <= segment:
+                    home.begun(stretch._replace(end=OPENING_SIZE))
+                if stretch.segment < segment and position_at(stretch.segment, stretch.end) > copy.end:
+                    home.written(position_at(stretch.segment, stretch.end))
+            home.note_kept()
         if position > copy.end:
-            self._home.written(position)
+            home.written(position)

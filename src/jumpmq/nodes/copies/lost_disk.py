@@ -28,7 +28,7 @@ async def replace_lost_disk(config: Config) -> Membership | None:
     """Make a new data directory that of a member whose directory was lost; return the member.
 
     Returns:
-        None where there is nothing to replace: the directory is in use, etcd does not answer, the node is new, another
+        None where there is nothing to replace: the directory is in use, the node is new, another
         process of its name lives, or no other node has all that is complete of its home.
 
     Raises:
@@ -39,11 +39,17 @@ async def replace_lost_disk(config: Config) -> Membership | None:
     if directory is None or (directory / DIRECTORY).exists():
         return None
     settings = EtcdSettings.of(config)
-    client = settings.client()
+    client, told = settings.client(), ""
     try:
-        me = await _member(client, Keys(settings.cluster), config)
-    except EtcdError:
-        return None
+        while True:
+            try:
+                me = await _member(client, Keys(settings.cluster), config)
+                break
+            except EtcdError as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("the start waits for etcd: %s", error)
+                await asyncio.sleep(LOOK_INTERVAL)
     finally:
         await client.close()
     if me is not None:

@@ -52,6 +52,9 @@ LOOK_INTERVAL = 0.5
 LEASE_INTERVAL = 0.1
 """Seconds between two looks at the leases of homes that are led here."""
 
+FAILED_REST = 60.0
+"""Seconds in which a home that could not be served here is left to other nodes."""
+
 NEARLY = 1 << 20
 """Octets that the next leader may lack when a home's store is closed for it."""
 
@@ -210,7 +213,7 @@ class NodeCopies:
 
     async def release_own(self) -> None:
         """Let another node lead this process's home, whose store is closed."""
-        await self._own.result().release(self._target)
+        await self._own.result().release(self._target, ends=True)
         await asyncio.sleep(FAREWELL)
 
     async def stop(self) -> None:
@@ -361,13 +364,18 @@ class NodeCopies:
             self._own.set_result(copy)
 
     async def _guest(self, copy: KeptCopy, epoch: int, until: asyncio.Event) -> None:
+        rest = 0.0
         log.warning("home %d of node '%s' is served here", copy.number, self.known[copy.number].seat)
         try:
             worker = await self._worker_of(copy.number)
             await self._guests.serve(self, copy, worker, epoch, until)
+        except BrokerError as error:
+            log.error("home %d cannot be served here, and is left to other copies: %s", copy.number, error)
+            rest = FAILED_REST
         finally:
             self._led.pop(copy.number, None)
-        await copy.release(None if self._is_stopping else self._heir(copy))
+        heir = None if self._is_stopping else self._heir(copy)
+        await copy.release(heir, ends=self._is_stopping, rest=rest)
 
     async def _worker_of(self, home: int) -> int:
         """Return the number of a home's process at the home's seat."""
@@ -420,7 +428,12 @@ class NodeCopies:
             await self._want_default()
             wanted = self._wanted.get(self.me.home)
             if self._prepare is not None and wanted is not None and wanted.copies > 1:
-                self._prepare()
+                try:
+                    self._prepare()
+                except OSError as error:
+                    log.error("home %d cannot have copies: %s", self.me.home, error)
+                    await asyncio.sleep(FAILED_REST)
+                    continue
                 self._again(f"home {self.me.home} is to have copies", True)
                 return
             for home in list(self._led):
@@ -482,6 +495,11 @@ class NodeCopies:
         """Return the lag in octets of each follower of a home that is led here."""
         copied = self.copies[home].home if home in self.copies else None
         return {} if copied is None else copied.lags
+
+    def has_copies(self, home: int) -> bool:
+        """Return True if a home has copies, or is about to."""
+        known = self.known.get(home)
+        return home in self._wanted or (known is not None and len(known.members) > 1)
 
     def comes_back(self, home: int) -> bool:
         """Return True if a home that is lost is served by another node soon."""

@@ -94,7 +94,7 @@ def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) ->
         copy: whose replica leads the broker's home; None for a home without copies.
     """
     broker.copies = OperatedCopies(copies, broker.topology)
-    _others(broker).wait_for(copies.comes_back)
+    _others(broker).know_copies(copies.has_copies, copies.comes_back)
     if copy is not None:
         copies.gate(copy.number, LeasedDeliveries(broker).extend)
 
@@ -149,12 +149,9 @@ class ServedGuests:
     async def serve(self, copies: NodeCopies, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
         """See :class:`~jumpmq.nodes.copies.node_copies.Guests`."""
         assert copy.leading is not None
-        try:
-            async with self._home(self._of(copy, worker), None, epoch, copy.leading.open) as control:
-                _attach(copies, control.broker, copy)
-                await until.wait()
-        except BrokerError as error:
-            self._fail(f"home {copy.number} cannot be served here: {error}")
+        async with self._home(self._of(copy, worker), None, epoch, copy.leading.open) as control:
+            _attach(copies, control.broker, copy)
+            await until.wait()
 
     def _of(self, copy: KeptCopy, worker: int) -> Config:
         """Return the settings of a guest: no clients, half of the memory, and the name that its data keeps."""

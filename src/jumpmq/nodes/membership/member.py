@@ -76,6 +76,7 @@ class Member:
 
     Attributes:
         me: identity of the node.
+        leads: epoch that the home's replica has claimed; 0 in a home without copies.
         directory: addresses of all homes, for links.
         standstill: tells when definitions cannot be changed.
         etcd: calls of etcd.
@@ -113,7 +114,7 @@ class Member:
         self.is_ready: Callable[[int], bool] = lambda home: True
         self._promise = promise  # keeps the epoch
         self._begins = begins  # before other workers of the node
-        self._leads = leads  # epoch of the replica
+        self.leads = leads
         self._settings = settings  # of etcd
         self._boot = boot  # identity of this run
         self._turns = turns  # those of the broker
@@ -143,7 +144,7 @@ class Member:
         links.on_down.append(self.peers.down)
         topology.listeners.append(self._follow)
         until_answered = self.etcd.until_answered
-        if self._begins and not self._leads:  # else other workers of the node may be served elsewhere
+        if self._begins and not self.leads:  # else other workers of the node may be served elsewhere
             await until_answered(self.lease.bury_workers)
         await until_answered(self.lease.claim)
         links.epoch = self.lease.epoch
@@ -175,7 +176,7 @@ class Member:
 
         self.log = log = self._log_of(topology, links)
         self.live = live = LiveHomes(self.etcd, self.directory, links, topology, lives, own)
-        self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had, self._leads)
+        self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had, self.leads)
         self.entries = Entries(
             self.etcd, log, live, self.lease, self._turns, lambda *entry: self.peers.tell_own(*entry)
         )

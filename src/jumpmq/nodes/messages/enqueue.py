@@ -6,8 +6,8 @@ a link are numbered, and the home answers in order: which messages its queues ha
 complete. A link is so a source of receipts. When it breaks, what is not answered is refused: it may have arrived, and
 a publisher that publishes it again may have it twice, as after any connection that broke.
 
-A home with copies comes back soon at another node. What is published to it meanwhile is kept, up to :data:`CREDIT` and
-for :data:`HOLD_TIMEOUT`, and sent over the next link.
+A home with copies comes back soon at another node. What is published to it meanwhile is kept, up to :data:`HELD_MOST`
+and for :data:`HOLD_TIMEOUT`, and sent over the next link.
 
 A link is always read, so a home that is slow holds up no other. It is the clients who publish faster to it than it
 answers that are not read, until it has (:data:`CREDIT`).
@@ -57,6 +57,10 @@ HOLD_TIMEOUT = 10.0
 """Maximum time in seconds for which messages are kept for a home with copies that no node serves."""
 
 
+HELD_MOST = 4 * CREDIT
+"""Octets kept at most for such a home: from :data:`CREDIT` on, each publisher is not read any more."""
+
+
 class _Outgoing:
     """Sending end of a link, as a source of receipts.
 
@@ -85,7 +89,7 @@ class _Outgoing:
     @property
     def takes(self) -> bool:
         """True if more can be sent."""
-        return self.link is not None or (self.holds and self._octets <= CREDIT)
+        return self.link is not None or (self.holds and self._octets <= HELD_MOST)
 
     def send(self, kind: int, *payload: bytes | memoryview) -> None:
         """Send a record, or keep it for the link that comes."""

@@ -113,11 +113,26 @@ def settle(directory: Path, files: Files | None = None) -> None:
     lock = DirectoryLock(directory)
     try:
         if (coming / NOTE).exists():
+            _keep_promise(directory / NOTE, coming / NOTE, files)
             _swap(directory, coming, old, files)
         shutil.rmtree(coming, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         lock.release()
+
+
+def _keep_promise(before: Path, coming: Path, files: Files) -> None:
+    """Have the note that comes promise as much as the one before, which may have been written later (R6)."""
+    try:
+        promised = Noted.decode(before.read_bytes()).epoch
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return
+    noted = Noted.decode(coming.read_bytes())
+    if promised > noted.epoch:
+        temporary = coming.with_name(f"{NOTE}.new")
+        write_note(temporary, replace(noted, epoch=promised), files)
+        temporary.replace(coming)
+        files.sync_directory(coming.parent)
 
 
 def _swap(directory: Path, coming: Path, old: Path, files: Files) -> None:

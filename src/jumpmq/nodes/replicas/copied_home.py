@@ -184,6 +184,11 @@ class CopiedHome:
         return first if self._files.offers else affordable(copy, first)
 
     @property
+    def hangs(self) -> bool:
+        """True while a sync takes so long that its disk is taken for dead (R9)."""
+        return self._pace.hangs(now())
+
+    @property
     def delivers_until(self) -> float:
         """Time up to which no other replica leads, so that messages may be handed to consumers (R8); 0 for not now."""
         return self._pace.delivers_until(now())

@@ -160,6 +160,7 @@ class FileExchange:
                     self._home.alarm(step.reason)
                     self._loop.call_later(JOIN_RETRY, self._begin_again, self._joining)
                     self._joining = None
+                    self._coming = ComingFiles(self._directory.directory)  # what has come is not of the next manifest
                 case Put():
                     self._thread.run(partial(self._coming.put, step), self._home.on_file)
                 case Clear():
