@@ -10,7 +10,7 @@ from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.remote import RemoteChannels
 from jumpmq.broker.config import HOMES, LEFT, RETURNING, Config
 from jumpmq.broker.connection.handed import KEEPS_ALL, HandsOver
-from jumpmq.broker.connection.pause import STOPPED
+from jumpmq.broker.connection.pause import LEASE, STOPPED
 from jumpmq.broker.memory.alarms import Alarms
 from jumpmq.broker.opening import Opened
 from jumpmq.broker.peers import PeerFigures, Restored, node_of
@@ -170,6 +170,8 @@ class OtherHomes:
     async def join(self, broker: Restored) -> None:
         """See :class:`~jumpmq.broker.peers.Peers`."""
         self._topology, services = broker.topology, broker.services
+        if self._member is not None and self._member.leads:
+            services.pause.begin(LEASE)  # ended when the lease is known
         topology = self._topology
         self.served.serve(services, services.memory)
         self._parts.channels.shard_choice.serve(topology)

@@ -126,6 +126,16 @@ class DeliveryGate:
     def __init__(self) -> None:
         self.until = math.inf
         self._held: set[Queue] = set()
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def is_closed(self) -> bool:
+        """True if nothing is to be delivered now."""
+        return self.until != math.inf and clock.boot_time() >= self.until
+
+    def when_open(self, go_on: Callable[[], None]) -> None:
+        """Call a function when queues may deliver again."""
+        self._waiting.append(go_on)
 
     def holds(self, queue: "Queue") -> bool:
         """Return True if a queue is not to deliver now; the queue is dispatched when it may."""
@@ -137,7 +147,11 @@ class DeliveryGate:
     def extend(self, until: float) -> None:
         """Set the time. Held queues deliver where it is to come."""
         self.until = until
-        if self._held and clock.boot_time() < until:
+        if self._waiting and not self.is_closed:
+            waiting, self._waiting = self._waiting, []
+            for go_on in waiting:
+                go_on()
+        if self._held and not self.is_closed:
             held, self._held = self._held, set()
             for queue in held:
                 if not queue.deleted:

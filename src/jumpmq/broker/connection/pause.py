@@ -15,6 +15,9 @@ from jumpmq.queues import clock
 STOPPED = "the process was stopped"
 """Reason to wait until the node knows the decisions made while it was stopped."""
 
+LEASE = "another node may lead the home"
+"""Reason to wait while the replica of a home with copies has no lease."""
+
 
 class Pause:
     """Reasons, and waiting clients.

@@ -256,8 +256,9 @@ class ServedChannels:
         self._served: dict[tuple[int, int], _Served] = {}  # by home and number
         self._windows: dict[tuple[int, str], Window] = {}  # by home and the client's identity
         self._links = links
+        self._held: list[tuple[Link, bytes]] = []  # methods that wait for the lease of this home's replica
         links.handlers[OPEN] = self._open
-        links.handlers[METHOD] = lambda link, payload: self._take(link, METHOD, payload)
+        links.handlers[METHOD] = self._take_method
         links.handlers[SETTLE] = lambda link, payload: self._take(link, SETTLE, payload)
         links.handlers[PREFETCH] = self._set_prefetch
         links.handlers[CREDIT] = self._credit
@@ -290,6 +291,22 @@ class ServedChannels:
             window = self._windows.setdefault((link.peer, opened["identity"]), Window())
             served = _Served(link, self._services, self._memory, opened, window)
             self._served[link.peer, opened["number"]] = served
+
+    def _take_method(self, link: Link, payload: memoryview) -> None:
+        """Act on a method; later where another node may lead this home: ``basic.get`` would find a queue empty."""
+        gate = None if self._services is None else self._services.topology.delivery_gate
+        if gate is None or not (self._held or gate.is_closed):
+            self._take(link, METHOD, payload)
+            return
+        if not self._held:
+            gate.when_open(self._take_held)
+        self._held.append((link, bytes(payload)))
+
+    def _take_held(self) -> None:
+        held, self._held = self._held, []
+        for link, payload in held:
+            if link.up:
+                self._take(link, METHOD, memoryview(payload))
 
     def _take(self, link: Link, kind: int, payload: memoryview) -> None:
         served = self._served.get((link.peer, NUMBER.unpack_from(payload)[0]))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from jumpmq.broker.broker import Broker
 from jumpmq.broker.commit.commits import OpenStore
 from jumpmq.broker.config import Config
+from jumpmq.broker.connection.pause import LEASE
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.memory import resources
 from jumpmq.nodes.copies.kept_copy import KeptCopy
@@ -21,9 +22,6 @@ from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.queues import clock
 from jumpmq.serving.server import Control
 from jumpmq.store import Store, StoreError
-
-REASON = "another node may lead the home"
-"""Reason for clients to wait."""
 
 log = logging.getLogger(__name__)
 
@@ -112,11 +110,11 @@ def _prepare(broker: Broker) -> None:
 
 
 class LeasedDeliveries:
-    """Deliveries of a home within the lease of its replica. Clients wait where there is none."""
+    """Deliveries of a home within the lease of its replica. Clients wait where there is none, as they do at first."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._is_held = False
+        self._is_held = True
 
     def extend(self, until: float) -> None:
         """Set the end of the lease."""
@@ -124,11 +122,11 @@ class LeasedDeliveries:
         is_held = clock.boot_time() >= until
         if is_held and not self._is_held:
             log.warning("home %d: other copies are silent, and may be led elsewhere: clients wait", broker.config.home)
-            broker.pause.begin(REASON)
+            broker.pause.begin(LEASE)
         with broker.turns.turn():
             broker.topology.delivery_gate.extend(until)
         if self._is_held and not is_held:
-            broker.pause.end(REASON)
+            broker.pause.end(LEASE)
         self._is_held = is_held
 
 
