@@ -1,5 +1,5 @@
-"""Replication of a home's log, without I/O: events go in, actions come out. A home has one copy:
-the broker uses only the configuration, for the epochs of its homes.
+"""Replication of a home's log, without I/O: events go in, actions come out. The I/O is in ``jumpmq.nodes.replicas``; a
+home without copies uses only the configuration, for its epochs.
 
 The log of a home is shipped by its leader to followers, as PacificA does it (Lin, Yang, Zhang, Zhou, MSR-TR-2008-25),
 with etcd as the configuration manager: one value a home, changed by compare-and-swap only. From Kafka come truncation

@@ -12,6 +12,7 @@ import pytest
 from pika.exceptions import AMQPError, NackError
 from tests.etcd import etcd, needs_etcd
 
+from jumpmq.management import ManagementClient
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.etcd.client import Etcd, put
 from jumpmq.nodes.etcd.keys import Keys
@@ -100,10 +101,10 @@ def served_again(node: Node) -> None:
     until(lambda: accepts_clients(node.parameters.port))
 
 
-def published(node: Node, queue: str, numbers: range) -> None:
+def published(node: Node, queue: str, numbers: range, arguments: dict[str, str] | None = None) -> None:
     with pika.BlockingConnection(node.parameters) as connection:
         channel = connection.channel()
-        channel.queue_declare(queue, durable=True)
+        channel.queue_declare(queue, durable=True, arguments=arguments)
         channel.confirm_delivery()
         for number in numbers:
             channel.basic_publish("", queue, b"%d" % number, PERSISTENT)
@@ -231,3 +232,35 @@ def test_homes_have_as_many_copies_as_the_settings_say(three: Nodes) -> None:
     published(three.all[2], "q", range(20))
     three.all[2].kill()
     assert taken(three.all[0], "q") == list(range(20))
+
+
+def streamed(node: Node, queue: str) -> list[int]:
+    """All messages of a stream."""
+    with pika.BlockingConnection(node.parameters) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=100)
+        found: list[int] = []
+        arguments = {"x-stream-offset": "first"}
+        for method, _properties, body in channel.consume(queue, inactivity_timeout=3, arguments=arguments):
+            if method is None:
+                return found
+            found.append(int(body))
+            channel.basic_ack(method.delivery_tag)
+    raise AssertionError("cancelled")
+
+
+@pytest.mark.slow
+def test_a_stream_that_came_from_another_node_before_is_whole_in_all_copies(three: Nodes) -> None:
+    one, two, _ = three.all
+    with pika.BlockingConnection(two.parameters) as connection:
+        connection.channel().queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    published(two, "s", range(50), {"x-queue-type": "stream"})
+    client = ManagementClient(f"http://guest:guest@127.0.0.1:{two.http_port}", 60.0)
+    client.post("queues", "/", "s", "actions", body={"action": "move", "home": 1})
+    until(lambda: client.get("queues", "/", "s").get("node") == NAMES[0])
+    three.copied()
+    served_again(one)
+    published(two, "s", range(50, 80), {"x-queue-type": "stream"})
+    one.kill()
+    served(two, "s")
+    assert streamed(two, "s") == list(range(80))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.replicas.copy_directory import NOTE, Noted, write_note
-from jumpmq.replication.lineage import position_at
+from jumpmq.replication.lineage import before, position_at
 from jumpmq.store import Store
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
@@ -53,7 +53,7 @@ def prepare(directory: Path, me: Membership, epoch: int, store: Store) -> None:
     files = Files()
     last = store.lineage[-1]
     mark = position_at(last.segment, last.end)
-    _replace(directory / NOTE, Noted(me.member, disk_of(me), epoch, mark), files)
+    _replace(directory / NOTE, Noted(me.member, disk_of(me), epoch, mark, before(last.segment + 1)), files)
     write_member(directory, me)
 
 

@@ -83,7 +83,7 @@ class ComingFiles:
                     self._files.close(file)
             self._files.sync_directory(Path(folder))
         mark = max(end_of(install.lineage), install.kept)
-        write_note(self._coming / NOTE, replace(noted, mark=mark), self._files)
+        write_note(self._coming / NOTE, replace(noted, mark=mark, kept=install.kept), self._files)
         self._files.sync_directory(self._coming)
 
     def _begin(self) -> None:

@@ -15,7 +15,7 @@ import secrets
 import zlib
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -47,15 +47,18 @@ class Noted:
         disk: of this disk.
         epoch: highest epoch that was promised.
         mark: position up to which all is complete.
+        kept: position before which the log does not tell all: members need the files of this copy, such as a stream's
+            that were written without it.
     """
 
     log: str
     disk: str
     epoch: int = 0
     mark: int = 0
+    kept: int = 0
 
     def encode(self) -> bytes:
-        line = json.dumps({"log": self.log, "disk": self.disk, "epoch": self.epoch, "mark": self.mark}).encode()
+        line = json.dumps(asdict(self)).encode()
         return b"%b\n%08x\n" % (line, zlib.crc32(line))
 
     @classmethod
@@ -69,7 +72,8 @@ class Noted:
         if rest or int(crc, 16) != zlib.crc32(line):
             raise ValueError("the checksum is that of other octets")
         value = json.loads(line)
-        return cls(str(value["log"]), str(value["disk"]), int(value["epoch"]), int(value["mark"]))
+        numbers = int(value["epoch"]), int(value["mark"]), int(value.get("kept", 0))
+        return cls(str(value["log"]), str(value["disk"]), *numbers)
 
 
 class CopyDirectory:
@@ -129,12 +133,12 @@ class CopyDirectory:
         if mark > self.end and mark == before(segment_at(mark) + 1):
             return mark
         if not self.lineage:
-            return 0
+            return self.noted.kept
         first = self.lineage[-1].segment
         numbers = {stretch.segment for stretch in self.lineage}
         while first - 1 in numbers:
             first -= 1
-        return before(first)
+        return max(before(first), self.noted.kept)
 
     @property
     def lock(self) -> DirectoryLock | None:
@@ -163,7 +167,7 @@ class CopyDirectory:
     def renew(self) -> None:
         """Take another identity: as that, the disk is in no set. What it has may be of use, and counts for nothing."""
         self.renewed = True
-        self._write_note(replace(self.noted, disk=secrets.token_hex(8), mark=0))
+        self._write_note(replace(self.noted, disk=secrets.token_hex(8), mark=0, kept=0))
 
     def _read_note(self, log: str) -> Noted:
         path = self.directory / NOTE
