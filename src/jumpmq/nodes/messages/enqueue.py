@@ -53,7 +53,7 @@ CREDIT = 32 << 20
 """Octets in flight to a home without an answer before reading from further publishers is paused."""
 
 
-HOLD_TIMEOUT = 10.0
+HOLD_TIMEOUT = 30.0
 """Maximum time in seconds for which messages are kept for a home with copies that no node serves."""
 
 
