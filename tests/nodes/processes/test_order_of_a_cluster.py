@@ -90,6 +90,7 @@ def test_order_holds_with_retries_delays_and_handovers_in_a_cluster(tmp_path: Pa
         until(lambda: handled() > KEYS * NUMBERS // 8)
         api = ManagementClient(f"http://guest:guest@127.0.0.1:{one.http_port}")
         api.post("queues", "/", "q00", "actions", body={"action": "move"})
+        until(lambda: handled() >= KEYS * (NUMBERS // 2))  # also what the stopped member has, which others took
         dies.kill()
         publish(one, NUMBERS // 2 + 1, NUMBERS)
         two.kill()
