@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from jumpmq._child_processes import package_environment
 from jumpmq.testing.ports import accepts_clients
 from jumpmq.testing.processes import PATIENCE, BrokerProcess
 
@@ -36,7 +36,7 @@ class JumpMQ(BrokerProcess):
         """Start the broker, also again after `stop` or `kill`: on the same directory and new free ports."""
         serve = ["serve", "--port", "0", "--http-port", "0", "--data-dir", str(self.data_dir), "--node", self.node]
         began = time.perf_counter()
-        self._launch([*self.command, *serve, *self._arguments], _with_this_package())
+        self._launch([*self.command, *serve, *self._arguments], package_environment())
         while not self._find_ports() or not accepts_clients(self.port):
             self._check_alive(began + PATIENCE)
             time.sleep(0.005)
@@ -55,9 +55,3 @@ class JumpMQ(BrokerProcess):
             return False
         self.port, self.http_port = int(found[1]), int(found[2])
         return True
-
-
-def _with_this_package() -> dict[str, str]:
-    """Return an environment for the broker to import the current package, installed or not."""
-    paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

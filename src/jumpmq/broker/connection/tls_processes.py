@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
+from jumpmq._child_processes import package_environment
 from jumpmq.broker.connection.origin import ConnectionOrigin
 from jumpmq.broker.connection.tls_process import AT_ONCE, CLIENT, ENDED, LAST_WORDS, RELOAD
 from jumpmq.broker.security.certificates import ServerTLS
@@ -33,9 +32,6 @@ LONGEST_PAUSE = 10.0
 
 FULL_PAUSE = 1.0
 """Seconds until what failed as too many files are open is tried again."""
-
-PACKAGES = Path(__file__).parents[3]
-"""Parent directory of the imported `jumpmq` package."""
 
 Accept = Callable[[ConnectionOrigin], asyncio.BaseProtocol]
 """Makes the protocol of a new client."""
@@ -174,14 +170,13 @@ class _Process:
         """
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "jumpmq.broker.connection.tls_process"]
-        paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
         try:
             self._child = await asyncio.to_thread(
                 subprocess.Popen,
                 [*command, str(theirs.fileno()), self._settings],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                env=package_environment(),
             )
         except BaseException:
             ours.close()

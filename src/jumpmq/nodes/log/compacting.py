@@ -7,11 +7,10 @@ is kept begins from the snapshot again.
 
 import asyncio
 import json
-import os
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
+from jumpmq._child_processes import package_environment
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, end_of, has
 from jumpmq.nodes.etcd.keys import Keys, number_of
 from jumpmq.nodes.etcd.settings import EtcdSettings
@@ -22,9 +21,6 @@ from jumpmq.topology.snapshot import records_of
 
 KEPT = 1000
 """Number of entries kept behind the snapshot, for nodes that were away for a while."""
-
-PACKAGES = Path(__file__).parents[3]
-"""Directory of the package."""
 
 PART = 500
 """Number of entries read together."""
@@ -76,13 +72,12 @@ async def compact_aside(settings: EtcdSettings) -> None:
     Raises:
         EtcdError: it fails.
     """
-    paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
     process = await asyncio.create_subprocess_exec(
         *("nice", sys.executable, "-P", "-m", "jumpmq.nodes.log.compacting"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env=package_environment(),
     )
     try:
         _, errors = await process.communicate(json.dumps(asdict(settings)).encode())

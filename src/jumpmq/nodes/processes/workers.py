@@ -27,10 +27,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jumpmq._child_processes import package_environment
 from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.config import OTHER_HOMES, default_node, homes_in
 from jumpmq.broker.connection.listeners import bind
-from jumpmq.broker.connection.tls_processes import FULL_PAUSE, LONGEST_PAUSE, PACKAGES, SHORT_LIFE
+from jumpmq.broker.connection.tls_processes import FULL_PAUSE, LONGEST_PAUSE, SHORT_LIFE
 from jumpmq.nodes.processes.worker import CLIENT, CLOSE, END, LEAVE, LENGTH, RELOAD, STAY, TLS_CLIENT, Assignment
 from jumpmq.serving.server import RunningBroker
 
@@ -339,14 +340,13 @@ class _Worker:
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
         try:
             self._child = await asyncio.to_thread(
                 subprocess.Popen,
                 [sys.executable, "-P", "-m", "jumpmq.nodes.processes.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                env=package_environment(),
             )
             await self._workers.may_join(self.home)
             pickled = pickle.dumps(self._workers.assignment(self.home))

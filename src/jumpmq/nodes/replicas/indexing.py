@@ -13,12 +13,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from jumpmq._child_processes import package_environment
 from jumpmq.store.background import Background
 from jumpmq.store.errors import StoreError
 from jumpmq.store.indexing import Indexed, index_sealed
-
-PACKAGES = Path(__file__).parents[3]
-"""Directory of the package."""
 
 NICENESS = 10
 """Of a run: all else that wants the processor goes first."""
@@ -86,13 +84,12 @@ class Indexing:
 
     def _run(self, before: int, lock: int) -> Indexed:
         """Wait for a process. In the thread."""
-        paths = (str(PACKAGES), os.environ.get("PYTHONPATH"))
         with subprocess.Popen(
             [sys.executable, "-P", "-m", "jumpmq.nodes.replicas.indexing", str(self._directory), str(before)],
             pass_fds=[lock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            env=package_environment(),
         ) as process:
             self._process = process
             if self._ended:
