@@ -13,6 +13,7 @@ from tests.nodes.clusters import config_of, declare, started
 from tests.nodes.homes import in_loop, propose, stopped, until
 
 from jumpmq.broker import Broker, BrokerError
+from jumpmq.nodes.copies.lost_disk import replace_lost_disk
 from jumpmq.nodes.etcd.client import Etcd, delete, end_of, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.sealing import SEALED, NotOpened, Seal
@@ -143,6 +144,8 @@ async def test_nodes_that_seal_and_nodes_that_do_not_are_no_cluster(tmp_path: Pa
             other = _secret(tmp_path, "other", secrets.token_hex(32))
             with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' was sealed with another secret"):
                 await life.start(1, other)
+            with pytest.raises(BrokerError, match=r"'/jumpmq/test/id' was sealed with another secret"):
+                await replace_lost_disk(config_of(2, tmp_path, members, cluster_secret_file=other))
             short = _secret(tmp_path, "short", "secret")
             with pytest.raises(BrokerError, match="has fewer than 32 characters: `openssl rand -hex 32` makes one"):
                 await life.start(1, short)

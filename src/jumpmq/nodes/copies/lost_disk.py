@@ -10,10 +10,11 @@ import logging
 
 from jumpmq.broker.config import Config, default_node
 from jumpmq.nodes.copies.member_file import write_member
-from jumpmq.nodes.etcd.client import Etcd, EtcdError
+from jumpmq.nodes.etcd.client import Etcd
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
+from jumpmq.nodes.membership.cluster_etcd import answered_at_start
 from jumpmq.nodes.membership.lease import LEASE
 from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
 from jumpmq.store.log import DIRECTORY
@@ -28,28 +29,20 @@ async def replace_lost_disk(config: Config) -> Membership | None:
     """Make a new data directory that of a member whose directory was lost; return the member.
 
     Returns:
-        None where there is nothing to replace: the directory is in use, the node is new, another
-        process of its name lives, or no other node has all that is complete of its home.
+        None where there is nothing to replace: the directory is in use, the node is new, another process of its name
+        lives, or no other node has all that is complete of its home.
 
     Raises:
         OSError: the directory cannot be written.
-        BrokerError: the settings of etcd cannot be used.
+        BrokerError: the settings of etcd cannot be used, or its values are sealed with another secret.
     """
     directory = config.data_dir
     if directory is None or (directory / DIRECTORY).exists():
         return None
     settings = EtcdSettings.of(config)
-    client, told = settings.client(), ""
+    client = settings.client()
     try:
-        while True:
-            try:
-                me = await _member(client, Keys(settings.cluster), config)
-                break
-            except EtcdError as error:
-                if str(error) != told:
-                    told = str(error)
-                    log.warning("the start waits for etcd: %s", error)
-                await asyncio.sleep(LOOK_INTERVAL)
+        me = await answered_at_start(lambda: _member(client, Keys(settings.cluster), config))
     finally:
         await client.close()
     if me is not None:

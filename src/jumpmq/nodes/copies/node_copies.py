@@ -25,7 +25,7 @@ from jumpmq.nodes.etcd.client import EtcdError, absent, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
-from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd, answered_at_start
 from jumpmq.nodes.membership.lease import LEASE
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
 from jumpmq.nodes.membership.standstill import Standstill
@@ -169,10 +169,10 @@ class NodeCopies:
             prepare: makes the process's own home start with copies the next time; None where it has them.
 
         Raises:
-            BrokerError: the port for copies cannot be listened on.
+            BrokerError: the port for copies cannot be listened on, or etcd's values are sealed with another secret.
         """
         self._prepare = prepare
-        secret = await self._etcd.until_answered(self._secret)
+        secret = await answered_at_start(self._secret)
         config, port = (
             self._config,
             self._config.cluster_port and self._config.cluster_port + PORTS + self.me.worker - 1,

@@ -5,7 +5,8 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
-from jumpmq.nodes.etcd.client import Compacted, Etcd, EtcdError, Event, has
+from jumpmq.broker.errors import BrokerError
+from jumpmq.nodes.etcd.client import Compacted, Etcd, EtcdError, Event, NotSealed, has
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.joining.joining import Membership, SetBack
 from jumpmq.nodes.membership.standstill import Standstill
@@ -16,6 +17,26 @@ T = TypeVar("T")
 
 PAUSES = 0.1, 1.0
 """Seconds between two attempts of a call: at first, and at most."""
+
+
+async def answered_at_start(call: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a call of a start until etcd answers, and log why the start waits.
+
+    Raises:
+        BrokerError: etcd's values are sealed with another secret.
+    """
+    told, pause = "", PAUSES[0]
+    while True:
+        try:
+            return await call()
+        except NotSealed as error:
+            raise BrokerError(f"{error}") from None
+        except EtcdError as error:
+            if str(error) != told:
+                told = str(error)
+                log.warning("the start waits for etcd: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PAUSES[1])
 
 
 class ClusterEtcd:

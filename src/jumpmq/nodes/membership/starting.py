@@ -1,7 +1,5 @@
 """Entry of a node into a cluster, as configured."""
 
-import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,20 +7,17 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import HOMES, Config, default_node
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.passwords import hash_password
-from jumpmq.nodes.etcd.client import EtcdError, NotSealed
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
-from jumpmq.nodes.joining.joining import Joining, kept_membership
+from jumpmq.nodes.joining.joining import Joined, Joining, kept_membership
 from jumpmq.nodes.log.shared_log import Record
-from jumpmq.nodes.membership.cluster_etcd import PAUSES
+from jumpmq.nodes.membership.cluster_etcd import answered_at_start
 from jumpmq.nodes.membership.lease import Promise
 from jumpmq.nodes.membership.member import Member
 from jumpmq.store import Store
 from jumpmq.topology import Topology, changes
 from jumpmq.topology.records import alone, kept_node
 from jumpmq.topology.snapshot import records_of
-
-log = logging.getLogger(__name__)
 
 
 async def enter(
@@ -65,23 +60,16 @@ async def enter(
         config.accept_older_data,
         config.workers > 1 and not config.begins,
     )
-    told, pause = "", PAUSES[0]
     default = kept_node(found, 1) or default_node()
+
+    async def join() -> Joined:
+        joined = await joining.join(found, config.node, default, config.worker)
+        if len(settings.secrets) > 1:
+            await etcd.reseal(keys.all)
+        return joined
+
     try:
-        while True:
-            try:
-                joined = await joining.join(found, config.node, default, config.worker)
-                if len(settings.secrets) > 1:
-                    await etcd.reseal(keys.all)
-                break
-            except NotSealed as error:
-                raise BrokerError(f"{error}") from None
-            except EtcdError as error:
-                if str(error) != told:
-                    told = str(error)
-                    log.warning("the start waits for etcd: %s", error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, PAUSES[1])
+        joined = await answered_at_start(join)
     except BaseException:
         await etcd.close()
         raise
