@@ -133,13 +133,18 @@ class DeliveryGate:
         """True if nothing is to be delivered now."""
         return self.until != math.inf and clock.boot_time() >= self.until
 
+    @property
+    def is_waited_for(self) -> bool:
+        """True if somebody goes on when queues may deliver again."""
+        return bool(self._held or self._waiting)
+
     def when_open(self, go_on: Callable[[], None]) -> None:
         """Call a function when queues may deliver again."""
         self._waiting.append(go_on)
 
     def holds(self, queue: "Queue") -> bool:
         """Return True if a queue is not to deliver now; the queue is dispatched when it may."""
-        if clock.boot_time() < self.until:
+        if not self.is_closed:
             return False
         self._held.add(queue)
         return True
@@ -147,15 +152,15 @@ class DeliveryGate:
     def extend(self, until: float) -> None:
         """Set the time. Held queues deliver where it is to come."""
         self.until = until
-        if self._waiting and not self.is_closed:
-            waiting, self._waiting = self._waiting, []
-            for go_on in waiting:
-                go_on()
-        if self._held and not self.is_closed:
-            held, self._held = self._held, set()
-            for queue in held:
-                if not queue.deleted:
-                    queue.dispatch()
+        if self.is_closed:
+            return
+        waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on()
+        held, self._held = self._held, set()
+        for queue in held:
+            if not queue.deleted:
+                queue.dispatch()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

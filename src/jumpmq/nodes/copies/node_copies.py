@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from jumpmq.broker.commit.commits import Commits
@@ -21,7 +22,7 @@ from jumpmq.nodes.beginning import listen
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.entering import LAST_PORT
-from jumpmq.nodes.etcd.client import EtcdError, absent, put
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
@@ -92,9 +93,7 @@ async def has_cluster(config: Config, me: Membership) -> bool:
     Raises:
         BrokerError: the settings of etcd cannot be used.
     """
-    client = EtcdSettings.of(config).client()
-    if client.seal is not None:
-        client.seal.identity = me.id
+    client = _client(config, me)
     try:
         return await client.get(Keys(me.cluster).id) is not None
     except EtcdError:
@@ -145,11 +144,7 @@ class NodeCopies:
         self._since: dict[int, tuple[Configuration, float]] = {}  # configuration of a led home, and since when
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
         self._keys = Keys(me.cluster)
-        settings = EtcdSettings.of(config)
-        client = settings.client()
-        if client.seal is not None:
-            client.seal.identity = me.id
-        self._etcd = ClusterEtcd(client, self._keys, me, Standstill(_say_nothing, _do_nothing), fail)
+        self._etcd = ClusterEtcd(_client(config, me), self._keys, me, Standstill(_say_nothing, _do_nothing), fail)
         self._lease = 0
         self._value = ""  # of the key with this process's address
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -173,10 +168,8 @@ class NodeCopies:
         """
         self._prepare = prepare
         secret = await answered_at_start(self._secret)
-        config, port = (
-            self._config,
-            self._config.cluster_port and self._config.cluster_port + PORTS + self.me.worker - 1,
-        )
+        config = self._config
+        port = config.cluster_port and config.cluster_port + PORTS + self.me.worker - 1
         if port > LAST_PORT:
             raise BrokerError(f"with cluster-port {config.cluster_port} there is no port for copies: {port} is none")
         self._directory = directory = ClusterDirectory(f"{self.me.id} copies", secret, config.cluster_host, self._boot)
@@ -442,7 +435,7 @@ class NodeCopies:
 
     async def _want_default(self) -> None:
         """Ask for the copies of the settings, once there are nodes for them, where nobody has asked for any."""
-        nodes = list(dict.fromkeys(self._nodes[home] for home in sorted({self.me.home, *self._addresses.values()})))
+        nodes = self.nodes
         if self.me.home not in self._wanted and 1 < self._config.copies <= len(nodes):
             wanted = Wanted.of(self.me.node, nodes, self._config.copies)
             key = self._keys.wanted(self.me.home)
@@ -487,9 +480,10 @@ class NodeCopies:
         self._wanted[home] = wanted
 
     @property
-    def nodes(self) -> set[str]:
-        """Names of the nodes that take connections for copies."""
-        return {self._nodes[home] for home in (self.me.home, *self._addresses.values())}
+    def nodes(self) -> list[str]:
+        """Names of the nodes that take connections for copies, in the order of joining."""
+        homes = sorted({self.me.home, *self._addresses.values()})
+        return list(dict.fromkeys(self._nodes[home] for home in homes))
 
     def lags_of(self, home: int) -> Mapping[Replica, int]:
         """Return the lag in octets of each follower of a home that is led here."""
@@ -509,6 +503,10 @@ class NodeCopies:
     def wanted(self, home: int) -> Wanted | None:
         """Return what is wanted of a home; None where nobody has said anything."""
         return self._wanted.get(home)
+
+
+def _client(config: Config, me: Membership) -> Etcd:
+    return replace(EtcdSettings.of(config), identity=me.id).client()
 
 
 def _say_nothing(told: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from jumpmq.broker.broker import Broker
@@ -48,14 +48,13 @@ async def serving_node(
         me = me or await replace_lost_disk(config)
     except (StoreError, OSError) as error:
         raise BrokerError(str(error)) from None
-
     if me is not None and config.recover_cluster and not await has_cluster(config, me):
         me = None  # no replica is asked: the cluster, which names them, begins with what is here
 
     def end(reason: str) -> None:
         again(reason, False)
 
-    guests = ServedGuests(config, home, end)
+    guests = ServedGuests(config, home)
     if me is None:
         async with home(config, stop, 0, Store.open) as control:
             me = _others(control.broker).membership
@@ -123,8 +122,9 @@ class LeasedDeliveries:
         if is_held and not self._is_held:
             log.warning("home %d: other copies are silent, and may be led elsewhere: clients wait", broker.config.home)
             broker.pause.begin(LEASE)
-        with broker.turns.turn():
-            broker.topology.delivery_gate.extend(until)
+        gate = broker.topology.delivery_gate
+        with broker.turns.turn() if gate.is_waited_for else nullcontext():
+            gate.extend(until)
         if self._is_held and not is_held:
             broker.pause.end(LEASE)
         self._is_held = is_held
@@ -136,13 +136,11 @@ class ServedGuests:
     Args:
         config: settings of the process.
         home: serves one.
-        fail: ends the process.
     """
 
-    def __init__(self, config: Config, home: ServesHome, fail: Callable[[str], None]) -> None:
+    def __init__(self, config: Config, home: ServesHome) -> None:
         self._config = config
         self._home = home
-        self._fail = fail
 
     async def serve(self, copies: NodeCopies, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
         """See :class:`~jumpmq.nodes.copies.node_copies.Guests`."""

@@ -87,6 +87,11 @@ class _Outgoing:
         self._account = account  # what is on its way is charged to it
 
     @property
+    def is_over(self) -> bool:
+        """True if the link is broken, or none came up in time."""
+        return self.link is None and not self.holds
+
+    @property
     def takes(self) -> bool:
         """True if more can be sent."""
         return self.link is not None or (self.holds and self._octets <= HELD_MOST)
@@ -309,7 +314,7 @@ class Enqueue:
     def _outgoing_to(self, home: int) -> _Outgoing | None:
         """Return what takes messages for a home; None if nothing does."""
         outgoing = self._outgoing.get(home)
-        if outgoing is None or not (outgoing.link is not None or outgoing.holds):
+        if outgoing is None or outgoing.is_over:
             if not self.comes_back(home):
                 return None
             outgoing = self._outgoing[home] = _Outgoing(None, self._account)

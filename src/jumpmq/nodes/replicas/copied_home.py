@@ -371,17 +371,15 @@ class CopiedHome:
 
     def on_value(self, value: Configuration) -> None:
         """A configuration was seen in etcd, or is the answer to a swap."""
-        if self._ended:
-            return
-        before = self.roles.known
-        actions = self.roles.on_value(value)
-        if self.roles.known is not before:
-            self._pace.on_value(before, value, now())
-        self._act(actions)
+        if not self._ended:
+            self._learn(value, self.roles.on_value)
 
     def _on_read(self, value: Configuration, read: Read) -> None:
+        self._learn(value, partial(self.roles.on_read, read=read))
+
+    def _learn(self, value: Configuration, learn: Callable[[Configuration], list[Action]]) -> None:
         before = self.roles.known
-        actions = self.roles.on_read(value, read)
+        actions = learn(value)
         if self.roles.known is not before:
             self._pace.on_value(before, value, now())
         self._act(actions)
