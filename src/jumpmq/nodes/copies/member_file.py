@@ -1,18 +1,16 @@
 """The membership of a home with copies as a file, known before the home's store may be opened.
 
 ``member`` is a line of JSON and a line with its CRC-32. The file makes a start ask the home's copies first: it is there
-from the first wish for copies on, and is deleted never.
+from the first wish for copies on, and is never deleted.
 """
 
-import json
-import zlib
 from dataclasses import asdict
 from pathlib import Path
 
 from jumpmq.nodes.joining.joining import Membership
-from jumpmq.nodes.replicas.copy_directory import NOTE, Noted, write_note
+from jumpmq.nodes.replicas.copy_directory import NOTE, Noted
 from jumpmq.replication.lineage import before, position_at
-from jumpmq.store import Store
+from jumpmq.store import Store, checked_file
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 
@@ -28,10 +26,7 @@ def read_member(directory: Path) -> Membership | None:
     """
     path = directory / FILE
     try:
-        line, crc, rest = path.read_bytes().split(b"\n")
-        if rest or int(crc, 16) != zlib.crc32(line):
-            raise ValueError("the checksum is that of other octets")
-        return Membership(**json.loads(line))
+        return Membership(**checked_file.decoded(path.read_bytes()))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -50,10 +45,10 @@ def prepare(directory: Path, me: Membership, epoch: int, store: Store) -> None:
     Raises:
         OSError: a file cannot be written.
     """
-    files = Files()
     last = store.lineage[-1]
     mark = position_at(last.segment, last.end)
-    _replace(directory / NOTE, Noted(me.member, disk_of(me), epoch, mark, before(last.segment + 1)), files)
+    noted = Noted(me.member, me.disk, epoch, mark, before(last.segment + 1))
+    checked_file.replace(directory / NOTE, noted.encode(), Files())
     write_member(directory, me)
 
 
@@ -63,25 +58,4 @@ def write_member(directory: Path, me: Membership) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    files = Files()
-    line = json.dumps(asdict(me)).encode()
-    path = directory / f"{FILE}.new"
-    file = files.create(path)
-    try:
-        files.write(file, 0, [b"%b\n%08x\n" % (line, zlib.crc32(line))])
-        files.sync(file)
-    finally:
-        files.close(file)
-    path.replace(directory / FILE)
-    files.sync_directory(directory)
-
-
-def disk_of(me: Membership) -> str:
-    """Return the identity of the disk of a home that has had no copies so far, as named in etcd."""
-    return me.member[:8]
-
-
-def _replace(path: Path, noted: Noted, files: Files) -> None:
-    temporary = path.with_name(f"{path.name}.new")
-    write_note(temporary, noted, files)
-    temporary.replace(path)
+    checked_file.replace(directory / FILE, checked_file.encoded(asdict(me)), Files())

@@ -66,6 +66,11 @@ class Membership:
         """Name of the process in etcd."""
         return self.node if self.worker == 1 else f"{self.node}/{self.worker}"
 
+    @property
+    def disk(self) -> str:
+        """Identity in etcd of the disk of a home that has had no copies so far."""
+        return self.member[:8]
+
     def __str__(self) -> str:
         return f"node '{self.node}'" if self.worker == 1 else f"worker {self.worker} of node '{self.node}'"
 

@@ -165,7 +165,7 @@ class Lease:
     def _next(self, found: bytes | None) -> Configuration:
         """Return the state of the home with the next epoch, led by this process."""
         me = self._etcd.me
-        replica = f"{me.node}.{me.member[:8]}"
+        replica = f"{me.node}.{me.disk}"
         claimed = Configuration.first(me.member, replica)
         if found is not None:
             before = _parsed(found)

@@ -11,10 +11,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from jumpmq.nodes.replicas.copy_directory import NOTE, Noted, write_note
+from jumpmq.nodes.replicas.copy_directory import NOTE, Noted
 from jumpmq.replication.joining import Clear, Install, Put
 from jumpmq.replication.lineage import end_of
-from jumpmq.store import schema, stream_files, stream_segment
+from jumpmq.store import checked_file, schema, stream_files, stream_segment
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.lock import DirectoryLock
@@ -83,8 +83,8 @@ class ComingFiles:
                     self._files.close(file)
             self._files.sync_directory(Path(folder))
         mark = max(end_of(install.lineage), install.kept)
-        write_note(self._coming / NOTE, replace(noted, mark=mark, kept=install.kept), self._files)
-        self._files.sync_directory(self._coming)
+        noted = replace(noted, mark=mark, kept=install.kept)
+        checked_file.replace(self._coming / NOTE, noted.encode(), self._files)
 
     def _begin(self) -> None:
         if not self._begun:
@@ -122,17 +122,14 @@ def settle(directory: Path, files: Files | None = None) -> None:
 
 
 def _keep_promise(before: Path, coming: Path, files: Files) -> None:
-    """Have the note that comes promise as much as the one before, which may have been written later (R6)."""
+    """Raise the promise in the new copy's note to that of the old copy, whose note may be the later one (R6)."""
     try:
         promised = Noted.decode(before.read_bytes()).epoch
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return
     noted = Noted.decode(coming.read_bytes())
     if promised > noted.epoch:
-        temporary = coming.with_name(f"{NOTE}.new")
-        write_note(temporary, replace(noted, epoch=promised), files)
-        temporary.replace(coming)
-        files.sync_directory(coming.parent)
+        checked_file.replace(coming, replace(noted, epoch=promised).encode(), files)
 
 
 def _swap(directory: Path, coming: Path, old: Path, files: Files) -> None:

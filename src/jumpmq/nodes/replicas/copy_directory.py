@@ -10,9 +10,7 @@ before its own mark has lost complete commits: the disk takes another identity, 
 Methods block for the disk; :mod:`~jumpmq.nodes.replicas.disk_thread` calls them.
 """
 
-import json
 import secrets
-import zlib
 from collections.abc import Collection
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from jumpmq.replication.lineage import Lineage, Stretch, before, cut_to, end_of, grown_to, segment_at
+from jumpmq.store import checked_file
 from jumpmq.store.commits import ZEROED_COMMITS, ZEROS
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
@@ -58,8 +57,7 @@ class Noted:
     kept: int = 0
 
     def encode(self) -> bytes:
-        line = json.dumps(asdict(self)).encode()
-        return b"%b\n%08x\n" % (line, zlib.crc32(line))
+        return checked_file.encoded(asdict(self))
 
     @classmethod
     def decode(cls, octets: bytes) -> Self:
@@ -68,10 +66,7 @@ class Noted:
         Raises:
             ValueError: it is not what :meth:`encode` makes.
         """
-        line, crc, rest = octets.split(b"\n")
-        if rest or int(crc, 16) != zlib.crc32(line):
-            raise ValueError("the checksum is that of other octets")
-        value = json.loads(line)
+        value = checked_file.decoded(octets)
         numbers = int(value["epoch"]), int(value["mark"]), int(value.get("kept", 0))
         return cls(str(value["log"]), str(value["disk"]), *numbers)
 
@@ -187,11 +182,7 @@ class CopyDirectory:
         return noted
 
     def _write_note(self, noted: Noted) -> None:
-        path = self.directory / NOTE
-        temporary = path.with_name(f"{NOTE}.new")
-        write_note(temporary, noted, self._files)
-        temporary.replace(path)
-        self._files.sync_directory(self.directory)
+        checked_file.replace(self.directory / NOTE, noted.encode(), self._files)
         self.noted = noted
 
     # --- opening ---
@@ -334,13 +325,3 @@ class CopyDirectory:
                 self._files.truncate(file, end)
             self._files.close(file)
             self._segment = None
-
-
-def write_note(path: Path, noted: Noted, files: Files) -> None:
-    """Create a file with a note, synced."""
-    file = files.create(path)
-    try:
-        files.write(file, 0, [noted.encode()])
-        files.sync(file)
-    finally:
-        files.close(file)
