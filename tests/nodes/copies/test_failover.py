@@ -59,9 +59,10 @@ class Nodes:
         asyncio.run(want())
 
     def copied(self, copies: int = 3) -> None:
-        """Have home 1 copied to so many nodes, all of them in the set."""
+        """Have home 1 copied to so many nodes, all of them in the set, and its node take clients again."""
         self.want(Wanted.of(NAMES[0], NAMES, copies))
         until(lambda: len(self.configuration().set) == copies)
+        served_again(self.all[0])
 
     def stop(self) -> None:
         for node in self.all:
@@ -134,7 +135,6 @@ def test_what_a_lost_node_has_confirmed_is_served_by_another_and_leadership_retu
     one, two, _ = three.all
     published(one, "q", range(100))
     three.copied()
-    served_again(one)
     published(one, "q", range(100, 300))
     one.kill()
     assert served(two, "q") == 300
@@ -150,7 +150,6 @@ def test_what_a_lost_node_has_confirmed_is_served_by_another_and_leadership_retu
 def test_a_node_that_stops_in_order_hands_its_home_over(three: Nodes) -> None:
     one, two, other = three.all
     three.copied()
-    served_again(one)
     published(one, "q", range(50))
     one.stop()
     until(lambda: node_of(three.configuration().leader) != NAMES[0])
@@ -165,7 +164,6 @@ def test_a_node_that_stops_in_order_hands_its_home_over(three: Nodes) -> None:
 def test_a_node_whose_disk_is_lost_is_filled_from_copies(three: Nodes) -> None:
     one, two, _ = three.all
     three.copied()
-    served_again(one)
     published(one, "q", range(200))
     before = three.configuration().leader
     one.kill()
@@ -181,7 +179,6 @@ def test_clients_of_other_nodes_wait_for_a_lost_home_instead_of_being_refused(th
     one, two, _ = three.all
     published(one, "q", range(10))
     three.copied()
-    served_again(one)
     refused, done = 0, 0
     with pika.BlockingConnection(two.parameters) as connection:
         channel = connection.channel()
@@ -205,7 +202,6 @@ def test_a_consumer_of_another_node_goes_on_after_its_home_was_lost(three: Nodes
     one, two, _ = three.all
     published(one, "q", range(10))
     three.copied()
-    served_again(one)
     with pika.BlockingConnection(two.parameters) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=5)
@@ -259,7 +255,6 @@ def test_a_stream_that_came_from_another_node_before_is_whole_in_all_copies(thre
     client.post("queues", "/", "s", "actions", body={"action": "move", "home": 1})
     until(lambda: client.get("queues", "/", "s").get("node") == NAMES[0])
     three.copied()
-    served_again(one)
     published(two, "s", range(50, 80), {"x-queue-type": "stream"})
     one.kill()
     served(two, "s")

@@ -185,21 +185,32 @@ class Lease:
         """
         client = self._etcd.client
         served, home = await client.get(self._served), await client.get(self._home)
-        is_other = served is not None and not self._had(served.value.decode())
         if self._leads:
-            if home is not None and int(home.value) > self.epoch:
-                self._etcd.on_failure(superseded(self._etcd))
-                await asyncio.Event().wait()
+            await self._require_led(home)
             await self._put([_same(self._served, served)])
             return
+        is_other = served is not None and not self._had(served.value.decode())
         found = None if home is None else _parsed(home.value)
         if is_other or (found is not None and found.epoch > self.epoch):
-            self._etcd.on_failure(superseded(self._etcd))
-            await asyncio.Event().wait()
+            await self._give_way()
         if home is not None and found is not None and home.value != self._state:  # of before this process's start
             own = Configuration.from_json(self._state)
             self._state = replace(own, v=max(own.v, found.v) + 1).to_json()
         await self._put([_same(self._served, served), _same(self._home, home)])
+
+    async def _require_led(self, led: Value | None) -> None:
+        """Give way where a later epoch of a home with copies was claimed.
+
+        Args:
+            led: found in etcd.
+        """
+        if led is not None and int(led.value) > self.epoch:
+            await self._give_way()
+
+    async def _give_way(self) -> None:
+        """End the process; does not return."""
+        self._etcd.on_failure(superseded(self._etcd))
+        await asyncio.Event().wait()
 
     async def _put(self, same: list[dict[str, Any]]) -> None:
         """Put the local process's keys with a new lease.
@@ -219,9 +230,8 @@ class Lease:
             await client.revoke(lease)
             if [one.value.decode() for one in read[0].values] != [me.id]:
                 raise SetBack(set_back(me.cluster, 0))
-            if self._leads and (led := await client.get(self._home)) is not None and int(led.value) > self.epoch:
-                self._etcd.on_failure(superseded(self._etcd))
-                await asyncio.Event().wait()
+            if self._leads:
+                await self._require_led(await client.get(self._home))
             raise EtcdError(f"another process of {me} was announced at the same time")
         self.id = lease
 
