@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 CopyState = Literal["leader", "in set", "eligible", "joining", "away"]
-"""State of a member's copy: it leads; it stores each commit before that is complete; it left a set that fell below
-``min``, and has all that is complete; it is behind, and takes what it lacks; its node is away, with a copy that may be
-in the set.
+"""State of a member's copy.
+
+- *leader*: serves the home.
+- *in set*: stores each commit before the commit is complete.
+- *eligible*: left a set that fell below ``min``, and has all complete commits.
+- *joining*: lacks commits, and is being sent them.
+- *away*: on a node without a running process; the copy may still be in the set.
 """
 
 

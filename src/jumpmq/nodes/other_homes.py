@@ -125,7 +125,7 @@ class OtherHomes:
         return self._member.me
 
     def know_copies(self, has_copies: Callable[[int], bool], comes_back: Callable[[int], bool]) -> None:
-        """Have publishes and requests to lost homes wait where another node serves them soon.
+        """Hold publishes and requests for a lost home with copies until another node serves the home.
 
         Args:
             has_copies: true of a home with copies: no stream moves there.

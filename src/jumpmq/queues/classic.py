@@ -434,7 +434,7 @@ class ClassicQueue(Queue):
 
     @property
     def _minds_departures(self) -> bool:
-        """True if messages that leave are looked at one by one."""
+        """True if each settled message needs work: for retries, slots, deduplication or markers."""
         others = self.retries, self.slots, self._present, self._markers
         return self.deleted or any(other is not None for other in others)
 

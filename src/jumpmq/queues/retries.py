@@ -115,7 +115,7 @@ class Retries:
         return back
 
     def rest_here(self, message: Message, seq: int, noted: Noted) -> None:
-        """Have a message rest that comes from the queue's previous home.
+        """Add a resting message received from the queue's previous home.
 
         Args:
             seq: the number that the queue is about to give to the message.

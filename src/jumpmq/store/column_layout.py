@@ -14,7 +14,7 @@ from jumpmq.store.records import COLUMNS, GAPS, ONE_EXCHANGE, ONE_PROPERTIES, ON
 Layout: TypeAlias = tuple[
     Message, int, int, bytearray, bytearray, bytearray, list[tuple[bytearray, bytearray]], list[tuple[Any, int, int]]
 ]
-"""What ``lay_out`` of the queues' kernel returns.
+"""Result of ``lay_out`` of the queues' kernel.
 
 A message with what all have in common, and the number and time of the first; how many they are; octets of bodies,
 routing keys and properties; numbers; times; expiries; offsets and octets of bodies, routing keys and properties; batch,

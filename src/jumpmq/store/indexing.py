@@ -26,7 +26,7 @@ from jumpmq.store.stream_log import StreamLog, is_foreign
 from jumpmq.store.stream_redo import sync
 
 MOST_SEGMENTS = 16
-"""Segments of a run at most: it holds what is live, and what was settled in them."""
+"""Maximum number of segments in a run, which keeps their live batches and settlements in memory."""
 
 
 class Indexed(NamedTuple):
@@ -106,7 +106,7 @@ def _take_streams(directory: Path, found: Recovery, files: Files, update: Update
 
 
 def _redone(directory: Path, known: Known, files: Files) -> StreamLog:
-    """Return a stream whose files have what the log has of it."""
+    """Return a stream, with the chunks of the log written to the files of the stream."""
     losses: list[str] = []
     if directory.exists() and is_foreign(directory, known):
         losses.append(f"{directory} has the files of another stream")
@@ -122,4 +122,4 @@ def _unfit(directory: Path, reason: str) -> StoreError:
 
 
 def _nobody(settled: tuple[Batch, int, int]) -> None:
-    """No store hears of it."""
+    """Ignore a settlement: no store is open."""

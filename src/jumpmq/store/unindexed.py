@@ -1,4 +1,4 @@
-"""Changes of the log that the index does not have yet, and the update that brings them into it.
+"""Changes of the log behind the last update of the index, and the next update.
 
 A leader gathers them from its commits, a start and a follower from the log.
 """

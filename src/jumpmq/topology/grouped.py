@@ -1,4 +1,4 @@
-"""Tables of groups, such as the queues by the connection that owns them."""
+"""Tables of groups, such as queues by owning connection."""
 
 from typing import Any, TypeVar
 

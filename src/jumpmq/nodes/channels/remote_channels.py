@@ -371,12 +371,12 @@ class ChannelLinks:
             waiting.end()
 
     def ready(self, link: Link) -> None:
-        """A home has its queues."""
+        """Process the end of loading of a home's queues."""
         for waiting in self._awaited.pop(link.peer, ()):
             waiting.end()
 
     def resume(self, consumer: RemoteConsumer) -> None:
-        """Open a consumer again once its lost home has its queues at another node."""
+        """Reopen a consumer of a lost home, once another node has loaded the queues of the home."""
 
         def resume() -> None:
             with self._turns.turn():

@@ -1,4 +1,4 @@
-"""Copies of homes in a cluster: which there are, who serves a home, and what operators want.
+"""Copies of homes in a cluster: replicas at each process, leadership, and the wishes of operators.
 
 A process of a cluster begins with :func:`~jumpmq.nodes.copies.serving.serving_node`. Where its home has copies, it
 serves the home once its replica (:mod:`jumpmq.nodes.replicas`) leads, and may serve homes of other nodes beside it, as

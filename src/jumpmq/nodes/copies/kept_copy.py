@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Server(Protocol):
-    """Serves homes whose replicas lead."""
+    """Server of homes with a leading local replica."""
 
     def serve(self, copy: "KeptCopy") -> None:
         """Serve the home of a copy, with its ``leading`` store."""

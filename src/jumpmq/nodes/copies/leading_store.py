@@ -105,7 +105,7 @@ class LeadingStore:
         return self._store.lineage
 
     def _keep(self) -> None:
-        """Have the store keep the segments that members need."""
+        """Keep the segments required by members."""
         if self._store is not None and not self._store.is_closing:
             self._store.keep_from(self._home.needed_from)
 

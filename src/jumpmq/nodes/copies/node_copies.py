@@ -63,10 +63,10 @@ QUIET = 30.0
 """Seconds for which a home has to be led in peace before leadership returns to its seat."""
 
 PATIENCE = 5.0
-"""Seconds until a process says that it waits for its turn to lead."""
+"""Seconds without leadership of the own home until a process logs who serves the home."""
 
 FAREWELL = 0.05
-"""Seconds in which connections say that leadership may be claimed, before they end."""
+"""Time in seconds for the last frames of replicas, before the close of the connections."""
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ Extend = Callable[[float], None]
 
 
 class Guests(Protocol):
-    """Serves homes of other nodes in this process."""
+    """Server of guests: homes of other nodes, in this process."""
 
     async def serve(self, copies: "NodeCopies", copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
         """Serve a home with the leading store of its copy, until that is no longer wanted; its store is closed then.
@@ -205,7 +205,7 @@ class NodeCopies:
         return self.known[copy.number].epoch
 
     async def release_own(self) -> None:
-        """Let another node lead this process's home, whose store is closed."""
+        """Give up the leadership of the own home, after the close of its store."""
         await self._own.result().release(self._target, ends=True)
         await asyncio.sleep(FAREWELL)
 
@@ -398,7 +398,7 @@ class NodeCopies:
     # --- homes that are led here ---
 
     def gate(self, home: int, extend: Extend) -> None:
-        """Have a home that is led here deliver within the lease of its replica only (R8)."""
+        """Restrict the deliveries of a locally led home to the lease of its replica (R8)."""
         self._gates[home] = extend
         self._renew_lease(home)
 
@@ -415,7 +415,7 @@ class NodeCopies:
             del self._gates[home]
 
     async def _tend(self) -> None:
-        """Bring homes that are led here to what is wanted of them, step by step."""
+        """Change the configurations of locally led homes towards the wishes of operators, step by step."""
         while True:
             await asyncio.sleep(LOOK_INTERVAL)
             await self._want_default()

@@ -85,7 +85,7 @@ def _others(broker: Broker) -> OtherHomes:
 
 
 def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) -> None:
-    """Have a started broker know the copies of its process.
+    """Connect a started broker with the copies of the process.
 
     Args:
         copy: whose replica leads the broker's home; None for a home without copies.

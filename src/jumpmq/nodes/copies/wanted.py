@@ -8,12 +8,12 @@ from typing import Self
 from jumpmq.replication.configuration import Configuration, ConfigurationError, default_min, node_of
 
 MOST = 7
-"""Maximum number of copies: each one is waited for."""
+"""Maximum number of copies: a confirm waits for all copies in the set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is wanted of a home.
+    """Wish of an operator for the copies of a home.
 
     Attributes:
         copies: number of copies, the leader's log included.

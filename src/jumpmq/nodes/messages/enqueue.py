@@ -104,7 +104,7 @@ class _Outgoing:
             self._kept.append((kind, payload))
 
     def begin(self, link: Link) -> None:
-        """Send what was kept over a link that is up."""
+        """Send the kept records over an established link."""
         self.link, self.holds = link, False
         kept, self._kept = self._kept, []
         for kind, payload in kept:

@@ -126,7 +126,7 @@ class Worker:
             raise
 
     def _start_again(self, reason: str, in_order: bool) -> None:
-        """End this process: the supervisor starts another one."""
+        """End this process, to be started again by the supervisor."""
         log.warning("%s: the process starts again", reason)
         self._say(again=True)
         if not in_order:

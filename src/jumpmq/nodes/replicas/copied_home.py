@@ -202,7 +202,7 @@ class CopiedHome:
         return bool(actions)
 
     def resign(self) -> None:
-        """Let another replica claim leadership at once. The store is closed."""
+        """Give up leadership after the close of the store: any electable replica may claim at once."""
         if self.roles.leader is not None:
             self._act(self.roles.leader.resign())
 

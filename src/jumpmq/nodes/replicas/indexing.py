@@ -23,7 +23,7 @@ NICENESS = 10
 
 
 class Indexing:
-    """Runs, one at a time.
+    """Indexing runs of a copy, one at a time.
 
     Args:
         directory: of the copy.
@@ -114,7 +114,7 @@ class Indexing:
 
 
 def _watch() -> None:
-    """End this process with the one that started it."""
+    """End this process at the end of the parent process."""
     os.read(0, 1)
     os._exit(1)
 

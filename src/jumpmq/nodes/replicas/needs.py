@@ -1,4 +1,4 @@
-"""Octets of a log that other replicas need, and how far they are behind."""
+"""Segments of a log required by other replicas, and the lag of followers."""
 
 from collections.abc import Mapping
 

@@ -27,7 +27,7 @@ INDEX_COPY = "index-for-copies"
 
 
 class OfferedFiles:
-    """Files of a leading home for one member: another member has another manifest, and an index as of another time.
+    """Files of a leading home, offered to a single member, with a manifest and a copy of the index of its own.
 
     Args:
         directory: of the home.

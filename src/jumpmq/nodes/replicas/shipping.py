@@ -84,7 +84,7 @@ class Shipping:
             self._telling = None
 
     def tell_complete(self, peer: Replica, frame: Complete) -> None:
-        """Tell a follower soon what is complete, once for several commits: nobody waits for it there."""
+        """Send a follower the complete position soon, once for several commits: no client waits for the frame."""
         self._complete[peer] = frame
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(COMPLETE_INTERVAL, self._tell_complete)

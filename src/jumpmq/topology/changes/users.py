@@ -1,4 +1,4 @@
-"""Changes of users, their permissions and their limits."""
+"""Changes of users, permissions, and limits of users."""
 
 from __future__ import annotations
 
