@@ -79,7 +79,7 @@ class Copies(Protocol):
         """Ask for so many copies of a home; the home's leader brings them about.
 
         Args:
-            least: number of copies that have to store a commit; None for the majority.
+            least: number of copies that have to store a commit; None for half of the copies, rounded up.
 
         Raises:
             CopiesRefused: there is no such home, or there cannot be so many copies.

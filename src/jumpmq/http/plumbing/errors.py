@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from jumpmq.amqp.errors import AccessRefused, AMQPError, MetadataTimeout, NotFound, ResourceError
 from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession, QueueInUse
 from jumpmq.broker.bulk.starts import OlderDirectory
+from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable
 from jumpmq.broker.errors import NotCommitted
 from jumpmq.broker.telemetry import audit
 from jumpmq.queues.reservations import ReservationGone, ReservationRests
@@ -57,6 +58,15 @@ _STATUS: dict[type[AMQPError], int] = {
 
 
 _NAMES = {401: "not_authorized", 404: "not_found", 503: "resource_error"}
+
+
+def copies_refused(request: Request, error: Exception) -> JSONResponse:
+    return _json(400, BadRequest.error, str(error))
+
+
+def copies_unavailable(request: Request, error: Exception) -> JSONResponse:
+    """Answer while etcd takes no wishes for copies: 503."""
+    return _json(503, "unavailable", str(error), {"Retry-After": "1"})
 
 
 def bad_request(request: Request, error: Exception) -> JSONResponse:
@@ -184,6 +194,8 @@ ANSWERS = {
     Unauthorized: forbidden,
     Gone: gone,
     Blocked: blocked,
+    CopiesRefused: copies_refused,
+    CopiesUnavailable: copies_unavailable,
     NotCommitted: not_committed,
     ReservationGone: gone,
     ReservationRests: resting,

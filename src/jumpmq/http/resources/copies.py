@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable, HomeCopies
+from jumpmq.broker.copies import HomeCopies
 from jumpmq.broker.telemetry import audit
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.schema.shapes import INTEGER, NAME, Shape
 
 COPIES = Shape({"copies": INTEGER, "min": INTEGER}, required=("copies",))
@@ -36,17 +35,12 @@ async def one_home(request: Request) -> Response:
 
 
 async def set_copies(request: Request) -> Response:
-    """``PUT /api/copies/{home}``: have so many copies of a home, of which ``min`` (by default more than half, rounded
-    up) have to store what is confirmed. Answered when etcd has the wish; the home's leader brings it about."""
+    """``PUT /api/copies/{home}``: have so many copies of a home, of which ``min`` (by default half, rounded up)
+    have to store what is confirmed. Answered when etcd has the wish; the home's leader brings it about."""
     home, body = _home(request), await requested.shaped_body(request, COPIES)
     copies: int = body["copies"]
     least: int | None = body.get("min")
-    try:
-        await requested.broker(request).copies.set_copies(home, copies, least)
-    except CopiesRefused as error:
-        raise BadRequest(str(error)) from None
-    except CopiesUnavailable as error:
-        return _unavailable(error)
+    await requested.broker(request).copies.set_copies(home, copies, least)
     audit.record("set copies", user=requested.user(request).name, home=home, to=copies, min=least)
     return changing.deleted()
 
@@ -64,12 +58,7 @@ async def clear_leader(request: Request) -> Response:
 
 async def _lead(request: Request, node: str | None) -> Response:
     home = _home(request)
-    try:
-        await requested.broker(request).copies.set_leader(home, node)
-    except CopiesRefused as error:
-        raise BadRequest(str(error)) from None
-    except CopiesUnavailable as error:
-        return _unavailable(error)
+    await requested.broker(request).copies.set_leader(home, node)
     audit.record("set leader", user=requested.user(request).name, home=home, to=node)
     return changing.deleted()
 
@@ -107,10 +96,6 @@ def _shown(copies: HomeCopies) -> dict[str, Any]:
             "leader": copies.wanted_leader or copies.seat,
         },
     }
-
-
-def _unavailable(error: CopiesUnavailable) -> JSONResponse:
-    return JSONResponse({"error": "unavailable", "reason": str(error)}, 503, {"Retry-After": "1"})
 
 
 ONE = "/api/copies/{home}"

@@ -33,7 +33,7 @@ class Wanted:
 
         Args:
             nodes: all of the cluster, in the order of joining.
-            least: number of copies that have to store a commit; None for the majority.
+            least: number of copies that have to store a commit; None for half of the copies, rounded up.
 
         Raises:
             ConfigurationError: there are not so many nodes, or the numbers contradict each other.
