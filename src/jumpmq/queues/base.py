@@ -16,8 +16,9 @@ from jumpmq.queues import clock
 from jumpmq.queues.argument_checks import Arguments, Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.bodies import BatchReader
+from jumpmq.queues.clock import NEVER
 from jumpmq.queues.columns import Columns
-from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.consumer import Consumer, ConsumerGroup
 from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.fences import FencedMessages, RingChange
 from jumpmq.queues.figures import Figures
@@ -27,6 +28,7 @@ from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.retries import Retries
 from jumpmq.queues.runs import settle_stored
 from jumpmq.queues.slots import Share, SlottedMessages
+from jumpmq.queues.stream_offsets import StreamOffsets
 from jumpmq.queues.taken import TakenMessages
 from jumpmq.store import Batch
 from jumpmq.store.changes import Definitions
@@ -34,8 +36,6 @@ from jumpmq.store.stream_files import StreamFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from jumpmq.queues.stream_offsets import StreamOffsets
 
 NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -81,13 +81,6 @@ class DeadLettering(Protocol):
         """So many left a queue that has no dead letter exchange, and are gone."""
 
 
-class ConsumerGroup(Protocol):
-    """A consumer group, from the point of view of its queues."""
-
-    @property
-    def name(self) -> str: ...
-
-
 class NoDeadLettering:
     """Discards messages, for queues without a dead letter exchange."""
 
@@ -110,9 +103,6 @@ Wake = Callable[["Queue", float], None]
 
 def never_wake(queue: "Queue", at: float) -> None:
     """Schedule nothing: the owner maintains the queue."""
-
-
-NEVER = float("inf")
 
 
 class DeliveryGate:

@@ -12,7 +12,8 @@ from typing import Any
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock, settings
 from jumpmq.queues.arguments import Limits
-from jumpmq.queues.base import NEVER, Outcome, Queue
+from jumpmq.queues.base import Outcome, Queue
+from jumpmq.queues.clock import NEVER
 from jumpmq.queues.columns import Columns
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.deduplication import Seen

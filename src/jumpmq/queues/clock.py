@@ -25,6 +25,9 @@ boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOC
 
 _OFFSET = time.time() - boot_time()
 
+NEVER = float("inf")
+"""Time of what is not due."""
+
 JUMP = 1.0
 """Difference in seconds between the wall clock and the steady clock that counts as a clock change: smaller differences
 accumulate.

@@ -1,4 +1,4 @@
-"""Interface between a queue and its consumers."""
+"""Interface between a queue and its consumers, alone or in a group."""
 
 from typing import Protocol
 
@@ -55,3 +55,10 @@ class Consumer(Protocol):
 
     def cancelled(self) -> None:
         """The queue is gone."""
+
+
+class ConsumerGroup(Protocol):
+    """A consumer group, from the point of view of its queues."""
+
+    @property
+    def name(self) -> str: ...

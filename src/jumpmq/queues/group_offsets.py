@@ -11,10 +11,8 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from jumpmq.queues.base import ConsumerGroup
+from jumpmq.queues.consumer import ConsumerGroup
 
 HIGHEST_NUMBER = 65535
 """Largest group number, stored in 16 bits of a message."""

@@ -2,20 +2,49 @@
 
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
-from jumpmq.queues.base import NEVER, ConsumerGroup, Journal
-from jumpmq.queues.consumer import Consumer
+from jumpmq.queues.clock import NEVER
+from jumpmq.queues.consumer import Consumer, ConsumerGroup
 from jumpmq.queues.group_offsets import MAX_GROUPS, WRITE_INTERVAL, GroupOffset, GroupOffsets
 from jumpmq.queues.records import GROUP_OFFSET
 from jumpmq.queues.runs import by_slot
+from jumpmq.store.stream_bounds import Handed
 
-if TYPE_CHECKING:
-    from jumpmq.queues.stream import Stream
+
+class OffsetRecords(Protocol):
+    """Storage of offsets, for example the store."""
+
+    def put(self, kind: str, key: str, value: Any) -> None: ...
+    def delete(self, kind: str, key: str) -> None: ...
+
+
+class GroupedStream(Protocol):
+    """A stream, from the point of view of its consumer groups; see :class:`~jumpmq.queues.stream.Stream`."""
+
+    vhost: str
+    name: str
+    id: int
+    deleted: bool
+
+    @property
+    def awaits(self) -> bool: ...
+    @property
+    def handed(self) -> Handed | None: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    def start_of(self, arguments: list[Field]) -> int: ...
+    def require_files(self) -> None: ...
+    def subscribe_at(self, position: GroupOffset, consumer: Consumer) -> None: ...
+    def replace_position(self, before: GroupOffset | None, position: GroupOffset) -> None: ...
+    def dispatch(self) -> None: ...
+    def wake(self, at: float) -> None: ...
 
 
 class StreamOffsets(GroupOffsets):
@@ -28,9 +57,9 @@ class StreamOffsets(GroupOffsets):
         write_at: time at which changed offsets are stored.
     """
 
-    def __init__(self, stream: "Stream", journal: Journal | None) -> None:
+    def __init__(self, stream: GroupedStream, journal: OffsetRecords | None) -> None:
         super().__init__()
-        self._stream: Stream = weakref.proxy(stream)  # or both would wait for a full collection of garbage
+        self._stream: GroupedStream = weakref.proxy(stream)  # or both would wait for a full collection of garbage
         self._journal = journal
         self.write_at = NEVER
 
