@@ -3,6 +3,9 @@
 It speaks just enough AMQP for ``benchmarks.load confirm`` and ``singly``: every method is answered, nothing is routed
 or kept. One process, one thread, an epoll loop: whoever has sent something is read, all of it is appended and synced at
 once, and each is answered. What it reaches, this generator on this machine can reach at most.
+
+With followers, what was read is sent to them before it is appended, and answered once all of them have synced it: the
+least that copies can cost. A follower is a process that receives, appends, syncs and answers, over TCP without TLS.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ import select
 import socket
 import struct
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from benchmarks.load.client import BUFFER_SIZE, FRAME, FRAME_OVERHEAD, METHOD, method, short
 
@@ -23,6 +26,7 @@ PUBLISH, DECLARE_QUEUE, PURGE_QUEUE, START_OK, TUNE_OK = (60, 40), (50, 10), (50
 START = method(0, 10, 10, b"\0\x09" + bytes(4) + b"\0\0\0\x05PLAIN\0\0\0\x05en_US")
 TUNE = method(0, 10, 30, struct.pack(">HIH", 2047, 1 << 17, 0))
 NUMBERS = struct.Struct(">HH")
+LENGTH = struct.Struct("=Q")
 CONFIRM = struct.Struct(">BHIIQBB")
 LEAST_ROOM = 1 << 16
 """Octets of the buffer below which a round reads nobody else."""
@@ -31,40 +35,98 @@ FILE_SIZE = 64 << 20
 
 
 @contextmanager
-def bare_server() -> Iterator[int]:
-    """The server in a process of its own; gives its port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = multiprocessing.get_context("fork").Process(target=_serve, args=(listener,), daemon=True)
-        process.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            process.terminate()
-            process.join()
+def bare_server(followers: int = 0) -> Iterator[int]:
+    """The server in a process of its own, like each of its followers; gives its port."""
+    with ExitStack() as stack:
+        links = [stack.enter_context(_follower()) for _ in range(followers)]
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        stack.enter_context(_process(_serve, listener, links))
+        yield listener.getsockname()[1]
 
 
-def _serve(listener: socket.socket) -> None:
+@contextmanager
+def _follower() -> Iterator[socket.socket]:
+    """A follower in a process of its own; gives the server's end of the connection."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as ours,
+        _process(_follow, listener),
+    ):
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield ours
+
+
+@contextmanager
+def _process(target: Callable[..., None], *arguments: object) -> Iterator[None]:
+    process = multiprocessing.get_context("fork").Process(target=target, args=arguments, daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _serve(listener: socket.socket, followers: list[socket.socket]) -> None:
+    with _log() as log:
+        _Server(listener, log, followers).serve()
+
+
+def _follow(listener: socket.socket) -> None:
+    """Append and sync all that has come, and answer how many octets that was, until the connection ends."""
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    buffer = memoryview(bytearray(BUFFER_SIZE))
+    with _log() as log:
+        while received := connection.recv_into(buffer):
+            log.append(buffer[:received])
+            connection.sendall(LENGTH.pack(received))
+
+
+@contextmanager
+def _log() -> Iterator[_Log]:
     with tempfile.TemporaryFile(buffering=0) as file:
         file.write(bytes(FILE_SIZE))
         os.fsync(file.fileno())
-        _Server(listener, file.fileno()).serve()
+        yield _Log(file.fileno())
+
+
+class _Log:
+    """A file that is written round and round.
+
+    Args:
+        file: its descriptor; it has ``FILE_SIZE`` octets.
+    """
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._offset = 0
+
+    def append(self, octets: memoryview) -> None:
+        """Write octets, and sync them."""
+        if self._offset + len(octets) > FILE_SIZE:
+            self._offset = 0
+        os.pwrite(self._file, octets, self._offset)
+        os.fdatasync(self._file)
+        self._offset += len(octets)
 
 
 class _Server:
     """All connections.
 
     Args:
-        file: the descriptor that is appended to.
+        log: that is appended to.
+        followers: connections to processes that append as well.
 
     Attributes:
         ready: how many messages the first queue is said to hold.
     """
 
-    def __init__(self, listener: socket.socket, file: int) -> None:
+    def __init__(self, listener: socket.socket, log: _Log, followers: list[socket.socket]) -> None:
         self.ready = 0
         self._listener = listener
-        self._file = file
-        self._offset = 0
+        self._log = log
+        self._followers = followers
         self._buffer = memoryview(bytearray(BUFFER_SIZE))
 
     def serve(self) -> None:
@@ -94,11 +156,17 @@ class _Server:
                         conversation.confirm()
 
     def _keep(self, filled: int) -> None:
-        if self._offset + filled > FILE_SIZE:
-            self._offset = 0
-        os.pwrite(self._file, self._buffer[:filled], self._offset)
-        os.fdatasync(self._file)
-        self._offset += filled
+        """Append what was read here and at each follower."""
+        for follower in self._followers:
+            follower.sendall(self._buffer[:filled])
+        self._log.append(self._buffer[:filled])
+        for follower in self._followers:
+            stored = 0
+            while stored < filled:
+                answer = follower.recv(LENGTH.size, socket.MSG_WAITALL)
+                if not answer:
+                    raise ConnectionError("a follower has ended")
+                stored += LENGTH.unpack(answer)[0]
 
 
 class _Conversation:

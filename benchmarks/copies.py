@@ -1,10 +1,11 @@
-"""Three copies of a home beside one, and beside quorum queues of RabbitMQ on three nodes: confirms, and a lost node.
+"""Three copies of a home beside one, quorum queues of RabbitMQ, and bare processes: confirms, and a lost node.
 
     python -m benchmarks.copies [-n MESSAGES] [--rounds ROUNDS]
 
 All nodes are on this machine, JumpMQ's with an etcd of one member. Home 1 has three copies, home 2 one: the same load
-goes to a queue of either in turn, through the home's own node, and then to RabbitMQ's. At the end the node with home 1
-is killed, and a client of another node asks for its queue until it is answered.
+goes to a queue of either in turn, through the home's own node, and then to RabbitMQ's and to the bare server with two
+followers (``benchmarks/bare.py``), which no broker can outdo here. At the end the node with home 1 is killed, and a
+client of another node asks for its queue until it is answered.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+from benchmarks.bare import bare_server
 from benchmarks.cluster import NODES, rabbitmq_cluster
 from benchmarks.confirms import broker_rate
 from benchmarks.load.client import Address, Connection
@@ -113,6 +115,7 @@ def main() -> None:
             first.ctl("add_vhost", VHOST, "--default-queue-type", "quorum")
             first.ctl("set_permissions", "-p", VHOST, "guest", ".*", ".*", ".*")
             ports["RabbitMQ, quorum"] = first.port, ("--vhost", VHOST)
+        ports["bare, two followers"] = stack.enter_context(bare_server(NODES - 1)), ()
         found = rates(ports, options.n, options.rounds)
         print(f"| confirms a second, three nodes on {len(os.sched_getaffinity(0))} cores | {' | '.join(found)} |")
         print(f"| --- |{' ---: |' * len(found)}")
