@@ -5,10 +5,12 @@ import random
 import pytest
 from tests.store.opened import Opened, make_messages
 
-from jumpmq.nodes.replicas.commit_checks import CommitChecks, DamagedCommit
+from jumpmq.nodes.replicas.commit_checks import CommitChecks, DamagedCommit, Incoming
+from jumpmq.replication.frames import Data
 from jumpmq.replication.lineage import Stretch, position_at
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.log import DIRECTORY, file_name
+from jumpmq.store.records import Opening
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,21 @@ def test_another_position_or_opening_is_refused(written: tuple[Stretch, bytes, i
         list(CommitChecks(stretch._replace(end=0)).add(position_at(stretch.segment, 64), octets[64:]))
     with pytest.raises(DamagedCommit, match="another segment"):
         list(CommitChecks(stretch._replace(end=0, salt=1)).add(position_at(stretch.segment, 0), octets))
+
+
+def test_a_segment_begins_with_the_commit_that_follows_the_segment_before(
+    written: tuple[Stretch, bytes, int],
+) -> None:
+    stretch, octets, _ = written
+    data, end = Data(7, position_at(stretch.segment, 0), octets), position_at(stretch.segment - 1, 5000)
+    first = Opening.decode(octets[:64])
+    assert first is not None
+    for number, ends in ((first.first_commit, end), (None, end), (99, end - (1 << 32))):
+        incoming = Incoming(ends, number)
+        incoming.begin("n1.a", stretch._replace(end=0), ends)
+        assert b"".join(whole for _, whole in incoming.add("n1.a", data, ())) == octets
+    for number in (first.first_commit + 1, first.first_commit - 1):
+        incoming = Incoming(end, number)
+        incoming.begin("n1.a", stretch._replace(end=0), end)
+        with pytest.raises(DamagedCommit, match=f"begins with commit {first.first_commit}, and {number} comes next"):
+            list(incoming.add("n1.a", data, ()))

@@ -9,7 +9,9 @@ instead of being stored.
 import zlib
 from collections.abc import Iterator
 
-from jumpmq.replication.lineage import Stretch, position_at
+from jumpmq.replication.configuration import Replica
+from jumpmq.replication.frames import Data
+from jumpmq.replication.lineage import Lineage, Stretch, end_of, position_at, segment_at
 from jumpmq.store.block_format import BLOCK
 from jumpmq.store.records import FRAME, MAGIC, OPENING_SIZE, Opening, block_is_whole, head_at
 from jumpmq.store.scan import MAX_LENGTH
@@ -24,16 +26,17 @@ class CommitChecks:
 
     Args:
         stretch: the segment, and the end of what is stored of it; shipping goes on there.
-        first: number that the commit at that end must have; None where it is unknown.
+        first: number of the next commit, in this segment or behind its opening; None where it is unknown.
 
     Attributes:
+        next_number: of the commit behind the last whole one; None where it is unknown.
         waiting: octets of a commit that is not whole yet.
     """
 
     def __init__(self, stretch: Stretch, first: int | None = None) -> None:
         self._stretch = stretch
         self._end = stretch.end  # behind the last whole commit
-        self._number = first  # of the next commit
+        self.next_number = first
         self._pieces = bytearray()  # behind that end
         self._needed = 0  # octets that the next commit has at least, as far as known
 
@@ -84,7 +87,10 @@ class CommitChecks:
         segment, epoch, salt = self._stretch.identity
         if opening is None or (opening.segment, opening.epoch, opening.salt) != (segment, epoch, salt):
             raise DamagedCommit(f"the opening of segment {segment} is damaged, or that of another segment")
-        self._number = opening.first_commit
+        if self.next_number not in (None, opening.first_commit):
+            what = f"it begins with commit {opening.first_commit}, and {self.next_number} comes next"
+            raise self._damage(0, what)
+        self.next_number = opening.first_commit
         return OPENING_SIZE
 
     def _commit(self, at: int) -> int:
@@ -96,14 +102,14 @@ class CommitChecks:
             magic, crc, number, length, count = FRAME.unpack_from(pieces, at)
             if magic != MAGIC or length > MAX_LENGTH or count * BLOCK.size > length:
                 raise self._damage(at, "no commit begins there")
-            if self._number is not None and number != self._number:
-                raise self._damage(at, f"commit {number} is there instead of {self._number}")
+            if self.next_number not in (None, number):
+                raise self._damage(at, f"commit {number} is there instead of {self.next_number}")
             whole = int(FRAME.size + length)
             if len(pieces) - at < whole:
                 self._needed = whole
                 return 0
             self._verify(pieces[at : at + whole], at, crc, count)
-            self._number = number + 1
+            self.next_number = number + 1
             self._needed = 0
             return whole
 
@@ -124,3 +130,55 @@ class CommitChecks:
 
     def _damage(self, at: int, what: str) -> DamagedCommit:
         return DamagedCommit(f"segment {self._stretch.segment} is damaged at octet {self._end + at}: {what}")
+
+
+class Incoming:
+    """Octets that another replica ships to this copy, and the number of the commit that comes next in its log.
+
+    Args:
+        end: of the copy's log.
+        number: of the commit that follows there; None where it is unknown.
+    """
+
+    def __init__(self, end: int, number: int | None) -> None:
+        self.next_is(end, number)
+
+    def next_is(self, end: int, number: int | None) -> None:
+        """Set the number of the commit that follows at the end of the log; the octets of an unfinished one are
+        dropped.
+        """
+        self._end, self._number = end, number
+        self._checks: tuple[Replica, CommitChecks] | None = None  # of the segment that is shipped, and by whom
+
+    def stop(self, peer: Replica) -> None:
+        """Drop the octets of an unfinished commit of a replica."""
+        if self._checks is not None and self._checks[0] == peer:
+            self._checks = None
+
+    def begin(self, peer: Replica, stretch: Stretch, end: int) -> None:
+        """A replica ships a segment from its opening on, behind the end of the copy's log.
+
+        A log that ends in the segment before goes on with the next number; where segments between were consumed, the
+        number is unknown.
+        """
+        follows = end == self._end and segment_at(end) + 1 == stretch.segment
+        self._checks = peer, CommitChecks(stretch, self._number if follows else None)
+
+    def add(self, peer: Replica, data: Data, lineage: Lineage) -> Iterator[tuple[int, bytes]]:
+        """Add octets that a replica has shipped; yield as :meth:`CommitChecks.add` does.
+
+        Args:
+            lineage: of the copy's log.
+
+        Raises:
+            DamagedCommit: as there, or the copy has no segment that the octets could belong to.
+        """
+        if self._checks is None or self._checks[0] != peer:
+            if not lineage:
+                raise DamagedCommit(f"octets for position {data.position} came before a segment")
+            end = end_of(lineage)
+            self._checks = peer, CommitChecks(lineage[-1], self._number if end == self._end else None)
+        checks = self._checks[1]
+        for position, octets in checks.add(data.position, data.octets):
+            self._end, self._number = position + len(octets), checks.next_number
+            yield position, octets

@@ -83,6 +83,8 @@ class CopyDirectory:
         noted: content of ``replica``.
         lineage: of the log as written.
         renewed: True if the disk took another identity, because it had lost complete commits.
+        next_number: number of the commit that followed at the end of the log when it was opened, or last cut; None
+            where that is unknown.
 
     Raises:
         StoreError: the directory is in use, of another log, damaged, or cannot be read or written; the text says what
@@ -103,6 +105,7 @@ class CopyDirectory:
             self.lineage = self._settled()
             if self.end < self.noted.mark and self.kept < self.noted.mark:
                 self.renew()
+            self.next_number = self.next_commit() if self.lineage else None
         except OSError as error:
             self.close()
             raise StoreError(f"cannot open the copy in {directory}: {error.strerror}; put that right") from error
@@ -292,6 +295,7 @@ class CopyDirectory:
         if lineage:
             self._rewrite(self.path(lineage[-1].segment), lineage[-1], position)
         self.lineage = lineage
+        self.next_number = self.next_commit() if lineage else None
 
     def remove(self, segments: Collection[int]) -> None:
         """Remove segments that the copy's index says to be consumed, the first one first."""
