@@ -80,7 +80,7 @@ class Machine:
             except EtcdError:
                 await asyncio.sleep(0.1)
         await self.ended.wait()
-        self.home.stop()
+        await self.home.close()
         await self.etcd.close()
 
     async def watch(self, claims: Claims, copy: KeptCopy) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.store.opened import Opened, left, make_messages
 from tests.waiting import until
 
+from jumpmq.nodes.replicas import indexing
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.indexing import Indexing
 from jumpmq.store.errors import DirectoryInUse
@@ -64,6 +65,7 @@ class Copy:
         return process.pid
 
     def close(self) -> None:
+        self.indexing.stop()
         self.indexing.close()
         self.directory.close()
 
@@ -87,7 +89,11 @@ def test_a_process_makes_the_index_and_names_what_is_consumed(home: Path, tmp_pa
     asyncio.run(act())
 
 
-def test_damage_is_told(home: Path, tmp_path: Path) -> None:
+def test_damage_is_told_and_a_run_that_failed_is_tried_again(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "RETRY", 0.2)
+
     async def act() -> None:
         copy = Copy(home, tmp_path / "copy")
         path = copy.path / DIRECTORY / file_name(2)
@@ -97,6 +103,12 @@ def test_damage_is_told(home: Path, tmp_path: Path) -> None:
         copy.run()
         said = await copy.said.get()
         assert isinstance(said, str) and said.startswith(f"{path} is damaged") and "the home is copied again" in said
+        octets[3000] ^= 1
+        path.write_bytes(octets)
+        while not copy.indexing.is_due:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        copy.run()
+        assert isinstance(await copy.said.get(), Indexed) and not copy.indexing.is_due
         copy.close()
 
     asyncio.run(act())

@@ -66,5 +66,5 @@ async def test_a_member_asks_again_for_files_that_the_leader_did_not_have_yet(
                 assert isinstance(leader.told[1][1], Unfit)  # type: ignore[index]
                 assert not owner.told
             finally:
-                member.stop()
+                await member.close()
                 await client.close()

@@ -101,7 +101,7 @@ class KeptCopy:
         try:
             home = CopiedHome(self.number, directory, self._node, self._claims, self._sessions, self, times=self._times)
         except BaseException:
-            directory.close()
+            await asyncio.to_thread(directory.close)
             raise
         try:
             await home.start()
@@ -109,7 +109,7 @@ class KeptCopy:
             await self._over.wait()
         finally:
             self.home = None
-            home.stop()
+            await home.close()
 
     def _open(self) -> CopyDirectory:
         settle(self.directory)

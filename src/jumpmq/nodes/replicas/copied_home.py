@@ -10,8 +10,8 @@ from typing import Protocol
 
 from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.nodes.replicas.claims import Asked, Claims
-from jumpmq.nodes.replicas.commit_checks import CommitChecks, DamagedCommit
-from jumpmq.nodes.replicas.copy_directory import CopyDirectory
+from jumpmq.nodes.replicas.commit_checks import DamagedCommit, Incoming
+from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
 from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Remove
 from jumpmq.nodes.replicas.file_exchange import FileExchange
 from jumpmq.nodes.replicas.indexing import Indexing
@@ -50,7 +50,41 @@ from jumpmq.store.indexing import Indexed
 FIXED_SEAT = Times(failover=math.inf)
 """No replica takes over from another: the home stays with its seat."""
 
+NOTE_RETRY = 1.0
+"""Seconds after a promise that could not be written until it is written again."""
+
+ALARM_SHOWN = 60.0
+"""Seconds for which an alarm is shown to operators after it was last raised."""
+
 log = logging.getLogger(__name__)
+
+
+class Alarms:
+    """Alarms of a copy: each is logged as it begins, and shown until it was not raised for :data:`ALARM_SHOWN` seconds.
+
+    Args:
+        number: of the home.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._raised: dict[str, float] = {}  # when each reason was last raised
+
+    def __call__(self, reason: str) -> None:
+        """Raise an alarm."""
+        if self._current().pop(reason, None) is None:
+            log.error("home %d: %s", self._number, reason)
+        self._raised[reason] = now()
+
+    @property
+    def shown(self) -> str:
+        """The last alarm that is not over; empty without one."""
+        return next(reversed(self._current()), "")
+
+    def _current(self) -> dict[str, float]:
+        least = now() - ALARM_SHOWN
+        self._raised = {reason: at for reason, at in self._raised.items() if at > least}
+        return self._raised
 
 
 class CopyOwner(Protocol):
@@ -89,7 +123,7 @@ class CopiedHome:
     Attributes:
         me: identity of the replica.
         roles: the protocol.
-        trouble: the last alarm; empty without one.
+        alarm: logs what an operator is to know, and has it shown.
         segments: of a leading home: keeps segments that members need from now on, and returns the lineage of its store,
             with the segments before a gap. None before the store is open.
     """
@@ -106,7 +140,7 @@ class CopiedHome:
     ) -> None:
         self.number = number
         self.me: Replica = f"{node}.{directory.noted.disk}"
-        self.trouble = ""
+        self.alarm = Alarms(number)
         copy = Copy(self.me, directory.noted.epoch, directory.noted.mark, directory.lineage, directory.kept)
         self.roles = Roles(copy)
         self._pace = Pace(self.roles, now(), times)
@@ -126,10 +160,11 @@ class CopiedHome:
         self._disk = DiskThread(directory, soon, self._on_disk, self._on_disk_failure, on_work)
         self._indexing = Indexing(directory.directory, soon, self._on_indexed, self.alarm)
         self._shipping = Shipping(directory.directory, copy, self.send, self._on_gone)
-        self._checks: tuple[Replica, CommitChecks] | None = None  # of the segment that is shipped here, and by whom
+        self._incoming = Incoming(directory.end, directory.next_number)
         self._asked = Asked(claims, number, self.on_value, self._on_read, self.alarm)
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
+        self._renews = False  # whether the disk takes another identity when it is closed
 
     # --- life ---
 
@@ -147,7 +182,7 @@ class CopiedHome:
         self._tick()
 
     def stop(self) -> None:
-        """Take part no more. The log is as it is, synced or not."""
+        """Take part no more. The log is as it is, synced or not; :meth:`close` has to follow."""
         if self._ended:
             return
         self._ended = True
@@ -156,10 +191,26 @@ class CopiedHome:
         self._asked.close()
         if self._timer is not None:
             self._timer.cancel()
+        self._indexing.stop()
+        self._disk.end()
+        self._files.stop()
+
+    async def close(self) -> None:
+        """Take part no more, and release the directory. What the disk does may take as long as the disk likes: the
+        event loop goes on.
+        """
+        self.stop()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
         self._indexing.close()
         self._disk.close()
         self._files.close()
-        self._directory.close()
+        try:
+            if self._renews:
+                self._directory.renew()
+        finally:
+            self._directory.close()
 
     # --- what is known ---
 
@@ -255,8 +306,7 @@ class CopiedHome:
 
     def on_disconnected(self, peer: Replica) -> None:
         self._shipping.stop(peer)
-        if self._checks is not None and self._checks[0] == peer:
-            self._checks = None
+        self._incoming.stop(peer)
         self._pace.on_disconnected(peer, now())
         self._act(self.roles.on_disconnected(peer))
 
@@ -269,7 +319,7 @@ class CopiedHome:
             case Segment() | Data() if peer != self._source:
                 log.info("home %d: %s ships, and its log is not followed", self.number, peer)
             case Segment():
-                self._checks = peer, CommitChecks(frame.stretch)
+                self._incoming.begin(peer, frame.stretch, self.roles.copy.end)
                 self._act(self.roles.on_frame(peer, frame))
             case Data():
                 self._on_data(peer, frame)
@@ -294,18 +344,12 @@ class CopiedHome:
 
     def _on_data(self, peer: Replica, frame: Data) -> None:
         """Pass whole commits on; the session ends at damage."""
-        if self._checks is None or self._checks[0] != peer:
-            lineage = self.roles.copy.lineage
-            if not lineage:
-                return self.drop(peer)
-            self._checks = peer, CommitChecks(lineage[-1])
         try:
-            for position, octets in self._checks[1].add(frame.position, frame.octets):
+            for position, octets in self._incoming.add(peer, frame, self.roles.copy.lineage):
                 self._act(self.roles.on_frame(peer, Data(frame.epoch, position, octets)))
         except DamagedCommit as damage:
             self.alarm(f"{peer} sent what is not stored here: {damage}")
             self.drop(peer)
-        return None
 
     def send(self, peer: Replica, frame: Frame) -> int:
         """Send a frame to a replica; return its octets, 0 where there is no session."""
@@ -338,10 +382,13 @@ class CopiedHome:
     def _on_disk(self, answers: list[Answer]) -> None:
         for task, answer in answers:
             match task, answer:
+                case Note(), OSError():
+                    self._on_note_failure(task, answer)
                 case Note(), _:
                     self._act(self.roles.on_noted(task.epoch, task.mark))
                     self._index()
                 case Cut(), int():
+                    self._incoming.next_is(self._directory.end, self._directory.next_number)
                     self._act(self.roles.on_cut(answer))
                 case Sync(), int():
                     self._act(self.roles.on_synced(answer))
@@ -363,8 +410,17 @@ class CopiedHome:
             self._disk.do(Remove(going))
         self._index()
 
+    def _on_note_failure(self, note: Note, error: OSError) -> None:
+        """A mark that cannot be noted is noted later. A promise is waited for, unless others wait for this replica."""
+        if self.roles.candidate is not None:
+            self._on_disk_failure(error)
+            return
+        self.alarm(f"{self._directory.directory / NOTE} cannot be written: {_text(error)}")
+        if note.epoch > self.roles.copy.noted:
+            self._loop.call_later(NOTE_RETRY, self._disk.do, note)
+
     def _on_disk_failure(self, error: Exception) -> None:
-        reason = error.strerror or str(error) if isinstance(error, OSError) else repr(error)
+        reason = _text(error) if isinstance(error, OSError) else repr(error)
         self._act(self.roles.stop(f"the copy in {self._directory.directory} cannot be written: {reason}"))
 
     # --- etcd ---
@@ -390,6 +446,8 @@ class CopiedHome:
         self._timer = asyncio.get_running_loop().call_later(self._times.beat, self._tick)
         self._act(self._pace.tick(now()))
         self._files.tick()
+        if self._indexing.is_due:
+            self._index()
 
     def _act(self, actions: Iterable[Action]) -> None:
         """Perform actions in order."""
@@ -423,8 +481,11 @@ class CopiedHome:
                     self._home.close(action.reason)
                 case Drop():
                     self.drop(action.peer)
-                case Renew():
-                    self._renew(action.reason)
+                case Renew():  # as the disk has lost stored octets
+                    self._renews = True
+                    self.alarm(action.reason)
+                    self._home.stop(action.reason)
+                    self.stop()
                 case Stop():
                     self._home.stop(action.reason)
                     self.stop()
@@ -432,26 +493,14 @@ class CopiedHome:
                     self.alarm(action.reason)
 
     def _to_disk(self, task: Note | Cut | Sync | Open | Append | Begin) -> None:
-        if isinstance(task, Cut):
-            self._checks = None
         if isinstance(task, Begin):  # the directory is a store's then
             self._indexing.end(partial(self._disk.do, task))
         else:
             self._disk.do(task)
 
-    def _renew(self, reason: str) -> None:
-        """Give the disk another identity, after the loss of stored octets; end this replica."""
-        self.alarm(reason)
-        self._disk.close()
-        self._directory.renew()
-        self._home.stop(reason)
-        self.stop()
 
-    def alarm(self, reason: str) -> None:
-        """Log what an operator is to know, once."""
-        if reason != self.trouble:
-            log.error("home %d: %s", self.number, reason)
-        self.trouble = reason
+def _text(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def now() -> float:

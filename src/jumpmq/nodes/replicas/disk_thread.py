@@ -21,8 +21,10 @@ class Remove(NamedTuple):
 
 Task = Note | Cut | Sync | Open | Append | Begin | Remove
 
-Answer = tuple[Task, int | Stretch]
-"""A task, and the position up to which the log is synced; of :class:`Begin` the segment that was begun."""
+Answer = tuple[Task, int | Stretch | OSError]
+"""A task, and the position up to which the log is synced; of :class:`Begin` the segment that was begun, of a
+:class:`Note` that could not be written the error.
+"""
 
 
 class DiskThread:
@@ -61,10 +63,13 @@ class DiskThread:
         if not self._works:
             self._begin()
 
-    def close(self) -> None:
-        """Wait for the batch under way, and do nothing more; its answers are dropped."""
+    def end(self) -> None:
+        """Do nothing more, and drop the answers of the batch under way."""
         self._closed = True
         self._waiting.clear()
+
+    def close(self) -> None:
+        """Wait for the batch under way, after :meth:`end`. May block for the disk."""
         self._thread.close(deliver=False)
 
     def _wake(self) -> None:
@@ -94,7 +99,7 @@ def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
     """Perform tasks in order, syncing where one needs it, and at the end.
 
     Raises:
-        OSError: one fails; nothing behind it is done.
+        OSError: one that writes the log fails; nothing behind it is done.
     """
     answers: list[Answer] = []
     for place, task in enumerate(batch):
@@ -104,8 +109,7 @@ def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
             case Append():
                 directory.append(task.position, task.octets)
             case Note():
-                directory.note(task.epoch, task.mark)
-                answers.append((task, directory.end))
+                answers.append((task, _noted(directory, task)))
             case Cut():
                 directory.cut(task.position)
                 answers.append((task, directory.end))
@@ -118,3 +122,12 @@ def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
             directory.sync()
             answers.append((Sync(), directory.end))
     return answers
+
+
+def _noted(directory: CopyDirectory, note: Note) -> int | OSError:
+    """Write a note, and return the end of the log. A note that fails leaves the note before it, and the log, intact."""
+    try:
+        directory.note(note.epoch, note.mark)
+    except OSError as error:
+        return error
+    return directory.end

@@ -79,9 +79,12 @@ class FileExchange:
         """True while a member may be taking files: no segment is to be removed."""
         return boot_time() - self._offering < OFFERED
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Exchange no more files."""
         self._is_closed = True
+
+    def close(self) -> None:
+        """Wait for the files under way, after :meth:`stop`. May block for the disk."""
         self._thread.close(deliver=False)
 
     def _wake(self) -> None:

@@ -14,9 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jumpmq._child_processes import package_environment
+from jumpmq.queues.clock import boot_time
 from jumpmq.store.background import Background
 from jumpmq.store.errors import StoreError
 from jumpmq.store.indexing import Indexed, index_sealed
+
+RETRY = 10.0
+"""Seconds after a run that failed until the next one: a full disk may have room by then."""
 
 NICENESS = 10
 """Of a run: all else that wants the processor goes first."""
@@ -45,34 +49,42 @@ class Indexing:
         self._thread = Background("jumpmq-indexing", self._wake)
         self._soon = soon
         self._process: subprocess.Popen[bytes] | None = None
-        self._tried = 0  # segment of the last run
+        self._tried = 0  # segment of the last run, unless that failed
+        self._resumes = 0.0  # before which no run begins, as the last one failed
         self._runs = self._ended = False
 
+    @property
+    def is_due(self) -> bool:
+        """True if the last run has failed long enough ago to be tried again."""
+        return 0.0 < self._resumes <= boot_time()
+
     def run(self, before: int, lock: int) -> None:
-        """Begin a run, unless one is under way, or another was begun for the same segment.
+        """Begin a run, unless one is under way, has come up to the same segment, or has failed just now.
 
         Args:
             before: the segment that the index is to come up to.
             lock: descriptor of the directory's lock.
         """
-        if self._runs or self._ended or before <= self._tried:
+        if self._runs or self._ended or before <= self._tried or boot_time() < self._resumes:
             return
-        self._runs, self._tried = True, before
+        self._runs = True
         self._thread.run(lambda: self._run(before, lock), self._done)
 
     def end(self, then: Callable[[], None]) -> None:
         """Kill the run under way, begin no other, and call a function once none is."""
-        self._ended = True
-        self._kill()
+        self.stop()
         if self._runs:
             self._thread.run(lambda: None, lambda result: then())
         else:
             then()
 
-    def close(self) -> None:
-        """Kill the run under way, wait for its end, and begin no other."""
+    def stop(self) -> None:
+        """Kill the run under way, and begin no other."""
         self._ended = True
         self._kill()
+
+    def close(self) -> None:
+        """Wait for the end of the run that was killed by :meth:`stop`. May block for the disk."""
         self._thread.close(deliver=False)
 
     def _wake(self) -> None:
@@ -107,8 +119,10 @@ class Indexing:
         if self._ended:
             return
         if isinstance(result, Exception):
+            self._resumes = boot_time() + RETRY
             self._on_failure(str(result))
         else:
+            self._resumes = 0.0
             self._tried = result.segment  # one run may not come all the way
             self._on_indexed(result)
 
