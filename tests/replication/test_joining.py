@@ -4,8 +4,8 @@ from zlib import crc32
 
 from jumpmq.replication.actions import Alarm, Send
 from jumpmq.replication.copies import Copy
-from jumpmq.replication.frames import File, Manifest, Piece, Want
-from jumpmq.replication.joining import MOST_DAMAGED, Clear, Install, Joining, Put
+from jumpmq.replication.frames import File, Manifest, Piece, Want, decode, encode
+from jumpmq.replication.joining import MOST_DAMAGED, Clear, Install, Joining, Pages, Put, pages_of
 from jumpmq.replication.lineage import Stretch, before, position_at
 
 FILES = {"1": b"abcdef", "2": b"gh"}
@@ -99,3 +99,21 @@ def test_a_manifest_that_names_a_file_twice_is_refused() -> None:
     one = joining()
     (alarm,) = one.on_manifest(MANIFEST._replace(files=MANIFEST.files * 2))
     assert isinstance(alarm, Alarm) and "twice" in one.failed
+
+
+def test_a_manifest_of_any_size_comes_in_pages_and_never_in_part() -> None:
+    lineage = tuple(Stretch(number, 1, number, 300) for number in range(1, 10_001))
+    files = tuple(File(f"streams/{number}/{number:020}.segment", 300, number) for number in range(40_000))
+    manifest = Manifest(5, 0, lineage, files)
+    pages = [decode(encode(3, page))[1] for page in pages_of(manifest)]
+    assert len(pages) == 5
+
+    def added(*numbers: int) -> list[Manifest | None]:
+        have = Pages()
+        return [have.add(pages[number]) for number in numbers]  # type: ignore[arg-type]
+
+    assert added(0, 1, 2, 3, 4) == [None] * 4 + [manifest]
+    assert added(0, 1, 0, 1, 2, 3, 4)[-1] == manifest
+    for numbers in ((1, 2, 3, 4), (0, 1, 3, 4), (0, 1, 1, 2, 3, 4), (0, 2, 1, 2, 3, 4)):
+        assert not any(added(*numbers))
+    assert pages_of(MANIFEST) == [MANIFEST]

@@ -2,7 +2,8 @@
 
 A frame is ``octets of the rest (4), kind (1), home (4), epoch (8)`` and its payload. Numbers are unsigned and
 big-endian. A text is its length (2) and UTF-8; a lineage is a count (4) and that many segments, each
-``segment (8), epoch (8), salt (8), end (4)``; octets of a file are what is left of the frame. The epoch is that of the
+``segment (8), epoch (8), salt (8), end (4)``; files are a count (4) and that many names, lengths (8) and CRCs (4);
+octets of a file are what is left of the frame. The epoch is that of the
 leader, or of the candidate, whose life the frame belongs to (R6); the frames of a connection arrive in order or not at
 all.
 
@@ -27,7 +28,8 @@ ANSWER     follower   promise and lineage
 FETCH      candidate  asks for octets from a position on
 FETCHED    follower   all octets up to here were sent
 WANT       joiner     asks for a manifest (an empty name), or for a piece of a file from an offset on
-MANIFEST   leader     a copy: position behind which it has all octets, lineage, each file's name, length and CRC-32
+MANIFEST   leader     a page of a copy: position behind which the copy has all octets; which page of how many; segments
+                      of the lineage; name, length and CRC-32 of files
 PIECE      leader     octets of a file: name, offset, CRC-32 of these octets; none where the file is gone
 =========  =========  ==============================================================================================
 """
@@ -157,10 +159,14 @@ class File(NamedTuple):
 
 
 class Manifest(NamedTuple):
+    """A copy as files, or a page of that: see :func:`~jumpmq.replication.joining.pages_of`."""
+
     epoch: int
     kept: int
     lineage: Lineage
     files: tuple[File, ...]
+    page: int = 0
+    pages: int = 1
 
 
 class Piece(NamedTuple):
@@ -215,10 +221,7 @@ class Reader:
         return tuple(self.stretch() for _ in range(count))
 
     def files(self) -> tuple[File, ...]:
-        files = []
-        while self._at < len(self._octets):
-            files.append(File(self.text(), self.number(8), self.number(4)))
-        return tuple(files)
+        return tuple(File(self.text(), self.number(8), self.number(4)) for _ in range(self.number(4)))
 
 
 def _number(octets: int) -> tuple[Callable[[Any], bytes], Callable[[Reader], Any]]:
@@ -235,7 +238,8 @@ def _lineage_octets(value: Lineage) -> bytes:
 
 
 def _files_octets(value: tuple[File, ...]) -> bytes:
-    return b"".join(_text_octets(file.name) + file.length.to_bytes(8) + file.crc.to_bytes(4) for file in value)
+    files = (_text_octets(file.name) + file.length.to_bytes(8) + file.crc.to_bytes(4) for file in value)
+    return len(value).to_bytes(4) + b"".join(files)
 
 
 SHORT, WORD, LONG = _number(1), _number(4), _number(8)
@@ -265,7 +269,7 @@ TABLE: dict[int, tuple[type[Any], tuple[tuple[Callable[[Any], bytes], Callable[[
     16: (Fetch, (LONG,)),
     17: (Fetched, (LONG,)),
     18: (Want, (TEXT, LONG)),
-    19: (Manifest, (LONG, LINEAGE, FILES)),
+    19: (Manifest, (LONG, LINEAGE, FILES, WORD, WORD)),
     20: (Piece, (TEXT, LONG, WORD, OCTETS)),
 }
 """Frame types by number: the value class, and the encoder and decoder of each field after the epoch."""

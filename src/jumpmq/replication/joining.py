@@ -20,6 +20,9 @@ from jumpmq.replication.lineage import Lineage, end_of
 PIECE_OCTETS = 1 << 20
 """Octets of a piece at most."""
 
+PAGE_ENTRIES = 8192
+"""Segments, and files, of a page of a manifest at most: some 800 kB."""
+
 MOST_DAMAGED = 8
 """Maximum number of consecutive damaged pieces of a file before the join is given up: the file is damaged at its
 source.
@@ -50,6 +53,48 @@ class Install(NamedTuple):
 
 
 Step = Send | Alarm | Put | Clear | Install
+
+
+def pages_of(manifest: Manifest) -> list[Manifest]:
+    """Return the pages of a manifest, each of which fits into a frame."""
+    most = max(len(manifest.lineage), len(manifest.files), 1)
+    begins = range(0, most, PAGE_ENTRIES)
+    return [
+        manifest._replace(
+            lineage=manifest.lineage[begin : begin + PAGE_ENTRIES],
+            files=manifest.files[begin : begin + PAGE_ENTRIES],
+            page=page,
+            pages=len(begins),
+        )
+        for page, begin in enumerate(begins)
+    ]
+
+
+class Pages:
+    """Pages of a manifest that have come. A page that does not follow the page before belongs to another manifest."""
+
+    def __init__(self) -> None:
+        self._have: list[Manifest] = []
+
+    def add(self, page: Manifest) -> Manifest | None:
+        """Add a page; return the manifest once all of its pages are there."""
+        if page.page == 0:
+            self._have = []
+        follows = not self._have or (page.epoch, page.kept, page.pages) == self._common
+        if page.page != len(self._have) or not follows:
+            self._have = []
+            return None
+        self._have.append(page)
+        if len(self._have) < page.pages:
+            return None
+        have, self._have = self._have, []
+        lineage = tuple(stretch for one in have for stretch in one.lineage)
+        return Manifest(page.epoch, page.kept, lineage, tuple(file for one in have for file in one.files))
+
+    @property
+    def _common(self) -> tuple[int, int, int]:
+        first = self._have[0]
+        return first.epoch, first.kept, first.pages
 
 
 class Joining:

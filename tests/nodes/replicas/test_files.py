@@ -9,12 +9,13 @@ from zlib import crc32
 import pytest
 from tests.store.opened import Opened, make_messages
 
+from jumpmq.nodes.replicas import file_exchange
 from jumpmq.nodes.replicas.coming_files import ComingFiles, settle
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.offered_files import OfferedFiles, remove_offered
 from jumpmq.replication.actions import Send
 from jumpmq.replication.copies import Copy
-from jumpmq.replication.frames import Lead, Matched
+from jumpmq.replication.frames import Lead, Matched, Want
 from jumpmq.replication.joining import Clear, Install, Put
 from jumpmq.replication.lineage import before, end_of
 from jumpmq.replication.replica import Replica
@@ -185,3 +186,31 @@ def test_two_members_take_files_from_a_leader_at_once(home: Path) -> None:
         assert (len(octets), crc32(octets)) == (file.length, file.crc), file.name
     remove_offered(home)
     assert not [*home.glob("index-*")]
+
+
+def test_a_log_is_kept_for_a_member_that_takes_files_until_that_gets_no_further(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 1000.0
+    monkeypatch.setattr(file_exchange, "boot_time", lambda: clock)
+    offer = file_exchange._Offer(OfferedFiles(home, "disk"))
+    offer.list(begins=True)
+    clock += 5000
+    assert offer.holds
+    offer.list(begins=False)
+    assert offer.holds, "to make a manifest takes as long as it takes"
+    for octets in (300, 400, 300, 300, 300):  # of each attempt; a manifest that is asked for again begins the next one
+        offer.on_want(Want(1, "", 0))
+        for _ in range(octets // 100):
+            clock += 50
+            offer.on_want(Want(1, "log/0000000001.log", 0))
+            offer.on_sent(100)
+    assert not offer.is_stalled and offer.holds
+    for _ in range(4):
+        clock += 50
+        offer.on_want(Want(1, "", 0))
+    assert offer.is_stalled and not offer.holds
+    offer.on_sent(500)
+    assert offer.holds, "it goes on after all"
+    clock += 90
+    assert not offer.holds and not offer.is_stalled, "it does not ask any more"

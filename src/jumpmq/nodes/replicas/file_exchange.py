@@ -13,7 +13,7 @@ from jumpmq.queues.clock import boot_time
 from jumpmq.replication.actions import Alarm, Send
 from jumpmq.replication.configuration import Replica, node_of
 from jumpmq.replication.frames import Frame, Manifest, Piece, Want
-from jumpmq.replication.joining import Clear, Install, Joining, Put, Step
+from jumpmq.replication.joining import Clear, Install, Joining, Pages, Put, Step, pages_of
 from jumpmq.replication.lineage import Lineage, segment_at
 from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.background import Background
@@ -27,7 +27,64 @@ JOIN_RETRY = 5.0
 OFFERED = 60.0
 """Seconds after the last question for files in which a leader removes no segment."""
 
+STALLED = 600.0
+"""Seconds without progress of a member that asks for files, until the leader keeps its log no longer for the member."""
+
 log = logging.getLogger(__name__)
+
+
+class _Offer:
+    """Files offered to a member, and how far that member has come.
+
+    A member whose join fails asks for a manifest again, and for the same files. So progress is an attempt that gets
+    more than each attempt before.
+
+    Attributes:
+        files: the files.
+    """
+
+    def __init__(self, files: OfferedFiles) -> None:
+        self.files = files
+        self._asked = self._progressed = boot_time()  # when the member last asked; when it last got more than ever
+        self._got = self._most = 0  # octets in this attempt; in the best one
+        self._listed = 0.0  # since when a manifest is being made, which may take long; 0 while none is
+
+    @property
+    def holds(self) -> bool:
+        """True while the member may be taking files: no segment is to be removed."""
+        return self.is_listed or (boot_time() - self._asked < OFFERED and not self.is_stalled)
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if the member goes on asking, and gets no further."""
+        return not self._listed and boot_time() - self._progressed >= STALLED
+
+    @property
+    def is_listed(self) -> bool:
+        """True while a manifest is being made."""
+        return self._listed > 0
+
+    def on_want(self, want: Want) -> None:
+        """Note a question."""
+        now = boot_time()
+        if now - self._asked >= OFFERED:  # it was away meanwhile
+            self._progressed, self._most = now, 0
+        self._asked = now
+        if not want.name:
+            self._got = 0
+
+    def list(self, begins: bool) -> None:
+        """Note that a manifest is being made, or that this is over."""
+        now = boot_time()
+        if not begins:
+            self._asked, self._progressed = now, self._progressed + now - self._listed
+        self._listed = now if begins else 0.0
+
+    def on_sent(self, octets: int) -> None:
+        """Note octets of a file that were sent."""
+        self._got += octets
+        if self._got > self._most:
+            self._most, self._progressed = self._got, boot_time()
 
 
 class Exchanging(Protocol):
@@ -65,11 +122,10 @@ class FileExchange:
         self._home = home
         self._directory = directory
         self._loop = asyncio.get_running_loop()
-        self._offered: dict[Replica, OfferedFiles] = {}
-        self._offering = 0.0  # when a member last asked for files
-        self._listing: set[Replica] = set()  # members for which a manifest is being made
+        self._offered: dict[Replica, _Offer] = {}
         self._joining: Joining | None = None  # the join by files that is under way here
         self._came = 0.0  # when something of it came, or was asked for
+        self._pages = Pages()  # of the manifest that is coming
         self._coming = ComingFiles(directory.directory)
         self._thread = Background("jumpmq-join", self._wake)
         self._is_closed = False
@@ -77,7 +133,7 @@ class FileExchange:
     @property
     def offers(self) -> bool:
         """True while a member may be taking files: no segment is to be removed."""
-        return boot_time() - self._offering < OFFERED
+        return any(offer.holds for offer in self._offered.values())
 
     def stop(self) -> None:
         """Exchange no more files."""
@@ -101,30 +157,39 @@ class FileExchange:
         if node_of(peer) not in leader.known.members:
             log.warning("home %d: %s wants files, and is of no member", home.number, peer)
             return
-        self._offering = boot_time()  # from now on no segment is removed that the index may not cover
+        if peer not in self._offered:
+            self._offered[peer] = _Offer(OfferedFiles(self._directory.directory, peer.rpartition(".")[2]))
+        offer = self._offered[peer]
+        # From now on no segment is removed that the index may not cover.
+        offer.on_want(want)
+        if offer.is_stalled:
+            home.alarm(
+                f"{peer} has asked for files for {STALLED / 60:g} minutes without getting more of them: consumed"
+                " segments are no longer kept for that copy; look at the log and the disk of its node"
+            )
         if not want.name:
-            if peer in self._listing:
+            if offer.is_listed:
                 return
-            self._listing.add(peer)
+            offer.list(begins=True)
         sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
         kept = copy.kept
-        if peer not in self._offered:
-            self._offered[peer] = OfferedFiles(self._directory.directory, peer.rpartition(".")[2])
-        offered = self._offered[peer]
 
-        def read() -> Frame:
+        def read() -> Piece | Manifest:
             if want.name:
-                return offered.piece(want.epoch, want.name, want.offset)
-            return offered.manifest(want.epoch, kept, sealed)
+                return offer.files.piece(want.epoch, want.name, want.offset)
+            return offer.files.manifest(want.epoch, kept, sealed)
 
-        def send(result: Frame | Exception) -> None:
+        def send(result: Piece | Manifest | Exception) -> None:
             if not want.name:
-                self._listing.discard(peer)
+                offer.list(begins=False)
             if isinstance(result, Exception):
                 home.alarm(f"files for {peer} cannot be read: {result}")
                 home.drop(peer)
-            else:
-                home.send(peer, result)
+            elif isinstance(result, Manifest):
+                for page in pages_of(result):
+                    home.send(peer, page)
+            elif home.send(peer, result):
+                offer.on_sent(len(result.octets))
 
         self._thread.run(read, send)
 
@@ -141,11 +206,15 @@ class FileExchange:
         self._join(self._joining.start())
 
     def on_frame(self, peer: Replica, frame: Manifest | Piece) -> None:
-        """Take a manifest, or a piece of a file, of the leader."""
+        """Take a page of a manifest, or a piece of a file, of the leader."""
         joining = self._joining
-        if joining is not None and peer == joining.source:
-            self._came = boot_time()
-            self._join(joining.on_manifest(frame) if isinstance(frame, Manifest) else joining.on_piece(frame))
+        if joining is None or peer != joining.source:
+            return
+        self._came = boot_time()
+        if isinstance(frame, Piece):
+            self._join(joining.on_piece(frame))
+        elif (manifest := self._pages.add(frame)) is not None:
+            self._join(joining.on_manifest(manifest))
 
     def tick(self) -> None:
         """Ask again where nothing came: the leader had no files yet, or did not get the question."""

@@ -13,14 +13,11 @@ import sqlite3
 import zlib
 from pathlib import Path
 
-from jumpmq.replication.frames import STRETCH, File, Manifest, Piece
+from jumpmq.replication.frames import File, Manifest, Piece
 from jumpmq.replication.joining import PIECE_OCTETS
 from jumpmq.replication.lineage import Lineage
 from jumpmq.store import schema, stream_files, stream_segment
 from jumpmq.store.log import DIRECTORY, file_name
-
-FILE_OCTETS = 14
-"""Octets of a file in a manifest besides its name."""
 
 INDEX_COPY = "index-for-copies"
 """Begin of the names of copies of the index; the member's disk follows."""
@@ -65,8 +62,6 @@ class OfferedFiles:
             except FileNotFoundError:  # a stream's retention may have let go of it just now
                 if not name.startswith(f"{stream_files.DIRECTORY}/"):
                     raise
-        if sum(len(file.name) + FILE_OCTETS for file in files) + STRETCH.size * len(lineage) > PIECE_OCTETS:
-            raise OSError(0, f"{len(files)} files are more than a manifest can name")
         self._lengths = {file.name: file.length for file in files}
         return Manifest(epoch, kept, lineage, tuple(files))
 
