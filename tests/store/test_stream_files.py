@@ -454,6 +454,6 @@ def test_files_are_synced_before_another_home_has_them(tmp_path: Path) -> None:
     opened.log.take_unsynced()  # as for an index that is to be written
     names = {path.name for path in segment_files(tmp_path)}
     disk.synced.clear()
-    opened.files.hand_over(opened.log, {})
+    opened.files.hand_over(opened.log, {}, leave=True)
     assert len(names) > 2 and names <= disk.synced
     opened.close()

@@ -198,7 +198,7 @@ def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(
     source = Opened(tmp_path / "source")
     for number in range(COUNT):
         source.append(message(number))
-    left = source.files.hand_over(source.log, {})
+    left = source.files.hand_over(source.log, {}, leave=True)
     source.commit()
     opened = Opened(tmp_path / "before")
     opened.store.delete(KIND, "7")  # as for a stream whose files are to come

@@ -128,10 +128,10 @@ class OtherHomes:
         """Hold publishes and requests for a lost home with copies until another node serves the home.
 
         Args:
-            has_copies: true of a home with copies: no stream moves there.
+            has_copies: true of a home with copies: streams move there through its log.
             comes_back: true of a home that is served again soon when it is lost.
         """
-        self.relocating.has_copies = has_copies
+        self._parts.queue_moves.streams.has_copies = has_copies
         self._parts.enqueue.comes_back = self._parts.channels.comes_back = comes_back
 
     @property

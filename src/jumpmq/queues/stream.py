@@ -38,7 +38,7 @@ from jumpmq.store.errors import Unreadable
 from jumpmq.store.stream_bounds import Handed
 from jumpmq.store.stream_copy import Extent
 from jumpmq.store.stream_files import StreamFiles
-from jumpmq.store.stream_log import SEGMENT_BYTES
+from jumpmq.store.stream_log import SEGMENT_BYTES, StreamLog
 from jumpmq.store.stream_segment import Chunk, messages_of
 
 if TYPE_CHECKING:
@@ -127,8 +127,11 @@ class Stream(Queue):
         """See :meth:`~jumpmq.store.stream_files.StreamFiles.sync`; :meth:`hand_over` has less to do then."""
         self._files.sync(self._log)
 
-    def hand_over(self) -> Path:
+    def hand_over(self, *, leave: bool) -> Path:
         """Hand the files over to the new home: all messages are on disk, and publishing here has ended.
+
+        Args:
+            leave: whether the new home takes the files themselves; they are copied otherwise.
 
         Returns:
             their directory; what the store is told here has to be on its disk before another home has it.
@@ -136,7 +139,7 @@ class Stream(Queue):
         Raises:
             OSError: the disk does not take what is to go along.
         """
-        return self._files.hand_over(self._log, {one.group: one.record() for one in self.offsets})
+        return self._files.hand_over(self._log, {one.group: one.record() for one in self.offsets}, leave=leave)
 
     @property
     def handed(self) -> Handed | None:
@@ -164,7 +167,16 @@ class Stream(Queue):
             OSError, StoreError: they cannot be had.
         """
         self._log.on_growth = _nobody
-        self._log = log = self._files.take_over(self.id, directory, named(self.name, self.vhost))
+        self._go_on_with(self._files.take_over(self.id, directory, named(self.name, self.vhost)))
+
+    def adopt(self, imported: int, handed: Handed) -> None:
+        """As :meth:`take_over`, with what came through the log; see
+        :meth:`~jumpmq.store.stream_files.StreamFiles.adopt`."""
+        self._log.on_growth = _nobody
+        self._go_on_with(self._files.adopt(self.id, imported, handed))
+
+    def _go_on_with(self, log: StreamLog) -> None:
+        self._log = log
         log.on_growth = self._on_growth
         log.segment_bytes = self.limits.segment_bytes or SEGMENT_BYTES
         self._next = self._entered = log.end
@@ -200,7 +212,7 @@ class Stream(Queue):
         if self._log.handed is not None:
             if self._journal is not None:
                 self._journal.delete(ENTERED, str(self.id))
-            self._log.forget_handed()
+            self._files.forget_handed(self.id, self._log)
 
     def require_files(self) -> None:
         """

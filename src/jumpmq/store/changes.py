@@ -11,6 +11,7 @@ from jumpmq.store.batch import Batch
 from jumpmq.store.ranges import Ranges
 
 if TYPE_CHECKING:
+    from jumpmq.store.stream_import import ImportedChunk
     from jumpmq.store.stream_log import StreamLog
 
 json_text = json.JSONEncoder(separators=(",", ":")).encode
@@ -65,6 +66,7 @@ class Changes:
         bound: the same of turns that did.
         moved: what is left of batches that are to lie elsewhere.
         streamed: messages that are appended to streams.
+        imported: chunks of other homes that are appended to streams.
         dropped: ids of queues and streams that lose all they have.
         gone: called once the commit is complete: deletes the files of what its definitions no longer have.
         discarded: batches whose staged messages are not to be written, as their queue was dropped.
@@ -82,6 +84,7 @@ class Changes:
         self.bound: dict[Batch, Ranges] = {}
         self.moved: dict[Batch, list[Message]] = {}
         self.streamed: dict[StreamLog, list[Message]] = {}
+        self.imported: dict[StreamLog, list[ImportedChunk]] = {}
         self.dropped: list[int] = []
         self.gone: list[Callable[[], None]] = []
         self.discarded: set[Batch] = set()
@@ -89,7 +92,7 @@ class Changes:
 
     def __bool__(self) -> bool:
         some = self.staged or self.settled or self.definitions or self.streamed
-        return bool(some or self.dropped or self.bound or self.moved or self.gone)
+        return bool(some or self.imported or self.dropped or self.bound or self.moved or self.gone)
 
     @property
     def untouched(self) -> bool:
@@ -99,7 +102,7 @@ class Changes:
     @property
     def pressing(self) -> bool:
         """True if somebody may wait for the commit: for everything but settlements."""
-        return bool(self.staged or self.definitions or self.streamed or self.dropped)
+        return bool(self.staged or self.definitions or self.streamed or self.imported or self.dropped)
 
     @property
     def settles(self) -> bool:
@@ -122,6 +125,12 @@ class Changes:
         self.count += len(messages)
         self.octets += octets
 
+    def import_chunks(self, log: StreamLog, chunks: list[ImportedChunk]) -> None:
+        """Chunks of another home are to be appended to a stream."""
+        self.imported.setdefault(log, []).extend(chunks)
+        self.count += len(chunks)
+        self.octets += sum(len(chunk.octets) for chunk in chunks)
+
     def drop(self, queue_id: int) -> None:
         """Forget all messages of a queue or stream."""
         self.discard(queue_id)
@@ -129,8 +138,9 @@ class Changes:
 
     def discard(self, queue_id: int) -> None:
         """Leave out all changes of a queue or stream dropped by this commit or a later commit."""
-        for log in [log for log in self.streamed if log.number == queue_id]:
-            del self.streamed[log]
+        for log in [log for log in (*self.streamed, *self.imported) if log.number == queue_id]:
+            self.streamed.pop(log, None)
+            self.imported.pop(log, None)
         self.discarded.update(batch for batch in self.staged if batch.queue_id == queue_id)
         by_batch: tuple[dict[Batch, Any], ...] = (self.staged, self.settled, self.bound, self.moved)
         for batches in by_batch:
@@ -153,6 +163,8 @@ class Changes:
                 self.streamed[log] += messages
             else:
                 self.streamed[log] = messages
+        for log, chunks in later.imported.items():
+            self.imported.setdefault(log, []).extend(chunks)
         if later.settles:
             _add(self.settled, later.settled)
             _add(self.bound, later.bound)

@@ -9,6 +9,7 @@ from jumpmq.store.changes import Changes
 from jumpmq.store.log import Segment
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import FRAME, Block, Commit
+from jumpmq.store.stream_end import Laid
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import ChunkPlace
 from jumpmq.store.writer import Append, Write
@@ -107,14 +108,13 @@ def preparing(prepared: Prepared) -> Iterator[None]:
             laid_out = 0
             yield
     for log, appended in changes.streamed.items():
-        laid = log.lay_out(appended)
-        prepared.streams.append((log, laid.places))
-        prepared.appends += laid.appends
-        blocks += laid.blocks
+        _add_laid(prepared, log, log.lay_out(appended))
         laid_out += len(appended)
         if laid_out >= STEP:
             laid_out = 0
             yield
+    for log, chunks in changes.imported.items():
+        _add_laid(prepared, log, log.lay_out_imported(chunks))
     for batch, messages in changes.moved.items():
         if not batch.positions:
             continue  # its queue was dropped meanwhile
@@ -127,6 +127,12 @@ def preparing(prepared: Prepared) -> Iterator[None]:
         blocks.append(records.dropped_block(changes.dropped))
     if prepared.final:
         blocks.append(Block.of(records.CLEAN, []))
+
+
+def _add_laid(prepared: Prepared, log: StreamLog, laid: Laid) -> None:
+    prepared.streams.append((log, laid.places))
+    prepared.appends += laid.appends
+    prepared.blocks += laid.blocks
 
 
 def _unsettled(changes: Changes, batch: Batch, messages: list[Message]) -> list[Message]:

@@ -15,6 +15,7 @@ from jumpmq.store.records import GATHER
 from jumpmq.store.upkeep import Moves
 
 if TYPE_CHECKING:
+    from jumpmq.store.stream_import import ImportedChunk
     from jumpmq.store.stream_log import StreamLog
 
 COMMIT_BYTES = 8 << 20
@@ -177,6 +178,10 @@ class Staging:
     def append_to_stream(self, log: StreamLog, messages: list[Message]) -> None:
         """Stage messages at the end of a stream. They must not change from here on."""
         self._turn.stream(log, messages, body_octets(messages))
+
+    def import_chunks(self, log: StreamLog, chunks: list[ImportedChunk]) -> None:
+        """Stage chunks of another home at the end of a stream."""
+        self._turn.import_chunks(log, chunks)
 
     def spill(self, messages: list[Message]) -> None:
         """As :meth:`append`, for transient messages: readable by the current process, dropped at a start.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import definitions, losses, opening, schema, stream_bounds
+from jumpmq.store import definitions, losses, opening, schema, stream_bounds, stream_import
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.column_layout import Layout
@@ -40,6 +40,7 @@ from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.staging import COMMIT_BYTES, LINGER_BYTES, SPILLED, Staging
 from jumpmq.store.stream_bounds import Known
+from jumpmq.store.stream_import import Source
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.upkeep import Upkeep
 from jumpmq.store.writer import Writer
@@ -60,6 +61,8 @@ class Store(Staging):
         clean: whether the last stop was clean: every settlement was noted. If not, some messages may come again.
         whole: whether all definitions could be read.
         streams: what was found of streams at the opening, by the stream's number.
+        stream_sources: origins of imported streams at the opening, by the stream's number.
+        is_copied: whether the home has copies, which have nothing but its log.
         losses: what is missing, and not acknowledged; see :meth:`keep_losses`.
         is_closing: whether :meth:`close` was called, perhaps by another thread.
     """
@@ -87,6 +90,9 @@ class Store(Staging):
         if recorded:
             self.losses.keep_again()
         self.streams: dict[int, Known] = found.streams()
+        sources = _take(found.definitions, stream_import.SOURCE)
+        self.stream_sources = {int(key): Source.decode(text) for key, text in sources}
+        self.is_copied = epoch > 0
         for kind in (stream_bounds.KIND, stream_bounds.FLOOR):
             _take(found.definitions, kind)
         for loss in found.losses:
@@ -252,6 +258,13 @@ class Store(Staging):
     def retain_stream(self, log: StreamLog) -> None:
         """Stage a record of how much retention has left of a stream."""
         self.put_text(stream_bounds.FLOOR, str(log.number), str(log.first))
+
+    def put_source(self, number: int, source: Source | None) -> None:
+        """Stage the origin of a stream's files; None for none any more."""
+        if source is None:
+            self.delete(stream_import.SOURCE, str(number))
+        else:
+            self.put_text(stream_import.SOURCE, str(number), source.encode())
 
     def sync_stream(self, log: StreamLog) -> None:
         """Record possibly unsynced files of a stream: to be synced before the index passes the log's copy."""

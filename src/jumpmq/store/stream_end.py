@@ -16,6 +16,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store.files import Files
 from jumpmq.store.layout import all_octets
 from jumpmq.store.records import Block, stream_block
+from jumpmq.store.stream_import import ImportedChunk
 from jumpmq.store.stream_segment import MAX_BYTES, MAX_COUNT, SUFFIX, ChunkPlace, Segment, encode
 from jumpmq.store.writer import Append
 
@@ -91,6 +92,23 @@ class StreamEnd:
             self.put_back()
             raise
 
+    def lay_out_imported(self, chunks: list[ImportedChunk]) -> Laid:
+        """As :meth:`lay_out`, for chunks of another home.
+
+        Raises:
+            OSError: a file cannot be opened; nothing has changed.
+        """
+        try:
+            return self._lay_out_imported(chunks)
+        except OSError:
+            self.put_back()
+            raise
+
+    def go_on_at(self, offset: int) -> None:
+        """Begin the next segment with an offset; nothing is being written."""
+        self.close()
+        self._state = self._written = _State(-1, None, offset, offset, 0, 0, 0)
+
     def written(self) -> None:
         """Record the laid-out messages as written to the log and the files, and release full files."""
         for file, size in self._full:
@@ -138,13 +156,28 @@ class StreamEnd:
                 commit, buffers = self._state.position, []
             state = self._state
             place, octets = encode(chunk, state.offset, state.position, commit, state.salt)
-            number = int(self._directory.name)
-            laid.places.append(place)
-            laid.blocks.append(stream_block(number, state.first, place.position, place.first, place.rows, octets))
+            self._add(laid, place, octets)
             buffers += octets
-            self._state = state._replace(offset=place.first + place.rows, position=place.position + place.length)
         self._append(laid, commit, buffers)
         return laid
+
+    def _lay_out_imported(self, chunks: list[ImportedChunk]) -> Laid:
+        laid = Laid([], [], [])
+        for chunk in chunks:
+            if chunk.begins:
+                self._begin_file(chunk.place.first, chunk.place.salt)
+            elif self._state.file < 0:
+                self._open_file()
+            place = chunk.place._replace(position=self._state.position)
+            self._add(laid, place, [chunk.octets])
+            self._append(laid, place.position, [chunk.octets])
+        return laid
+
+    def _add(self, laid: Laid, place: ChunkPlace, octets: list[bytes]) -> None:
+        number = int(self._directory.name)
+        laid.places.append(place)
+        laid.blocks.append(stream_block(number, self._state.first, place.position, place.first, place.rows, octets))
+        self._state = self._state._replace(offset=place.first + place.rows, position=place.position + place.length)
 
     def _append(self, laid: Laid, position: int, buffers: list[bytes]) -> None:
         if not buffers:
@@ -161,16 +194,24 @@ class StreamEnd:
         """Open the last file, or begin the next where that is full."""
         state = self._state
         if state.path is not None and state.position < segment_bytes:
-            file = self._files.open(state.path)
-            self._state = state._replace(file=file, allocated=state.position)
-            self._files.truncate(file, state.position)  # what a crash has left behind the last whole chunk
-            return
+            self._open_file()
+        else:
+            self._begin_file(state.offset, int.from_bytes(os.urandom(4), "little"))
+
+    def _open_file(self) -> None:
+        state = self._state
+        assert state.path is not None
+        file = self._files.open(state.path)
+        self._state = state._replace(file=file, allocated=state.position)
+        self._files.truncate(file, state.position)  # what a crash has left behind the last whole chunk
+
+    def _begin_file(self, first: int, salt: int) -> None:
+        state = self._state
         if state.file >= 0:
             self._full.append((state.file, state.position))
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = segment_path(self._directory, state.offset)
-        salt = int.from_bytes(os.urandom(4), "little")
-        self._state = _State(self._files.create(path), path, state.offset, state.offset, 0, 0, salt)
+        path = segment_path(self._directory, first)
+        self._state = _State(self._files.create(path), path, first, first, 0, 0, salt)
         for directory in [self._directory] if state.path is not None else [self._directory, self._directory.parent]:
             self.must_sync(directory)
 

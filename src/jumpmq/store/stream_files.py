@@ -23,6 +23,7 @@ from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.stream_bounds import Handed, Known
 from jumpmq.store.stream_copy import SegmentCopy
+from jumpmq.store.stream_import import ImportedChunk, Source
 from jumpmq.store.stream_log import StreamLog, is_foreign
 from jumpmq.store.stream_redo import redo, sync
 from jumpmq.store.stream_segment import Segment
@@ -44,6 +45,16 @@ RETRY_INTERVAL = 1.0
 
 class Keeper(Protocol):
     """Interface of the store required by the files."""
+
+    @property
+    def is_copied(self) -> bool:
+        """True in a home with copies, which have nothing but its log."""
+
+    def import_chunks(self, log: StreamLog, chunks: list[ImportedChunk]) -> None:
+        """Stage chunks of another home at the end of a stream."""
+
+    def put_source(self, number: int, source: Source | None) -> None:
+        """Stage the origin of a stream's files; None for none any more."""
 
     def append_to_stream(self, log: StreamLog, messages: list[Message]) -> None:
         """Stage messages at the end of a stream."""
@@ -69,6 +80,7 @@ class StreamFiles:
         store: where what is appended goes; None where nothing is durable.
         files: the file calls to use.
         known: what the store has found of streams, by the stream's number.
+        sources: origins of imported streams, by number. Those of streams that are served elsewhere are opened at once.
         on_loss: told of what is found missing.
         on_retire: gets segments that retention has let go of, to be deleted once that is complete.
     """
@@ -80,6 +92,7 @@ class StreamFiles:
         store: Keeper | None = None,
         files: Files | None = None,
         known: Mapping[int, Known] = MappingProxyType({}),
+        sources: Mapping[int, Source] = MappingProxyType({}),
         on_loss: Callable[[str], object] = log.error,
         on_retire: Callable[[Segment], object] = Segment.remove,
     ) -> None:
@@ -89,12 +102,20 @@ class StreamFiles:
         self._files = Files() if files is None else files  # the file calls
         self._background = Background("jumpmq-streams", lambda: None)  # deletes files
         self._known = dict(known)  # what is to be opened yet
+        self._sources = dict(sources)  # of imported streams, by number
         self._on_loss = on_loss
         self._on_retire = on_retire
         self._logs: dict[int, StreamLog] = {}  # the streams by number
         self._removed: list[StreamLog] = []  # streams that :meth:`take_removed` has yet to return
         self._staged: dict[StreamLog, list[Message]] = {}  # what is to be written at the end of the turn
         self._retry_at = 0.0  # when that is tried again, by the monotonic clock
+        for number in self.all_importing():
+            self.open(number)
+
+    @property
+    def is_copied(self) -> bool:
+        """True in a home with copies: streams of other homes come through the log."""
+        return self._store is not None and self._store.is_copied
 
     def open(self, number: int, name: str = "") -> StreamLog:
         """Return the log of a stream, with the content on disk.
@@ -107,7 +128,8 @@ class StreamFiles:
         """
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="jumpmq-streams-"))
-        directory, known = self._directory / str(number), self._known.pop(number, None)
+        source = self._sources.get(number, Source(number))
+        directory, known = self._directory / str(source.number), self._known.pop(source.number, None)
         try:
             if known is not None and is_foreign(directory, known):
                 _set_aside(directory, self._directory.parent / UNCLAIMED, "has the files of another stream")
@@ -122,23 +144,27 @@ class StreamFiles:
         except OSError as error:
             raise StoreError(f"cannot open stream {number} in {self._directory}: {error}") from error
         self._logs[number] = log
+        log.handed = source.handed or log.handed
+        log.go_on_at(source.end)
         if self._store is not None:
             self._store.sync_stream(log)
             if known is None or not known.bounds.is_exact or log.handed is not None:
                 self._store.bound_stream(log)
         return log
 
-    def hand_over(self, log: StreamLog, offsets: dict[str, dict[str, int]]) -> Path:
-        """Leave the files of a stream without further writes to a different process; return the files' directory.
+    def hand_over(self, log: StreamLog, offsets: dict[str, dict[str, int]], *, leave: bool) -> Path:
+        """End the writes to a stream, for a different process to go on; return the files' directory.
 
         Args:
             offsets: the records of consumer groups' offsets.
+            leave: whether the other process takes the files themselves. Otherwise they are copied, and the store
+                knows them until they are deleted.
 
         Raises:
             OSError: the disk does not take what is to go along.
         """
         self.sync(log)
-        if self._store is not None:
+        if self._store is not None and leave:
             self._store.drop_stream(log)
         return log.hand_over(offsets)
 
@@ -186,11 +212,11 @@ class StreamFiles:
         return directory
 
     def all_coming(self) -> list[int]:
-        """Return the numbers of the streams with a directory of copied files."""
+        """Return the numbers of the streams with a directory of copied files, or with imported chunks."""
         if self._directory is None or not self._directory.is_dir():
             return []
         found = [path.name.removesuffix(COMING) for path in self._directory.glob(f"*{COMING}")]
-        return sorted(int(name) for name in found if name.isdigit())
+        return sorted({*self.all_importing(), *(int(name) for name in found if name.isdigit())})
 
     def forget_coming(self, number: int) -> None:
         """Delete the copied files; callable from any thread."""
@@ -213,6 +239,78 @@ class StreamFiles:
             handed.write(directory)
         self._files.sync_directory(directory)
         return directory
+
+    # --- streams that come through the log ---
+
+    def all_importing(self) -> list[int]:
+        """Return the numbers of the streams that are being imported, at the homes that serve them."""
+        return [number for number, source in self._sources.items() if number == source.number]
+
+    def importing(self, number: int, first: int) -> StreamLog:
+        """Return the log of a stream that is being imported.
+
+        Args:
+            number: of the stream at the home that serves it.
+            first: the lowest offset that the stream has there: nothing before it is kept here.
+
+        Raises:
+            StoreError: its directory cannot be made or read.
+        """
+        assert self._store is not None
+        if number not in self._sources:
+            self.forget_coming(number)
+            self._put_source(number, Source(number))
+            self.open(number)
+        log = self._logs[number]
+        log.retain_from(first)
+        if not log.segment_count:
+            self._store.bound_stream(log)
+        return log
+
+    def import_chunks(self, log: StreamLog, chunks: list[ImportedChunk]) -> None:
+        """Append chunks of another home to a stream, with the store's next commit."""
+        assert self._store is not None
+        if not log.segment_count and (first := chunks[0].place.first) > log.end:
+            log.go_on_at(first)  # the files before are lost
+            self._store.bound_stream(log)
+        self._store.import_chunks(log, chunks)
+
+    def forget_importing(self, number: int) -> None:
+        """Delete the imported chunks, if any, of a stream that does not come."""
+        if number in self._sources:
+            self.remove(number)
+
+    def adopt(self, number: int, imported: int, handed: Handed) -> StreamLog:
+        """Return the log of a formerly empty stream, with all that was imported.
+
+        Args:
+            imported: number of the stream at the home that it came from.
+            handed: information of that home.
+        """
+        empty, log = self._logs[number], self._logs.pop(imported)
+        empty.close()
+        empty.is_gone = True
+        empty.remove()
+        self._put_source(imported, None)
+        self._put_source(number, Source(log.number, handed, handed.bounds.end))
+        log.handed = handed
+        log.go_on_at(handed.bounds.end)
+        self._logs[number] = log
+        return log
+
+    def forget_handed(self, number: int, log: StreamLog) -> None:
+        """Forget the information received with the files of a stream: known by now."""
+        log.forget_handed()
+        if (source := self._sources.get(number)) is not None:
+            self._put_source(number, source._replace(handed=None))
+
+    def _put_source(self, number: int, source: Source | None) -> None:
+        assert self._store is not None
+        if source is None:
+            del self._sources[number]
+        else:
+            self._sources[number] = source
+        self._store.put_source(number, source)
 
     def take_over(self, number: int, directory: Path, name: str = "") -> StreamLog:
         """Return the log of a formerly empty stream, with files found by :meth:`brought`.
@@ -244,8 +342,9 @@ class StreamFiles:
         """
         if not self._is_kept or self._directory is None or not self._directory.is_dir():
             return
+        opened = {log.number for log in self._logs.values()}
         for path in self._directory.iterdir():
-            if path.name.isdigit() and int(path.name) not in self._logs:
+            if path.name.isdigit() and int(path.name) not in opened:
                 try:
                     if (known := self._known.pop(int(path.name), None)) is not None:
                         redo(path, known, self._files)
@@ -292,6 +391,8 @@ class StreamFiles:
         self._staged.pop(log, None)
         if self._store is not None:
             self._store.drop_stream(log)
+            if number in self._sources:
+                self._put_source(number, None)
         self._removed.append(log)
 
     def take_removed(self) -> list[StreamLog]:

@@ -23,6 +23,7 @@ from jumpmq.store.files import Files
 from jumpmq.store.stream_bounds import HANDED, Bounds, Handed, Known
 from jumpmq.store.stream_copy import Extent
 from jumpmq.store.stream_end import Laid, StreamEnd, segment_path
+from jumpmq.store.stream_import import ImportedChunk
 from jumpmq.store.stream_redo import contents, redo, without
 from jumpmq.store.stream_segment import SUFFIX, Chunk, ChunkPlace, Segment, salt_of
 
@@ -270,6 +271,12 @@ class StreamLog:
             del self._segments[0]
             self._on_retire(first)
 
+    def retain_from(self, offset: int) -> None:
+        """Drop the segments before an offset."""
+        self._floor = max(self._floor, offset)
+        while self._segments and self._segments[0].end <= offset:
+            self._on_retire(self._segments.pop(0))
+
     def _is_older(self, segment: Segment, oldest: float) -> bool:
         try:
             return segment.last_time < oldest * 1e6
@@ -287,6 +294,23 @@ class StreamLog:
             OSError: a file cannot be opened; nothing has changed.
         """
         return self._end.lay_out(messages, self.segment_bytes)
+
+    def lay_out_imported(self, chunks: list[ImportedChunk]) -> Laid:
+        """As :meth:`lay_out`, for chunks of another home.
+
+        Raises:
+            OSError: a file cannot be opened; nothing has changed.
+        """
+        return self._end.lay_out_imported(chunks)
+
+    def go_on_at(self, offset: int) -> None:
+        """Go on with an offset where the stream ends before, and report the missing messages as lost. Nothing is being
+        written."""
+        if self.end < offset:
+            if self._segments:
+                self._segments[-1].end_at(offset)
+            self._floor = offset
+            self._end.go_on_at(offset)
 
     def written(self) -> None:
         """Record the laid-out messages as written to the log and the files."""

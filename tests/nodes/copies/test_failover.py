@@ -259,3 +259,46 @@ def test_a_stream_that_came_from_another_node_before_is_whole_in_all_copies(thre
     one.kill()
     served(two, "s")
     assert streamed(two, "s") == list(range(80))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed_while_it_moves", [False, True])
+def test_a_stream_that_moves_to_a_home_with_copies_is_in_all_of_them(three: Nodes, killed_while_it_moves: bool) -> None:
+    one, two, other = three.all
+    arguments = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 1 << 20}
+    three.copied()
+    with pika.BlockingConnection(two.parameters) as connection:
+        channel = connection.channel()
+        channel.queue_declare("s", durable=True, arguments=arguments)
+        channel.confirm_delivery()
+        for number in range(300):
+            channel.basic_publish("", "s", b"%d" % number + b" " * 20_000, PERSISTENT)
+        channel.basic_qos(prefetch_count=100)
+        group = {"x-consumer-group": "g", "x-stream-offset": "first"}
+        for method, _, _ in channel.consume("s", arguments=group):
+            channel.basic_ack(method.delivery_tag)
+            if method.delivery_tag == 70:
+                break
+    client = ManagementClient(f"http://guest:guest@127.0.0.1:{other.http_port}", 60.0)
+    client.post("queues", "/", "s", "actions", body={"action": "move", "home": 1})
+    if killed_while_it_moves:
+        until(lambda: any(path.stat().st_size for path in one.data_dir.glob("streams/*/*.segment")))
+        one.kill()
+        until(lambda: node_of(three.configuration().leader) != NAMES[0])
+    until(
+        lambda: (
+            {"moving_to", "moving_from"}.isdisjoint(shown := client.get("queues", "/", "s"))
+            and shown["node"] == NAMES[0]
+        )
+    )
+    if killed_while_it_moves:
+        one.start()
+        assert len(three.configuration().set) == 3
+    two.kill()  # that it came from has no more to say
+    published(other, "s", range(300, 310), arguments)
+    one.kill()
+    two.start()
+    assert served(other, "s") == 310
+    assert streamed(other, "s") == list(range(310))
+    offsets = client.get("group-offsets", "/")
+    assert [one["offset"] for one in offsets] == [70]

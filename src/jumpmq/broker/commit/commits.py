@@ -99,6 +99,7 @@ class Commits:
             directory / stream_files.DIRECTORY,
             store=self.store,
             known=known,
+            sources=self.store.stream_sources,
             on_loss=self.store.losses.add,
             on_retire=self._retired.append,
         )

@@ -8,8 +8,8 @@ the old home has nothing more, and no other home can send it any, another change
 (:class:`~jumpmq.topology.changes.EndMove`), and what waits enters, too.
 
 A stream's files are not copied where both homes are on one machine, but handed over: when nothing more can come to the
-old home, the new one takes their directory (:data:`HAND`). To another machine they are copied, nearly all before the
-change (:mod:`jumpmq.nodes.moves.stream_moves`), the rest when nothing more can come.
+old home, the new one takes their directory (:data:`HAND`). To another machine, and from or to a home with copies, they
+are copied, nearly all before the change (:mod:`jumpmq.nodes.moves.stream_moves`), the rest when nothing more can come.
 
 All of that is in the definitions and in the stores of both homes: whichever process is killed, it goes on.
 """
@@ -76,6 +76,7 @@ class Moves:
         self._topology: Topology  # knows the queues
         self._channels: Callable[[], Iterable[Channel]]  # all that may hold deliveries
         self._on_moved: Callable[[Queue], object]  # told of a queue that has moved
+        self._files: StreamFiles  # where streams are
         self._serves = False  # whether the queues are there
         self._tasks = MoveTasks()  # by the ids that queues have
         self._offers = StreamOffers(links, turns)  # has streams be copied to other machines
@@ -109,6 +110,7 @@ class Moves:
         """
         self._topology, self._channels, self._on_moved, self._serves = topology, channels, on_moved, True
         topology.listeners.append(self._follow)
+        self._files = files
         declared = [one.definition for host in topology.vhosts.values() for one in host.declared.values()]
         self._copies.serve(files, disk_limit, {number for one in declared for number in (one.id, one.before)})
         for one in declared:
@@ -201,14 +203,16 @@ class Moves:
             await asyncio.sleep(PAUSE)
         await self._turns.committed()
         await asyncio.to_thread(contents.sync_files)
+        must_copy = self.streams.must_copy
         with self._turns.turn():
-            directory = contents.hand_over()
+            directory = contents.hand_over(leave=not must_copy(home))
         await self._turns.committed()
-        if self._topology.node_of(home) != self._topology.node_of(self._topology.home):
-            await self._copy_rest(queue, contents)
-            return
-        path = os.fsencode(directory.absolute())
-        await self._ask(queue, FILES.pack(before, queue.id) + path, [home], HAND)
+        if not must_copy(home):
+            path = os.fsencode(directory.absolute())
+            asking = self._ask(queue, FILES.pack(before, queue.id) + path, [home], HAND, lambda: must_copy(home))
+            if await asking:
+                return
+        await self._copy_rest(queue, contents)
 
     async def _copy_rest(self, queue: DeclaredQueue, contents: Stream) -> None:
         """Copy all of a stream's remaining files to the new home."""
@@ -283,15 +287,25 @@ class Moves:
         return bool(messages)
 
     async def _ask(
-        self, queue: DeclaredQueue, question: bytes, homes: Iterable[int] | None = None, kind: int = MOVED
-    ) -> None:
-        """Ask remote homes until answered: the given homes, or by default all linked homes."""
+        self,
+        queue: DeclaredQueue,
+        question: bytes,
+        homes: Iterable[int] | None = None,
+        kind: int = MOVED,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Ask remote homes until answered, or until the question is pointless; return True if all have answered.
+
+        Args:
+            homes: those that are asked; by default all linked homes.
+            is_over: whether the question is pointless by now.
+        """
         answered, again = self._answered.setdefault(question, set()), 0.0
         try:
             while True:
                 missing = {*(self._links.homes if homes is None else homes)} - answered - {self._topology.home}
-                if not missing:
-                    return
+                if not missing or is_over():
+                    return not missing
                 self._tasks.wait(queue, f"home {', '.join(map(str, sorted(missing)))} to answer")
                 now = asyncio.get_running_loop().time()
                 if now >= again:
@@ -356,7 +370,7 @@ class Moves:
     def _handed(self, link: Link, payload: memoryview) -> None:
         question = bytes(payload)
         _, number = FILES.unpack_from(question)
-        if self._serves and number not in self._taking:  # else it is asked again
+        if self._serves and not self._files.is_copied and number not in self._taking:  # else it is asked again
             directory = Path(os.fsdecode(question[FILES.size :]))
             taking = asyncio.get_running_loop().create_task(self._take_files(link, question, number, directory))
             self._taking[number] = taking

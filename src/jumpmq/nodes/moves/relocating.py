@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from jumpmq.amqp.errors import AMQPError, PreconditionFailed
+from jumpmq.amqp.errors import AMQPError
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.peers import QueueUsers
 from jumpmq.broker.upkeep.slices import decided
@@ -40,14 +40,12 @@ class Relocating:
 
     Attributes:
         on_removed: does what is to be done when the home is removed.
-        has_copies: whether a home has copies.
         on_left: called when all that was here is at other homes of the node, and the home is removed.
     """
 
     def __init__(self, links: Links, outbox: Outbox, streams: StreamMoves, turns: Turns) -> None:
         self.on_removed: Callable[[], Awaitable[None]] | None = None
         self.on_left: Callable[[], None] = lambda: None
-        self.has_copies: Callable[[int], bool] = lambda home: False
         self._links = links  # one to each other home
         self._outbox = outbox  # keeps what is on its way
         self._streams = streams  # those that move to another machine
@@ -80,24 +78,11 @@ class Relocating:
 
     def begin(self, queue: DeclaredQueue, home: int) -> bool:
         """See :class:`~jumpmq.broker.peers.MoveRequests`."""
-        self._refuse_copied(queue, home)
         if not self._streams.is_for(queue, home):
             return False
         with self._turns.turn():
             self._streams.begin(queue, home)
         return True
-
-    def _refuse_copied(self, queue: DeclaredQueue, home: int) -> None:
-        """Refuse to move a stream to a home with copies: its files would be on the disk of the leader alone.
-
-        Raises:
-            PreconditionFailed: it is one.
-        """
-        if queue.definition.type == "stream" and self.has_copies(home):
-            raise PreconditionFailed(
-                f"stream '{queue.name}' in vhost '{queue.vhost}' cannot move to home {home}, which has copies: the"
-                " files that it has would be at one node alone"
-            )
 
     def stop_copy(self, queue: DeclaredQueue) -> None:
         """See :class:`~jumpmq.broker.peers.MoveRequests`."""

@@ -3,13 +3,16 @@
 Pieces of segments are asked for, a few at a time, checked, written and synced. When a segment is there its chunks are
 held against their checksums. What has come stays when the link breaks or either process is killed, and the next attempt
 goes on behind what of it is whole; it is deleted where the stream stays, or nobody has asked for the rest for long.
+
+In a home with copies, chunks go into the log instead, some of them in a commit, before more is asked for
+(:mod:`jumpmq.store.stream_import`).
 """
 
 import asyncio
 import logging
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -22,13 +25,19 @@ from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import COPIED, COPY, FORGET, GIVEN, NUMBER, PIECE, WANT, WANTED
 from jumpmq.queues.stream import Stream
 from jumpmq.store.stream_copy import Extent, SegmentCopy
+from jumpmq.store.stream_end import segment_path
 from jumpmq.store.stream_files import StreamFiles
+from jumpmq.store.stream_import import ChunkCutter, ImportedChunk
+from jumpmq.store.stream_log import StreamLog
 
 PIECE_OCTETS = 256 << 10
 """Octets of a piece at most."""
 
 WINDOW = 4
 """Maximum number of pieces in flight."""
+
+IMPORTED = 1 << 20
+"""Octets from which on chunks are committed to the log of a home with copies."""
 
 LOOKING = 0.002
 """Time slice for checking chunks, in seconds."""
@@ -43,6 +52,10 @@ KEPT, LOOK = 600.0, 60.0
 """Time in seconds for keeping copied files without a request for the rest, and interval between checks for expiry."""
 
 log = logging.getLogger(__name__)
+
+
+_Write = Callable[[bytes, bool], Awaitable[None]]
+"""Writes a piece of a segment, and is told whether the segment ends with it."""
 
 
 class _Interrupted(Exception):
@@ -154,6 +167,8 @@ class StreamCopies:
         self._asked.pop(number, None)
         self._deleting.add(number)
         try:
+            with self._turns.turn():
+                files.forget_importing(number)
             await asyncio.to_thread(files.forget_coming, number)
         finally:
             self._deleting.discard(number)
@@ -205,10 +220,12 @@ class StreamCopies:
         number, attempt = copying.copy.number, copying.copy.attempt
         answer = Copied(number, attempt)
         try:
-            if not copying.copy.to:
-                await self._fetch_all(files, copying)
-            else:
+            if copying.copy.to:
                 await self._take_over(files, copying)
+            elif files.is_copied:
+                await self._import_all(files, copying)
+            else:
+                await self._fetch_all(files, copying)
         except _Interrupted:
             return
         except _Refused as refusal:
@@ -229,11 +246,18 @@ class StreamCopies:
     async def _take_over(self, files: StreamFiles, copying: _Copying) -> None:
         """Copy missing files, and serve the stream from the copy, unless deleted before or meanwhile."""
         number = copying.copy.number
-        if self._awaiting(number) is not None:
+        if self._awaiting(number) is not None and files.is_copied:
+            await self._import_all(files, copying)
+            if (stream := self._awaiting(number)) is not None:
+                assert copying.copy.handed is not None
+                with self._turns.turn():
+                    stream.adopt(number, copying.copy.handed)
+        elif self._awaiting(number) is not None:
             directory = await self._fetch_all(files, copying)
             if (stream := self._awaiting(number)) is not None:
                 with self._turns.turn():
                     stream.take_over(directory)
+        await self._turns.committed()  # the other home deletes the files next
         self._segments.pop(number, None)
         self._asked.pop(number, None)
         self._numbers.pop(copying.copy.to, None)
@@ -273,7 +297,11 @@ class StreamCopies:
         if segment.end > extent.end or segment.position > extent.size:
             segment.begin_again()
         await asyncio.to_thread(segment.cut)
-        await self._fetch_pieces(copying, segment, extent)
+
+        async def write(octets: bytes, last: bool) -> None:
+            await asyncio.to_thread(segment.write, octets, last=last)
+
+        await self._fetch_pieces(copying, extent, segment.position, segment.path.parent, write)
         await self._look(copying, segment)
         if segment.end == extent.end:
             segment.size = extent.size
@@ -283,8 +311,11 @@ class StreamCopies:
                 f"offset {segment.end} and others cannot be read"
             )
 
-    async def _fetch_pieces(self, copying: _Copying, segment: SegmentCopy, extent: Extent) -> None:
-        asked = written = segment.position
+    async def _fetch_pieces(
+        self, copying: _Copying, extent: Extent, position: int, directory: Path, write: _Write
+    ) -> None:
+        """Ask for the octets of a segment behind a position, and have them written."""
+        asked = written = position
         while written < extent.size:
             with self._turns.turn():
                 while asked < extent.size and asked - written < WINDOW * PIECE_OCTETS:
@@ -294,13 +325,53 @@ class StreamCopies:
             piece = await self._next_piece(copying)
             if not piece.is_there:
                 problem = bytes(piece.octets).decode(errors="replace")
-                raise _Refused(problem) if problem else _Gone(f"{segment.path.name} is not there any more")
+                raise (
+                    _Refused(problem)
+                    if problem
+                    else _Gone(f"{segment_path(directory, extent.first).name} is not there any more")
+                )
             if (piece.first, piece.position) != (extent.first, written):
                 raise _Interrupted
             written += len(piece.octets)
-            await asyncio.to_thread(segment.write, piece.octets, last=written == extent.size)
+            await write(piece.octets, written == extent.size)
             if written // LOOKED_AT_ROOM != (written - len(piece.octets)) // LOOKED_AT_ROOM:
-                await self._require_room(segment.path.parent, copying.copy, extent.size - written)
+                await self._require_room(directory, copying.copy, extent.size - written)
+
+    async def _import_all(self, files: StreamFiles, copying: _Copying) -> None:
+        """Write all that is missing of a stream through the log."""
+        copy = copying.copy
+        with self._turns.turn():
+            stream = files.importing(copy.number, copy.extents[0].first if copy.extents else 0)
+        directory = stream.path_of(0).parent
+        await self._require_room(directory, copy, 2 * max(0, copy.octets - stream.size))  # it is in the log, too
+        for extent in copy.extents:
+            if extent.end > stream.end:
+                try:
+                    await self._import(files, copying, stream, extent)
+                except _Gone:
+                    if not copy.to:
+                        raise
+
+    async def _import(self, files: StreamFiles, copying: _Copying, stream: StreamLog, extent: Extent) -> None:
+        """Write the rest of a segment through the log."""
+        last = stream.extents[-1] if stream.extents else None
+        goes_on = last is not None and last.first == extent.first
+        position = last.size if last is not None and goes_on else 0
+        cutter = ChunkCutter(stream.end, begins=not goes_on, salt=stream.bounds.salt if goes_on else 0)
+        waiting: list[ImportedChunk] = []
+
+        async def write(octets: bytes, is_last: bool) -> None:
+            waiting.extend(cutter.add(octets, last=is_last))
+            if cutter.is_damaged and not copying.copy.to:
+                name = stream.path_of(extent.first).name
+                raise _Refused(f"{name} is damaged: offset {stream.end} or a later one cannot be read")
+            if waiting and (is_last or sum(len(chunk.octets) for chunk in waiting) >= IMPORTED):
+                with self._turns.turn():
+                    files.import_chunks(stream, waiting.copy())
+                waiting.clear()
+                await self._turns.committed()
+
+        await self._fetch_pieces(copying, extent, position, stream.path_of(0).parent, write)
 
     async def _next_piece(self, copying: _Copying) -> _Piece:
         if not copying.pieces and not copying.is_over:

@@ -1,5 +1,5 @@
-"""Migration of streams to a different machine: files are copied first, and the stream is served at its current home
-meanwhile.
+"""Migration of streams to a different machine, or from or to a home with copies: files are copied first, and the
+stream is served at its current home meanwhile.
 
 Where a stream is to go is recorded here, by its home, until it goes: a start goes on. When the other home has nearly
 all of the files, the stream moves as other queues do (:mod:`jumpmq.nodes.moves.moving`), and the little that has come
@@ -9,7 +9,7 @@ since follows. What keeps the files from being copied ends that, and the stream 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -57,9 +57,13 @@ class StreamMoves:
     Args:
         store: where that is recorded; None where everything is in memory.
         tasks: of queues that move.
+
+    Attributes:
+        has_copies: whether a home has copies.
     """
 
     def __init__(self, offers: StreamOffers, tasks: MoveTasks, turns: Turns, store: Store | None) -> None:
+        self.has_copies: Callable[[int], bool] = lambda home: False
         self._offers = offers  # has files be copied
         self._tasks = tasks  # those of all moves
         self._turns = turns  # those of the broker
@@ -87,8 +91,15 @@ class StreamMoves:
 
     def is_for(self, queue: DeclaredQueue, home: int) -> bool:
         """Return True for a stream here whose files must be copied for a move to the given home."""
-        own = self._topology.node_of(self._topology.home)
-        return isinstance(queue.contents, Stream) and self._topology.node_of(home) != own
+        return isinstance(queue.contents, Stream) and self.must_copy(home)
+
+    def must_copy(self, home: int) -> bool:
+        """Return True if files of this home cannot be handed to another one: it is at another machine, or the copies of
+        either home would not know of that.
+        """
+        own = self._topology.home
+        is_copied = self._store is not None and self._store.is_copied
+        return self._topology.node_of(home) != self._topology.node_of(own) or is_copied or self.has_copies(home)
 
     def is_under_way(self, queue: QueueDefinition) -> bool:
         """Return True if a stream is being copied."""

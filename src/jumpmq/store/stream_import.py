@@ -1,0 +1,137 @@
+"""Chunks of a stream from another home on their way into the log of this home.
+
+In a home with copies, files that were put beside the log would be on one disk alone. So a stream that moves there is
+written through the log, octet for octet and in steps: all copies make its files from the log, as those of any stream.
+Its directory keeps the number that the stream had at the other home, and a record (:data:`SOURCE`) names it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import NamedTuple
+
+from jumpmq.store.stream_bounds import Handed
+from jumpmq.store.stream_segment import ALIGNMENT, HEADER, MAGIC, ChunkPlace
+
+SOURCE = "stream source"
+"""Kind of the records of imported streams; the key is the stream's number, or its number at the other home as long as
+the stream is served there."""
+
+MOST_OCTETS = 1 << 30
+"""Octets of a chunk at most: a header that says more is damaged."""
+
+_MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
+
+
+class Source(NamedTuple):
+    """Origin of a stream.
+
+    Attributes:
+        number: of the stream's directory: the stream's number at the home that it came from.
+        handed: information of that home on the stream; None while the stream is served there, and once it is not
+            needed.
+        end: offset behind the last message that the stream had there, which may be lost.
+    """
+
+    number: int
+    handed: Handed | None = None
+    end: int = 0
+
+    def encode(self) -> str:
+        """As JSON text."""
+        return json.dumps([self.number, None if self.handed is None else self.handed.encode(), self.end])
+
+    @classmethod
+    def decode(cls, text: str) -> Source:
+        """From JSON text."""
+        number, handed, end = json.loads(text)
+        return cls(number, None if handed is None else Handed.decode(handed), end)
+
+
+class ImportedChunk(NamedTuple):
+    """A whole chunk of another home.
+
+    Attributes:
+        place: location there; the position here may differ.
+        octets: of the chunk, header and padding included.
+        begins: whether a segment begins with the chunk.
+    """
+
+    place: ChunkPlace
+    octets: bytes
+    begins: bool
+
+
+class ChunkCutter:
+    """Cuts the octets of a segment, which come in pieces, into whole chunks.
+
+    Behind damage another segment begins, so that each file's chunks follow each other.
+
+    Args:
+        end: offset of the next message; chunks before it are left out.
+        begins: whether a segment begins with the first chunk.
+        salt: of the segment; 0 until there is a chunk.
+
+    Attributes:
+        is_damaged: whether octets were left out that are no whole chunk.
+    """
+
+    def __init__(self, end: int, *, begins: bool, salt: int = 0) -> None:
+        self.is_damaged = False
+        self._end, self._begins, self._salt = end, begins, salt
+        self._left = bytearray()  # octets of a chunk that is not whole yet
+        self._skipped = 0  # octets before these, modulo the alignment of chunks
+
+    def add(self, octets: bytes, *, last: bool) -> list[ImportedChunk]:
+        """Return the chunks that further octets make whole.
+
+        Args:
+            last: whether the segment ends with them.
+        """
+        self._left += octets
+        found, at = [], 0
+        while at < len(self._left):
+            length = self._length_at(at)
+            if length > len(self._left) - at and not last:
+                break
+            chunk = self._chunk_at(at, length) if length else None
+            if chunk is None:
+                at = self._next_magic(at)
+                self.is_damaged = self._begins = True
+                continue
+            if (first := chunk.place.first) >= self._end:
+                found.append(chunk._replace(begins=self._begins or first > self._end))
+                self._end, self._begins = first + chunk.place.rows, False
+            self._salt = chunk.place.salt
+            at += length
+        self._skipped = (self._skipped + at) % ALIGNMENT
+        del self._left[:at]
+        return found
+
+    def _length_at(self, at: int) -> int:
+        """Return the octets of the chunk at a position, as far as its header tells; 0 where none begins."""
+        if self._left[at : at + 4] != _MAGIC_OCTETS[: len(self._left) - at]:
+            return 0
+        if len(self._left) - at < HEADER.size:
+            return HEADER.size
+        _, _, length, *_ = HEADER.unpack_from(self._left, at)
+        return HEADER.size + length + -length % ALIGNMENT if length <= MOST_OCTETS else 0
+
+    def _chunk_at(self, at: int, length: int) -> ImportedChunk | None:
+        octets = bytes(self._left[at : at + length])
+        if len(octets) < length:
+            return None
+        _, crc, size, rows, first, first_time, last_time, commit, salt, _ = HEADER.unpack_from(octets)
+        is_whole = zlib.crc32(memoryview(octets)[8 : HEADER.size + size]) == crc
+        if not (is_whole and rows and self._salt in (0, salt)):
+            return None
+        place = ChunkPlace(first, rows, 0, length, first_time, last_time, commit, salt)
+        return ImportedChunk(place, octets, begins=False)
+
+    def _next_magic(self, at: int) -> int:
+        """Return the next position behind the given one at which a chunk may begin."""
+        at = behind = at + 1
+        while (at := self._left.find(_MAGIC_OCTETS, at)) >= 0 and (self._skipped + at) % ALIGNMENT:
+            at += 1
+        return max(behind, len(self._left) - 3) if at < 0 else at
