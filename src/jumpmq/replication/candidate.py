@@ -5,7 +5,7 @@ asks who has more, takes the longest log that extends its own, and begins a segm
 already, by R1; what it takes beyond that was not confirmed, and may survive.
 """
 
-from jumpmq.replication.actions import Action, Begin, Send, Sync
+from jumpmq.replication.actions import Action, Begin, Drop, Send, Sync
 from jumpmq.replication.configuration import Configuration, Replica
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.follower import Follower
@@ -36,6 +36,11 @@ class Candidate:
         self.source: Replica | None = None
         self.phase = NOTING
 
+    @property
+    def progress(self) -> tuple[int, str, int]:
+        """Changes when the candidate gets any further."""
+        return self.epoch, self.phase, self.copy.end
+
     def begin(self, follower: Follower) -> list[Action]:
         """Promise the epoch to itself; asking begins when that is noted."""
         return follower.promise(self.epoch)
@@ -60,9 +65,17 @@ class Candidate:
         return self.gathered() if self.answers.keys() >= self.asked else []
 
     def gathered(self) -> list[Action]:
-        """Go on with the answers received so far: replicas without an answer had their time."""
-        if self.phase not in (GATHERING, FETCHING):
-            return []
+        """Go on with the answers received so far: replicas without an answer had their time.
+
+        While octets are fetched, the source had its time: none came. Its connection ends, and the longest log of the
+        others is taken. To ask the source again would have it send octets twice.
+        """
+        if self.phase == FETCHING and self.source is not None:
+            return [Drop(self.source)]
+        return self._fetch() if self.phase == GATHERING else []
+
+    def _fetch(self) -> list[Action]:
+        """Ask the replica with the longest log for what this log lacks."""
         self.source = self.longest()
         if self.source is None:
             self.phase = SYNCING
@@ -94,7 +107,7 @@ class Candidate:
     def on_lost(self, peer: Replica) -> list[Action]:
         """Drop the answer of a lost replica; if it was the source, fetch the longest of the remaining logs."""
         self.answers = {one: lineage for one, lineage in self.answers.items() if one != peer}
-        return self.gathered() if self.phase == FETCHING and peer == self.source else []
+        return self._fetch() if self.phase == FETCHING and peer == self.source else []
 
     def on_synced(self) -> list[Action]:
         return self._sync() if self.phase == SYNCING else []

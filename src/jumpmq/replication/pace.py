@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 
 from jumpmq.replication.actions import Action, Send
+from jumpmq.replication.candidate import FETCHING, Candidate
 from jumpmq.replication.configuration import Configuration, node_of
 from jumpmq.replication.configuration import Replica as Name
 from jumpmq.replication.frames import Beat, Beaten, Refused
@@ -36,7 +37,8 @@ class Times:
         rank: more of that for each place in the set behind the first.
         reset: until a replica whose connection was closed is removed from the set.
         silent: until one that answers no beats is removed.
-        unstored: until one that answers, and does not store, is removed.
+        unstored: until one that answers, and does not store, is removed; or one that is to send its log, and does not,
+            is left.
         steady: for which a replica keeps up before it joins the set.
         most_steady: the same at most, for one that is removed again and again.
         gather: for which a candidate waits for longer logs.
@@ -204,13 +206,18 @@ class Pace:
             return actions + self._lead(replica.leader, now)
         if replica.candidate is not None:
             actions += self._beat(replica.candidate.epoch, now)  # or others claim while longer logs are fetched
-            again = self._last_leader == replica.copy.me
-            patience = self.times.gather_all if again else self.times.gather
-            if self._lasts((replica.candidate.epoch, replica.candidate.phase), now) >= patience:
+            if self._lasts(replica.candidate.progress, now) >= self._patience(replica.candidate):
                 self.since = (None, now)
                 actions += replica.gathered()
             return actions
         return actions + self._follow(now)
+
+    def _patience(self, candidate: Candidate) -> float:
+        """Seconds without progress until a candidate goes on without longer logs."""
+        if candidate.phase == FETCHING:
+            return self.times.unstored
+        again = self._last_leader == self.replica.copy.me
+        return self.times.gather_all if again else self.times.gather
 
     # --- following ---
 
