@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from jumpmq.broker.copies import HomeCopies
 from jumpmq.http.warning import Warning
@@ -11,8 +11,13 @@ _DOES = {"away": "is away", "joining": "takes what it lacks", "eligible": "is be
 """States of a copy that is missing, in words."""
 
 
-def of_copies(homes: Iterable[HomeCopies]) -> Iterator[Warning]:
-    """Yield the warnings of homes with copies: at most one of each kind per node that homes belong to."""
+def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
+    """Yield the warnings of homes with copies: at most one of each kind per node that homes belong to, and
+    one for each copy with which something is wrong."""
+    for home in homes:
+        for node, trouble in home.troubles.items():
+            advice = "That is tried again, and the warning goes a minute after it has succeeded."
+            yield Warning("copy-troubled", "warning", "node", "", node, f"Copy of home {home.home}: {trouble}.", advice)
     stand, lack = dict[str, list[HomeCopies]](), dict[str, list[HomeCopies]]()
     for home in homes:
         if len(home.members) > 1 and home.in_set < len(home.members):

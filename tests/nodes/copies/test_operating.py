@@ -84,7 +84,7 @@ def test_homes_of_a_cluster_have_one_copy_at_first(cluster: Cluster) -> None:
             (home, node, node, 1, 1) for home, node in enumerate(NODES, 1)
         ]
     listed = cluster.output("-q", "list_copies").splitlines()
-    assert listed[1] == "1\tone@host\tone@host\t1\t1\t1\t1\tone@host leader\t"
+    assert listed[1] == "1\tone@host\tone@host\t1\t1\t1\t1\tone@host leader\t\t"
     assert "jumpmq_copies" not in requests.get(f"{cluster.url(0)}/metrics", timeout=30).text
 
 
@@ -143,6 +143,18 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
         'jumpmq_copies_lag_bytes{home="1",node="two@host"}'
         in requests.get(f"{cluster.url(0)}/metrics", timeout=30).text
     )
+
+    blocked = cluster.nodes[1].data_dir / "copies" / "1" / "replica.new"
+    blocked.mkdir()  # the file with the mark cannot be written
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].port)) as connection:
+        connection.channel().basic_publish("", "q", b"then", pika.BasicProperties(delivery_mode=2))
+    until(lambda: any("trouble" in one for one in cluster.copies(1, at=2)["members"]))
+    assert "two@host: " in cluster.output("-q", "list_copies").splitlines()[1].split("\t")[-1]
+    (told,) = [one["text"] for one in cluster.ask("GET", "warnings")[1] if one["kind"] == "copy-troubled"]
+    assert told == f"Copy of home 1: {blocked.with_suffix('')} cannot be written: Is a directory."
+    figures = requests.get(f"{cluster.url(2)}/metrics", timeout=30).text
+    assert 'jumpmq_copies_troubled{home="1",node="two@host"} 1.0' in figures
+    blocked.rmdir()
     assert "copies" not in {one["kind"] for one in cluster.ask("GET", "warnings", at=1)[1]}
 
     cluster.nodes[0].kill()

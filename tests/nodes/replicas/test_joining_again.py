@@ -1,4 +1,4 @@
-"""A member that needs files goes on asking for them."""
+"""A member whose leader or disk is not ready goes on asking, and trying."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from tests.nodes.homes import in_loop, until
 from tests.nodes.replicas.test_sessions import Party, two
 
 from jumpmq.nodes.etcd.client import Etcd, EtcdError
-from jumpmq.nodes.replicas import file_exchange
+from jumpmq.nodes.replicas import copied_home, file_exchange
 from jumpmq.nodes.replicas.claims import Claims
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.replication.configuration import Configuration
-from jumpmq.replication.frames import Lead, Unfit, Want
+from jumpmq.replication.frames import Lead, Matched, Unfit, Want
 from jumpmq.replication.lineage import Stretch, before
 
 pytestmark = needs_etcd
@@ -65,6 +65,36 @@ async def test_a_member_asks_again_for_files_that_the_leader_did_not_have_yet(
                 await until(lambda: leader.told.count((member.me, Want(1, "", 0))) == 3)
                 assert isinstance(leader.told[1][1], Unfit)  # type: ignore[index]
                 assert not owner.told
+            finally:
+                await member.close()
+                await client.close()
+
+
+@in_loop
+async def test_a_promise_that_cannot_be_written_is_given_when_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copied_home, "NOTE_RETRY", 0.1)
+    owner, leader = Owner(), Party("n1.a")
+    with etcd(tmp_path) as members:
+        client = Etcd([members[0].url])
+        claims = Claims(client, "/home/7")
+        value = Configuration(1, "log", "n1", 2, 1, ("n1", "n2"), 1, leader.me, (leader.me,))
+        await claims.swap(None, value)
+        async with two() as (first, second):
+            member = CopiedHome(7, CopyDirectory(tmp_path / "7", "log"), "n2", claims, second, owner)
+            try:
+                await member.start()
+                (tmp_path / "7" / "replica.new").mkdir()
+                first.join(7, leader)
+                await until(lambda: leader.told == [f"+{member.me}"])
+                first.send(7, member.me, Lead(1, 0, ()))
+                await until(lambda: member.alarm.shown)
+                assert member.alarm.shown.endswith("replica cannot be written: Is a directory")
+                assert leader.told == [f"+{member.me}"] and not owner.told
+                (tmp_path / "7" / "replica.new").rmdir()
+                await until(lambda: (member.me, Matched(1, 0)) in leader.told)
+                assert not owner.told, "it goes on"
             finally:
                 await member.close()
                 await client.close()

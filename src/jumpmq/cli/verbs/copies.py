@@ -12,7 +12,7 @@ from jumpmq.cli.errors import CommandError, NoQueue, counted
 from jumpmq.cli.session import Session
 from jumpmq.management import TIMEOUT, Refusal
 
-COLUMNS = ["home", "seat", "served_by", "epoch", "copies", "min", "in_set", "members", "wanted"]
+COLUMNS = ["home", "seat", "served_by", "epoch", "copies", "min", "in_set", "members", "wanted", "troubles"]
 STATUS_COLUMNS = ["Node Name", "Raft State", "Membership", "Term"]
 
 RAFT = {
@@ -41,7 +41,8 @@ def list_copies(session: Session) -> None:
 
     `in set` is a copy that stores what is confirmed before that is confirmed, `joining` one that takes what it lacks,
     `away` one whose node does not run. `eligible` copies left a set that fell below `min`, and have all that was
-    confirmed. `wanted` is what was asked for and is not so yet.
+    confirmed. `wanted` is what was asked for and is not so yet. `troubles` says what is wrong with a copy now, or was
+    a minute ago.
     """
     session.inform("Listing copies ...")
     found = session.api.get("copies")
@@ -53,7 +54,8 @@ def _row(one: dict[str, Any]) -> list[Any]:
     members = ", ".join(f"{member['node']} {member['state']}{_lag(member)}" for member in one["members"])
     wanted = one["wanted"]
     asked = [f"{name} {wanted[name]}" for name in ("copies", "min", "leader") if wanted[name] != one[name]]
-    return [*(one[name] for name in names), members, ", ".join(asked)]
+    troubles = "; ".join(f"{member['node']}: {member['trouble']}" for member in one["members"] if "trouble" in member)
+    return [*(one[name] for name in names), members, ", ".join(asked), troubles]
 
 
 def _lag(member: dict[str, Any]) -> str:

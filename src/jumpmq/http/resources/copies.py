@@ -87,7 +87,9 @@ def _shown(copies: HomeCopies) -> dict[str, Any]:
         "in_set": copies.in_set,
         "confirms": not copies.stands,
         "members": [
-            {"node": node, "state": state} | ({"lag_bytes": lags[node]} if node in lags else {})
+            {"node": node, "state": state}
+            | ({"lag_bytes": lags[node]} if node in lags else {})
+            | ({"trouble": copies.troubles[node]} if node in copies.troubles else {})
             for node, state in copies.members.items()
         ],
         "wanted": {

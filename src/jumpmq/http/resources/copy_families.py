@@ -33,4 +33,9 @@ def copies(request: Request) -> list[Metric]:
     for one in found:
         for node, octets in one.lag_octets.items():
             lag.add_metric((str(one.home), node), octets)
-    return [*families, lag]
+    about = "1 for a copy with which something is wrong; list_copies says what"
+    troubled = GaugeMetricFamily("jumpmq_copies_troubled", about, labels=("home", "node"))
+    for one in found:
+        for node in one.troubles:
+            troubled.add_metric((str(one.home), node), 1)
+    return [*families, lag, troubled]

@@ -8,6 +8,8 @@ serves the home once its replica (:mod:`jumpmq.nodes.replicas`) leads, and may s
 ``serving``          a process's own home, served with or without copies; guests
 ``node_copies``      the copies at a process: which there are, which lead, steps towards what is wanted
 ``operating``        copies as operators see and change them
+``announced``        addresses of processes for copies, and troubles of copies, as etcd has them
+``returns``          when leadership may return to the node that a home belongs to
 ``wanted``           what an operator wants of a home, and the next step on the way there
 ``member_file``      the membership of a home with copies, known before its store is opened
 ``kept_copy``        a copy at this node, opened again after whatever ended it

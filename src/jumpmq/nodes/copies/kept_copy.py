@@ -14,7 +14,7 @@ from jumpmq.nodes.copies.leading_store import LeadingStore
 from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.nodes.replicas.claims import Claims
 from jumpmq.nodes.replicas.coming_files import settle
-from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, CopiedHome
+from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, Alarms, CopiedHome
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.offered_files import remove_offered
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
@@ -24,6 +24,11 @@ from jumpmq.store.errors import StoreError
 
 RETRY = 1.0
 """Seconds before a copy that ended is opened again: a full disk may have room by then."""
+
+LEFT = 8.0
+"""Seconds before a copy is opened again that led, or was about to, when its disk failed: longer than others wait for
+its beats.
+"""
 
 HAND_OVER_TIMEOUT = 5.0
 """Maximum wait for the answer to a hand-over, in seconds."""
@@ -56,7 +61,6 @@ class KeptCopy:
         number, directory: the arguments.
         home: the replica; None while the copy is closed.
         leading: the store of the home while this replica leads, and was told to serve.
-        trouble: why it is closed; empty while all is well.
     """
 
     def __init__(
@@ -72,7 +76,8 @@ class KeptCopy:
     ) -> None:
         self.home: CopiedHome | None = None
         self.leading: LeadingStore | None = None
-        self.trouble = ""
+        self._alarm = Alarms(number)
+        self._failed = False  # whether the copy is closed, or about to be, as something is wrong
         self.number, self.directory = number, directory
         self._log_id, self._node = log_id, node
         self._server = server
@@ -87,7 +92,7 @@ class KeptCopy:
             pause = RETRY
             try:
                 await self._once()
-                pause = RETRY if self.trouble else 0.0
+                pause = RETRY if self._failed else 0.0
             except (StoreError, EtcdError, OSError) as error:
                 self._tell(str(error))
             pause, self._rest = max(pause, self._rest), 0.0
@@ -96,16 +101,18 @@ class KeptCopy:
     async def _once(self) -> None:
         """Open the copy, and wait for its end."""
         self._over.clear()
-        self._hands_over = False
+        self._hands_over = self._failed = False
         directory = await asyncio.to_thread(self._open)
         try:
-            home = CopiedHome(self.number, directory, self._node, self._claims, self._sessions, self, times=self._times)
+            home = CopiedHome(
+                self.number, directory, self._node, self._claims, self._sessions, self, self._times, self._alarm
+            )
         except BaseException:
             await asyncio.to_thread(directory.close)
             raise
         try:
             await home.start()
-            self.home, self.trouble = home, ""
+            self.home = home
             await self._over.wait()
         finally:
             self.home = None
@@ -116,10 +123,14 @@ class KeptCopy:
         remove_offered(self.directory)
         return CopyDirectory(self.directory, self._log_id)
 
+    @property
+    def trouble(self) -> str:
+        """What is, or was a minute ago, wrong with the copy; empty while all is well."""
+        return self._alarm.shown
+
     def _tell(self, reason: str) -> None:
-        if reason != self.trouble:
-            log.error("the copy of home %d in %s: %s", self.number, self.directory, reason)
-        self.trouble = reason
+        self._failed = True
+        self._alarm(f"the copy in {self.directory}: {reason}")
 
     # --- serving ---
 
@@ -176,7 +187,14 @@ class KeptCopy:
             log.info("home %d was handed over: %s", self.number, reason)
         else:
             self._tell(reason)
+            self._leave()
         self._over.set()
+
+    def _leave(self) -> None:
+        """Let other replicas claim an epoch that this one has won, and cannot begin."""
+        known = None if self.home is None else self.home.configuration
+        if self.home is not None and known is not None and known.leader == self.home.me:
+            self._rest = LEFT
 
     def replaced(self) -> None:
         """Open the files that have come instead of the copy."""

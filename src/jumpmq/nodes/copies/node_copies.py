@@ -19,7 +19,9 @@ from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.beginning import listen
+from jumpmq.nodes.copies.announced import Announced
 from jumpmq.nodes.copies.kept_copy import KeptCopy
+from jumpmq.nodes.copies.returns import Returns
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.entering import LAST_PORT
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, put
@@ -58,9 +60,6 @@ FAILED_REST = 60.0
 
 NEARLY = 1 << 20
 """Octets that the next leader may lack when a home's store is closed for it."""
-
-QUIET = 30.0
-"""Seconds for which a home has to be led in peace before leadership returns to its seat."""
 
 PATIENCE = 5.0
 """Seconds without leadership of the own home until a process logs who serves the home."""
@@ -137,20 +136,17 @@ class NodeCopies:
         self._guests = guests
         self._again = again
         self._wanted: dict[int, Wanted] = {}
-        self._nodes = {me.home: me.node}  # of each process that takes connections for copies, by its home
-        self._addresses: dict[str, int] = {}  # the same homes, by key
         self._led: dict[int, asyncio.Event] = {}  # set to end serving a home, by number
         self._gates: dict[int, Extend] = {}  # take up to when a led home delivers
         self._since: dict[int, tuple[Configuration, float]] = {}  # configuration of a led home, and since when
+        self._returns: dict[int, Returns] = {}  # by home
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
         self._keys = Keys(me.cluster)
         self._etcd = ClusterEtcd(_client(config, me), self._keys, me, Standstill(_say_nothing, _do_nothing), fail)
-        self._lease = 0
-        self._value = ""  # of the key with this process's address
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._links: Links
         self._sessions: ReplicaSessions
-        self._directory: ClusterDirectory
+        self._announced: Announced | None = None  # None before the start
         self._is_stopping = False
         self._prepare: Callable[[], None] | None = None
         self._target: Replica | None = None  # that leads the own home next
@@ -172,21 +168,21 @@ class NodeCopies:
         port = config.cluster_port and config.cluster_port + PORTS + self.me.worker - 1
         if port > LAST_PORT:
             raise BrokerError(f"with cluster-port {config.cluster_port} there is no port for copies: {port} is none")
-        self._directory = directory = ClusterDirectory(f"{self.me.id} copies", secret, config.cluster_host, self._boot)
+        directory = ClusterDirectory(f"{self.me.id} copies", secret, config.cluster_host, self._boot)
         turns = Turns(Commits(), BACKLOG)
         ways = TLSSockets(directory, self.me.home, config.cluster_host, port)
         self._links = Links(ways, self.me.home, self._boot, turns)
         self._sessions = ReplicaSessions(self._links, turns)
-        self._sessions.node_at = lambda home: self._nodes.get(home, "")
         await listen(self._links)
-        self._value = json.dumps({**directory.own, "node": self.me.node})
-        await self._etcd.until_answered(self._announce)
-        await self._follow(self._keys.copies, self._take_address)
+        self._announced = announced = Announced(self._etcd, self._keys, self.me, directory)
+        self._sessions.node_at = announced.node_at
+        await self._etcd.until_answered(announced.announce)
+        await self._follow(self._keys.copies, announced.take)
         await self._follow(self._keys.all_wanted, self._take_wanted)
         if prepare is None:
             self._keep(self.me.home, self.me.member)
         await self._follow(self._keys.all_homes, self._take_home)
-        self._run("alive", self._keep_alive())
+        self._run("alive", self._keep_alive(announced))
         self._run("led", self._tend())
         self._run("leases", self._renew_leases())
 
@@ -222,12 +218,11 @@ class NodeCopies:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._value:
+        if self._announced is not None:
             await self._links.stop()
-        with contextlib.suppress(EtcdError, TimeoutError):
-            async with asyncio.timeout(1.0):
-                if self._lease:
-                    await self._etcd.client.revoke(self._lease)
+            with contextlib.suppress(EtcdError, TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._announced.revoke()
         self._etcd.standstill.stop()
         await self._etcd.client.close()
 
@@ -252,17 +247,10 @@ class NodeCopies:
 
     # --- etcd ---
 
-    async def _announce(self) -> None:
-        """Name the address of this process, with a new lease."""
-        self._lease = await self._etcd.client.grant(LEASE)
-        key = self._keys.copies_of(self.me.process)
-        await self._etcd.client.transaction([self._etcd.is_ours], [put(key, self._value, self._lease)])
-
-    async def _keep_alive(self) -> None:
+    async def _keep_alive(self, announced: Announced) -> None:
         while True:
             await asyncio.sleep(LEASE / 4)
-            if not await self._etcd.until_answered(lambda: self._etcd.client.keep_alive(self._lease)):
-                await self._etcd.until_answered(self._announce)
+            await self._etcd.until_answered(announced.keep_alive)
 
     async def _follow(self, folder: str, take: Callable[[str, bytes | None], None]) -> None:
         """Take up all values of a folder, and then each change."""
@@ -276,19 +264,6 @@ class NodeCopies:
                     take(event.key.removeprefix(folder), event.value)
 
         self._run(folder, follow())
-
-    def _take_address(self, process: str, value: bytes | None) -> None:
-        if value is None:
-            home = self._addresses.pop(process, 0)
-            self._directory.addresses.pop(home, None)
-        else:
-            said = json.loads(value)
-            home = int(said["home"])
-            if home == self.me.home:
-                return
-            self._addresses[process], self._nodes[home] = home, str(said["node"])
-            self._directory.addresses[home] = str(said["host"]), int(said["port"])
-        self._directory.tell()
 
     def _take_wanted(self, name: str, value: bytes | None) -> None:
         if value is None:
@@ -306,10 +281,12 @@ class NodeCopies:
             self._drop(home)
             return
         try:
-            self.known[home] = known = Configuration.from_json(value)
+            known = Configuration.from_json(value)
         except ConfigurationError as error:
             log.error("home %d: %s", home, error)
             return
+        before, self.known[home] = self.known.get(home, known), known
+        self._see(home, before, known)
         if (copy := self.copies.get(home)) is None:
             if self._is_kept_here(known):
                 self._keep(home, known.log)
@@ -317,6 +294,11 @@ class NodeCopies:
             self._drop(home)
         elif copy.home is not None:
             copy.home.on_value(known)
+
+    def _see(self, home: int, before: Configuration, known: Configuration) -> None:
+        asked = wanted.leader if (wanted := self._wanted.get(home)) is not None else ""
+        returns = self._returns.setdefault(home, Returns())
+        returns.see(before, known, asked, asyncio.get_running_loop().time())
 
     def _is_kept_here(self, known: Configuration) -> bool:
         """True if a configuration names this node for the copy of another node's home."""
@@ -347,6 +329,7 @@ class NodeCopies:
         """See :class:`~jumpmq.nodes.copies.kept_copy.Server`."""
         assert copy.home is not None and copy.home.configuration is not None
         known = copy.home.configuration
+        self._see(copy.number, self.known.get(copy.number, known), known)
         self.known[copy.number] = known
         log.info("home %d is led here, in epoch %d", copy.number, known.epoch)
         self._since.pop(copy.number, None)
@@ -419,6 +402,8 @@ class NodeCopies:
         while True:
             await asyncio.sleep(LOOK_INTERVAL)
             await self._want_default()
+            if self._announced is not None:
+                await self._announced.tell({home: copy.trouble for home, copy in self.copies.items()})
             wanted = self._wanted.get(self.me.home)
             if self._prepare is not None and wanted is not None and wanted.copies > 1:
                 try:
@@ -454,7 +439,9 @@ class NodeCopies:
         if wanted is not None:
             self._step(copied, wanted, known)
         is_asked = wanted is not None and wanted.leader not in ("", known.seat)
-        if (heir := self._heir(copy, NEARLY)) is not None and (is_asked or now - since >= QUIET):
+        if (heir := self._heir(copy, NEARLY)) is not None and (
+            is_asked or self._returns[copy.number].is_due(since, now)
+        ):
             log.info("home %d is handed over to %s", copy.number, heir)
             self._led.pop(copy.number).set()
             if copy.number == self.me.home:
@@ -482,8 +469,11 @@ class NodeCopies:
     @property
     def nodes(self) -> list[str]:
         """Names of the nodes that take connections for copies, in the order of joining."""
-        homes = sorted({self.me.home, *self._addresses.values()})
-        return list(dict.fromkeys(self._nodes[home] for home in homes))
+        return [self.me.node] if self._announced is None else self._announced.nodes
+
+    def troubles_of(self, home: int) -> Mapping[str, str]:
+        """Return what is wrong with copies of a home, by node."""
+        return {} if self._announced is None else self._announced.troubles_of(home)
 
     def lags_of(self, home: int) -> Mapping[Replica, int]:
         """Return the lag in octets of each follower of a home that is led here."""

@@ -46,6 +46,7 @@ class OperatedCopies:
             wanted_min=known.min if wanted is None else wanted.min,
             wanted_leader="" if wanted is None else wanted.leader,
             lag_octets={node_of(one): octets for one, octets in self._copies.lags_of(home).items()},
+            troubles={node: text for node, text in self._copies.troubles_of(home).items() if node in states},
         )
 
     async def set_copies(self, home: int, copies: int, least: int | None = None) -> None:

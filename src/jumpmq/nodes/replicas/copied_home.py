@@ -119,11 +119,12 @@ class CopiedHome:
         sessions: with other replicas.
         home: told what follows.
         times: bounds of the clock.
+        alarm: logs what an operator is to know, and has it shown; one of its own unless given.
 
     Attributes:
         me: identity of the replica.
         roles: the protocol.
-        alarm: logs what an operator is to know, and has it shown.
+        alarm: the argument.
         segments: of a leading home: keeps segments that members need from now on, and returns the lineage of its store,
             with the segments before a gap. None before the store is open.
     """
@@ -137,10 +138,11 @@ class CopiedHome:
         sessions: ReplicaSessions,
         home: CopyOwner,
         times: Times = FIXED_SEAT,
+        alarm: Alarms | None = None,
     ) -> None:
         self.number = number
         self.me: Replica = f"{node}.{directory.noted.disk}"
-        self.alarm = Alarms(number)
+        self.alarm = alarm or Alarms(number)
         copy = Copy(self.me, directory.noted.epoch, directory.noted.mark, directory.lineage, directory.kept)
         self.roles = Roles(copy)
         self._pace = Pace(self.roles, now(), times)

@@ -1,0 +1,107 @@
+"""What processes say of themselves in etcd, at ``copies/PROCESS``: the address for copies, and troubles of copies."""
+
+import json
+from typing import Any
+
+from jumpmq.nodes.etcd.client import EtcdError, put
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.joining.joining import Membership
+from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
+from jumpmq.nodes.membership.lease import LEASE
+from jumpmq.nodes.membership.live_homes import ClusterDirectory
+
+MOST_TEXT = 500
+"""Characters of a trouble at most."""
+
+
+class Announced:
+    """Addresses and troubles of all processes that keep copies.
+
+    Args:
+        etcd: of this node.
+        keys: of the cluster.
+        me: this process.
+        directory: keeps the addresses of other processes.
+    """
+
+    def __init__(self, etcd: ClusterEtcd, keys: Keys, me: Membership, directory: ClusterDirectory) -> None:
+        self._etcd, self._keys, self._me = etcd, keys, me
+        self._directory = directory
+        self._nodes = {me.home: me.node}  # of each process, by its home
+        self._addresses: dict[str, int] = {}  # the same homes, by key
+        self._troubles: dict[str, dict[int, str]] = {}  # of copies at other nodes, by process and home
+        self._own: dict[int, str] = {}  # of copies at this process
+        self._lease = 0
+
+    async def announce(self) -> None:
+        """Put the address and the troubles of this process, with a new lease.
+
+        Raises:
+            EtcdError: etcd cannot be asked.
+        """
+        self._lease = await self._etcd.client.grant(LEASE)
+        await self._put()
+
+    async def keep_alive(self) -> None:
+        """Keep the lease, or announce the process again.
+
+        Raises:
+            EtcdError: etcd cannot be asked.
+        """
+        if not await self._etcd.client.keep_alive(self._lease):
+            await self.announce()
+
+    async def revoke(self) -> None:
+        """Take back what was announced.
+
+        Raises:
+            EtcdError: etcd cannot be asked.
+        """
+        if self._lease:
+            await self._etcd.client.revoke(self._lease)
+
+    async def tell(self, troubles: dict[int, str]) -> None:
+        """Announce the troubles of the copies at this process, by home, where they have changed."""
+        before, self._own = self._own, {home: text[:MOST_TEXT] for home, text in troubles.items() if text}
+        if self._own == before:
+            return
+        try:
+            await self._put()
+        except EtcdError:  # it is tried again
+            self._own = before
+
+    async def _put(self) -> None:
+        value = {**self._directory.own, "node": self._me.node, "troubles": self._own}
+        same, key = [self._etcd.is_ours], self._keys.copies_of(self._me.process)
+        await self._etcd.client.transaction(same, [put(key, json.dumps(value), self._lease)])
+
+    def take(self, process: str, value: bytes | None) -> None:
+        """Take up what a process has announced; None where it is gone."""
+        self._troubles.pop(process, None)
+        if value is None:
+            self._directory.addresses.pop(self._addresses.pop(process, 0), None)
+        else:
+            said: dict[str, Any] = json.loads(value)
+            home = int(said["home"])
+            if home == self._me.home:
+                return
+            self._addresses[process], self._nodes[home] = home, str(said["node"])
+            self._directory.addresses[home] = str(said["host"]), int(said["port"])
+            self._troubles[process] = {int(one): str(text) for one, text in said.get("troubles", {}).items()}
+        self._directory.tell()
+
+    def node_at(self, home: int) -> str:
+        """Return the node of the process that serves a home at its seat; empty where that is not known."""
+        return self._nodes.get(home, "")
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of the nodes that take connections for copies, in the order of joining."""
+        homes = sorted({self._me.home, *self._addresses.values()})
+        return list(dict.fromkeys(self._nodes[home] for home in homes))
+
+    def troubles_of(self, home: int) -> dict[str, str]:
+        """Return the troubles of a home's copies, by node."""
+        found = {self._nodes[self._addresses[one]]: texts for one, texts in self._troubles.items() if home in texts}
+        told = {node: texts[home] for node, texts in found.items()}
+        return told | ({self._me.node: self._own[home]} if home in self._own else {})
