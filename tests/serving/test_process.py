@@ -1,5 +1,6 @@
 """The end of a process that cannot go on."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -26,3 +27,31 @@ def test_connections_end_though_the_disk_keeps_the_process() -> None:
             assert process.poll() is None
             socket.create_connection(("127.0.0.1", port), timeout=30).close()  # others may listen there as well
         process.communicate("")
+
+
+FAILING = """
+import logging, os, sys
+from jumpmq.serving.process import start_again
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+if os.environ.get("JUMPMQ_RESTARTS") != "5":
+    start_again()
+"""
+
+
+def test_a_process_that_starts_again_and_again_pauses_before() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "JUMPMQ_RESTARTS"}
+    said = subprocess.run(
+        [sys.executable, "-c", FAILING], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+    assert said.splitlines() == [
+        f"the process ended soon after its start {times} times; it starts again in {seconds} s"
+        for times, seconds in ((3, "0.1"), (4, "0.2"), (5, "0.4"))
+    ]
+
+
+def test_a_process_that_is_told_to_end_in_such_a_pause_ends() -> None:
+    environment = os.environ | {"JUMPMQ_RESTARTS": "20"}
+    with subprocess.Popen([sys.executable, "-c", FAILING], env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and b"starts again in 30 s" in process.stdout.readline()
+        process.terminate()
+        assert process.wait(20) == 0

@@ -22,6 +22,7 @@ from jumpmq.cli.server import serving
 from jumpmq.cli.settings import SettingError, SettingValue, default_file, in_force
 from jumpmq.cli.supervisor import notify
 from jumpmq.serving.process import (
+    STOPS,
     calm_garbage_collection,
     end_at_once,
     keep_memory,
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from jumpmq.nodes.processes.workers import SeveralControl
 
 log = logging.getLogger(__name__)
-
-STOPS = signal.SIGTERM, signal.SIGINT
-"""Signals to stop the broker."""
 
 
 def default_data_dir() -> Path:

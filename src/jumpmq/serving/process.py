@@ -7,8 +7,10 @@ import gc
 import logging
 import os
 import resource
+import signal
 import socket
 import sys
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +21,27 @@ from jumpmq.broker.memory.heap import KeptMemory, keep_few_arenas
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.serving.logs import configure
 
+log = logging.getLogger(__name__)
+
+_BEGAN = time.monotonic()
+
 MAX_FILES = 1 << 20
 """Limit of open files where the system sets none."""
+
+STOPS = signal.SIGTERM, signal.SIGINT
+"""Signals to stop the broker."""
+
+SHORT_LIFE = 30.0
+"""Seconds after the start until a process that starts again is not regarded as failing."""
+
+FREE_RESTARTS = 2
+"""Restarts of short lives without a pause: one for a home's first copies, one for a change of leader meanwhile."""
+
+LONGEST_PAUSE = 30.0
+"""Maximum pause before a restart, in seconds."""
+
+RESTARTS = "JUMPMQ_RESTARTS"
+"""Environment variable with the number of successive short lives before this one."""
 
 MEMORY_INTERVAL = 0.1
 """Seconds between two looks at how much of freed memory is to be kept."""
@@ -66,11 +87,40 @@ def end_at_once(reason: str) -> None:
 
 
 def start_again() -> NoReturn:
-    """Put a new run of the program in the place of this one, with the same arguments and number of process."""
+    """Put a new run of the program in the place of this one, with the same arguments and number of process.
+
+    After several short lives there is a pause before, in which a signal to stop ends the process.
+    """
     _shut_down_connections()
+    is_short = time.monotonic() - _BEGAN < SHORT_LIFE
+    told = os.environ.get(RESTARTS, "")
+    restarts = (int(told) if told.isdecimal() else 0) + 1 if is_short else 0
+    if pause := restart_pause(restarts):
+        _pause(pause, f"the process ended soon after its start {restarts} times; it starts again in {pause:g} s")
     logging.shutdown()
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {RESTARTS: str(restarts)})
+
+
+def restart_pause(restarts: int) -> float:
+    """Return the pause before a restart, in seconds.
+
+    Args:
+        restarts: successive short lives.
+    """
+    return 0.0 if restarts <= FREE_RESTARTS else min(LONGEST_PAUSE, 0.1 * 2.0 ** (restarts - FREE_RESTARTS - 1))
+
+
+def _pause(seconds: float, reason: str) -> None:
+    """Log the reason, and wait in the main thread, where handlers run: a signal may come to any thread."""
+    for number in STOPS:
+        signal.signal(number, lambda number, frame: os._exit(0))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    log.error(reason)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.05)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
 
 
 def _shut_down_connections() -> None:

@@ -33,6 +33,7 @@ from jumpmq.broker.config import OTHER_HOMES, default_node, homes_in
 from jumpmq.broker.connection.listeners import bind
 from jumpmq.broker.connection.tls_processes import FULL_PAUSE, LONGEST_PAUSE, SHORT_LIFE
 from jumpmq.nodes.processes.worker import CLIENT, CLOSE, END, LEAVE, LENGTH, RELOAD, STAY, TLS_CLIENT, Assignment
+from jumpmq.serving.process import restart_pause
 from jumpmq.serving.server import RunningBroker
 
 log = logging.getLogger(__name__)
@@ -297,6 +298,7 @@ class _Worker:
         self._given = self._taken = 0  # clients, since its start
         self._untaken_since = 0.0  # when the first was given that is not taken, at the earliest
         self._short_lives = 0  # in a row
+        self._restarts = 0  # that the process asked for soon after its start, in a row
         self._is_meant = False  # whether the process has said that it ends to be started again
         self._restart: asyncio.Task[None] | None = None  # under way after its end
         self._ready: asyncio.Future[Any] | None = None  # what it says first
@@ -457,8 +459,9 @@ class _Worker:
         assert self._child is not None
         status = await asyncio.to_thread(_ended, self._child)
         is_meant, self._is_meant = self._is_meant, False
-        is_short = not is_meant and time.monotonic() - self._started_at < SHORT_LIFE
-        self._short_lives = self._short_lives + 1 if is_short else 0
+        is_short = time.monotonic() - self._started_at < SHORT_LIFE
+        self._restarts = self._restarts + 1 if is_short and is_meant else 0
+        self._short_lives = self._short_lives + 1 if is_short and not is_meant else 0
         if self._short_lives >= SHORT_LIVES:
             reason = f"the process of {self} has ended {SHORT_LIVES} times soon after its start"
             log.critical("%s; the broker stops", reason)
@@ -469,6 +472,7 @@ class _Worker:
                 self._ready.set_exception(BrokerError(reason))
             return
         pause = min(LONGEST_PAUSE, 0.1 * 2 ** (self._short_lives - 1)) if self._short_lives else 0.0
+        pause = max(pause, restart_pause(self._restarts))
         level = logging.INFO if is_meant else logging.ERROR
         log.log(level, "%s: its process has ended with status %d; started again in %g s", self, status, pause)
         await asyncio.sleep(pause)
