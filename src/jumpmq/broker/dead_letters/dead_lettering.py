@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import EXPIRATION
-from jumpmq.broker.dead_letters.dead_letters import DeadLetter, DeadLetterOrigin, dead_letters
+from jumpmq.broker.dead_letters.dead_letters import Dead, DeadLetter, DeadLetterOrigin, dead_letters
 from jumpmq.broker.dead_letters.due_messages import due_messages, to_pass
 from jumpmq.broker.dead_letters.undelivered_letters import UndeliveredLetters
 from jumpmq.broker.routing.routing import push_to
@@ -58,28 +58,6 @@ UNJUDGED = HELD | {"rejected"}
 
 MAX_ROUTING_KEY = 255
 """Octets of a routing key in a delivery. A queue's ``x-dead-letter-routing-key`` may be longer."""
-
-
-class Dead(NamedTuple):
-    """Messages dead in a queue for a common reason.
-
-    Attributes:
-        at_least_once: whether their letters must arrive.
-        is_again: whether letters may be at another home already, as a link broke before it answered.
-    """
-
-    queue: Queue
-    origin: DeadLetterOrigin
-    messages: list[Message]
-    reason: str
-    at_least_once: bool = False
-    is_again: bool = False
-
-    def cut(self) -> "tuple[Dead, Dead | None]":
-        """A piece to publish now, and the rest."""
-        if len(self.messages) <= PIECE:
-            return self, None
-        return self._replace(messages=self.messages[:PIECE]), self._replace(messages=self.messages[PIECE:])
 
 
 class _SentLetters(NamedTuple):
@@ -211,7 +189,7 @@ class DeadLetters:
         try:
             until = time.perf_counter() + SLICE
             while self._waiting and not self._is_held_up():
-                dead, rest = self._waiting.popleft().cut()
+                dead, rest = self._waiting.popleft().cut(PIECE)
                 if rest is not None:
                     self._waiting.appendleft(rest)
                 self._account.charge("staged", -held_octets(dead.messages))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
+from jumpmq.queues import Queue
 
 MAX_COUNT = (1 << 63) - 1
 """Of deaths: the field is a signed integer of 64 bits."""
@@ -28,6 +29,28 @@ class DeadLetterOrigin(NamedTuple):
     queue: str
     exchange: str
     routing_key: bytes | None
+
+
+class Dead(NamedTuple):
+    """Messages dead in a queue for a common reason.
+
+    Attributes:
+        at_least_once: whether the dead letters must arrive.
+        is_again: whether the dead letters may be at another home already, as a link broke before the home answered.
+    """
+
+    queue: Queue
+    origin: DeadLetterOrigin
+    messages: list[Message]
+    reason: str
+    at_least_once: bool = False
+    is_again: bool = False
+
+    def cut(self, most: int) -> "tuple[Dead, Dead | None]":
+        """Return the first messages, at most so many, and the rest; None without a rest."""
+        if len(self.messages) <= most:
+            return self, None
+        return self._replace(messages=self.messages[:most]), self._replace(messages=self.messages[most:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,11 @@ hundred while their target is full.
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from jumpmq.amqp.messages import Message
+from jumpmq.broker.dead_letters.dead_letters import Dead
 from jumpmq.queues import Queue
 from jumpmq.queues.runs import body_octets
-
-if TYPE_CHECKING:
-    from jumpmq.broker.dead_letters.dead_lettering import Dead
 
 RETRY_INTERVAL = 1.0
 """Seconds between attempts."""
@@ -31,7 +28,7 @@ class UndeliveredLetters:
         self._reached: dict[int, set[str]] = {}
         self._next = 0.0
 
-    def keep(self, dead: "Dead") -> None:
+    def keep(self, dead: Dead) -> None:
         """Retry messages dead in a queue."""
         dead.queue.undelivered_count += len(dead.messages)
         dead.queue.undelivered_octets += body_octets(dead.messages)
@@ -48,7 +45,7 @@ class UndeliveredLetters:
             for original in originals:
                 self._reached.pop(id(original), None)
 
-    def due(self) -> "Iterator[Dead]":
+    def due(self) -> Iterator[Dead]:
         """Yield the messages due for a retry: a batch per queue."""
         now = time.monotonic()
         if not self._kept or now < self._next:
@@ -59,14 +56,16 @@ class UndeliveredLetters:
             dead = self._kept.popleft()
             queue = dead.queue
             room = PIECE - tried.get(queue.id, 0)
-            piece, rest = dead.messages[: max(room, 0)], dead.messages[max(room, 0) :]
-            if rest:
-                self._kept.append(dead._replace(messages=rest))
-            if piece:
-                tried[queue.id] = tried.get(queue.id, 0) + len(piece)
-                queue.undelivered_count -= len(piece)
-                queue.undelivered_octets -= body_octets(piece)
-                yield dead._replace(messages=piece)
+            if room <= 0:
+                self._kept.append(dead)
+                continue
+            piece, rest = dead.cut(room)
+            if rest is not None:
+                self._kept.append(rest)
+            tried[queue.id] = tried.get(queue.id, 0) + len(piece.messages)
+            queue.undelivered_count -= len(piece.messages)
+            queue.undelivered_octets -= body_octets(piece.messages)
+            yield piece
 
     def has_reached(self, original: Message, queue: str) -> bool:
         """Return True if a queue already has the dead-lettered message."""
