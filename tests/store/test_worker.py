@@ -17,15 +17,16 @@ from tests.waiting import until
 from jumpmq.store import _worker, worker
 from jumpmq.store.files import Files
 from jumpmq.store.records import Commit, messages_block, settled_block
-from jumpmq.store.writer import Append, Worker, Write
+from jumpmq.store.worker import StreamWrite, Write
+from jumpmq.store.writer import WritingThread
 
 STATM = Path("/proc/self/statm")
 
 
 @pytest.fixture(params=["compiled", "plain"])
-def pipe_and_worker(request: pytest.FixtureRequest) -> Iterator[tuple[int, Worker]]:
+def pipe_and_worker(request: pytest.FixtureRequest) -> Iterator[tuple[int, WritingThread]]:
     readable, writable = os.pipe()
-    made: Worker = _worker.Worker(writable) if request.param == "compiled" else worker.Worker(writable, Files())
+    made: WritingThread = _worker.Worker(writable) if request.param == "compiled" else worker.Worker(writable, Files())
     yield readable, made
     made.close()
     os.close(readable)
@@ -44,7 +45,7 @@ def commit(number: int) -> Commit:
     return Commit(number, blocks, sum(block.length for block in blocks))
 
 
-def written(readable: int, worker: Worker, write: Write) -> tuple[int, bool]:
+def written(readable: int, worker: WritingThread, write: Write) -> tuple[int, bool]:
     worker.submit(write)
     assert select.select([readable], [], [], 10)[0]
     os.read(readable, 1)
@@ -53,13 +54,15 @@ def written(readable: int, worker: Worker, write: Write) -> tuple[int, bool]:
     return taken[:2]
 
 
-def performed(readable: int, worker: Worker, write: Write) -> tuple[int, bool]:
+def performed(readable: int, worker: WritingThread, write: Write) -> tuple[int, bool]:
     return worker.perform(write)[:2]
 
 
 @pytest.mark.parametrize("write", [written, performed])
 def test_what_is_written_is_whole(
-    pipe_and_worker: tuple[int, Worker], tmp_path: Path, write: Callable[[int, Worker, Write], tuple[int, bool]]
+    pipe_and_worker: tuple[int, WritingThread],
+    tmp_path: Path,
+    write: Callable[[int, WritingThread, Write], tuple[int, bool]],
 ) -> None:
     expected = b"".join(commit(7).seal(99))
     with (tmp_path / "file").open("w+b") as file:
@@ -71,7 +74,7 @@ def test_what_is_written_is_whole(
     assert octets == bytes(64) + expected + expected
 
 
-def test_zeros_follow_where_they_are_wanted(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+def test_zeros_follow_where_they_are_wanted(pipe_and_worker: tuple[int, WritingThread], tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * (2 << 20))
     length = commit(1).length
     with (tmp_path / "file").open("r+b") as file:
@@ -97,7 +100,7 @@ def resident() -> int:
     return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_errors_are_reported(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+def test_errors_are_reported(pipe_and_worker: tuple[int, WritingThread], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (tmp_path / "file").open("rb") as file:
         assert written(*pipe_and_worker, Write(file.fileno(), 0, commit(1), 0, None)) == (errno.EBADF, False)
@@ -127,7 +130,7 @@ def test_a_position_is_told_before_the_sync(tmp_path: Path, told: tuple[int, int
 @pytest.mark.parametrize("kind", ["compiled", "plain"])
 def test_who_does_not_take_positions_holds_up_nothing(kind: str, tmp_path: Path, told: tuple[int, int]) -> None:
     readable, writable = os.pipe()
-    teller: Worker = (
+    teller: WritingThread = (
         _worker.Worker(writable, told[1]) if kind == "compiled" else worker.Worker(writable, Files(), told[1])
     )
     with (tmp_path / "file").open("w+b") as file:
@@ -165,7 +168,9 @@ def test_checksums(octets: bytes, start: int) -> None:
 
 @pytest.mark.parametrize("write", [written, performed])
 def test_what_streams_get_is_written_before_a_commit(
-    pipe_and_worker: tuple[int, Worker], tmp_path: Path, write: Callable[[int, Worker, Write], tuple[int, bool]]
+    pipe_and_worker: tuple[int, WritingThread],
+    tmp_path: Path,
+    write: Callable[[int, WritingThread, Write], tuple[int, bool]],
 ) -> None:
     with (
         (tmp_path / "one").open("w+b") as one,
@@ -173,17 +178,17 @@ def test_what_streams_get_is_written_before_a_commit(
         (tmp_path / "log").open("w+b") as log,
     ):
         appends = [
-            Append(one.fileno(), 3, [b"ab", b"c" * 5000], (0, 1 << 20)),
-            Append(two.fileno(), 0, [b"de"], None),
+            StreamWrite(one.fileno(), 3, [b"ab", b"c" * 5000], (0, 1 << 20)),
+            StreamWrite(two.fileno(), 0, [b"de"], None),
         ]
         assert write(*pipe_and_worker, Write(log.fileno(), 0, commit(1), 7, None, 0, appends)) == (0, True)
         assert (one.read(5005), two.read()) == (b"\0\0\0ab" + b"c" * 5000, b"de")
         assert log.read() == b"".join(commit(1).seal(7))
 
 
-def test_nothing_follows_behind_an_error(pipe_and_worker: tuple[int, Worker], tmp_path: Path) -> None:
+def test_nothing_follows_behind_an_error(pipe_and_worker: tuple[int, WritingThread], tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+b") as log, Path("/dev/full").open("wb") as full:
-        appends = [Append(full.fileno(), 0, [b"a"], None)]
+        appends = [StreamWrite(full.fileno(), 0, [b"a"], None)]
         write = Write(log.fileno(), 0, commit(1), 0, None, 0, appends)
         assert written(*pipe_and_worker, write) == (errno.ENOSPC, False)
         assert log.read() == b""

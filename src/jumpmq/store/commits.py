@@ -12,7 +12,7 @@ from jumpmq.store.records import FRAME, Block, Commit
 from jumpmq.store.stream_end import Laid
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_segment import ChunkPlace
-from jumpmq.store.writer import Append, Write
+from jumpmq.store.worker import StreamWrite, Write
 
 ZEROS = 1 << 20
 """Octets behind a commit filled with zeros, overwritten by later commits."""
@@ -55,7 +55,7 @@ class Prepared:
         self.written: list[Part] = []
         self.moved: list[Part] = []
         self.streams: list[tuple[StreamLog, list[ChunkPlace]]] = []
-        self.appends: list[Append] = []
+        self.appends: list[StreamWrite] = []
         self.relief = relief
         self.final = final
         self.write: Write | None = None

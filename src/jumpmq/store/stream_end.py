@@ -18,7 +18,7 @@ from jumpmq.store.layout import all_octets
 from jumpmq.store.records import Block, stream_block
 from jumpmq.store.stream_import import ImportedChunk
 from jumpmq.store.stream_segment import MAX_BYTES, MAX_COUNT, SUFFIX, ChunkPlace, Segment, encode
-from jumpmq.store.writer import Append
+from jumpmq.store.worker import StreamWrite
 
 ALLOCATED_AHEAD = 16 << 20
 """Octets by which a file grows: fewer size changes make syncs faster."""
@@ -33,7 +33,7 @@ class Laid(NamedTuple):
         places: where the chunks will lie.
     """
 
-    appends: list[Append]
+    appends: list[StreamWrite]
     blocks: list[Block]
     places: list[ChunkPlace]
 
@@ -188,7 +188,7 @@ class StreamEnd:
             self._state = state._replace(allocated=sum(allocate))
         assert state.path is not None
         self.must_sync(state.path)
-        laid.appends.append(Append(state.file, position, buffers, allocate))
+        laid.appends.append(StreamWrite(state.file, position, buffers, allocate))
 
     def _next_file(self, segment_bytes: int) -> None:
         """Open the last file, or begin the next where that is full."""

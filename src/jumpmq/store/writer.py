@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from jumpmq.store import worker
 from jumpmq.store._worker import Worker as CompiledWorker
 from jumpmq.store.files import Files
-from jumpmq.store.records import Commit
+from jumpmq.store.worker import Write
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors resolved by freeing disk room."""
@@ -28,45 +28,6 @@ QUICK = 0.0005
 
 FORGETTING = 0.9
 """Share of the measured slowness kept with every faster commit."""
-
-
-class Append(NamedTuple):
-    """Octets of a stream's file. No sync is needed: the log has the octets.
-
-    Attributes:
-        file, offset: where.
-        buffers: the octets.
-        allocate: as of :class:`Write`.
-    """
-
-    file: int
-    offset: int
-    buffers: list[bytes]
-    allocate: tuple[int, int] | None
-
-
-class Write(NamedTuple):
-    """A commit to be written.
-
-    Attributes:
-        file, offset: where.
-        commit: what; its checksums are put in by the thread.
-        salt: with which they begin.
-        allocate: octets of the file to allocate first, as (offset, length); None where there is room.
-        zeros: octets behind the commit to fill with zeros. What is written over them later is on disk twice as fast
-            (measured, ext4) as what is written to octets that are only allocated: no block becomes part of the file.
-        appends: what is written before it, one after the other, without a sync; nothing follows behind an error.
-        position: that of its end in the log.
-    """
-
-    file: int
-    offset: int
-    commit: Commit
-    salt: int
-    allocate: tuple[int, int] | None
-    zeros: int = 0
-    appends: list[Append] = []  # noqa: RUF012 - never changed
-    position: int = 0
 
 
 class Result(NamedTuple):
@@ -87,8 +48,8 @@ WRITTEN = Result(None)
 """Result of a successful write."""
 
 
-class Worker(Protocol):
-    """The thread: see :class:`jumpmq.store.worker.Worker`."""
+class WritingThread(Protocol):
+    """See :class:`jumpmq.store.worker.Worker`."""
 
     def submit(self, write: Write) -> None: ...
     @property
@@ -114,7 +75,7 @@ class Writer:
         self._timer: threading.Timer | None = None  # of the last :meth:`wake_after`
         self._submitted_at = 0.0  # when the last write was, by the monotonic clock
         self._seconds = QUICK  # how long the disk takes of late: it falls slowly
-        self._worker: Worker  # the thread
+        self._worker: WritingThread
         if type(files) is Files:
             self._worker = CompiledWorker(self._writable, tell)
         else:
