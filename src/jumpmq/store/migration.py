@@ -13,16 +13,13 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import columns, definitions, schema
 from jumpmq.store.errors import StoreError
 from jumpmq.store.index import crc_of_definition, crc_of_settlement
 from jumpmq.store.log import DIRECTORY
-
-if TYPE_CHECKING:
-    from jumpmq.store.store import Store
 
 OLD_VERSION = 1
 
@@ -43,6 +40,18 @@ _SUMMARY = struct.Struct("<6q")
 log = logging.getLogger(__name__)
 
 
+class NewStore(Protocol):
+    """A store of the current version; see :class:`~jumpmq.store.store.Store`."""
+
+    def put_text(self, kind: str, key: str, value: str) -> None: ...
+    def append(self, queue_id: int, messages: list[Message]) -> None: ...
+    @property
+    def staged_bytes(self) -> int: ...
+    def flush(self) -> int: ...
+    def wait(self, receipt: int) -> None: ...
+    def close(self, *, clean: bool) -> None: ...
+
+
 def is_old(directory: Path) -> bool:
     """Return True if a directory holds a store of version 0.1."""
     path = directory / schema.FILE_NAME
@@ -52,7 +61,7 @@ def is_old(directory: Path) -> bool:
         return False
 
 
-def migrate(directory: Path, open_store: Callable[[Path], "Store"]) -> None:
+def migrate(directory: Path, open_store: Callable[[Path], NewStore]) -> None:
     """Convert the store in ``directory`` to the current version.
 
     Args:
@@ -81,7 +90,7 @@ def migrate(directory: Path, open_store: Callable[[Path], "Store"]) -> None:
     log.info("%s was moved into %s", path, directory / DIRECTORY)
 
 
-def _copy(old: sqlite3.Connection, path: Path, store: "Store") -> None:
+def _copy(old: sqlite3.Connection, path: Path, store: NewStore) -> None:
     rows = old.execute("SELECT clean FROM shutdown").fetchall()
     clean = False
     try:
@@ -92,7 +101,7 @@ def _copy(old: sqlite3.Connection, path: Path, store: "Store") -> None:
         store.close(clean=clean)
 
 
-def _copy_definitions(old: sqlite3.Connection, path: Path, store: "Store") -> None:
+def _copy_definitions(old: sqlite3.Connection, path: Path, store: NewStore) -> None:
     for kind, key, value, crc in old.execute("SELECT kind, key, value, crc FROM definition ORDER BY id"):
         if crc_of_definition(kind, key, value) == crc:
             store.put_text(kind, key, value)
@@ -101,7 +110,7 @@ def _copy_definitions(old: sqlite3.Connection, path: Path, store: "Store") -> No
     store.wait(store.flush())
 
 
-def _copy_messages(old: sqlite3.Connection, path: Path, store: "Store") -> None:
+def _copy_messages(old: sqlite3.Connection, path: Path, store: NewStore) -> None:
     settled = dict(_settled(old, path))
     (total,) = old.execute("SELECT count(*) FROM batch").fetchone()
     told = time.monotonic()

@@ -6,7 +6,6 @@ import logging
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jumpmq.store import migration, schema
 from jumpmq.store.batch import Batch
@@ -15,9 +14,6 @@ from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, read_whole
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.writer import NO_ROOM
-
-if TYPE_CHECKING:
-    from jumpmq.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +58,7 @@ def write_tail_again(found: Recovery, files: Files) -> None:
         log.warning("%s", text)  # a disk that writes elsewhere what is written over: clients may make room
 
 
-def migrate(directory: Path, open_store: "Callable[[Path], Store]") -> None:
+def migrate(directory: Path, open_store: Callable[[Path], migration.NewStore]) -> None:
     """Convert a store of an older version, if present, to a log.
 
     Raises:
