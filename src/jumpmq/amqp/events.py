@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jumpmq.amqp.messages import Message
+    from jumpmq.amqp._kernel import Message  # of messages.py, which imports this file
 
 
 @dataclass(slots=True)

@@ -194,10 +194,11 @@ def man(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="where `man -M DIR` is to find them")],
 ) -> None:
     """Write the manual pages of `jumpmq` and `jumpmqctl`."""
+    from jumpmq.cli import jumpmqctl
     from jumpmq.cli.manual import write_pages
 
     try:
-        for page in write_pages(directory):
+        for page in write_pages(directory, (app, jumpmqctl.application())):
             typer.echo(page)
     except OSError as error:
         fail(f"cannot write to {directory}: {error.strerror}")

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from typing import Any
 
+import typer
 import typer.main
 
 from jumpmq._version import __version__
-from jumpmq.cli import jumpmq, jumpmqctl
 
 FILES = {
     "jumpmq": [
@@ -22,8 +22,8 @@ FILES = {
 SEE_ALSO = {"jumpmq": "jumpmqctl", "jumpmqctl": "jumpmq"}
 
 
-def write_pages(directory: Path) -> list[Path]:
-    """Writes `jumpmq.1` and `jumpmqctl.1` to DIR/man1, where `man -M DIR` looks.
+def write_pages(directory: Path, apps: Iterable[typer.Typer]) -> list[Path]:
+    """Write a page per command, for example `jumpmq.1`, to DIR/man1, where `man -M DIR` looks.
 
     Raises:
         OSError: the directory cannot be written.
@@ -31,7 +31,7 @@ def write_pages(directory: Path) -> list[Path]:
     section = directory / "man1"
     section.mkdir(parents=True, exist_ok=True)
     written = []
-    for app in (jumpmq.app, jumpmqctl.application()):
+    for app in apps:
         command = typer.main.get_command(app)
         path = section / f"{command.name}.1"
         path.write_text("".join(f"{line}\n" for line in _page(command)))
