@@ -30,7 +30,7 @@ from jumpmq.queues import Outcome
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
     from jumpmq.broker.channel.consumers import ChannelConsumer, Holder
-    from jumpmq.nodes.channels.remote_channels import Answered, Remote, Request
+    from jumpmq.nodes.channels.remote_channel import Answered, RemoteChannel, Request
     from jumpmq.queues import Queue
 
 RETRY_INTERVAL = 0.5
@@ -44,10 +44,10 @@ class Homes(Protocol):
     def up(self) -> list[int]:
         """Homes with established links."""
 
-    def at(self, home: int) -> "Remote | None":
+    def at(self, home: int) -> "RemoteChannel | None":
         """Return the channel's remote channel at a home; None while the link is down."""
 
-    def ask_at(self, remote: "Remote", method: m.Method, then: "Answered") -> "Request":
+    def ask_at(self, remote: "RemoteChannel", method: m.Method, then: "Answered") -> "Request":
         """Send a request not related to a queue."""
 
     def close_unused(self, home: int) -> None:
@@ -63,7 +63,7 @@ class Homes(Protocol):
 class _Part:
     """Part of a group member at a remote home, acting as a consumer of the remote channel."""
 
-    def __init__(self, whole: "SpreadMember", remote: "Remote") -> None:
+    def __init__(self, whole: "SpreadMember", remote: "RemoteChannel") -> None:
         self.whole = whole
         self.channel = whole.channel
         self.remote = remote
@@ -190,7 +190,7 @@ class SpreadMember:
         request = self._homes.ask_at(remote, method, lambda *_: self._joined(home, remote))
         request.waiting.on_end(lambda: self._answered(home, request.raised, waiting))
 
-    def _joined(self, home: int, remote: "Remote") -> None:
+    def _joined(self, home: int, remote: "RemoteChannel") -> None:
         part = self._others[home] = _Part(self, remote)
         remote.add(part)
         if self._over:

@@ -10,23 +10,22 @@ there.
 import asyncio
 import itertools
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.errors import AMQPError, InternalError, NotFound
-from jumpmq.amqp.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
-from jumpmq.amqp.messages import Message, decode_deliveries
+from jumpmq.amqp.messages import Message
 from jumpmq.broker.channel.group_consumer import GroupArguments
 from jumpmq.broker.channel.remote import Then
 from jumpmq.broker.channel.waiting import Waiting
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.security.tokens import told
 from jumpmq.nodes.channels.group_members import SpreadMember
-from jumpmq.nodes.channels.remote_consumers import RemoteConsumer, RemoteQueue, Taker
+from jumpmq.nodes.channels.remote_channel import Answered, RemoteChannel, Request, down
+from jumpmq.nodes.channels.remote_consumers import RemoteConsumer
 from jumpmq.nodes.channels.shard_choice import ShardChoice
 from jumpmq.nodes.messages.enqueue import HOLD_TIMEOUT
 from jumpmq.nodes.transport.link import Link
@@ -34,258 +33,22 @@ from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import (
     ASKED,
     CLOSE,
-    CODE,
-    CREDIT,
-    FRAME_REFUSAL,
     FRAMES,
     METHOD,
     NUMBER,
     OPEN,
     PREFETCH,
-    SETTLE,
-    SETTLED,
-    START,
     TWO,
 )
 from jumpmq.nodes.transport.windows import Owed
-from jumpmq.queues import Outcome
-from jumpmq.queues.arguments import Limits
-from jumpmq.queues.runs import packed_seqs
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
 
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
 
-OUTCOMES = [Outcome.ACKNOWLEDGED, Outcome.REJECTED, Outcome.REQUEUED, Outcome.FAILED]
-
 RESUME_TIMEOUT = 60.0
 """Maximum time in seconds for which a consumer waits for its lost home, before it is cancelled."""
-
-_DELIVER = b"\x00\x3c\x00\x3c"
-"""First octets of the payload of ``basic.deliver``."""
-
-_ERRORS = {error.code: error for error in AMQPError.__subclasses__()}
-"""By reply code."""
-
-
-Answered = Callable[[Any, Message | None], None]
-"""Callback for the method answering a request, and the method's message, if any."""
-
-
-@dataclass(slots=True)
-class Request:
-    """Method not answered yet.
-
-    Attributes:
-        queue: what it is about; None where that is no single queue.
-        then: acts on the answer.
-        waiting: for the answer, or for ``raised``.
-        raised: why it is refused, if it is.
-    """
-
-    queue: DeclaredQueue | None
-    then: "Answered"
-    waiting: Waiting
-    raised: list[AMQPError] = field(default_factory=list)
-
-
-class Remote:
-    """Remote channel of a channel, at a single home."""
-
-    def __init__(self, ends: "ChannelLinks", channel: "Channel", link: Link, number: int, owed: Owed) -> None:
-        self.channel = channel
-        self.link = link
-        self.number = number
-        self.requests: deque[Request] = deque()
-        self.consumers: dict[str, Taker] = {}
-        self.gone = False
-        self._ends = ends  # all of this process
-        self._queues: dict[int, RemoteQueue] = {}  # by id
-        self._owed = owed  # octets that have come to the client, and that its home has not been told of
-
-    def send(self, kind: int, *payload: bytes) -> None:
-        """Send a record."""
-        if not self.gone:
-            self.link.send(kind, *payload)
-
-    def queue(self, declared: DeclaredQueue) -> RemoteQueue:
-        """Return a queue of the remote channel's home."""
-        found = self._queues.get(declared.id)
-        if found is None:
-            in_force = self.channel.connection.vhost.in_force.of(declared).definition
-            limits = Limits.of(declared.definition.arguments.plain(), in_force)
-            found = self._queues[declared.id] = RemoteQueue(self, declared.vhost, declared.name, declared.id, limits)
-        return found
-
-    def source(self) -> RemoteQueue:
-        """Return a placeholder for all queues of the remote home with deliveries to a member of a consumer group."""
-        return RemoteQueue(self, self.channel.connection.vhost.name, "", 0, Limits.of({}, {}))
-
-    def settle(self, messages: list[Message], outcome: Outcome) -> None:
-        """Report the outcome of deliveries."""
-        head = SETTLED.pack(self.number, OUTCOMES.index(outcome))
-        self.send(SETTLE, head, packed_seqs(messages))
-
-    def add(self, consumer: Taker) -> None:
-        """Register a consumer served at the remote home."""
-        self.consumers[consumer.tag] = consumer
-        self._ends.consumers[consumer.queue.id] += 1
-
-    def forget(self, consumer: Taker) -> None:
-        """Unregister a consumer."""
-        if self.consumers.get(consumer.tag) is consumer:
-            del self.consumers[consumer.tag]
-            self._ends.consumers[consumer.queue.id] -= 1
-
-    def lose(self) -> None:
-        """Handle the loss of the remote home."""
-        self.gone = True
-        self._owed.take(self)
-        comes_back = self._ends.comes_back(self.link.peer)
-        for consumer in list(self.consumers.values()):
-            if comes_back and isinstance(consumer, RemoteConsumer) and consumer.resumes:
-                self.forget(consumer)
-                self._ends.resume(consumer)
-            else:
-                consumer.cancelled()
-        while self.requests:
-            request = self.requests.popleft()
-            queue = request.queue
-            request.raised.append(NotFound("home node is down") if queue is None else down(self.channel, queue))
-            request.waiting.end()
-
-    def count(self, octets: int) -> None:
-        """So many octets of frames have come."""
-        if not self.gone and self._owed.add(self, octets) and not self.channel.connection.congested:
-            self._owed.tell()
-
-    def make_room(self) -> None:
-        """Acknowledge octets passed on to the client."""
-        if octets := self._owed.take(self):
-            self.send(CREDIT, TWO.pack(self.number, octets))
-
-    # --- what comes ---
-
-    def take(self, payload: memoryview) -> None:
-        """Act on frames."""
-        at, content = NUMBER.size, None
-        while at < len(payload):
-            kind, _, size = START.unpack_from(payload, at)
-            begin = at + START.size
-            is_delivery = kind == FRAME_METHOD and payload[begin : begin + 4] == _DELIVER
-            if is_delivery and (end := self._hand_on(payload, at)) > at:
-                at = end
-                continue
-            at = begin + size + 1
-            if is_delivery:
-                content = _Content.delivered(payload, begin + 4)
-            elif kind == FRAME_METHOD:
-                method = m.decode(bytes(payload[begin : begin + size]))
-                content = _Content.got(method) if isinstance(method, m.BasicGetOk) else None
-                if content is None:
-                    self._act(method)
-            elif kind == FRAME_HEADER:
-                assert content is not None
-                content.size = int.from_bytes(payload[begin + 4 : begin + 12])
-                content.message.properties = bytes(payload[begin + 12 : begin + size])
-            elif kind == FRAME_BODY:
-                assert content is not None
-                content.pieces.append(bytes(payload[begin : begin + size]))
-                content.size -= size
-            elif kind == FRAME_REFUSAL:
-                self._refused(payload[begin : begin + size])
-            if content is not None and not content.size:
-                message = content.whole()
-                if isinstance(content.method, m.BasicGetOk):
-                    self._answer(content.method, message)
-                else:
-                    self._deliver(content.tag, [message])
-                content = None
-        self.count(len(payload))
-
-    def _hand_on(self, payload: memoryview, at: int) -> int:
-        """Pass on consecutive deliveries to a single consumer, as far as completely received; return
-        the end position."""
-        begin = at + START.size + len(_DELIVER) + 1
-        tag = str(payload[begin : begin + payload[begin - 1]], "utf-8", "surrogateescape")
-        consumer = self.consumers.get(tag)
-        if isinstance(consumer, RemoteConsumer):
-            return consumer.relay(payload, at)
-        _, messages, end = decode_deliveries(payload, at)
-        if messages:
-            self._deliver(tag, messages)
-        return end
-
-    def _deliver(self, tag: str, messages: list[Message]) -> None:
-        consumer = self.consumers.get(tag)
-        if consumer is not None:
-            queue = consumer.queue
-            for message in messages:
-                message.queue = queue
-            consumer.deliver(messages)
-
-    def _act(self, method: m.Method) -> None:
-        if isinstance(method, m.BasicCancel):
-            consumer = self.consumers.get(method.consumer_tag)
-            if consumer is not None:
-                consumer.cancelled()
-        else:
-            self._answer(method, None)
-
-    def _answer(self, method: m.Method, message: Message | None) -> None:
-        request = self.requests.popleft()
-        if not self.channel.closed:
-            try:
-                request.then(method, message)
-            except AMQPError as error:
-                request.raised.append(error)
-        request.waiting.end()
-
-    def _refused(self, payload: memoryview) -> None:
-        (code,) = CODE.unpack_from(payload)
-        request = self.requests.popleft()
-        text = str(payload[CODE.size :], "utf-8", "surrogateescape")
-        request.raised.append(_ERRORS.get(code, InternalError)(text))
-        request.waiting.end()
-
-
-class _Content:
-    """Message with frames still arriving."""
-
-    __slots__ = ("message", "method", "pieces", "size", "tag")
-
-    def __init__(self, method: m.BasicGetOk | None, tag: str, message: Message) -> None:
-        self.method = method
-        self.tag = tag
-        self.message = message
-        self.size = -1  # octets of its body that are to come; unknown before its header
-        self.pieces: list[bytes] = []
-
-    @classmethod
-    def delivered(cls, payload: memoryview, at: int) -> "_Content":
-        """From the arguments of ``basic.deliver``."""
-        tag = str(payload[at + 1 : at + 1 + payload[at]], "utf-8", "surrogateescape")
-        at += 1 + payload[at]
-        seq, redelivered = int.from_bytes(payload[at : at + 8]), bool(payload[at + 8])
-        at += 9
-        exchange = str(payload[at + 1 : at + 1 + payload[at]], "utf-8", "surrogateescape")
-        at += 1 + payload[at]
-        message = Message(exchange, bytes(payload[at + 1 : at + 1 + payload[at]]), b"", b"")
-        message.seq, message.redelivered = seq, redelivered
-        return cls(None, tag, message)
-
-    @classmethod
-    def got(cls, method: m.BasicGetOk) -> "_Content":
-        """From ``basic.get-ok``."""
-        message = Message(method.exchange, method.routing_key, b"", b"")
-        message.seq, message.redelivered = method.delivery_tag, method.redelivered
-        return cls(method, "", message)
-
-    def whole(self) -> Message:
-        """Return the message, with the complete body."""
-        self.message.body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
-        return self.message
 
 
 class ChannelLinks:
@@ -309,7 +72,7 @@ class ChannelLinks:
         self.consumers: Counter[int] = Counter()
         self.shard_choice = ShardChoice(links, turns, self.consumers)
         self._numbers = itertools.count(1)  # of remote channels
-        self._remotes: dict[int, Remote] = {}  # by number
+        self._remotes: dict[int, RemoteChannel] = {}  # by number
         self._owed: WeakValueDictionary[tuple[str, int], Owed] = WeakValueDictionary()  # by client and home
         self.members: set[SpreadMember] = set()
         links.handlers[FRAMES] = self._take
@@ -320,12 +83,12 @@ class ChannelLinks:
         """Return the remote channels of a channel, all still closed."""
         return _OfChannel(self, channel)
 
-    def open(self, channel: "Channel", link: Link) -> Remote:
+    def open(self, channel: "Channel", link: Link) -> RemoteChannel:
         """Open a remote channel."""
         number = next(self._numbers)
         client = channel.connection
         owed = self._owed.setdefault((client.identity, link.peer), Owed())
-        remote = self._remotes[number] = Remote(self, channel, link, number, owed)
+        remote = self._remotes[number] = RemoteChannel(self, channel, link, number, owed)
         user, scopes, until = told(client.user)
         opened = {
             "number": number,
@@ -343,7 +106,7 @@ class ChannelLinks:
         remote.send(OPEN, json.dumps(opened).encode())
         return remote
 
-    def close(self, remote: Remote) -> None:
+    def close(self, remote: RemoteChannel) -> None:
         """A remote channel is used no longer."""
         for consumer in list(remote.consumers.values()):
             remote.forget(consumer)
@@ -394,15 +157,6 @@ class ChannelLinks:
             remote.lose()
 
 
-def down(channel: "Channel", queue: DeclaredQueue) -> NotFound:
-    """Return the error for a queue at an unreachable home."""
-    node = channel.topology.node_of(queue.definition.home)
-    durable = "durable " if queue.durable else ""
-    return NotFound(
-        f"home node '{node}' of {durable}queue '{queue.name}' in vhost '{queue.vhost}' is down or inaccessible"
-    )
-
-
 class _OfChannel:
     """See :class:`~jumpmq.broker.channel.remote.RemoteChannels`."""
 
@@ -411,7 +165,7 @@ class _OfChannel:
     def __init__(self, ends: ChannelLinks, channel: "Channel") -> None:
         self._ends = ends  # those of all channels
         self._channel = channel  # the client's
-        self._remotes: dict[int, Remote] = {}  # by home
+        self._remotes: dict[int, RemoteChannel] = {}  # by home
 
     def ask(self, queue: DeclaredQueue, method: m.Method, then: Then) -> Waiting:
         return self._ask(queue, method, lambda answer, message: then(answer))
@@ -429,7 +183,9 @@ class _OfChannel:
             return self._ends.wait_for(home).followed_by(ask)
         return ask()
 
-    def ask_at(self, remote: Remote, method: m.Method, then: Answered, queue: DeclaredQueue | None = None) -> Request:
+    def ask_at(
+        self, remote: RemoteChannel, method: m.Method, then: Answered, queue: DeclaredQueue | None = None
+    ) -> Request:
         def go_on() -> None:
             if request.raised:
                 raise request.raised[0]
@@ -441,7 +197,7 @@ class _OfChannel:
         remote.send(METHOD, head, method.encode())
         return request
 
-    def at(self, home: int) -> Remote | None:
+    def at(self, home: int) -> RemoteChannel | None:
         remote = self._remotes.get(home)
         if remote is None or remote.gone:
             link = self._ends.links.to(home)

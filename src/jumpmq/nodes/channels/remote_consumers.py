@@ -15,8 +15,17 @@ from jumpmq.topology.declared import DeclaredQueue
 if TYPE_CHECKING:
     from jumpmq.broker.channel.channel import Channel
     from jumpmq.broker.channel.consumers import ChannelConsumer, Holder
-    from jumpmq.nodes.channels.remote_channels import Remote
     from jumpmq.queues import Queue
+
+
+class RemoteEnd(Protocol):
+    """The client's end of a remote channel; see :class:`~jumpmq.nodes.channels.remote_channel.RemoteChannel`."""
+
+    def settle(self, messages: list[Message], outcome: Outcome) -> None:
+        """Report the outcome of deliveries to the remote home."""
+
+    def forget(self, consumer: "Taker") -> None:
+        """Unregister a consumer."""
 
 
 class RemoteQueue:
@@ -32,7 +41,7 @@ class RemoteQueue:
     consumer_group = None
     taken = None
 
-    def __init__(self, remote: "Remote", vhost: str, name: str, id: int, limits: Limits) -> None:
+    def __init__(self, remote: RemoteEnd, vhost: str, name: str, id: int, limits: Limits) -> None:
         self.vhost, self.name, self.id = vhost, name, id
         self.limits = limits
         self._remote = remote  # the channel at its home
@@ -72,7 +81,7 @@ class RemoteConsumer:
     def __init__(
         self,
         channel: "Channel",
-        remote: "Remote",
+        remote: RemoteEnd,
         declared: DeclaredQueue,
         queue: RemoteQueue,
         method: m.BasicConsume,

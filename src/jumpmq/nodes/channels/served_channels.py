@@ -42,9 +42,8 @@ from jumpmq.nodes.transport.windows import Window
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.completion import CompleteReceipt
-from jumpmq.topology import Asker
+from jumpmq.topology import Asker, Change
 from jumpmq.topology.bindings import Kind
-from jumpmq.topology.changes import Change
 from jumpmq.topology.tally import Tally
 from jumpmq.topology.users import Operation
 
