@@ -19,8 +19,8 @@ from jumpmq.topology import (
     Topology,
     Unbind,
     VirtualHost,
-    changes,
 )
+from jumpmq.topology.changes.queues import queue_deletion
 
 
 class Built:
@@ -44,7 +44,7 @@ class Built:
         return self.vhost.queue(name)
 
     def delete_queue(self, name: str, **conditions: Any) -> None:
-        deletion = changes.queue_deletion(self.vhost, name, **conditions)
+        deletion = queue_deletion(self.vhost, name, **conditions)
         if deletion is not None:
             self.topology.apply(deletion)
 

@@ -12,7 +12,27 @@ from random import Random
 from typing import Any
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.topology import Arguments, Binding, ConsistentHashExchange, ExchangeDefinition, Topology, changes
+from jumpmq.topology import (
+    AddHome,
+    AddVirtualHost,
+    Arguments,
+    Bind,
+    Binding,
+    Change,
+    ClearPolicy,
+    ConsistentHashExchange,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteQueue,
+    ExchangeDefinition,
+    ForgetNode,
+    PutUser,
+    SetPolicy,
+    SetUserLimit,
+    SetVirtualHostLimit,
+    Topology,
+    Unbind,
+)
 from jumpmq.topology.json_form import to_json
 
 LOGS = Path(__file__).parents[1] / "data" / "definitions-log"
@@ -30,7 +50,7 @@ def decided(topology: Topology, change: dict[str, Any]) -> dict[str, Any]:
     """Decide an entry's change; returns the entry as it came out here."""
     before = {queue.id for host in topology.vhosts.values() for queue in host.declared.values()}
     try:
-        topology.apply(changes.Change.from_json(change))
+        topology.apply(Change.from_json(change))
         outcome = ""
     except AMQPError as error:
         outcome = error.reply_text
@@ -47,7 +67,7 @@ def end(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _drawn(chance: Random, topology: Topology) -> changes.Change:
+def _drawn(chance: Random, topology: Topology) -> Change:
     """A change such as clients ask for; some are refused."""
     queue, exchange = f"q{chance.randrange(12)}", chance.choice(["ring", "shifting", "spread", "x"])
     home = chance.choice([1, 2, 3])
@@ -57,35 +77,35 @@ def _drawn(chance: Random, topology: Topology) -> changes.Change:
     match chance.choices(range(8), (6, 8, 4, 2, 3, 1, 1, 2))[0]:
         case 0:
             flags = {name: chance.random() < 0.5 for name in ("durable", "auto_delete")}
-            return changes.DeclareQueue(topology.define_queue("/", queue, **flags, home=home, user="ann"))
+            return DeclareQueue(topology.define_queue("/", queue, **flags, home=home, user="ann"))
         case 1:
-            return changes.Bind("/", binding, user="ann")
+            return Bind("/", binding, user="ann")
         case 2:
             bound = list(topology.vhost("/").exchanges[exchange].bindings) if exchange != "x" else []
-            return changes.Unbind("/", chance.choice(bound) if bound else binding)
+            return Unbind("/", chance.choice(bound) if bound else binding)
         case 3:
-            return changes.DeleteQueue("/", queue, 0 if declared is None else declared.id)
+            return DeleteQueue("/", queue, 0 if declared is None else declared.id)
         case 4:
             definition = {"shards-per-node": chance.randrange(4), "routing-key": chance.choice(["1", "3", "heavy"])}
-            return changes.SetPolicy("/", chance.choice("pq"), f"^{exchange}", definition, chance.randrange(3))
+            return SetPolicy("/", chance.choice("pq"), f"^{exchange}", definition, chance.randrange(3))
         case 5:
-            return changes.ClearPolicy("/", chance.choice("pq"))
+            return ClearPolicy("/", chance.choice("pq"))
         case 6:
             node = NODES[home - 1]
-            return changes.AddHome(home, node) if chance.random() < 0.8 else changes.ForgetNode(node)
+            return AddHome(home, node) if chance.random() < 0.8 else ForgetNode(node)
     limit, value = chance.choice(["max-queues", "max-bindings"]), chance.choice([-1, 30])
-    return chance.choice([changes.SetVirtualHostLimit("/", limit, value), changes.SetUserLimit("ann", limit, value)])
+    return chance.choice([SetVirtualHostLimit("/", limit, value), SetUserLimit("ann", limit, value)])
 
 
 def _make(name: str) -> None:
     chance, topology = Random(1), Topology(NODES[0])
-    wanted: list[changes.Change] = [changes.AddHome(home, node) for home, node in enumerate(NODES, 1)]
-    wanted += [changes.AddVirtualHost("/"), changes.PutUser("ann", "", ("monitoring",))]
+    wanted: list[Change] = [AddHome(home, node) for home, node in enumerate(NODES, 1)]
+    wanted += [AddVirtualHost("/"), PutUser("ann", "", ("monitoring",))]
     shifting = Arguments.of({"ring-removal": "shift"})
     wanted += [
-        changes.DeclareExchange(ExchangeDefinition("/", "ring", "x-consistent-hash", durable=True)),
-        changes.DeclareExchange(ExchangeDefinition("/", "shifting", "x-consistent-hash", arguments=shifting)),
-        changes.DeclareExchange(ExchangeDefinition("/", "spread", "x-modulus-hash", durable=True)),
+        DeclareExchange(ExchangeDefinition("/", "ring", "x-consistent-hash", durable=True)),
+        DeclareExchange(ExchangeDefinition("/", "shifting", "x-consistent-hash", arguments=shifting)),
+        DeclareExchange(ExchangeDefinition("/", "spread", "x-modulus-hash", durable=True)),
     ]
     with (LOGS / f"{name}.jsonl").open("x") as file:
         for number in range(400):

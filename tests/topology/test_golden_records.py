@@ -4,7 +4,8 @@ import json
 
 from tests.topology.golden_records import CHANGES, PATH, lines
 
-from jumpmq.topology import Change, changes
+from jumpmq import topology
+from jumpmq.topology import Change
 
 
 def test_each_change_and_what_it_leaves_in_the_store_are_octet_for_octet_what_they_were() -> None:
@@ -15,4 +16,4 @@ def test_each_change_and_what_it_leaves_in_the_store_are_octet_for_octet_what_th
 
 
 def test_each_kind_of_change_has_a_line() -> None:
-    assert set(map(type, CHANGES)) == set(Change.KINDS.values()) == {getattr(changes, name) for name in Change.KINDS}
+    assert set(map(type, CHANGES)) == set(Change.KINDS.values()) == {getattr(topology, name) for name in Change.KINDS}

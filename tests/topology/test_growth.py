@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jumpmq.topology import Topology, changes
+from jumpmq.topology import AddVirtualHost, Bind, DeclareExchange, DeclareQueue, Topology
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
@@ -42,18 +42,18 @@ def test_an_unused_queue_takes_little_memory_and_a_binding_less() -> None:
 def measure() -> None:
     """Print what a queue and a binding take."""
     topology = Topology("node")
-    topology.apply(changes.AddVirtualHost("/"))
-    topology.apply(changes.DeclareExchange(ExchangeDefinition("/", "growth", durable=True)))
+    topology.apply(AddVirtualHost("/"))
+    topology.apply(DeclareExchange(ExchangeDefinition("/", "growth", durable=True)))
     name, arguments = "queue-{:06}".format, b'[["x-queue-type","S","classic"]]'
 
     def declare(number: int) -> None:
         asked = Arguments.from_json(json.loads(arguments))
         definition = topology.define_queue("/", name(number), durable=True, arguments=asked, user="guest")
-        topology.apply(changes.DeclareQueue(definition))
+        topology.apply(DeclareQueue(definition))
 
     def bind(number: int) -> None:
         binding = Binding("growth", "queue", name(number), name(number).encode())
-        topology.apply(changes.Bind("/", binding))
+        topology.apply(Bind("/", binding))
 
     print(octets_of_one(declare), octets_of_one(bind))
 

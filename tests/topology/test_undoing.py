@@ -25,7 +25,7 @@ from jumpmq.topology import (
     Topology,
     Unbind,
 )
-from jumpmq.topology.changes import inverse_of_effects
+from jumpmq.topology.changes.undoing import inverse, inverse_of_effects
 
 BINDING = Binding("e", "queue", "q", b"1")
 PRESENT: list[Change] = [
@@ -87,10 +87,10 @@ def test_the_inverse_of_a_change_restores_the_definitions(change: Change) -> Non
     for present in PRESENT:
         topology.apply(present)
     before = state(topology)
-    inverse = change.inverse(topology)
+    undo = inverse(topology, change)
     effects = topology.apply(Change.from_json(change.to_json()))
     assert isinstance(change, Unbind) or change.changes_nothing(topology)
-    for back in reversed([*inverse, *inverse_of_effects(effects)]):
+    for back in reversed([*undo, *inverse_of_effects(effects)]):
         topology.apply(back)
     assert state(topology) == before
     assert topology.vhost("/").declared.keys() <= {"q", "sharding: e - one@host - 0", "sharding: e - one@host - 1"}

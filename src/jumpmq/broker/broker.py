@@ -24,7 +24,7 @@ from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.passwords import hash_password
 from jumpmq.broker.telemetry import audit
 from jumpmq.store import Store, StoreError
-from jumpmq.topology import changes
+from jumpmq.topology import AddHome, AddVirtualHost, PutUser, SetPermissions
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class Broker(BrokerParts):
         self.topology.restore(definitions)
         self.peers.order(self.topology)
         if self.peers.founds:
-            self.topology.apply(changes.AddHome(1, self.node))
+            self.topology.apply(AddHome(1, self.node))
         batches = {} if store is None else store.batches()
         self.peers.restore(self.topology, batches, self.alarms)
         if store is not None:
@@ -157,9 +157,9 @@ class Broker(BrokerParts):
         """
         user, password = self.config.default_user, self.config.default_pass
         with self.turns.turn():
-            self.topology.apply(changes.AddVirtualHost("/"))
-            self.topology.apply(changes.PutUser(user, hash_password(password), ("administrator",)))
-            self.topology.apply(changes.SetPermissions(user, "/", ".*", ".*", ".*"))
+            self.topology.apply(AddVirtualHost("/"))
+            self.topology.apply(PutUser(user, hash_password(password), ("administrator",)))
+            self.topology.apply(SetPermissions(user, "/", ".*", ".*", ".*"))
 
     async def _mark_started(self) -> None:
         """Put a first commit on disk: from now on messages are delivered, so that the last stop, if clean, no longer

@@ -37,7 +37,7 @@ from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue
 from jumpmq.store import Store
 from jumpmq.store.definitions import PARTS, named, numbered, part_of
-from jumpmq.topology import Topology, changes
+from jumpmq.topology import DeleteQueue, Topology
 
 
 class BrokerParts:
@@ -167,7 +167,7 @@ class BrokerParts:
         await self.turns.committed()
 
     def _delete_unused(self, queue: Queue) -> None:
-        self.topology.propose(changes.DeleteQueue(queue.vhost, queue.name, queue.id))
+        self.topology.propose(DeleteQueue(queue.vhost, queue.name, queue.id))
 
     def _queue_name(self, number: int) -> str:
         """Return the name of a queue for the log. Any thread may ask."""

@@ -29,8 +29,7 @@ from jumpmq.broker.figures.values import (
 )
 from jumpmq.http import past
 from jumpmq.http.rates import NO_COUNTS, NOTHING, Rates, Sample
-from jumpmq.topology import Change
-from jumpmq.topology.changes import ClearOperatorPolicy, ClearPolicy, MoveQueue, SetOperatorPolicy, SetPolicy
+from jumpmq.topology import Change, ClearOperatorPolicy, ClearPolicy, MoveQueue, SetOperatorPolicy, SetPolicy
 from jumpmq.topology.proposals import Asker
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from jumpmq.nodes.moves.returning import Ask, Returning
 from jumpmq.nodes.parts import Parts
 from jumpmq.nodes.transport.links import Links
 from jumpmq.store import Batch
-from jumpmq.topology import Topology, changes
+from jumpmq.topology import AddHome, Change, RemoveHome, Topology
 from jumpmq.topology.snapshot import followed_digest, records_of
 
 log = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ class OtherHomes:
             follower = Follower(topology, self._boot, self._parts.on_disk, self._on_failure, followed_digest(topology))
             topology.log = follower
             await self._followed.follow(follower, lambda: topology.applied)
-        pending = topology.propose(changes.AddHome(self._home, broker.node))
+        pending = topology.propose(AddHome(self._home, broker.node))
         await decided(pending)
         pending.result()
 
@@ -243,12 +243,12 @@ class OtherHomes:
         standstill = None if self._member is None else self._member.standstill.reason
         return PeerFigures(self.links.waiting, self.outbox.figures(), self._parts.queue_moves.figures(), standstill)
 
-    def _follow(self, topology: Topology, change: changes.Change) -> None:
+    def _follow(self, topology: Topology, change: Change) -> None:
         """Record the addition or removal of a home in the commit of that change."""
-        if isinstance(change, changes.RemoveHome) and change.home == self._home:
+        if isinstance(change, RemoveHome) and change.home == self._home:
             if self._store is not None:
                 self._store.put(*LEFT, True)
-        elif isinstance(change, changes.AddHome | changes.RemoveHome) and self._member is None:
+        elif isinstance(change, AddHome | RemoveHome) and self._member is None:
             self._note_homes(topology)
 
     def _note_homes(self, topology: Topology) -> None:

@@ -2,40 +2,29 @@
 
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
-from jumpmq.topology.changes import (
-    AddHome,
-    AddVirtualHost,
-    Bind,
-    Change,
-    ClearGlobalParameter,
-    ClearOperatorPolicy,
+from jumpmq.topology.changes.base import Change
+from jumpmq.topology.changes.bindings import Bind, Unbind
+from jumpmq.topology.changes.exchanges import DeclareExchange, DeleteExchange
+from jumpmq.topology.changes.homes import AddHome, ForgetNode, HomeDown, LeaveHome, RemoveHome
+from jumpmq.topology.changes.parameters import ClearGlobalParameter, SetGlobalParameter
+from jumpmq.topology.changes.policies import ClearOperatorPolicy, ClearPolicy, SetOperatorPolicy, SetPolicy
+from jumpmq.topology.changes.queues import DeclareQueue, DeleteQueue, EndMove, MoveQueue
+from jumpmq.topology.changes.users import (
     ClearPermissions,
-    ClearPolicy,
     ClearTopicPermissions,
     ClearUserLimit,
-    ClearVirtualHostLimit,
-    DeclareExchange,
-    DeclareQueue,
-    DeleteExchange,
-    DeleteQueue,
     DeleteUser,
-    DeleteVirtualHost,
-    EndMove,
-    ForgetNode,
-    HomeDown,
-    LeaveHome,
-    MoveQueue,
     PutUser,
-    RemoveHome,
-    SetGlobalParameter,
-    SetOperatorPolicy,
     SetPermissions,
-    SetPolicy,
     SetTopicPermissions,
-    SetTracing,
     SetUserLimit,
+)
+from jumpmq.topology.changes.virtual_hosts import (
+    AddVirtualHost,
+    ClearVirtualHostLimit,
+    DeleteVirtualHost,
+    SetTracing,
     SetVirtualHostLimit,
-    Unbind,
 )
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
 from jumpmq.topology.exchanges import ConsistentHashExchange, Exchange

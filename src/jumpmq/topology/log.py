@@ -9,7 +9,7 @@ asker; the outcome of a :class:`~jumpmq.topology.proposals.Pending` is that of t
 from collections.abc import Callable
 from typing import Protocol
 
-from jumpmq.topology.changes import Change
+from jumpmq.topology.changes.base import Change
 from jumpmq.topology.proposals import Pending
 
 ANYWHERE = 0

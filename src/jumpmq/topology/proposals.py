@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.topology.changes import Change
+from jumpmq.topology.changes.base import Change
 from jumpmq.topology.state import Later
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import restoring
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
-from jumpmq.topology.changes import Change
-from jumpmq.topology.changes.base import take_effect
+from jumpmq.topology.changes.base import Change, take_effect
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.log import ANYWHERE, CommonLog, LocalLog
 from jumpmq.topology.proposals import THE_BROKER, Asker, Pending, Proposals

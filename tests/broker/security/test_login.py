@@ -15,7 +15,7 @@ from jumpmq.amqp.fields import Field, write_fields
 from jumpmq.broker.security.authenticator import REFUSAL_TIME, Authenticator, is_loopback
 from jumpmq.broker.security.login import read_credentials
 from jumpmq.broker.security.passwords import hash_password, verify_password
-from jumpmq.topology import Topology, changes
+from jumpmq.topology import PutUser, Topology
 
 T = TypeVar("T")
 GRANTED = dict.fromkeys(("configure", "write", "read"), ".*")
@@ -61,7 +61,7 @@ def test_malformed_credentials_are_refused_like_wrong_ones(mechanism: str, respo
 def test_who_may_log_in_from_where() -> None:
     topology = Topology("jumpmq@test", None)
     for user in ("guest", "alice"):
-        topology.apply(changes.PutUser(user, hash_password(f"{user}'s"), ()))
+        topology.apply(PutUser(user, hash_password(f"{user}'s"), ()))
 
     async def answers() -> dict[tuple[str, str, str], bool]:
         authenticator = Authenticator(topology)
@@ -76,7 +76,7 @@ def test_who_may_log_in_from_where() -> None:
         )
         again = await asyncio.gather(*(authenticator.authenticate(*one) for one in asked))
         assert again == list(found.values())
-        topology.apply(changes.PutUser("alice", hash_password("new"), ()))
+        topology.apply(PutUser("alice", hash_password("new"), ()))
         assert not await authenticator.authenticate("alice", "alice's", "127.0.0.1")
         authenticator.close()
         return found
@@ -128,7 +128,7 @@ def outcome(scenario: Callable[[Authenticator], Awaitable[T]], *users: str) -> T
     """What becomes of a scenario with these users, whose passwords are their names."""
     topology = Topology("jumpmq@test", None)
     for user in users:
-        topology.apply(changes.PutUser(user, hash_password(user), ()))
+        topology.apply(PutUser(user, hash_password(user), ()))
 
     async def run() -> T:
         authenticator = Authenticator(topology)
@@ -207,8 +207,8 @@ def test_whoever_hangs_up_while_waiting_frees_the_way() -> None:
 
 def test_no_refusal_comes_early_whatever_was_wrong() -> None:
     topology = Topology("jumpmq@test", None)
-    topology.apply(changes.PutUser("alice", hash_password("alice"), ()))
-    topology.apply(changes.PutUser("none", "", ()))
+    topology.apply(PutUser("alice", hash_password("alice"), ()))
+    topology.apply(PutUser("none", "", ()))
 
     async def answered_at() -> list[float]:
         authenticator, loop = Authenticator(topology), asyncio.get_running_loop()

@@ -13,8 +13,7 @@ from tests.wire import Basic, login
 from jumpmq.broker import Broker
 from jumpmq.nodes.channels import shard_choice
 from jumpmq.nodes.channels.shard_choice import spread
-from jumpmq.topology import ExchangeDefinition
-from jumpmq.topology.changes import DeclareExchange, SetPolicy
+from jumpmq.topology import DeclareExchange, ExchangeDefinition, SetPolicy
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 

@@ -19,8 +19,7 @@ from jumpmq.queues.consumer import Rows
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.epochs import OWNER_EPOCH
 from jumpmq.queues.runs import set_consumer
-from jumpmq.topology import Topology
-from jumpmq.topology.changes import DeleteQueue
+from jumpmq.topology import DeleteQueue, Topology
 from jumpmq.topology.proposals import Pending
 from jumpmq.topology.tally import Tally
 

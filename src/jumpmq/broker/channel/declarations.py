@@ -14,9 +14,10 @@ from jumpmq.broker.names import unique_name
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.broker.upkeep.upkeep import Upkeep
 from jumpmq.queues import Queue, clock
-from jumpmq.topology import changes, rules
+from jumpmq.topology import Bind, Change, DeclareExchange, DeclareQueue, DeleteExchange, Unbind, rules
 from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.bindings import Binding
+from jumpmq.topology.changes.queues import queue_deletion
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.names import stripped
@@ -50,24 +51,20 @@ def exchange_declare(channel: DeclaringChannel, method: m.ExchangeDeclare) -> Wa
         method.internal,
         Arguments.shared(method.arguments),
     )
-    return _propose(channel, changes.DeclareExchange(definition), answer)
+    return _propose(channel, DeclareExchange(definition), answer)
 
 
 def exchange_delete(channel: DeclaringChannel, method: m.ExchangeDelete) -> Waiting | None:
-    change = changes.DeleteExchange(channel.connection.vhost.name, stripped(method.exchange), method.if_unused)
+    change = DeleteExchange(channel.connection.vhost.name, stripped(method.exchange), method.if_unused)
     return _propose(channel, change, _answer(channel, method, m.ExchangeDeleteOk()))
 
 
 def exchange_bind(channel: DeclaringChannel, method: m.ExchangeBind) -> Waiting | None:
-    return _change_binding(
-        channel, changes.Bind, _exchange_binding(method), _answer(channel, method, m.ExchangeBindOk())
-    )
+    return _change_binding(channel, Bind, _exchange_binding(method), _answer(channel, method, m.ExchangeBindOk()))
 
 
 def exchange_unbind(channel: DeclaringChannel, method: m.ExchangeUnbind) -> Waiting | None:
-    return _change_binding(
-        channel, changes.Unbind, _exchange_binding(method), _answer(channel, method, m.ExchangeUnbindOk())
-    )
+    return _change_binding(channel, Unbind, _exchange_binding(method), _answer(channel, method, m.ExchangeUnbindOk()))
 
 
 def queue_declare(channel: DeclaringChannel, method: m.QueueDeclare) -> Waiting | None:
@@ -96,7 +93,7 @@ def queue_declare(channel: DeclaringChannel, method: m.QueueDeclare) -> Waiting 
         connection.user.owner,
         home=channel.topology.home if server_named else None,  # its name is known to this client alone
     )
-    return _propose(channel, changes.DeclareQueue(definition, server_named), answer)
+    return _propose(channel, DeclareQueue(definition, server_named), answer)
 
 
 def _declared(channel: DeclaringChannel, method: m.QueueDeclare, name: str) -> Waiting | None:
@@ -121,13 +118,13 @@ def _declared(channel: DeclaringChannel, method: m.QueueDeclare, name: str) -> W
 def queue_bind(channel: DeclaringChannel, method: m.QueueBind) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "bind")
     binding = _queue_binding(channel, method)
-    return _change_binding(channel, changes.Bind, binding, _answer(channel, method, m.QueueBindOk()))
+    return _change_binding(channel, Bind, binding, _answer(channel, method, m.QueueBindOk()))
 
 
 def queue_unbind(channel: DeclaringChannel, method: m.QueueUnbind) -> Waiting | None:
     _refuse_sharded(channel, method.queue, "unbind")
     binding = _queue_binding(channel, method)
-    return _change_binding(channel, changes.Unbind, binding, lambda: channel.send(m.QueueUnbindOk()))
+    return _change_binding(channel, Unbind, binding, lambda: channel.send(m.QueueUnbindOk()))
 
 
 def queue_purge(channel: DeclaringChannel, method: m.QueuePurge) -> Waiting | None:
@@ -168,7 +165,7 @@ def queue_delete(channel: DeclaringChannel, method: m.QueueDelete) -> Waiting | 
     if (remote := channel.remote_queue(name)) is not None:
         asked = m.QueueDelete(queue=name, if_unused=method.if_unused, if_empty=method.if_empty)
         return channel.remote.ask(remote, asked, _passing_on(channel, method))
-    change = changes.queue_deletion(
+    change = queue_deletion(
         connection.vhost, name, if_unused=method.if_unused, if_empty=method.if_empty, connection=connection.identity
     )
     if change is None:
@@ -182,7 +179,7 @@ def _refuse_sharded(channel: DeclaringChannel, queue: str, operation: str) -> No
     channel.topology.sharding.refuse(channel.connection.vhost, queue or channel.last_queue, operation)
 
 
-def _propose(channel: DeclaringChannel, change: changes.Change, answer: Callable[[], Waiting | None]) -> Waiting | None:
+def _propose(channel: DeclaringChannel, change: Change, answer: Callable[[], Waiting | None]) -> Waiting | None:
     """Propose a change and answer when accepted; return the wait to complete first, or None.
 
     Raises:
@@ -218,15 +215,15 @@ def _passing_on(channel: DeclaringChannel, method: Any) -> Callable[[m.Method], 
 
 def _change_binding(
     channel: DeclaringChannel,
-    change: type[changes.Bind] | type[changes.Unbind],
+    change: type[Bind] | type[Unbind],
     binding: Binding,
     answer: Callable[[], None],
 ) -> Waiting | None:
     connection = channel.connection
-    if change is changes.Bind:
-        made: changes.Change = changes.Bind(connection.vhost.name, binding, connection.identity, connection.user.owner)
+    if change is Bind:
+        made: Change = Bind(connection.vhost.name, binding, connection.identity, connection.user.owner)
     else:
-        made = changes.Unbind(connection.vhost.name, binding, connection.identity)
+        made = Unbind(connection.vhost.name, binding, connection.identity)
     return _propose(channel, made, answer)
 
 

@@ -43,9 +43,8 @@ from jumpmq.broker.security.tokens import told
 from jumpmq.broker.telemetry import audit
 from jumpmq.broker.upkeep.slices import SLICE
 from jumpmq.store.completion import CompleteReceipt
-from jumpmq.topology import Asker, VirtualHost
+from jumpmq.topology import Asker, DeleteQueue, VirtualHost
 from jumpmq.topology.bindings import Kind
-from jumpmq.topology.changes import DeleteQueue
 from jumpmq.topology.users import Operation
 
 if TYPE_CHECKING:

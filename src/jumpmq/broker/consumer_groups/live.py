@@ -21,11 +21,11 @@ from jumpmq.broker.consumer_groups.group import ConsumerGroup, Partition
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.authorization import Authorization
 from jumpmq.queues import Queue
-from jumpmq.topology import Asker, Change, Exchange, Topology, VirtualHost
-from jumpmq.topology.bindings import Binding, Kind
-from jumpmq.topology.changes import (
+from jumpmq.topology import (
     AddVirtualHost,
+    Asker,
     Bind,
+    Change,
     ClearGlobalParameter,
     ClearPermissions,
     ClearTopicPermissions,
@@ -37,6 +37,7 @@ from jumpmq.topology.changes import (
     DeleteQueue,
     DeleteUser,
     DeleteVirtualHost,
+    Exchange,
     PutUser,
     SetGlobalParameter,
     SetPermissions,
@@ -44,8 +45,11 @@ from jumpmq.topology.changes import (
     SetTracing,
     SetUserLimit,
     SetVirtualHostLimit,
+    Topology,
     Unbind,
+    VirtualHost,
 )
+from jumpmq.topology.bindings import Binding, Kind
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.exchanges import HASH_EXCHANGES
 

@@ -55,7 +55,7 @@ from jumpmq.topology import (
     SetVirtualHostLimit,
     Topology,
 )
-from jumpmq.topology.changes import inverse_of_effects
+from jumpmq.topology.changes.undoing import inverse, inverse_of_effects
 
 Entry = dict[str, Any]
 
@@ -250,18 +250,18 @@ def import_definitions(
                 if not unchanged_too and change.changes_nothing(topology):
                     yield None
                     continue
-                inverse = change.inverse(topology)
-                proposed.append((subject, topology.propose(change, asker), inverse))
+                undo = inverse(topology, change)
+                proposed.append((subject, topology.propose(change, asker), undo))
             except AMQPError as error:
                 refusal = refusal or BadRequest(f"{subject}: {error.text}")
                 wanted.clear()
             yield None
             continue
-        subject, pending, inverse = proposed.popleft()
+        subject, pending, undo = proposed.popleft()
         yield pending
         try:
             pending.result()
-            undoing += [*inverse, *inverse_of_effects(pending.effects)]
+            undoing += [*undo, *inverse_of_effects(pending.effects)]
         except AMQPError as error:
             refusal = refusal or BadRequest(f"{subject}: {error.text}")
             wanted.clear()

@@ -24,7 +24,7 @@ from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, INTEGER, TEXT, Shape, 
 from jumpmq.http.warnings import NEAR_FULL, Watch
 from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology import DeclareQueue, MoveQueue, Topology
-from jumpmq.topology.changes import queue_deletion, refuse_move
+from jumpmq.topology.changes.queues import queue_deletion, refuse_move
 from jumpmq.topology.definitions import QueueDefinition, home_of
 from jumpmq.topology.names import stripped
 

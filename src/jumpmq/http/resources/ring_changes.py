@@ -16,7 +16,7 @@ from jumpmq.http.resources.rings import hash_exchange
 from jumpmq.http.schema.shapes import NAME, OBJECTS, Shape, whole
 from jumpmq.topology import Asker, Bind, Binding, Change, Exchange, Pending, Topology, Unbind, VirtualHost
 from jumpmq.topology.bindings import Kind
-from jumpmq.topology.changes import inverse_of_effects
+from jumpmq.topology.changes.undoing import inverse, inverse_of_effects
 from jumpmq.topology.exchanges import ConsistentHashExchange
 
 SHAPE = Shape({"changes": OBJECTS}, required=("changes",))
@@ -111,7 +111,7 @@ def _made(topology: Topology, changes: Iterable[Change], asker: Asker) -> Iterat
     undoing: list[Change] = []
     for one in changes:
         try:
-            back = one.inverse(topology)
+            back = inverse(topology, one)
             pending = topology.propose(one, asker, limited=True)
             yield pending
             pending.result()

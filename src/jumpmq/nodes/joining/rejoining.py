@@ -22,7 +22,7 @@ from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.log.compacting import compact
 from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.log.snapshots import read_snapshot
-from jumpmq.topology.changes import DeclareQueue
+from jumpmq.topology import DeclareQueue
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.json_form import to_json
 from jumpmq.topology.proposals import THE_BROKER

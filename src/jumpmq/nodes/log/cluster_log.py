@@ -22,7 +22,7 @@ from typing import Any
 
 from jumpmq.amqp.errors import AMQPError, PreconditionFailed
 from jumpmq.nodes.log.shared_log import Deciding, Everywhere, SharedLog
-from jumpmq.topology.changes import Change, DeclareQueue, ForgetNode, HomeDown
+from jumpmq.topology import Change, DeclareQueue, ForgetNode, HomeDown
 from jumpmq.topology.json_form import to_json
 from jumpmq.topology.log import ANYWHERE
 from jumpmq.topology.proposals import Asker, Pending

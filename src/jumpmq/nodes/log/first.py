@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from jumpmq.nodes.log.messages import ENTRY, Entry, Message, OnDisk, Ordered, Port, error_to_json
 from jumpmq.nodes.log.shared_log import FIRST, Deciding, Everywhere, Record, SharedLog
-from jumpmq.topology.changes import Change, DeclareQueue, RemoveHome
+from jumpmq.topology import Change, DeclareQueue, RemoveHome
 from jumpmq.topology.json_form import to_json
 from jumpmq.topology.proposals import Asker, Pending
 

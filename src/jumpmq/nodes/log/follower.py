@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from jumpmq.nodes.log.messages import Message, OnDisk, Ordered, Port, error_from_json
 from jumpmq.nodes.log.shared_log import Deciding, SharedLog
-from jumpmq.topology.changes import Change
+from jumpmq.topology import Change
 from jumpmq.topology.json_form import to_json
 from jumpmq.topology.proposals import Asker, Pending
 

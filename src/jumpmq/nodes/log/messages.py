@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from jumpmq.amqp import errors
 from jumpmq.amqp.errors import AMQPError, InternalError
 from jumpmq.store.changes import json_text
-from jumpmq.topology.changes import Change
+from jumpmq.topology import Change
 from jumpmq.topology.proposals import Asker, Pending
 
 ENTRY = "entry"

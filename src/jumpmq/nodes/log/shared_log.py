@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from jumpmq.amqp.errors import MetadataTimeout
-from jumpmq.topology.changes import Change, DeclareQueue
+from jumpmq.topology import Change, DeclareQueue
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.proposals import Pending
 

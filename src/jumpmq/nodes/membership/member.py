@@ -31,7 +31,7 @@ from jumpmq.nodes.membership.witness import Witness
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import LOG
-from jumpmq.topology import Topology, changes
+from jumpmq.topology import Change, DeclareQueue, ForgetNode, RemoveHome, Topology
 from jumpmq.topology.snapshot import digest_of
 
 log = logging.getLogger(__name__)
@@ -325,17 +325,17 @@ class Member:
 
     # --- homes and nodes that come, or are gone for good ---
 
-    def _follow(self, change: changes.Change, asker: object) -> None:
-        if isinstance(change, changes.DeclareQueue) and self.is_dead(home := change.definition.home):
+    def _follow(self, change: Change, asker: object) -> None:
+        if isinstance(change, DeclareQueue) and self.is_dead(home := change.definition.home):
             self.live.serving.add(home)  # its process has started again: news of that are on their way
             self.entries.behind.set()
-        elif isinstance(change, changes.RemoveHome):
+        elif isinstance(change, RemoveHome):
             if change.home == self.me.home:  # once the others have been told
                 asyncio.get_running_loop().call_later(FAREWELL, self._part)
                 self.directory.addresses.pop(change.home, None)
             else:
                 self.directory.remove(change.home)
-        elif isinstance(change, changes.ForgetNode):
+        elif isinstance(change, ForgetNode):
             self.directory.remove(*self._topology.forgotten)
             self._run(self._drop_forgotten(), "forgotten")
 

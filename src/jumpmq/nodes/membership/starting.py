@@ -15,7 +15,7 @@ from jumpmq.nodes.membership.cluster_etcd import answered_at_start
 from jumpmq.nodes.membership.lease import Promise
 from jumpmq.nodes.membership.member import Member
 from jumpmq.store import Store
-from jumpmq.topology import Topology, changes
+from jumpmq.topology import AddVirtualHost, PutUser, SetPermissions, Topology
 from jumpmq.topology.records import alone, kept_node
 from jumpmq.topology.snapshot import records_of
 
@@ -88,9 +88,9 @@ def _first_definitions(found: list[Record], config: Config) -> list[Record]:
     topology = Topology("", home=0, shared=True)
     topology.restore(found)
     if not topology.vhosts and not topology.users:
-        topology.apply(changes.AddVirtualHost("/"))
+        topology.apply(AddVirtualHost("/"))
         user = config.default_user
-        topology.apply(changes.PutUser(user, hash_password(config.default_pass), ("administrator",)))
-        topology.apply(changes.SetPermissions(user, "/", ".*", ".*", ".*"))
+        topology.apply(PutUser(user, hash_password(config.default_pass), ("administrator",)))
+        topology.apply(SetPermissions(user, "/", ".*", ".*", ".*"))
     topology.applied = 0
     return records_of(topology)

@@ -12,7 +12,7 @@ from jumpmq.nodes.log.log_link import tell
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.nodes.membership.live_homes import LiveHomes
 from jumpmq.nodes.transport.links import Links
-from jumpmq.topology import Topology, changes
+from jumpmq.topology import HomeDown, Topology
 
 log = logging.getLogger(__name__)
 
@@ -82,4 +82,4 @@ class Witness:
         ended = [one.id for vhost in self._topology.vhosts.values() for one in vhost.ended_with(home)]
         if ended:
             log.warning("home %d is dead: %d queues that do not outlive it are gone", home, len(ended))
-            self._topology.propose(changes.HomeDown(home, tuple(ended[:MOST_QUEUES])))
+            self._topology.propose(HomeDown(home, tuple(ended[:MOST_QUEUES])))

@@ -19,7 +19,7 @@ from jumpmq.nodes.moves.stream_moves import StreamMoves
 from jumpmq.nodes.transport.links import Links
 from jumpmq.queues.stream import Stream
 from jumpmq.topology import Change, LeaveHome, MoveQueue, RemoveHome, Topology
-from jumpmq.topology.changes import refuse_move
+from jumpmq.topology.changes.queues import refuse_move
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 

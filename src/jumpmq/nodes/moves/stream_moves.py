@@ -22,7 +22,7 @@ from jumpmq.queues.stream import Stream
 from jumpmq.store import Store
 from jumpmq.store.stream_copy import Extent
 from jumpmq.topology import Change, DeleteQueue, MoveQueue, Topology
-from jumpmq.topology.changes import refuse_move
+from jumpmq.topology.changes.queues import refuse_move
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
 

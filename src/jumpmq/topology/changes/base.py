@@ -72,7 +72,7 @@ class Change:
         raise NotImplementedError
 
     def inverse(self, state: State) -> list[Change]:
-        """Return the changes that undo the change, to be applied in reverse order; called before :meth:`effect`.
+        """Return the changes that undo the change alone; called before :meth:`effect`, by :func:`undoing.inverse`.
 
         Only changes that add or replace have an inverse, and unbinding.
 
@@ -122,17 +122,6 @@ class ChangeInSteps(Change):
     def steps(self, state: State) -> Steps:
         """Apply the checked change to memory and records, step by step; return the consequent changes."""
         raise NotImplementedError
-
-
-def inverse_of_effects(effects: list[Change]) -> list[Change]:
-    """Return the changes that undo the effects of a proposed change and that :meth:`Change.inverse` could not know.
-
-    They are applied in reverse order, before the inverse.
-
-    Args:
-        effects: the proposed change as it took effect, and the changes that followed.
-    """
-    return [back for at, one in enumerate(effects) for back in one.inverse_of_effect(followed=at > 0)]
 
 
 def take_effect(state: State, change: Change) -> Steps:

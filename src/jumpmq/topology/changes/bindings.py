@@ -69,12 +69,7 @@ class Bind(Change):
         source = state.vhost(self.vhost).exchanges.get(self.binding.source)
         if source is None or self.binding in source.bindings:
             return []
-        unbinding = Unbind(self.vhost, self.binding)
-        if source.auto_delete:  # the exchange goes with its last binding
-            from jumpmq.topology.changes.exchanges import DeclareExchange  # which imports this module, for shards
-
-            return [DeclareExchange(source.definition), unbinding]
-        return [unbinding]
+        return [Unbind(self.vhost, self.binding)]
 
     def inverse_of_effect(self, *, followed: bool) -> list[Change]:
         return [Unbind(self.vhost, self.binding)] if followed else []
