@@ -9,7 +9,8 @@ A *home* is a number, a data directory and a process; a node has one home a work
 
 =============  =====================================================================================================
 entering       a process becomes one of several (:func:`~jumpmq.nodes.entering.enter`)
-transport/     links: one connection between each two homes, on which records go both ways in order; calls for HTTP
+transport/     links: one connection between each two homes, on which records go both ways in order; calls for HTTP;
+               client sockets passed from process to process
 log/           the log of definitions that all homes replay (``shared_log``), with its sequencers: the first worker, and
                etcd; snapshots of it, and their compaction
 joining/       the way of a node into its cluster, before it has definitions
@@ -20,7 +21,7 @@ moves/         queues and streams that move to another home, homes that are left
 management/    requests forwarded to a home or asked of all; figures of all homes together
 copies/        copies of homes: who serves a home, what operators want, guests of lost nodes
 replicas/      a replica of a home's log: its disk, its sessions with others, its configuration in etcd
-processes/     the supervisor of workers, a worker, clients passed from process to process
+processes/     the supervisor of workers, and a worker
 =============  =====================================================================================================
 
 Rules that hold across homes:

@@ -15,8 +15,8 @@ from jumpmq.nodes.messages.taking import Taking
 from jumpmq.nodes.moves.moving import Moves
 from jumpmq.nodes.moves.relocating import Relocating
 from jumpmq.nodes.moves.ring_changes import RingChanges
-from jumpmq.nodes.processes.hand_over import HandOver
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
+from jumpmq.nodes.transport.hand_over import HandOver
 from jumpmq.nodes.transport.links import Links, Ways
 
 
