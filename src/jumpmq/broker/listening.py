@@ -24,16 +24,18 @@ class Listening:
 
     Args:
         services: what connections share.
+        connections: the open connections.
 
     Attributes:
         listeners: those that were started, the management port's among them.
         certificates: renews those of listeners with TLS.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, connections: set[Connection]) -> None:
         self.listeners: list[Listener] = []
         self.certificates = CertificateWatch()
         self._services = services
+        self._connections = connections
         config = services.config
         wants_processes = config.tls is not None and config.tls_port is not None and config.tls_processes
         # Do TLS for clients of AMQP; None where this process does.
@@ -97,8 +99,8 @@ class Listening:
         """
         if self._is_stopping:  # what it would be delivered is not told by the mark of a clean stop
             return RefusedConnection()
-        if len(self._services.connections) < connection_limit():
-            return Connection(self._services, origin, handed)
+        if len(self._connections) < connection_limit():
+            return Connection(self._services, self._connections, origin, handed)
         return self._refusals.accept()
 
     def take_client(self, client: socket.socket, known: bytes) -> None:

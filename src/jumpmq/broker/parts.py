@@ -120,8 +120,8 @@ class BrokerParts:
         self._listen_to_changes()
         paging = Paging(self._upkeep, self.memory, self._queues, self._deliveries, self.reader_groups.places)
         self.watchdog = Watchdog(self._commits, lambda: not self._upkeep.idle)
-        self._timers = Timers(self._services, self._commits, self.watchdog, paging, self.dead_letters)
-        self.listening = Listening(self._services)
+        self._timers = Timers(self._services, self.connections, self._commits, self.watchdog, paging, self.dead_letters)
+        self.listening = Listening(self._services, self.connections)
         self.started_at, self._begun = time.time(), time.monotonic()
 
     def _shared(self) -> Services:
@@ -137,7 +137,6 @@ class BrokerParts:
             sender=self.peers.sender,
             remote=self.peers.remote_channels,
             spans=self.spans,
-            connections=self.connections,
             identities=(f"{self.boot}.{counter}" for counter in itertools.count(1)),
             memory=self.memory,
             alarms=self.alarms,

@@ -9,6 +9,7 @@ from jumpmq.broker.channel.group_consumer import evicted
 from jumpmq.broker.channel.overdue import Overdue
 from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.watchdog import Watchdog
+from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.services import Services
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.memory.paging import Paging
@@ -33,9 +34,16 @@ class Timers:
     """The clock of a broker, from :meth:`start` to :meth:`stop`."""
 
     def __init__(
-        self, services: Services, commits: Commits, watchdog: Watchdog, paging: Paging, dead_letters: DeadLetters
+        self,
+        services: Services,
+        connections: set[Connection],
+        commits: Commits,
+        watchdog: Watchdog,
+        paging: Paging,
+        dead_letters: DeadLetters,
     ) -> None:
         self._services = services  # what connections share
+        self._connections = connections
         self._commits = commits  # asked to write what waits
         self._watchdog = watchdog  # told the time
         self._paging = paging  # told the time
@@ -62,7 +70,7 @@ class Timers:
         self._services.pause.tick(PATIENCE)
         self._services.upkeep.look()
         with self._services.turns.turn():
-            for connection in list(self._services.connections):
+            for connection in list(self._connections):
                 self._take("the clock of a connection", connection.tick, now)
             self._take("the look for overdue acknowledgements", self._look_for_overdue, now)
             self._take("paging", self._paging.look)
@@ -93,7 +101,7 @@ class Timers:
         if now - self._looked_at < overdue.interval:
             return
         self._looked_at = now
-        for connection in list(self._services.connections):
+        for connection in list(self._connections):
             for channel in list(connection.channels.values()):
                 if (found := overdue.look(channel, now)) is not None and not evicted(found[0]):
                     connection.close_channel(channel, found[1])

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import (
@@ -35,6 +35,7 @@ from jumpmq.broker.connection.handshake import ClientHandshake
 from jumpmq.broker.connection.origin import ConnectionOrigin, Encryption
 from jumpmq.broker.connection.reading import Reading, Wait
 from jumpmq.broker.connection.receiving import READ_SIZE
+from jumpmq.broker.connection.services import Services
 from jumpmq.broker.connection.writing import CONGESTED_AT, UNNUMBERED, WRITE_AT, Writing
 from jumpmq.broker.memory.charges import Charges
 from jumpmq.broker.security.accounts import NO_ONE, Principal
@@ -46,9 +47,6 @@ from jumpmq.store.completion import CompleteReceipt
 from jumpmq.topology import Asker, DeleteQueue, VirtualHost
 from jumpmq.topology.bindings import Kind
 from jumpmq.topology.users import Operation
-
-if TYPE_CHECKING:
-    from jumpmq.broker.connection.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +82,9 @@ class Connection(asyncio.BufferedProtocol):
     """One client.
 
     Args:
-        origin: where it comes from; what the socket says, unless given.
-        handed: what is known of it, where another process of the broker has served it so far.
+        connections: the open connections of the process.
+        origin: addresses and encryption; those of the socket unless given.
+        handed: what another process of the broker knows of the client, where it has served the client so far.
 
     Attributes:
         name: ``CLIENT:PORT -> SERVER:PORT``, as it is shown; another node may have one of the same name.
@@ -110,16 +109,21 @@ class Connection(asyncio.BufferedProtocol):
     vhost: VirtualHost
 
     __slots__ = (  # so many attributes would be slow to find otherwise
-        "_answers_close", "_buffer", "_deadline", "_dispatcher", "_expiry", "_gone", "_handed", "_origin", "_pause",
-        "_services", "_socket", "_transport", "_turns", "channels", "charges", "closed", "congested",
-        "connected_at", "handshake", "identity", "name", "node", "opened", "peer_host", "peer_port", "protocol",
-        "rate", "reading", "reads", "received_octets", "tls", "user", "vhost", "write", "writing",
+        "_answers_close", "_buffer", "_connections", "_deadline", "_dispatcher", "_expiry", "_gone", "_handed",
+        "_origin", "_pause", "_services", "_socket", "_transport", "_turns", "channels", "charges", "closed",
+        "congested", "connected_at", "handshake", "identity", "name", "node", "opened", "peer_host", "peer_port",
+        "protocol", "rate", "reading", "reads", "received_octets", "tls", "user", "vhost", "write", "writing",
     )  # fmt: skip
 
     def __init__(
-        self, services: "Services", origin: ConnectionOrigin | None = None, handed: Handed | None = None
+        self,
+        services: Services,
+        connections: "set[Connection]",
+        origin: ConnectionOrigin | None = None,
+        handed: Handed | None = None,
     ) -> None:
         self._services = services  # what it shares with others
+        self._connections = connections  # all that are open; each enters and leaves by itself
         self._turns = services.turns  # those of the broker
         self._pause = services.pause  # whether all wait for a change of other homes
         self.node = services.topology.node
@@ -169,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         self.tls = origin.tls
         self.name = f"{self.peer_host}:{self.peer_port} -> {server_host}:{server_port}"
         self._set_deadline(HANDSHAKE_TIMEOUT)
-        self._services.connections.add(self)
+        self._connections.add(self)
         if self._handed is not None:
             self._go_on(self._handed)
 
@@ -284,7 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         self._services.churn.connection_closed += self.opened
         self.charges.release()
         self.closed.set()
-        self._services.connections.discard(self)
+        self._connections.discard(self)
         self._transport = CLOSED
         self.reading.end()
         self.writing.end()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AMQPError, InternalError, PreconditionFailed
@@ -17,16 +17,20 @@ from jumpmq.amqp.protocol import (
     Event,
     Failed,
     Received,
+    ServerProtocol,
     TooLargeContent,
 )
 from jumpmq.broker.channel import settling
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.waiting import Waiting
-from jumpmq.broker.connection.reading import Wait
-
-if TYPE_CHECKING:
-    from jumpmq.broker.connection.connection import Connection
-    from jumpmq.broker.connection.services import Services
+from jumpmq.broker.commit.turns import CommitClient
+from jumpmq.broker.connection.handshake import ClientHandshake
+from jumpmq.broker.connection.reading import Reading, Wait
+from jumpmq.broker.connection.services import Services
+from jumpmq.broker.memory.alarms import BlockedPublisher
+from jumpmq.broker.memory.charges import Charges
+from jumpmq.broker.security.rate import PublishRate
+from jumpmq.topology import VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +39,30 @@ STEP = 0.005
 
 LEFT = Wait.WORK | Wait.CLIENT | Wait.RATE | Wait.METHOD | Wait.PAUSE
 """Reasons to leave the rest of a read for later."""
+
+
+class DispatchedClient(CommitClient, BlockedPublisher, Protocol):
+    """The connection whose events are dispatched; see :class:`~jumpmq.broker.connection.connection.Connection`."""
+
+    name: str
+    vhost: VirtualHost
+    protocol: ServerProtocol
+    handshake: ClientHandshake
+    channels: dict[int, Channel]
+    reading: Reading
+    rate: PublishRate
+    charges: Charges
+    congested: bool
+
+    def receive(self, method: m.Method) -> None: ...
+    def open_channel(self, number: int) -> None: ...
+    def send(self, channel: int, method: m.Method) -> None: ...
+    def close_channel(self, channel: Channel, error: AMQPError, method: type[m.Method] | None = None) -> None: ...
+    def fail(self, failed: Failed) -> None: ...
+    def hang_up(self) -> None: ...
+    def note_refusal(self, error: AMQPError) -> None: ...
+    def charge_memory(self) -> None: ...
+    def is_flooded(self) -> bool: ...
 
 
 class _GoOn(NamedTuple):
@@ -54,7 +82,7 @@ class Dispatcher:
         partial_frame: the beginning of a frame whose end did not arrive yet, where nothing is left.
     """
 
-    def __init__(self, connection: "Connection", services: "Services") -> None:
+    def __init__(self, connection: DispatchedClient, services: Services) -> None:
         self.partial_frame = b""
         self._connection = connection  # whose events they are
         self._services = services  # what connections share

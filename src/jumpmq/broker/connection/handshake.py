@@ -4,22 +4,19 @@ import asyncio
 import logging
 import platform
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jumpmq._version import __version__
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.errors import AccessRefused, NotAllowed
 from jumpmq.amqp.fields import Field, to_python, typed
 from jumpmq.amqp.protocol import Failed
+from jumpmq.broker.connection.origin import Encryption
+from jumpmq.broker.connection.services import Services
 from jumpmq.broker.security import login
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.certificates import Certificate, login_name
 from jumpmq.broker.telemetry import audit
-
-if TYPE_CHECKING:
-    from jumpmq.broker.connection.connection import Connection
-    from jumpmq.broker.connection.services import Services
-
 
 CAPABILITIES = (
     "publisher_confirms",
@@ -36,6 +33,21 @@ CAPABILITIES = (
 
 KNOWN = ("client_properties", "mechanism", "wants_cancel_notice", "wants_blocked_notice")
 """Attributes kept when a client is handed over."""
+
+
+class IntroducedClient(Protocol):
+    """The connection of the handshake; see :class:`~jumpmq.broker.connection.connection.Connection`."""
+
+    name: str
+    peer_host: str
+    tls: Encryption | None
+    user: Principal
+
+    def send(self, channel: int, method: m.Method) -> None: ...
+    def tune(self, user: Principal) -> None: ...
+    def set_user(self, user: Principal) -> None: ...
+    def fail(self, failed: Failed) -> None: ...
+    def abort(self) -> None: ...
 
 
 class _Encoded(m.Method):
@@ -65,7 +77,7 @@ class ClientHandshake:
         wants_blocked_notice: whether it is to be told when it is blocked by an alarm.
     """
 
-    def __init__(self, connection: "Connection", services: "Services") -> None:
+    def __init__(self, connection: IntroducedClient, services: Services) -> None:
         self.client_properties: dict[str, Any] = {}
         self.mechanism = ""
         self.wants_cancel_notice = self.wants_blocked_notice = False

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from jumpmq.broker.channel.channel import ChannelServices
 from jumpmq.broker.connection.busy_polling import BusyPolling
@@ -14,21 +13,16 @@ from jumpmq.broker.routing.run_sizes import RunSizes
 from jumpmq.broker.security.authenticator import Authenticator
 from jumpmq.queues.memory import MemoryAccount
 
-if TYPE_CHECKING:
-    from jumpmq.broker.connection.connection import Connection
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services(ChannelServices):
     """Services shared by connections and channels.
 
     Attributes:
-        connections: those that are open; each enters and leaves by itself.
         identities: one for each connection: the boot id, which is another at each start, and a counter.
         hand_over: gives clients to the homes of their virtual hosts.
     """
 
-    connections: "set[Connection]"
     identities: Iterator[str]
     memory: MemoryAccount
     alarms: Alarms
