@@ -16,6 +16,7 @@ candidate          from a won epoch to its first segment
 replica            a copy and the part that it plays; all events come in here
 pace               everything that depends on time: leases, claims, removals, joins
 joining            a copy as files, for a member whose log ends before the leader's begins
+needs              segments that other replicas may need, and how far followers are behind
 frames, actions    what replicas say to each other, and ask of their surroundings
 =================  =================================================================================================
 

@@ -61,6 +61,11 @@ class Replica:
         self.stopped = ""
 
     @property
+    def source(self) -> Name | None:
+        """Replica whose octets are written to this copy; None without a leader."""
+        return self.follower.leader if self.candidate is None else self.candidate.source
+
+    @property
     def electable(self) -> bool:
         """True if the replica may take over, by the newest known configuration."""
         return self.known is not None and self.copy.me in self.known.electable

@@ -7,11 +7,11 @@ import pytest
 from tests.nodes.homes import homes, in_loop, until
 
 from jumpmq.nodes.replicas import sessions as module
-from jumpmq.nodes.replicas.needs import octets_behind
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.transport.records import REPLICA
 from jumpmq.replication.frames import Frame, Hello, Resign, Stored, encode
 from jumpmq.replication.lineage import Stretch, position_at
+from jumpmq.replication.needs import octets_behind
 
 
 class Party:

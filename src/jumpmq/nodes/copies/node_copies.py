@@ -38,6 +38,7 @@ from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
+from jumpmq.replication.needs import lags
 from jumpmq.replication.pace import Times
 
 PORTS = 100
@@ -327,8 +328,8 @@ class NodeCopies:
 
     def serve(self, copy: KeptCopy) -> None:
         """See :class:`~jumpmq.nodes.copies.kept_copy.Server`."""
-        assert copy.home is not None and copy.home.configuration is not None
-        known = copy.home.configuration
+        assert copy.home is not None and copy.home.roles.known is not None
+        known = copy.home.roles.known
         self._see(copy.number, self.known.get(copy.number, known), known)
         self.known[copy.number] = known
         log.info("home %d is led here, in epoch %d", copy.number, known.epoch)
@@ -368,14 +369,16 @@ class NodeCopies:
         Args:
             most: octets that it may lack.
         """
-        home, known = copy.home, None if copy.home is None else copy.home.configuration
+        home, known = copy.home, None if copy.home is None else copy.home.roles.known
         if home is None or known is None:
             return None
         wanted = self._wanted.get(copy.number)
         node = (wanted.leader if wanted else "") or known.seat
         if node == self.me.node:
             return None
-        ready = (one for one in known.set if node_of(one) == node and home.lags.get(one, most + 1) <= most)
+        ready = (
+            one for one in known.set if node_of(one) == node and lags(home.roles.leader).get(one, most + 1) <= most
+        )
         return next(ready, None)
 
     # --- homes that are led here ---
@@ -428,7 +431,7 @@ class NodeCopies:
                 await self._etcd.client.transaction([self._etcd.is_ours, absent(key)], [put(key, wanted.to_json())])
 
     def _tend_home(self, copied: CopiedHome, copy: KeptCopy) -> None:
-        known, now = copied.configuration, asyncio.get_running_loop().time()
+        known, now = copied.roles.known, asyncio.get_running_loop().time()
         if known is None or copied.roles.leader is None:
             return
         before, since = self._since.get(copy.number, (None, now))
@@ -478,7 +481,7 @@ class NodeCopies:
     def lags_of(self, home: int) -> Mapping[Replica, int]:
         """Return the lag in octets of each follower of a home that is led here."""
         copied = self.copies[home].home if home in self.copies else None
-        return {} if copied is None else copied.lags
+        return {} if copied is None else lags(copied.roles.leader)
 
     def has_copies(self, home: int) -> bool:
         """Return True if a home has copies, or is about to."""

@@ -11,7 +11,6 @@ links and etcd answer goes back into the replica. Nothing here decides: rules R1
 ``indexing``         the index of a copy, made by a process of its own; then consumed segments go
 ``commit_checks``    octets of shipped pieces as whole, verified commits
 ``shipping``         a leader's log, read from its files and sent to followers
-``needs``            octets of a log that other replicas need, and how far they are behind
 ``file_exchange``    files between a leader and members whose logs end before its own begins
 ``offered_files``    a leader's copy as these files
 ``coming_files``     these files at the member, until they take the old copy's place

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
@@ -15,7 +15,6 @@ from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
 from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Remove
 from jumpmq.nodes.replicas.file_exchange import FileExchange
 from jumpmq.nodes.replicas.indexing import Indexing
-from jumpmq.nodes.replicas.needs import affordable, lags, needed_by_follower, needed_by_members
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.replicas.shipping import Shipping
 from jumpmq.replication.actions import (
@@ -43,6 +42,7 @@ from jumpmq.replication.configuration import Configuration, ConfigurationError, 
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Beat, Beaten, Complete, Data, Frame, Manifest, Piece, Segment, Stored, Unfit, Want
 from jumpmq.replication.lineage import Lineage, Stretch, before, segment_at
+from jumpmq.replication.needs import affordable, needed_by_follower, needed_by_members
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.indexing import Indexed
@@ -217,18 +217,9 @@ class CopiedHome:
     # --- what is known ---
 
     @property
-    def configuration(self) -> Configuration | None:
-        return self.roles.known
-
-    @property
-    def lags(self) -> Mapping[Replica, int]:
-        """Lag of each following replica, in octets not yet stored there."""
-        return {} if self.roles.leader is None else lags(self.roles.leader)
-
-    @property
     def needed_from(self) -> int:
         """Segment from which on members may need the leader's log: its octets are kept, up to
-        :data:`~jumpmq.nodes.replicas.needs.MOST_KEPT`.
+        :data:`~jumpmq.replication.needs.MOST_KEPT`.
         """
         leader, copy = self.roles.leader, self.roles.copy
         if leader is None:
@@ -318,7 +309,7 @@ class CopiedHome:
                 self._act(self._pace.on_beat(peer, frame, now()))
             case Beaten():
                 self._pace.on_beaten(peer, frame, now())
-            case Segment() | Data() if peer != self._source:
+            case Segment() | Data() if peer != self.roles.source:
                 log.info("home %d: %s ships, and its log is not followed", self.number, peer)
             case Segment():
                 self._incoming.begin(peer, frame.stretch, self.roles.copy.end)
@@ -337,12 +328,6 @@ class CopiedHome:
                 self._files.on_frame(peer, frame)
             case _:
                 self._act(self.roles.on_frame(peer, frame))
-
-    @property
-    def _source(self) -> Replica | None:
-        """Replica whose octets are written here."""
-        candidate = self.roles.candidate
-        return self.roles.follower.leader if candidate is None else candidate.source
 
     def _on_data(self, peer: Replica, frame: Data) -> None:
         """Pass whole commits on; the session ends at damage."""
@@ -463,8 +448,10 @@ class CopiedHome:
                     self.send(action.to, action.frame)
                     if isinstance(action.frame, Unfit) and action.frame.needs_files:
                         self._files.want(action.to, action.frame.epoch)
-                case Note() | Cut() | Sync() | Open() | Append() | Begin():
-                    self._to_disk(action)
+                case Note() | Cut() | Sync() | Open() | Append():
+                    self._disk.do(action)
+                case Begin():  # the directory is a store's afterwards: no index run may go on in it
+                    self._indexing.end(partial(self._disk.do, action))
                 case Swap():
                     self._asked.swap(action)
                 case Read():
@@ -493,12 +480,6 @@ class CopiedHome:
                     self.stop()
                 case Alarm():
                     self.alarm(action.reason)
-
-    def _to_disk(self, task: Note | Cut | Sync | Open | Append | Begin) -> None:
-        if isinstance(task, Begin):  # the directory is a store's then
-            self._indexing.end(partial(self._disk.do, task))
-        else:
-            self._disk.do(task)
 
 
 def _text(error: OSError) -> str:

@@ -43,8 +43,10 @@ def affordable(copy: Copy, first: int) -> int:
     return min(first, copy.removable)
 
 
-def lags(leader: Leader) -> Mapping[Replica, int]:
-    """Return the lag of each following replica, in octets not yet stored there."""
+def lags(leader: Leader | None) -> Mapping[Replica, int]:
+    """Return the lag of each following replica, in octets not yet stored there; nothing where no replica leads here."""
+    if leader is None:
+        return {}
     stored = {peer: leader.stored.get(peer, 0) for peer in leader.following}
     return {peer: octets_behind(leader.copy.lineage, position) for peer, position in stored.items()}
 
