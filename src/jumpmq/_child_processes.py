@@ -1,4 +1,4 @@
-"""Environment of child processes that run modules of this package."""
+"""Environment of child processes running modules of this package."""
 
 import os
 from pathlib import Path
@@ -8,6 +8,6 @@ _PACKAGES = Path(__file__).parents[1]
 
 
 def package_environment() -> dict[str, str]:
-    """Return the environment of this process, in which ``python -P -m jumpmq.…`` finds the same package."""
+    """Return the environment for a child, so that ``python -P -m jumpmq.…`` finds the package."""
     paths = (str(_PACKAGES), os.environ.get("PYTHONPATH"))
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -1,4 +1,4 @@
-"""Segments of a log required by other replicas, and the lag of followers."""
+"""Segments of a log required by peers, and the lag of followers."""
 
 from collections.abc import Mapping
 
@@ -10,22 +10,20 @@ from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.log import OFFSET_BITS
 
 MOST_KEPT = 1 << 30
-"""Octets of consumed segments at most that are kept for members which are behind or away."""
+"""Maximum octets of consumed segments kept for members which are behind or away."""
 
 OFFSETS = (1 << OFFSET_BITS) - 1
 
 
 def needed_by_members(leader: Leader, copy: Copy) -> int:
-    """Return the segment from which on members may need a leader's log, however large that is."""
+    """Return the first segment of a leader's log that members may need, of any size."""
     known = {*leader.waits(), *leader.following}
     away = {*leader.known.members} - {node_of(one) for one in {*known, copy.me}}
     return 0 if away else min([segment_at(leader.stored.get(one, 0)) for one in known], default=copy.removable)
 
 
 def needed_by_follower(roles: Roles) -> int:
-    """Return the segment from which on a replica that follows keeps its log: it may come to lead while members are
-    away.
-    """
+    """Return the first segment kept by a follower, which may lead later while members are away."""
     known, copy = roles.known, roles.copy
     if known is None or known.epoch < copy.promised:  # who is away is not known yet
         return affordable(copy, 0)
@@ -34,7 +32,7 @@ def needed_by_follower(roles: Roles) -> int:
 
 
 def affordable(copy: Copy, first: int) -> int:
-    """Return the segment from which on a log is kept, where members need it from a segment on."""
+    """Return the first segment kept of a log, given the first segment needed by members."""
     octets = 0
     for stretch in reversed(copy.lineage):
         octets += stretch.end
@@ -44,7 +42,7 @@ def affordable(copy: Copy, first: int) -> int:
 
 
 def lags(leader: Leader | None) -> Mapping[Replica, int]:
-    """Return the lag of each following replica, in octets not yet stored there; nothing where no replica leads here."""
+    """Return the lag of each follower in octets; empty without a leader."""
     if leader is None:
         return {}
     stored = {peer: leader.stored.get(peer, 0) for peer in leader.following}

@@ -62,7 +62,7 @@ class Replica:
 
     @property
     def source(self) -> Name | None:
-        """Replica whose octets are written to this copy; None without a leader."""
+        """Source of the octets written to this copy; None without a leader."""
         return self.follower.leader if self.candidate is None else self.candidate.source
 
     @property

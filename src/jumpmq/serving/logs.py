@@ -56,7 +56,7 @@ class JSONFormatter(logging.Formatter):
 
 
 def escaped(text: str, kept: str = "") -> str:
-    """The text with control characters as Python writes them: a newline as `\\n`.
+    """The text with control characters escaped as in Python: a newline as `\n`.
 
     Args:
         kept: characters that stay as they are.

@@ -124,9 +124,8 @@ def _pause(seconds: float, reason: str) -> None:
 
 
 def _shut_down_connections() -> None:
-    """End the connections at once: a thread that waits for a disk keeps the process, and with it all its sockets, until
-    the disk answers. Listening sockets may be shared with other processes, and stay.
-    """
+    """End the connections at once: a thread waiting for a disk keeps the process and all its sockets. Listening sockets
+    may be shared with other processes, and stay."""
     with suppress(OSError):
         for path in Path("/dev/fd").iterdir():
             _shut_down(int(path.name))

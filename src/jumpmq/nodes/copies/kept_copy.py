@@ -1,4 +1,4 @@
-"""Copy of a home at this node. A replica that ends is replaced: the copy is closed and opened again.
+"""Copy of a home at this node. When the replica ends, the copy is closed and opened again.
 
 A replica that is to lead gets a :class:`~jumpmq.nodes.copies.leading_store.LeadingStore`, and its :class:`Server` is
 told to serve the home with it.
@@ -40,14 +40,14 @@ class Server(Protocol):
     """Server of homes with a leading local replica."""
 
     def serve(self, copy: "KeptCopy") -> None:
-        """Serve the home of a copy, with its ``leading`` store."""
+        """Serve the home of a copy, with the ``leading`` store."""
 
     def fail(self, reason: str) -> None:
-        """End the process at once: a copy that is served has failed, or another node leads its home."""
+        """End the process at once: a served copy has failed, or a different node leads its home."""
 
 
 class KeptCopy:
-    """Keeps a copy until it is cancelled.
+    """Keeps a copy open until cancelled.
 
     Args:
         number: of the home.
@@ -99,7 +99,7 @@ class KeptCopy:
             await asyncio.sleep(pause)
 
     async def _once(self) -> None:
-        """Open the copy, and wait for its end."""
+        """Open the copy, and wait for the end of the replica."""
         self._over.clear()
         self._hands_over = self._failed = False
         directory = await asyncio.to_thread(self._open)
@@ -135,8 +135,8 @@ class KeptCopy:
     # --- serving ---
 
     async def release(self, target: Replica | None = None, *, ends: bool = False, rest: float = 0.0) -> None:
-        """Part from the closed store of the home. Any other replica of the set may lead at once; where none does, this
-        one claims another epoch.
+        """Release the closed store of the home. Any electable replica may lead at once; otherwise this replica claims a
+        new epoch.
 
         Args:
             target: replica that leads next; None for whichever claims first.
@@ -166,7 +166,7 @@ class KeptCopy:
             self.leading.reveal(position)
 
     def serve(self, epoch: int) -> None:
-        """Have the home served."""
+        """Prepare the store of the epoch, and have the server serve the home."""
         assert self.home is not None
         if self._server is None:
             raise AssertionError("a copy was made leader that never leads")
@@ -174,11 +174,11 @@ class KeptCopy:
         self._server.serve(self)
 
     def close(self, reason: str) -> None:
-        """End the process where it serves the home; else open the copy again, as the log is as it is."""
+        """End the process if it serves the home; otherwise open the copy again, with the log as it is."""
         self.stop(reason)
 
     def stop(self, reason: str) -> None:
-        """End the process where it serves the home; else open the copy again."""
+        """End the process if it serves the home; otherwise open the copy again."""
         hangs = self.home is not None and self.home.hangs  # its thread cannot be waited for
         if (self.leading is not None or hangs) and self._server is not None:
             self._server.fail(f"home {self.number} is not served here any more: {reason}")
@@ -192,11 +192,11 @@ class KeptCopy:
 
     def _leave(self) -> None:
         """Let other replicas claim an epoch that this one has won, and cannot begin."""
-        known = None if self.home is None else self.home.configuration
+        known = None if self.home is None else self.home.roles.known
         if self.home is not None and known is not None and known.leader == self.home.me:
             self._rest = LEFT
 
     def replaced(self) -> None:
-        """Open the files that have come instead of the copy."""
+        """Open the received files in place of the copy."""
         log.info("the copy of home %d in %s was made from files", self.number, self.directory)
         self._over.set()

@@ -1,4 +1,5 @@
-"""A store whose replica leads: the replica hears how far the log is written and synced, the store what is complete."""
+"""The store of a leading replica: tells the replica the written and synced positions, and the store the complete
+position."""
 
 import asyncio
 import logging
@@ -84,12 +85,12 @@ class LeadingStore:
         return self._store
 
     def reveal(self, position: int) -> None:
-        """All up to a position is complete."""
+        """Everything up to a position is complete."""
         if self._store is not None:
             self._completion.complete(position)
 
     def close(self) -> None:
-        """Part from the store, which is closed: the replica knows all of its log."""
+        """Detach from the closed store; the replica knows its whole log."""
         if self._store is not None:
             self._on_written()
             self._tell_stored()
@@ -122,7 +123,7 @@ class LeadingStore:
             self._grow(position)
 
     def _on_stored(self, position: int) -> None:
-        """Note that a commit is on disk. The store is in the middle of it: the replica hears of it afterwards."""
+        """Record a stored commit. The store is in the middle of the commit: the replica is told afterwards."""
         before, self._stored = self._stored, position
         if threading.get_ident() != self._thread:  # the store is being closed
             self._loop.call_soon_threadsafe(self._tell_stored)

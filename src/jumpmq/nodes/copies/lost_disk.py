@@ -1,4 +1,4 @@
-"""Start of a process with a new data directory in place of a lost one, whose home has copies at other nodes.
+"""Start of a process with a new data directory in place of a lost one, from copies at other nodes.
 
 The process takes the home's number and the log's identity from etcd, and a disk identity of its own: its replica gets
 the log from the home's leader like that of any new member. Leadership returns to it as after any other absence.
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 async def replace_lost_disk(config: Config) -> Membership | None:
-    """Make a new data directory that of a member whose directory was lost; return the member.
+    """Make a new data directory take the place of a member's lost directory; return the member.
 
     Returns:
         None where there is nothing to replace: the directory is in use, the node is new, another process of its name
@@ -74,7 +74,7 @@ async def _member(client: Etcd, keys: Keys, config: Config) -> Membership | None
 
 
 async def _is_elsewhere(client: Etcd, keys: Keys, home: int, node: str) -> bool:
-    """True if a replica at another node has all that is complete of a home."""
+    """True if a replica at another node has everything complete of a home."""
     found = await client.get(keys.home(home))
     try:
         known = None if found is None else Configuration.from_json(found.value)

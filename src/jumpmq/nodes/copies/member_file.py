@@ -36,7 +36,7 @@ def read_member(directory: Path) -> Membership | None:
 
 
 def prepare(directory: Path, me: Membership, epoch: int, store: Store) -> None:
-    """Make a home that is served without copies start with them. What is complete is the log as it is on disk.
+    """Make a home without copies start with copies the next time. Everything in the log on disk counts as complete.
 
     Args:
         directory: the home's.

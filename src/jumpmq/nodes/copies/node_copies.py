@@ -42,25 +42,25 @@ from jumpmq.replication.needs import lags
 from jumpmq.replication.pace import Times
 
 PORTS = 100
-"""Distance of the port for copies from the one for links, where that is set."""
+"""Difference between the ports for copies and for links, with a fixed port."""
 
 DIRECTORY = "copies"
 """Directory of the data directory with the copies of other nodes' homes."""
 
 BACKLOG = 1 << 20
-"""Octets of the turns of links, which carry no messages of the broker."""
+"""Write backlog of the links' turns, in octets; these links have no publishers."""
 
 LOOK_INTERVAL = 0.5
-"""Seconds between two looks at what is wanted of homes that are led here."""
+"""Interval between checks of the wishes for homes led here, in seconds."""
 
 LEASE_INTERVAL = 0.1
-"""Seconds between two looks at the leases of homes that are led here."""
+"""Interval between checks of the leases of homes led here, in seconds."""
 
 FAILED_REST = 60.0
-"""Seconds in which a home that could not be served here is left to other nodes."""
+"""Seconds for which a home is left to other nodes after a failed attempt to serve it."""
 
 NEARLY = 1 << 20
-"""Octets that the next leader may lack when a home's store is closed for it."""
+"""Maximum lag in octets of the next leader when the store is closed for a hand-over."""
 
 PATIENCE = 5.0
 """Seconds without leadership of the own home until a process logs who serves the home."""
@@ -72,14 +72,14 @@ log = logging.getLogger(__name__)
 
 
 Extend = Callable[[float], None]
-"""Takes the time up to which a home delivers, by the clock that counts suspended time."""
+"""Callback taking the end of a home's lease, by the clock that counts suspended time."""
 
 
 class Guests(Protocol):
-    """Server of guests: homes of other nodes, in this process."""
+    """Server of guests: homes of other nodes served by this process."""
 
     async def serve(self, copies: "NodeCopies", copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
-        """Serve a home with the leading store of its copy, until that is no longer wanted; its store is closed then.
+        """Serve a home with the leading store of its copy until told to end; the store is closed on return.
 
         Args:
             copies: those of the process.
@@ -155,7 +155,7 @@ class NodeCopies:
     # --- life ---
 
     async def start(self, prepare: Callable[[], None] | None = None) -> None:
-        """Take connections of other processes, and keep the copies that etcd names. Waits for etcd.
+        """Listen for other processes, and keep the copies named in etcd. Waits for etcd.
 
         Args:
             prepare: makes the process's own home start with copies the next time; None where it has them.
@@ -188,7 +188,7 @@ class NodeCopies:
         self._run("leases", self._renew_leases())
 
     async def lead(self) -> KeptCopy:
-        """Wait until this process is to serve its own home; return the copy with the leading store."""
+        """Wait until the replica of the own home leads; return the copy, with the leading store."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 return await asyncio.shield(self._own)
@@ -198,7 +198,7 @@ class NodeCopies:
         return await asyncio.shield(self._own)
 
     def epoch_of(self, copy: KeptCopy) -> int:
-        """Return the epoch in which a copy leads."""
+        """Return the epoch of a leading copy."""
         return self.known[copy.number].epoch
 
     async def release_own(self) -> None:
@@ -207,7 +207,7 @@ class NodeCopies:
         await asyncio.sleep(FAREWELL)
 
     async def stop(self) -> None:
-        """End all guests in order, and let other nodes lead their homes."""
+        """End all guests in order, so that other nodes may lead these homes."""
         self._is_stopping = True
         for until in self._led.values():
             until.set()
@@ -254,7 +254,7 @@ class NodeCopies:
             await self._etcd.until_answered(announced.keep_alive)
 
     async def _follow(self, folder: str, take: Callable[[str, bytes | None], None]) -> None:
-        """Take up all values of a folder, and then each change."""
+        """Process all values of a folder, and then each change."""
         found = await self._etcd.until_answered(lambda: self._etcd.client.folder(folder))
         for value in found.values:
             take(value.key.removeprefix(folder), value.value)
@@ -302,7 +302,7 @@ class NodeCopies:
         returns.see(before, known, asked, asyncio.get_running_loop().time())
 
     def _is_kept_here(self, known: Configuration) -> bool:
-        """True if a configuration names this node for the copy of another node's home."""
+        """True if a configuration places a copy of a remote home at this node."""
         node = self.me.node
         return self.me.worker == 1 and node in known.members and node != known.seat
 
@@ -320,7 +320,7 @@ class NodeCopies:
         self._run(f"copy {home}", copy.keep())
 
     def _drop(self, home: int) -> None:
-        """Keep the copy of a home no longer. Its files stay: they may be all that is left of the home."""
+        """Stop keeping the copy of a home. The files stay: they may be the last copy."""
         if home in self.copies and home != self.me.home and home not in self._led:
             directory = self.copies.pop(home).directory
             self._tasks[f"copy {home}"].cancel()
@@ -364,7 +364,7 @@ class NodeCopies:
         return 1
 
     def _heir(self, copy: KeptCopy, most: int = 0) -> Replica | None:
-        """Return the replica that is to lead a home in this one's place; None while there is none.
+        """Return the replica to which leadership of a home should go; None for no change.
 
         Args:
             most: octets that it may lack.
@@ -422,7 +422,7 @@ class NodeCopies:
                     self._tend_home(copied, self.copies[home])
 
     async def _want_default(self) -> None:
-        """Ask for the copies of the settings, once there are nodes for them, where nobody has asked for any."""
+        """Request the number of copies in the settings, once there are enough nodes, unless an operator has chosen."""
         nodes = self.nodes
         if self.me.home not in self._wanted and 1 < self._config.copies <= len(nodes):
             wanted = Wanted.of(self.me.node, nodes, self._config.copies)
@@ -461,7 +461,7 @@ class NodeCopies:
     # --- what operators ask ---
 
     async def want(self, home: int, wanted: Wanted) -> None:
-        """Record in etcd what is wanted of a home.
+        """Record an operator's wish for a home in etcd.
 
         Raises:
             EtcdError: etcd cannot be asked.
@@ -479,7 +479,7 @@ class NodeCopies:
         return {} if self._announced is None else self._announced.troubles_of(home)
 
     def lags_of(self, home: int) -> Mapping[Replica, int]:
-        """Return the lag in octets of each follower of a home that is led here."""
+        """Return the lag in octets of each follower of a home led here."""
         copied = self.copies[home].home if home in self.copies else None
         return {} if copied is None else lags(copied.roles.leader)
 
@@ -489,12 +489,12 @@ class NodeCopies:
         return home in self._wanted or (known is not None and len(known.members) > 1)
 
     def comes_back(self, home: int) -> bool:
-        """Return True if a home that is lost is served by another node soon."""
+        """Return True if another node will soon serve a lost home."""
         known = self.known.get(home)
         return known is not None and known.copies > 1 and not known.short
 
     def wanted(self, home: int) -> Wanted | None:
-        """Return what is wanted of a home; None where nobody has said anything."""
+        """Return the operator's wish for a home; None without one."""
         return self._wanted.get(home)
 
 

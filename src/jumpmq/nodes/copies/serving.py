@@ -35,7 +35,7 @@ ServesHome = Callable[[Config, Stop | None, int, OpenStore], AbstractAsyncContex
 async def serving_node(
     config: Config, stop: Stop | None, again: Callable[[str, bool], None], home: ServesHome
 ) -> AsyncIterator[Control]:
-    """Serve the home of a process: at once or, where it has copies, when its replica here leads.
+    """Serve the home of a process: at once, or with copies as soon as the local replica leads.
 
     Args:
         again: has the process start again; see :func:`jumpmq.nodes.serving.serving`.
@@ -97,7 +97,7 @@ def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) ->
 
 
 def _prepare(broker: Broker) -> None:
-    """Have the next start of a home ask the home's copies.
+    """Make the next start of a home begin with copies.
 
     Raises:
         OSError: a file cannot be written.
@@ -109,7 +109,7 @@ def _prepare(broker: Broker) -> None:
 
 
 class LeasedDeliveries:
-    """Deliveries of a home within the lease of its replica. Clients wait where there is none, as they do at first."""
+    """Restricts the deliveries of a home to the lease of its replica. Clients wait without a lease, as at the start."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -150,7 +150,7 @@ class ServedGuests:
             await until.wait()
 
     def _of(self, copy: KeptCopy, worker: int) -> Config:
-        """Return the settings of a guest: no clients, half of the memory, and the name that its data keeps."""
+        """Return the settings of a guest: no clients, half of the memory, and the node name of its data."""
         config = self._config
         return replace(
             config,

@@ -1,4 +1,4 @@
-"""Copies that an operator wants of a home, and the next step of the home's configuration on the way there."""
+"""An operator's wish for the copies of a home, and the next step of the home's configuration towards it."""
 
 import json
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Wanted:
 
     @classmethod
     def of(cls, seat: str, nodes: Sequence[str], copies: int, least: int | None = None) -> Self:
-        """Return so many copies of a home, at the seat and at the nodes that follow it in the order of joining.
+        """Return a wish for so many copies of a home: at the seat, and at the following nodes in the order of joining.
 
         Args:
             nodes: all of the cluster, in the order of joining.
@@ -66,7 +66,7 @@ class Wanted:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     def next_step(self, value: Configuration) -> Configuration | None:
-        """Return the next value on the way from a configuration to what is wanted; None while there is none to make.
+        """Return the next configuration on the way to the wish; None if the wish is met, or no step is possible yet.
 
         Members come first, and go last: the numbers change when enough replicas are in the set (I16).
         """

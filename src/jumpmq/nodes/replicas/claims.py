@@ -29,7 +29,7 @@ class Claims:
         self._led = led
 
     async def read(self) -> Configuration | None:
-        """Return the current value in etcd; None without one.
+        """Return the current value in etcd; None for a missing key.
 
         Raises:
             EtcdError: etcd cannot be asked, or has a value that this release does not know.

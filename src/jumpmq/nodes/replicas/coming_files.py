@@ -1,4 +1,4 @@
-"""Files of a copy on their way to a member, in a directory of the copy that they replace when all are whole (I13).
+"""Files received from a leader, in a directory below the copy; a complete set replaces the copy (I13).
 
 ``coming`` is whole once it has a ``replica``, which is written last. Then log, streams and index are renamed, the old
 ones into ``old`` and the new ones into their place, ``replica`` last, and the old ones deleted: :func:`settle` goes on
@@ -31,7 +31,7 @@ NAME = re.compile(
 
 
 class ComingFiles:
-    """Files that come for a copy. Methods block for the disk.
+    """Writes received files of a copy. Methods block for the disk.
 
     Args:
         directory: of the old copy.
@@ -66,7 +66,7 @@ class ComingFiles:
             self._files.remove(self._path(name))
 
     def install(self, install: Install, noted: Noted) -> None:
-        """Sync all files, and have them take the old copy's place when that is settled.
+        """Sync all files, and mark the set as complete for :func:`settle`.
 
         Args:
             noted: of the old copy: its identity and promise stay.
@@ -122,7 +122,7 @@ def settle(directory: Path, files: Files | None = None) -> None:
 
 
 def _keep_promise(before: Path, coming: Path, files: Files) -> None:
-    """Raise the promise in the new copy's note to that of the old copy, whose note may be the later one (R6)."""
+    """Raise the promise in the new copy's note to the old copy's promise, which may be higher (R6)."""
     try:
         promised = Noted.decode(before.read_bytes()).epoch
     except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -18,11 +18,11 @@ from jumpmq.store.scan import MAX_LENGTH
 
 
 class DamagedCommit(ValueError):
-    """Shipped octets that are not a commit as it was written; the text says where and why."""
+    """Shipped octets are damaged; the text says where, and how."""
 
 
 class CommitChecks:
-    """Pieces of a segment on their way to whole commits.
+    """Assembles the pieces of a segment into whole commits.
 
     Args:
         stretch: the segment, and the end of what is stored of it; shipping goes on there.
@@ -67,7 +67,7 @@ class CommitChecks:
             raise DamagedCommit(problem)
 
     def _whole(self) -> tuple[int, str]:
-        """Return the octets of all whole commits at the begin of the pieces, and what is wrong behind them."""
+        """Return the number of octets in whole commits at the start of the pieces, and the damage behind them."""
         at = 0
         while True:
             try:
@@ -79,7 +79,7 @@ class CommitChecks:
             at += length
 
     def _opening(self) -> int:
-        """Return the octets of the segment's opening, 0 while it is not there as a whole."""
+        """Return the size of the segment's opening in octets; 0 until complete."""
         if len(self._pieces) < OPENING_SIZE:
             self._needed = OPENING_SIZE
             return 0
@@ -94,7 +94,7 @@ class CommitChecks:
         return OPENING_SIZE
 
     def _commit(self, at: int) -> int:
-        """Return the octets of the commit at an offset of the pieces, 0 while it is not there as a whole."""
+        """Return the size in octets of the commit at an offset of the pieces; 0 until complete."""
         with memoryview(self._pieces) as pieces:
             if len(pieces) - at < FRAME.size:
                 self._needed = FRAME.size
@@ -133,7 +133,7 @@ class CommitChecks:
 
 
 class Incoming:
-    """Octets that another replica ships to this copy, and the number of the commit that comes next in its log.
+    """Incoming octets of a shipping replica, and the expected number of the next commit.
 
     Args:
         end: of the copy's log.
@@ -144,9 +144,7 @@ class Incoming:
         self.next_is(end, number)
 
     def next_is(self, end: int, number: int | None) -> None:
-        """Set the number of the commit that follows at the end of the log; the octets of an unfinished one are
-        dropped.
-        """
+        """Set the number of the next commit at the end of the log; the octets of an unfinished commit are dropped."""
         self._end, self._number = end, number
         self._checks: tuple[Replica, CommitChecks] | None = None  # of the segment that is shipped, and by whom
 
@@ -165,7 +163,7 @@ class Incoming:
         self._checks = peer, CommitChecks(stretch, self._number if follows else None)
 
     def add(self, peer: Replica, data: Data, lineage: Lineage) -> Iterator[tuple[int, bytes]]:
-        """Add octets that a replica has shipped; yield as :meth:`CommitChecks.add` does.
+        """Add octets shipped by a replica; yield as :meth:`CommitChecks.add`.
 
         Args:
             lineage: of the copy's log.

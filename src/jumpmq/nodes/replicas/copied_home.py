@@ -1,4 +1,4 @@
-"""A replica of a home and what performs its actions: disk, links, etcd, clock."""
+"""Runs a replica of a home: performs its actions on disk, links and etcd, and tells it the time."""
 
 import asyncio
 import logging
@@ -48,19 +48,19 @@ from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.indexing import Indexed
 
 FIXED_SEAT = Times(failover=math.inf)
-"""No replica takes over from another: the home stays with its seat."""
+"""Times of a home that stays with its seat: no replica takes over."""
 
 NOTE_RETRY = 1.0
-"""Seconds after a promise that could not be written until it is written again."""
+"""Delay before a failed write of a promise is repeated, in seconds."""
 
 ALARM_SHOWN = 60.0
-"""Seconds for which an alarm is shown to operators after it was last raised."""
+"""Seconds for which operators see an alarm after its last occurrence."""
 
 log = logging.getLogger(__name__)
 
 
 class Alarms:
-    """Alarms of a copy: each is logged as it begins, and shown until it was not raised for :data:`ALARM_SHOWN` seconds.
+    """Alarms of a copy: logged at the first occurrence, and shown until :data:`ALARM_SHOWN` seconds after the last.
 
     Args:
         number: of the home.
@@ -78,7 +78,7 @@ class Alarms:
 
     @property
     def shown(self) -> str:
-        """The last alarm that is not over; empty without one."""
+        """The most recent current alarm; empty without an alarm."""
         return next(reversed(self._current()), "")
 
     def _current(self) -> dict[str, float]:
@@ -88,24 +88,24 @@ class Alarms:
 
 
 class CopyOwner(Protocol):
-    """Owner of a replica, told what follows for it. All calls come in the event loop."""
+    """Owner of a replica; called in the event loop."""
 
     def reveal(self, position: int) -> None:
-        """All up to a position is complete."""
+        """Everything up to a position is complete."""
 
     def serve(self, epoch: int) -> None:
-        """This replica leads, and its set has the whole log: the directory is free for a store of this epoch."""
+        """Serve the home: the replica leads, its set has the whole log, and the directory is free for a store of the
+        epoch."""
 
     def close(self, reason: str) -> None:
-        """The epoch is over: nothing is written or confirmed any more."""
+        """End the epoch: nothing more is written or confirmed."""
 
     def stop(self, reason: str) -> None:
-        """The copy does nothing any more: its disk failed or hangs, or etcd was set back. The process has to end, since
-        a sync that hangs keeps its thread.
-        """
+        """Stop the copy for good: the disk failed or hangs, or etcd was set back. The process has to end, since a
+        hanging sync keeps its thread."""
 
     def replaced(self) -> None:
-        """The leader's files have come, to take the place of the copy: it is to be opened again."""
+        """Open the copy again: the leader's files are complete, and replace the copy's."""
 
 
 class CopiedHome:
@@ -184,7 +184,7 @@ class CopiedHome:
         self._tick()
 
     def stop(self) -> None:
-        """Take part no more. The log is as it is, synced or not; :meth:`close` has to follow."""
+        """Leave the protocol. The log stays as it is, synced or not; :meth:`close` has to follow."""
         if self._ended:
             return
         self._ended = True
@@ -198,9 +198,7 @@ class CopiedHome:
         self._files.stop()
 
     async def close(self) -> None:
-        """Take part no more, and release the directory. What the disk does may take as long as the disk likes: the
-        event loop goes on.
-        """
+        """Leave the protocol, and release the directory. The event loop goes on while the disk finishes its work."""
         self.stop()
         await asyncio.to_thread(self._close)
 
@@ -218,9 +216,8 @@ class CopiedHome:
 
     @property
     def needed_from(self) -> int:
-        """Segment from which on members may need the leader's log: its octets are kept, up to
-        :data:`~jumpmq.replication.needs.MOST_KEPT`.
-        """
+        """First segment of the leader's log kept for members, at most :data:`~jumpmq.replication.needs.MOST_KEPT`
+        octets in all."""
         leader, copy = self.roles.leader, self.roles.copy
         if leader is None:
             return 0
@@ -229,18 +226,18 @@ class CopiedHome:
 
     @property
     def hangs(self) -> bool:
-        """True while a sync takes so long that its disk is taken for dead (R9)."""
+        """True while a sync takes so long that the disk counts as dead (R9)."""
         return self._pace.hangs(now())
 
     @property
     def delivers_until(self) -> float:
-        """Time up to which no other replica leads, so that messages may be handed to consumers (R8); 0 for not now."""
+        """Time up to which no peer can lead, so that messages may be delivered to consumers (R8); 0 for the past."""
         return self._pace.delivers_until(now())
 
     # --- the end of an epoch ---
 
     def hand_over(self, target: Replica) -> bool:
-        """Offer leadership to a follower in the set; True if it is on its way. All that was written is complete."""
+        """Offer leadership to a follower in the set; True if offered. Everything written must be complete."""
         actions = self.roles.hand_over(target)
         self._act(actions)
         return bool(actions)
@@ -253,21 +250,21 @@ class CopiedHome:
     # --- the log of a leading home ---
 
     def begun(self, stretch: Stretch) -> None:
-        """The store began its next segment, synced."""
+        """Record the next segment begun by the store, synced."""
         self._act(self.roles.on_begun(stretch))
         self._shipping.written()
 
     def written(self, position: int) -> None:
-        """The store wrote up to a position, synced or not."""
+        """Record the position up to which the store wrote, synced or not."""
         self._act(self.roles.on_written(position))
         self._shipping.written()
 
     def synced(self, position: int) -> None:
-        """The store synced up to a position."""
+        """Record the position up to which the store synced."""
         self._act(self.roles.on_synced(position))
 
     def note_kept(self) -> None:
-        """Note from which segment on the store has removed none."""
+        """Record the first segment from which the store has the log without a gap."""
         if self.segments is None:
             return
         there = {stretch.segment for stretch in self.segments()}
@@ -278,7 +275,7 @@ class CopiedHome:
             self._act(self.roles.on_removed(first))
 
     def change(self, make: Callable[[Configuration], Configuration]) -> bool:
-        """Ask for a change of the configuration; True if it is on its way.
+        """Request a change of the configuration; True if a swap was sent to etcd.
 
         Raises:
             ConfigurationError: the change is not possible.
@@ -330,7 +327,7 @@ class CopiedHome:
                 self._act(self.roles.on_frame(peer, frame))
 
     def _on_data(self, peer: Replica, frame: Data) -> None:
-        """Pass whole commits on; the session ends at damage."""
+        """Pass whole commits to the replica; damage ends the session."""
         try:
             for position, octets in self._incoming.add(peer, frame, self.roles.copy.lineage):
                 self._act(self.roles.on_frame(peer, Data(frame.epoch, position, octets)))
@@ -339,11 +336,11 @@ class CopiedHome:
             self.drop(peer)
 
     def send(self, peer: Replica, frame: Frame) -> int:
-        """Send a frame to a replica; return its octets, 0 where there is no session."""
+        """Send a frame to a replica; return its size in octets, 0 without a session."""
         return self._sessions.send(self.number, peer, frame)
 
     def drop(self, peer: Replica) -> None:
-        """End the session with a replica; another one begins after a while."""
+        """End the session with a replica; a new session begins after a pause."""
         self._sessions.drop(self.number, peer)
 
     def _on_gone(self, peer: Replica, reason: str) -> None:
@@ -384,13 +381,13 @@ class CopiedHome:
                     self._act(self.roles.on_begun(answer))
 
     def _index(self) -> None:
-        """Bring the index of a copy that follows up to the mark, from which on the log may have to be read again."""
+        """Index the log of a following copy up to the mark; octets behind the mark may still change."""
         lock, leads = self._directory.lock, self.roles.leader is not None or self.roles.candidate is not None
         if lock is not None and not leads and not self._ended:
             self._indexing.run(segment_at(self.roles.copy.mark), lock.fileno())
 
     def _on_indexed(self, indexed: Indexed) -> None:
-        """Remove the segments that are consumed by the copy's index (R11), once no peer is told of them any more."""
+        """Remove segments consumed by the copy's index (R11), except segments that peers may need."""
         if going := tuple(segment for segment in indexed.consumed if segment < needed_by_follower(self.roles)):
             if before(first := going[-1] + 1) > self.roles.copy.kept:
                 self._act(self.roles.on_removed(first))
@@ -398,7 +395,8 @@ class CopiedHome:
         self._index()
 
     def _on_note_failure(self, note: Note, error: OSError) -> None:
-        """A mark that cannot be noted is noted later. A promise is waited for, unless others wait for this replica."""
+        """Handle a failed write of the note. A mark is written with the next note, a promise is repeated; a candidate
+        ends, as peers wait for its promise."""
         if self.roles.candidate is not None:
             self._on_disk_failure(error)
             return
@@ -413,7 +411,7 @@ class CopiedHome:
     # --- etcd ---
 
     def on_value(self, value: Configuration) -> None:
-        """A configuration was seen in etcd, or is the answer to a swap."""
+        """Take a configuration from etcd, watched or as the answer to a swap."""
         if not self._ended:
             self._learn(value, self.roles.on_value)
 
@@ -487,5 +485,5 @@ def _text(error: OSError) -> str:
 
 
 def now() -> float:
-    """Seconds of a clock that counts suspended time."""
+    """Return seconds by a clock that counts suspended time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -72,7 +72,7 @@ class Noted:
 
 
 class CopyDirectory:
-    """A copy, held by its lock from creation to :meth:`close`. It is created where it is missing.
+    """A copy, locked from creation to :meth:`close`. A missing directory is created.
 
     Args:
         directory: laid out like a home's.
@@ -117,12 +117,12 @@ class CopyDirectory:
 
     @property
     def end(self) -> int:
-        """Position behind the last octet."""
+        """End of the log."""
         return end_of(self.lineage)
 
     @property
     def kept(self) -> int:
-        """Position behind which no segment is missing, so that the log can be shipped from there.
+        """Start of the gapless end of the log: the position from which the log can be shipped.
 
         A copy that was made from files may have none of the last segments, as the index had all: the mark is that
         position then.
@@ -144,7 +144,7 @@ class CopyDirectory:
         return self._lock
 
     def next_commit(self) -> int:
-        """Return the number of the next commit of this log."""
+        """Return the number of the next commit in the log."""
         if not self.lineage:
             return 1
         last = self.lineage[-1]
@@ -163,7 +163,7 @@ class CopyDirectory:
         self._write_note(replace(self.noted, epoch=max(epoch, self.noted.epoch), mark=max(mark, self.noted.mark)))
 
     def renew(self) -> None:
-        """Take another identity: as that, the disk is in no set. What it has may be of use, and counts for nothing."""
+        """Take a new identity, which is in no set: the octets on the disk no longer count as stored."""
         self.renewed = True
         self._write_note(replace(self.noted, disk=secrets.token_hex(8), mark=0, kept=0))
 
@@ -191,7 +191,7 @@ class CopyDirectory:
     # --- opening ---
 
     def _settled(self) -> Lineage:
-        """Cut the log behind its last whole commit, and have all of it on disk; return its lineage."""
+        """Truncate the log behind its last whole commit, and sync it; return the lineage."""
         mark = self.noted.mark
         read = read_lineage(self.directory, mark, self._files)
         if read.damaged:
@@ -213,7 +213,7 @@ class CopyDirectory:
         return read.lineage
 
     def _rewrite(self, path: Path, stretch: Stretch, mark: int) -> None:
-        """Cut a segment at its end, write what is behind the mark once more, and sync it."""
+        """Truncate a segment at its end, rewrite the octets behind the mark, and sync."""
         begin = mark & OFFSETS if stretch.segment == segment_at(mark) else 0
         if stretch.segment < segment_at(mark):
             begin = stretch.end
@@ -240,7 +240,7 @@ class CopyDirectory:
         return stretch._replace(end=OPENING_SIZE)
 
     def open_segment(self, stretch: Stretch) -> None:
-        """Create the file of a segment that another leader began, empty; its opening is appended like all else."""
+        """Create an empty file for a segment begun by the leader; the segment begins with a shipped opening."""
         self.sync()
         self._release()
         file = self._files.create(self.path(stretch.segment))
@@ -298,7 +298,7 @@ class CopyDirectory:
         self.next_number = self.next_commit() if lineage else None
 
     def remove(self, segments: Collection[int]) -> None:
-        """Remove segments that the copy's index says to be consumed, the first one first."""
+        """Remove segments consumed according to the copy's index, in ascending order."""
         assert max(segments) < segment_at(self.noted.mark), "only what is complete is consumed"
         for segment in sorted(segments):
             self._files.remove(self.path(segment))
@@ -307,7 +307,7 @@ class CopyDirectory:
     # --- the end ---
 
     def release(self) -> None:
-        """Hand the directory over to a store. Only :meth:`note` may be called from then on."""
+        """Hand the directory over to a store. Afterwards only :meth:`note` may be called."""
         self.sync()
         self._release()
         if self._lock is not None:
@@ -315,7 +315,7 @@ class CopyDirectory:
             self._lock = None
 
     def close(self) -> None:
-        """Release all files, synced or not: opening cuts and writes what was not."""
+        """Close all files without a sync: the next opening truncates and rewrites the unsynced end."""
         self._release()
         if self._lock is not None:
             self._lock.release()

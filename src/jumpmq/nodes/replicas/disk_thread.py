@@ -22,9 +22,8 @@ class Remove(NamedTuple):
 Task = Note | Cut | Sync | Open | Append | Begin | Remove
 
 Answer = tuple[Task, int | Stretch | OSError]
-"""A task, and the position up to which the log is synced; of :class:`Begin` the segment that was begun, of a
-:class:`Note` that could not be written the error.
-"""
+"""A task with its result: the position up to which the log is synced; for :class:`Begin` the new segment; for a failed
+:class:`Note` the error."""
 
 
 class DiskThread:
@@ -56,7 +55,7 @@ class DiskThread:
         self._works = self._failed = self._closed = False
 
     def do(self, task: Task) -> None:
-        """Do something after all that was asked for before."""
+        """Perform a task after all earlier tasks."""
         if self._failed or self._closed:
             return
         self._waiting.append(task)
@@ -96,7 +95,7 @@ class DiskThread:
 
 
 def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
-    """Perform tasks in order, syncing where one needs it, and at the end.
+    """Perform tasks in order, with a sync where a task requires one, and at the end.
 
     Raises:
         OSError: one that writes the log fails; nothing behind it is done.
@@ -125,7 +124,7 @@ def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
 
 
 def _noted(directory: CopyDirectory, note: Note) -> int | OSError:
-    """Write a note, and return the end of the log. A note that fails leaves the note before it, and the log, intact."""
+    """Write a note, and return the end of the log. A failed write leaves the previous note and the log intact."""
     try:
         directory.note(note.epoch, note.mark)
     except OSError as error:

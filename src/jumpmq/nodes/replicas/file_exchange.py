@@ -1,4 +1,5 @@
-"""Files between a leader and members whose logs end before its own begins: both ends, with their thread."""
+"""Exchange of files between a leader and members whose logs end before the start of the leader's log: both ends, with a
+thread."""
 
 import asyncio
 import logging
@@ -22,10 +23,10 @@ FILES_SILENCE = 2.0
 """Seconds without a manifest or a piece until a member asks again."""
 
 JOIN_RETRY = 5.0
-"""Seconds until a join by files that was given up begins again, with another manifest."""
+"""Delay before an abandoned join by files begins again, with a new manifest, in seconds."""
 
 OFFERED = 60.0
-"""Seconds after the last question for files in which a leader removes no segment."""
+"""Seconds after the last request for files in which a leader removes no segment."""
 
 STALLED = 600.0
 """Seconds without progress of a member that asks for files, until the leader keeps its log no longer for the member."""
@@ -88,7 +89,7 @@ class _Offer:
 
 
 class Exchanging(Protocol):
-    """A replica that exchanges files.
+    """The replica of an exchange of files.
 
     Attributes:
         number: of the home.
@@ -104,14 +105,14 @@ class Exchanging(Protocol):
     def drop(self, peer: Replica) -> None: ...
     def alarm(self, reason: str) -> None: ...
     def on_file(self, error: Exception | None) -> None:
-        """A file was written, or could not be."""
+        """Handle the result of a write to a file."""
 
     def on_installed(self) -> None:
-        """The files take the place of the copy when that is opened again."""
+        """Handle the complete set of files, which replaces the copy when the copy is opened again."""
 
 
 class FileExchange:
-    """Files that a replica offers, or takes.
+    """Offers the files of a leader's copy, and takes files into a member's copy.
 
     Args:
         home: the replica.
@@ -196,7 +197,7 @@ class FileExchange:
     # --- of a member ---
 
     def want(self, source: Replica, epoch: int) -> None:
-        """Begin a join by files, or go on with it: the log ends before the leader's begins."""
+        """Begin or continue a join by files: the log ends before the start of the leader's log."""
         before = self._joining
         if before is None or (before.source, before.epoch) != (source, epoch):
             log.info("home %d: files are taken from %s", self._home.number, source)
@@ -217,7 +218,7 @@ class FileExchange:
             self._join(joining.on_manifest(manifest))
 
     def tick(self) -> None:
-        """Ask again where nothing came: the leader had no files yet, or did not get the question."""
+        """Repeat an unanswered request: the leader had no files yet, or did not get the request."""
         if self._joining is not None and not self._is_closed and boot_time() - self._came > FILES_SILENCE:
             self._came = boot_time()
             self._join(self._joining.start())
@@ -241,7 +242,7 @@ class FileExchange:
                     self._thread.run(partial(self._coming.install, step, self._directory.noted), self._on_installed)
 
     def _begin_again(self, given_up: Joining | None) -> None:
-        """Meet the leader again, which says once more that the log ends before its own begins."""
+        """Begin a new session with the leader, which reports again that the log ends before the start of its own."""
         if given_up is not None and self._joining is None and not self._is_closed:
             self._home.drop(given_up.source)
 

@@ -1,4 +1,4 @@
-"""Indexing of a copy in a process of its own, so that neither the event loop nor its process's memory is burdened.
+"""Indexing of a copy in a child process, to spare the event loop and the memory of the parent.
 
 ``python -m jumpmq.nodes.replicas.indexing DIRECTORY SEGMENT`` brings the index of a copy up to a segment, and prints
 the result as JSON. The process holds the lock of the directory, too, by a descriptor that it inherits: no other
@@ -20,14 +20,14 @@ from jumpmq.store.errors import StoreError
 from jumpmq.store.indexing import Indexed, index_sealed
 
 RETRY = 10.0
-"""Seconds after a run that failed until the next one: a full disk may have room by then."""
+"""Delay after a failed run, in seconds: a full disk may have room by then."""
 
 NICENESS = 10
-"""Of a run: all else that wants the processor goes first."""
+"""Niceness of a run: lowest priority for the processor."""
 
 
 class Indexing:
-    """Indexing runs of a copy, one at a time.
+    """Indexing runs of a copy, in sequence.
 
     Args:
         directory: of the copy.
@@ -59,7 +59,7 @@ class Indexing:
         return 0.0 < self._resumes <= boot_time()
 
     def run(self, before: int, lock: int) -> None:
-        """Begin a run, unless one is under way, has come up to the same segment, or has failed just now.
+        """Begin a run, unless a run is in progress, reached the same segment, or failed moments ago.
 
         Args:
             before: the segment that the index is to come up to.
@@ -79,7 +79,7 @@ class Indexing:
             then()
 
     def stop(self) -> None:
-        """Kill the run under way, and begin no other."""
+        """Kill the current run, and begin no further run."""
         self._ended = True
         self._kill()
 

@@ -66,7 +66,7 @@ class OfferedFiles:
         return Manifest(epoch, kept, lineage, tuple(files))
 
     def piece(self, epoch: int, name: str, offset: int) -> Piece:
-        """Return octets of a file of the manifest; none if it is gone, or was never in it.
+        """Return octets of a file in the manifest; empty for a removed file or an unlisted name.
 
         Raises:
             OSError: they cannot be read.
@@ -109,6 +109,6 @@ class OfferedFiles:
 
 
 def remove_offered(directory: Path) -> None:
-    """Remove the copies of the index that a former process has offered."""
+    """Remove the copies of the index left by an earlier process."""
     for path in directory.glob(f"{INDEX_COPY}*"):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Sessions between replicas of a home, on the links between their processes.
+"""Sessions between the replicas of a home, over links.
 
 A session begins when both sides have said HELLO for the home, with their identities. Either side begins another by one
 more HELLO, which the other answers with its own; what it had sent before is of the former session and is dropped. So a
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Party(Protocol):
-    """Receives what the sessions of a home bring."""
+    """Receiver of a home's sessions."""
 
     @property
     def me(self) -> Replica:
@@ -88,7 +88,7 @@ class ReplicaSessions:
     # --- parties ---
 
     def join(self, home: int, party: Party) -> None:
-        """Begin sessions of a home, on all links."""
+        """Begin the sessions of a home, on all links."""
         self._parties[home] = party
         for peer in self._links.homes:
             self._say(home, peer)
@@ -102,7 +102,7 @@ class ReplicaSessions:
             self._forget(key)
 
     def send(self, home: int, peer: Replica, frame: Frame) -> int:
-        """Send a frame in the session with a replica; return the octets handed over, 0 where there is none."""
+        """Send a frame in the session with a replica; return its size in octets, 0 without a session."""
         for (copied, at), session in self._sessions.items():
             if copied == home and session.up and session.heard == peer and (link := self._links.to(at)) is not None:
                 octets = encode(home, frame)
@@ -111,7 +111,7 @@ class ReplicaSessions:
         return 0
 
     def drop(self, home: int, peer: Replica) -> None:
-        """End the session with a replica; another one begins after a while."""
+        """End the session with a replica; a new session begins after a pause."""
         for (copied, at), session in list(self._sessions.items()):
             if copied == home and session.up and session.heard == peer:
                 session.said, session.heard = False, ""

@@ -1,4 +1,4 @@
-"""Shipping of a leader's log: read from its files, sent to each follower from where that is.
+"""Shipping of a leader's log: reads the files, and sends each follower the octets from the follower's end on.
 
 There is one path for commits just written, which the page cache has, and for old ones: a follower that is behind costs
 neither memory nor a lock. Per follower about :data:`WINDOW` octets are sent and not answered as stored.
@@ -23,10 +23,10 @@ PIECE = 512 << 10
 """Octets of a frame at most."""
 
 WINDOW = 8 << 20
-"""Octets sent to a follower and not stored there from which on it gets no further commit."""
+"""Maximum of sent and not yet stored octets per follower."""
 
 COMPLETE_INTERVAL = 0.02
-"""Seconds between two frames that tell a follower what is complete."""
+"""Interval between frames with the complete position, in seconds."""
 
 OFFSETS = (1 << OFFSET_BITS) - 1
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Shipping:
-    """Ships the log of a copy: of a leader to its followers, of a follower to a candidate whose log is shorter.
+    """Ships the log of a copy: from a leader to followers, or from a follower to a candidate with a shorter log.
 
     Args:
         directory: of the home.
@@ -59,11 +59,11 @@ class Shipping:
         self._telling: asyncio.TimerHandle | None = None
 
     def ship(self, peer: Replica, position: int, epoch: int) -> None:
-        """Ship to a replica from a position on, and whatever is written later."""
+        """Ship to a replica from a position on, with all later writes."""
         self._begin(peer, _Follower(position), epoch)
 
     def fill(self, peer: Replica, position: int, epoch: int) -> None:
-        """Ship to a candidate what this log has now from a position on, and say when that was all."""
+        """Ship the present log to a candidate from a position on, and report the end."""
         self._begin(peer, _Follower(position, until=self._copy.end), epoch)
 
     def _begin(self, peer: Replica, follower: "_Follower", epoch: int) -> None:
@@ -107,7 +107,7 @@ class Shipping:
 
     @property
     def positions(self) -> dict[Replica, int]:
-        """By follower, the position up to which the log was sent."""
+        """Position up to which the log was sent, by follower."""
         return {peer: follower.at for peer, follower in self._followers.items()}
 
     async def _run(self, peer: Replica, follower: "_Follower", epoch: int) -> None:
@@ -154,7 +154,7 @@ class Shipping:
 
 
 class _Follower:
-    """Progress of shipping to one replica.
+    """Progress of shipping to a replica.
 
     Attributes:
         at: position up to which it was sent.
@@ -175,13 +175,11 @@ class _Follower:
 
     @property
     def waits(self) -> bool:
-        """True if the replica has enough to store. It stores whole commits, however large; a candidate answers at the
-        end only.
-        """
+        """True if the window is full. A replica stores whole commits; a candidate answers only at the end."""
         return self.unstored >= WINDOW and self.at == self.commit_end and self.until == math.inf
 
     def follow_commits(self, octets: bytes) -> bytes:
-        """Note where the commits in the next octets end; return these octets, without a commit's head that is cut."""
+        """Track the ends of the commits in the next octets; return the octets without a truncated head of a commit."""
         if self.commit_end < self.at:  # in another segment
             self.commit_end = self.at
         end = self.at + len(octets)
@@ -211,7 +209,7 @@ class _Follower:
 
 
 class _OpenFile:
-    """The file of the segment that is read."""
+    """The open file of the current segment."""
 
     def __init__(self) -> None:
         self._segment, self._descriptor = 0, -1

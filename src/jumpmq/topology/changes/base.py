@@ -1,4 +1,4 @@
-"""Base of all changes of definitions: the questions that a change answers, and its form in logs."""
+"""Base class of all changes of definitions, and their form in logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Change:
-    """A change of definitions: a frozen dataclass with slots, whose methods say all about its kind.
+    """A change of definitions: a frozen dataclass with slots.
 
     The name of the class is the name in logs of definitions, in audit lines and in the broker's log: together with the
     names of the fields it must never change. No clock, random number or name of the local node may have a say in
@@ -26,7 +26,7 @@ class Change:
     """All classes, by name."""
 
     UNAUDITED: ClassVar[frozenset[str]] = frozenset({"connection"})
-    """Fields that audit lines omit: secrets, and the author, whom the line names anyway."""
+    """Fields omitted from audit lines: secrets, and the author, who is named anyway."""
 
     def __init_subclass__(cls) -> None:
         if "__dataclass_fields__" in vars(cls):  # ``dataclass(slots=True)`` copies the class once it has fields
@@ -40,7 +40,7 @@ class Change:
         """
 
     def rights(self, state: State) -> Iterator[Right | TopicRight]:
-        """Yield the rights that a user needs for the change over any protocol, in the order in which they are checked.
+        """Yield the rights needed for the change over any protocol, in the order of checking.
 
         Changes by operators need none: the management API checks the tags of operators.
 
@@ -72,7 +72,7 @@ class Change:
         raise NotImplementedError
 
     def inverse(self, state: State) -> list[Change]:
-        """Return the changes that undo the change alone; called before :meth:`effect`, by :func:`undoing.inverse`.
+        """Return the changes undoing this change alone; called before :meth:`effect`, by :func:`undoing.inverse`.
 
         Only changes that add or replace have an inverse, and unbinding.
 
@@ -82,7 +82,7 @@ class Change:
         raise NotImplementedError
 
     def inverse_of_effect(self, *, followed: bool) -> list[Change]:
-        """Return the changes that undo the change as it took effect, if :meth:`inverse` could not know them.
+        """Return the undoing changes that depend on the effect, unlike :meth:`inverse`.
 
         Args:
             followed: True if the change was not proposed, but followed from a proposed one.
@@ -90,7 +90,7 @@ class Change:
         return []
 
     def changes_nothing(self, state: State) -> bool:
-        """Return True if the change would leave the definitions as they are. Only for changes that add or replace.
+        """Return True for a change without effect on the definitions. Only for changes that add or replace.
 
         Raises:
             AMQPError: as :meth:`inverse`; or the definition exists with other properties.
@@ -112,7 +112,7 @@ Steps = Generator[None, None, list[Change]]
 
 
 class ChangeInSteps(Change):
-    """A change with many consequences, which takes effect in steps.
+    """A change with many consequences, taking effect in steps.
 
     Between the steps others are served, with the definitions as they were before.
     """

@@ -99,7 +99,7 @@ def _refuse_priorities(source: Exchange, binding: Binding, definition: QueueDefi
 
 @dataclass(frozen=True, slots=True)
 class Unbind(Change):
-    """Remove a binding; no change if it does not exist."""
+    """Remove a binding; no change for a missing one."""
 
     vhost: str
     binding: Binding

@@ -169,7 +169,7 @@ class RemoveHome(ChangeInSteps):
 
 
 def _end_queues(state: State, home: int, ends: Callable[[DeclaredQueue], bool]) -> Steps:
-    """Delete the queues of a home that end with its process, if selected by ``ends``."""
+    """Delete queues that end with the process of a home, if selected by ``ends``."""
     prepared = []
     for vhost in state.vhosts.values():
         shards = Preparation(state, vhost, vhost.policies)

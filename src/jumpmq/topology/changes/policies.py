@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Setting(ChangeInSteps):
-    """Common part of the changes that set a policy.
+    """Base of changes setting a policy.
 
     Attributes:
         operator: whether the policy is an operator policy.
@@ -35,7 +35,7 @@ class _Setting(ChangeInSteps):
 
     @property
     def policy(self) -> Policy:
-        """The policy that the change sets."""
+        """The new policy."""
         return Policy(self.vhost, self.name, self.pattern, self.definition, self.priority, self.apply_to)
 
     def check(self, state: State) -> None:
@@ -50,7 +50,7 @@ class _Setting(ChangeInSteps):
 
 @dataclass(frozen=True, slots=True)
 class SetPolicy(_Setting):
-    """Add or replace a policy; it takes effect at once.
+    """Add or replace a policy, effective at once.
 
     Attributes:
         pattern: regular expression, searched in the names of queues and exchanges.
@@ -94,7 +94,7 @@ class SetOperatorPolicy(_Setting):
 
 
 class _Clearing(ChangeInSteps):
-    """Common part of the changes that take a policy away."""
+    """Base of changes removing a policy."""
 
     __slots__ = ()
 

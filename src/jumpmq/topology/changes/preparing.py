@@ -84,7 +84,7 @@ class Preparation:
         self._rebindings: dict[Exchange, _Rebinding] = {}
 
     def end(self, queues: Iterable[DeclaredQueue]) -> Iterator[None]:
-        """Prepare the deletion of queues, one per step. Their names become free for new shards."""
+        """Prepare the deletion of queues, one per step. The names become free for new shards."""
         for declared in queues:
             self.ended.append(declared)
             for binding in self._vhost.bindings_to(declared.destination):

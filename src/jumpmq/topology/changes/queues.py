@@ -36,7 +36,7 @@ class DeclareQueue(Change):
             rules.refuse_reserved("queue", self.definition.name)
 
     def rights(self, state: State) -> Iterator[Right | TopicRight]:
-        """A queue's dead letters are read from it and written to their exchange, with a topic like any other."""
+        """Dead-lettering needs the right to read the queue, and to write to its dead-letter exchange."""
         vhost, name, arguments = self.definition.vhost, self.definition.name, self.definition.arguments
         yield Right("configure", vhost, "queue", name)
         host, target = state.vhost(vhost), arguments.get("x-dead-letter-exchange")
@@ -224,7 +224,7 @@ class EndMove(Change):
 
 
 def end_move(state: State, declared: DeclaredQueue) -> None:
-    """Forget a queue's previous home, and delete what is left of the queue there."""
+    """Forget a queue's previous home, and delete the rest of the queue there."""
     vhost = state.vhosts[declared.vhost]
     departed = vhost.departed.pop(declared.name, None)
     if departed is not None:

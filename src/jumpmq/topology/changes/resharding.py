@@ -46,7 +46,7 @@ def check_policy(state: State, policy: Policy) -> None:
 
 
 def check_exchange(state: State, definition: ExchangeDefinition) -> None:
-    """Refuse a new exchange that the policy in force shards, but that is unsuitable.
+    """Refuse a new exchange unsuitable for sharding by the policy in force.
 
     Raises:
         PreconditionFailed: with the reason.

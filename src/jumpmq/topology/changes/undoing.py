@@ -1,4 +1,4 @@
-"""Undoing of changes that took effect before a later one failed, in an import or on a ring."""
+"""Undoing of changes after the failure of a later change, in an import or on a ring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def inverse(state: State, change: Change) -> list[Change]:
-    """Return the changes that undo a change, to be applied in reverse order; called before :meth:`Change.effect`.
+    """Return the changes undoing a change, to be applied in reverse order; called before :meth:`Change.effect`.
 
     Raises:
         AMQPError: see :meth:`Change.inverse`.
@@ -27,7 +27,7 @@ def inverse(state: State, change: Change) -> list[Change]:
 
 
 def inverse_of_effects(effects: list[Change]) -> list[Change]:
-    """Return the changes that undo the effects of a proposed change and that :meth:`Change.inverse` could not know.
+    """Return the undoing changes that depend on the effects of a proposed change, unlike :meth:`Change.inverse`.
 
     They are applied in reverse order, before the inverse.
 
