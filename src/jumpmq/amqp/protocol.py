@@ -245,7 +245,7 @@ class ServerProtocol:
         self._borrowed = False  # whether it is the caller's buffer, which is read into again
         self._scanned: deque[_Scanned] = deque()  # what was scanned and is not yet an event
         self._split: _SplitFrame | None = None  # a frame of which the beginning was acted on
-        self._channels: dict[int, _Channel] = {}  # what is known of each open channel
+        self._channels: dict[int, _Channel] = {}  # state of each open channel
         self._out: list[bytes | memoryview] = []  # what is to be sent
         self._now = 0.0  # when this was received, in seconds since the epoch
 
@@ -484,7 +484,7 @@ class ServerProtocol:
             channel = event.channel
             known = self._channels.get(channel)
             if isinstance(error, MalformedText):
-                pass  # RabbitMQ looks at the octets before it asks whose they are
+                pass  # RabbitMQ checks the octets before the channel
             elif isinstance(error, UnexpectedFrame) and known is not None and known.content is not None:
                 class_id, method_id = m.BasicPublish.class_id, m.BasicPublish.method_id
             elif event.type == FRAME_METHOD and len(event.payload) >= 4:

@@ -48,7 +48,7 @@ class Timers:
         self._watchdog = watchdog  # told the time
         self._paging = paging  # told the time
         self._dead_letters = dead_letters  # told the time
-        self._loop = asyncio.get_running_loop()  # whose clock it is
+        self._loop = asyncio.get_running_loop()  # source of timers
         self._tick: asyncio.TimerHandle | None = None  # the next
         self._settled_at = self._flushed_at = 0.0
         self._overdue = Overdue(services.config.consumer_timeout)  # finds deliveries that wait too long

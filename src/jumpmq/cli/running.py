@@ -83,7 +83,7 @@ def _in_thread(serve: Callable[[], AbstractAsyncContextManager[Any]]) -> Iterato
         either: list[Future[Any]] = [started, stopped]
         wait(either, return_when=FIRST_COMPLETED)
         if stopped.done():
-            stopped.result()  # raises what kept it from starting
+            stopped.result()  # raises the reason of a failed start
         try:
             yield started.result()
         finally:

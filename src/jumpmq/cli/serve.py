@@ -134,7 +134,7 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
         calm_garbage_collection()
         keeping = None
-        if isinstance(control, Control):  # else each worker keeps its own
+        if isinstance(control, Control):  # with workers, each has its own
             keeping = asyncio.create_task(keep_memory(control.memory), name="memory")
         print(control.endpoints.ready_line(), flush=True)
         notify("READY=1")

@@ -26,7 +26,7 @@ class _Line:
     """Waiting connections of an address."""
 
     def __init__(self) -> None:
-        self.new: deque[Asking] = deque()  # those that were not answered yet
+        self.new: deque[Asking] = deque()  # not yet answered
         self.others: deque[Asking] = deque()
 
     def next(self) -> Asking:

@@ -27,7 +27,7 @@ class RecentLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._packed: deque[str] = deque(maxlen=KEPT // PACKED)  # JSON arrays of records, the oldest first
-        self._latest: list[dict[str, Any]] = []  # those that came since
+        self._latest: list[dict[str, Any]] = []  # records since then
         self._level_before = logging.NOTSET
 
     @property

@@ -45,9 +45,9 @@ class HTTPServer:
         self._stop_broker = stop_broker
         self._forwarders = forwarder, node_forwarder  # of the broker, and of this node
         self._observed = Observed(broker)
-        self._server: Server | None = None  # what answers; None until it is loaded
-        self._loading: asyncio.Task[None] | None = None  # loads it; None until somebody comes
-        self._arriving: list[Arriving] = []  # clients that wait for that
+        self._server: Server | None = None  # None until loaded
+        self._loading: asyncio.Task[None] | None = None  # the load; None before the first client
+        self._arriving: list[Arriving] = []  # clients waiting for the load
         self._task: asyncio.Task[None] | None = None  # serves
 
     async def start(self) -> None:

@@ -45,7 +45,7 @@ async def begin_worker(
     """
     found = opened.definitions
     kept = next((value for kind, key, value in found if (kind, key) == HOMES), config.homes)
-    if kept > config.homes and config.home == FIRST:  # others may not have heard yet that one was removed
+    if kept > config.homes and config.home == FIRST:  # peers may not know of a removal yet
         raise BrokerError(
             f"the data directory is one of {kept} homes: serve it with --workers {kept} or more, not {config.homes}"
         )

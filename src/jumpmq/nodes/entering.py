@@ -65,7 +65,7 @@ def _ways_of(config: Config, directory: Directory | None) -> Ways:
         from jumpmq.nodes.transport.tls import TLSSockets  # here, so that processes of one machine do not load it
 
         port = config.cluster_port + config.worker - 1 if config.cluster_port else 0
-        if port > LAST_PORT:  # getaddrinfo would take another one
+        if port > LAST_PORT:  # getaddrinfo would wrap it around
             raise BrokerError(f"with cluster-port {config.cluster_port} there is no port for worker {config.worker}")
         return TLSSockets(directory, config.home, config.cluster_host, port)
     if config.links is None:

@@ -104,14 +104,14 @@ class OtherHomes:
         self.taking = parts.taking
         self.served = parts.served
         self._parts = parts  # act on records of other homes
-        self._home = config.home  # the number of this one
+        self._home = config.home  # number of the local home
         self._homes = config.homes  # how many there are
-        self._boot = opened.boot  # tells this run from all others
-        self._store = opened.store  # where this home keeps what it has
+        self._boot = opened.boot  # boot id of this run
+        self._store = opened.store  # store of the local home
         self._turns = opened.turns  # those of the broker
         self._on_failure = opened.commits.fail  # ends the process
         self._followed = begins.followed  # the first worker's log
-        self._member = member  # this node in its cluster
+        self._member = member  # the membership of this node
         self._topology: Topology  # knows the queues, once they are there
         if member is not None:
             parts.enqueue.is_dead = member.is_dead

@@ -53,7 +53,7 @@ def prepare(config: Config, process: tuple[str, int] | None = None) -> None:
     Args:
         process: which of several it is, as :func:`jumpmq.serving.logs.configure` has it.
     """
-    gc.disable()  # until it serves: what there is by then stays
+    gc.disable()  # until ready: objects of the start are permanent
     configure(config.log_level, config.log_format, process)
     _raise_file_limit()
     keep_few_arenas()

@@ -132,7 +132,7 @@ def _endpoints(broker: Broker) -> RunningBroker:
     host = broker.config.host
     return RunningBroker(
         broker.node,
-        "127.0.0.1" if host == "localhost" else host,  # what every client takes the same way
+        "127.0.0.1" if host == "localhost" else host,  # resolved alike by all clients
         broker.port,
         broker.listening.port_of("http"),
         broker.config.data_dir,

@@ -40,7 +40,7 @@ def values_of(column: pa.Array, decode: Decoder, arrow_type: pa.DataType) -> pa.
     values = [_value(octets, decode) for octets in column.to_pylist()]
     try:
         return pa.array(values, arrow_type)
-    except (pa.ArrowException, ValueError, OverflowError):  # one of them is too large for its type
+    except (pa.ArrowException, ValueError, OverflowError):  # a value is too large for the type
         return pa.concat_arrays([_array(value, arrow_type) for value in values])
 
 

@@ -475,7 +475,8 @@ def _said_here(broker: ManagementClient) -> Iterator[None]:
             hint = ": wrong name or password?" if refusal.reason == LOGIN_FAILED else ""
             raise JumpMQError(f"{refusal}{hint}") from None
         if not refusal.reason:
-            kind = BrokerAway if refusal.code >= 500 else JumpMQError  # one that stops answers 500 to who still waits
+            # A stopping broker answers 500 to waiting requests.
+            kind = BrokerAway if refusal.code >= 500 else JumpMQError
             raise kind(f"{broker.address} answers {refusal.code}: is this a JumpMQ broker?") from None
         is_away = refusal.code == 404 and refusal.reason.endswith(HOME_DOWN)
         kind = BrokerAway if is_away else REFUSALS.get(refusal.code, JumpMQError)

@@ -38,7 +38,7 @@ def require(package: str, needed_by: str, install: str) -> None:
     """
     try:
         found = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # not even what it is in
+    except ModuleNotFoundError:  # the package is missing as well
         found = None
     if found is None:
         raise JumpMQError(f"{needed_by} needs the package {package}: pip install '{install}'")

@@ -48,7 +48,7 @@ def _quick_start(context: SparkContext) -> str | None:
     on_this_machine = context.getConf().get("spark.master", "").split("[")[0] == "local"
     if not on_this_machine or not (home / "python" / "lib" / "pyspark.zip").exists():
         return None
-    script = without_archives(str(context._temp_dir))  # Spark removes it at its end
+    script = without_archives(str(context._temp_dir))  # removed by Spark at its end
     return script if os.access(script, os.X_OK) else None
 
 

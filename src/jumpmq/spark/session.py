@@ -44,8 +44,8 @@ class ReaderSession:
         self.group = group
         self._client = client  # asks the broker
         self._query = query  # Spark's name of the query
-        self._lease = options.lease  # seconds that it lasts unless renewed
-        self._shares = options.share_queues  # whether others may read the same queues
+        self._lease = options.lease  # seconds until the session lapses
+        self._shares = options.share_queues  # whether other sessions may read the same queues
         self._log = log  # of the query: whether another run of it is at work
         self._patient_until = time.monotonic() + TAKEOVER  # when another query that still reads the queues is an error
         self._session = self._open_within(TAKEOVER)  # the broker's name of it
@@ -80,7 +80,7 @@ class ReaderSession:
         try:
             return ask(self._session)
         except NoSession:  # a broker without a store was restarted
-            self._client.require_broker()  # and it is no other one
+            self._client.require_broker()  # raises for another broker at the address
             self._session = self._client.open(self.group, self._query, self._lease)
             return ask(self._session)
 

@@ -113,7 +113,7 @@ class SinkOptions:
         Raises:
             JumpMQError: one is missing, unknown, or makes no sense.
         """
-        ignored = {"path", "checkpointlocation", "queryname"}  # Spark's own, which it hands on
+        ignored = {"path", "checkpointlocation", "queryname"}  # options of Spark itself
         given = known({name: value for name, value in options.items() if name.lower() not in ignored}, SINK_OPTIONS)
         if "url" not in given:
             raise JumpMQError(URL_MISSING)
@@ -226,7 +226,7 @@ class Writer:
             except BrokerAway:
                 raise
             except JumpMQError:
-                if reached() is None:  # else another task of this attempt has found it
+                if reached() is None:  # else reported by a task of this attempt
                     raise
         if rows.ended:
             return written

@@ -142,14 +142,14 @@ def read_text(spark: SparkSession, file: str) -> str:
 def _reads_jumpmq(plan: Any) -> bool:
     leaves = plan.collectLeaves()
     for place in range(leaves.size()):
-        with suppress(Exception):  # other sources are of other classes
+        with suppress(Exception):  # unknown classes of sources
             if leaves.apply(place).sourceName() == "jumpmq":
                 return True
     return False
 
 
 def _writes_jumpmq(execution: Any) -> bool:
-    with suppress(Exception):  # other sinks are of other classes
+    with suppress(Exception):  # unknown classes of sinks
         return bool(execution.sink().name() == "jumpmq")
     return False
 
@@ -165,4 +165,4 @@ def _refuse(jvm: Any, query: Any, execution: Any, reason: str) -> None:
     nothing = jvm.PythonUtils.toScalaMap({})
     failure = jvm.org.apache.spark.sql.streaming.StreamingQueryException(error, cause, "STREAM_FAILED", nothing)
     getattr(execution, "streamDeathCause_$eq")(failure)
-    execution.state().set(ended)  # a query whose state is this does not begin, and raises what it died of
+    execution.state().set(ended)  # the query does not begin, and raises the reason

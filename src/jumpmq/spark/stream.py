@@ -93,8 +93,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._went_on = False  # whether this run has planned a batch with messages
         self._session: ReaderSession | None = None  # holds the reservations
         self._reserved: dict[str, dict[str, Any]] = {}  # the broker's last answer, by queue
-        self._warnings = Warnings()  # what its user is to know
-        self._seen: dict[str, Any] = {}  # what it said of its data directories
+        self._warnings = Warnings()  # warnings for the user
+        self._seen: dict[str, Any] = {}  # the broker's data directories, as last reported
         self._left: dict[str, int] = {}  # messages of queues that have no reader
         self._next_look = 0.0  # when to look for such, by the monotonic clock
         self._owner_epochs: dict[str, int] = {}  # the last known, by queue

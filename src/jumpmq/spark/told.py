@@ -49,7 +49,7 @@ class ToldCheckpoints:
 
     def __init__(self, given: str | None = None) -> None:
         self._given = None if given is None else _log(given)
-        self._logs: dict[str, CommitLog] = {}  # those that were told of, by location
+        self._logs: dict[str, CommitLog] = {}  # reported logs, by location
         self._own: CommitLog | None = self._given  # the query's, once it is known
 
     def completed(self, group: str, query: str) -> dict[str, int] | None:

@@ -36,7 +36,7 @@ class Losses:
 
     def __init__(self) -> None:
         self._found: dict[str, float] = {}  # when each was found, in seconds since the epoch
-        self._acknowledged: dict[str, float] = {}  # the same of those that are not told of any more
+        self._acknowledged: dict[str, float] = {}  # acknowledged losses, with the same key
         self._is_kept = True  # whether the file has all of them
         self._lock = threading.Lock()
         self._told_at = time.monotonic()

@@ -385,7 +385,7 @@ class Pipeline:
     def _on_segment(self, result: Any) -> None:
         self._rest()
         if isinstance(result, Exception):
-            return  # the one that is there takes more than it should
+            return  # the current segment grows beyond its size
         before = self._log.current
         self._log.enter(*result)
         self._staging.close_batches()

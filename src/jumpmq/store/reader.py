@@ -76,7 +76,7 @@ class Reader:
             try:
                 return self._messages(batch, first, last)
             except StoreError:
-                if batch.positions is positions:  # else it was moved in this moment
+                if batch.positions is positions:  # else moved meanwhile
                     raise
 
     def _messages(self, batch: Batch, first: int | None, last: int | None) -> list[Message]:
@@ -122,7 +122,7 @@ def _numbers(batch: Batch, position: int, last_position: int) -> tuple[int, int]
     """Return the lowest number of a batch's block, and the highest possible number of the last block."""
     positions, firsts = list(batch.positions), list(batch.firsts)
     if position not in positions or last_position not in positions:
-        return batch.first_seq, batch.last_seq  # it was moved in this moment
+        return batch.first_seq, batch.last_seq  # moved meanwhile
     ends = [first - 1 for first in firsts[1:]] + [batch.last_seq]
     return firsts[positions.index(position)], ends[positions.index(last_position)]
 

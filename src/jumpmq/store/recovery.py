@@ -77,7 +77,7 @@ class Recovery:
         self.segments: list[Segment] = []
         self.last_commit = 0
         self.tail: tuple[Segment, int] | None = None
-        self._gapless_from: int | None = None  # segments from this one on must all be there; None where that is unknown
+        self._gapless_from: int | None = None  # first segment of the gapless end; None if unknown
         self._stopped_at = 0  # number of the last commit, where the index was written at a clean stop
         self.clean = True
         self.replayed_from = 0
@@ -348,7 +348,7 @@ class Recovery:
                 batch.begin_again(head.first)
                 self.unindexed.changed[batch] = None
         self._extend(batch, position, head, last)
-        if head.kind == MOVED:  # by the number that it had, should it be moved again
+        if head.kind == MOVED:  # by the former number, in case of another move
             batch.id = id
             assert self._by_id is not None
             self._by_id[id] = batch

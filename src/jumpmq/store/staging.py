@@ -66,7 +66,7 @@ class Staging:
     def __init__(self, noted: list[tuple[Batch, int, int]], *, commit_bytes: int, linger_bytes: int) -> None:
         self.committed = NO_RECEIPT
         self._noted = noted
-        self._note = noted.append  # one object, that all batches refer to
+        self._note = noted.append  # one bound method shared by all batches
         self._commit_bytes = commit_bytes
         self._linger_bytes = linger_bytes
         self._turn = Changes(0)  # of the turn that is under way

@@ -325,7 +325,7 @@ class StreamFiles:
         own = self._directory / str(number)
         self._logs[number].close()
         self._logs[number].is_gone = True
-        directory.replace(own)  # an empty one is there
+        directory.replace(own)  # replaces an empty directory
         for changed in self._directory, directory.parent:
             self._files.sync_directory(changed)
         return self.open(number, name)

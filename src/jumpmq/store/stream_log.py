@@ -95,7 +95,7 @@ class StreamLog:
             self._end.must_sync(path)
         self._cache: OrderedDict[int, Chunk] = OrderedDict()
         self._damaged: set[int] = set()
-        self._unreadable: set[str] = set()  # what was told of that
+        self._unreadable: set[str] = set()  # reasons already logged
 
     @property
     def first(self) -> int:

@@ -95,7 +95,7 @@ class Upkeep:
         self._moving = False  # whether batches are being read that are to be rewritten
         self._unmovable: set[Batch] = set()  # batches that cannot be read whole
 
-    # --- what commits did that are complete ---
+    # --- effects of complete commits ---
 
     def adopt(self, found: Recovery) -> None:
         """Take over the state found at the start; changes from the log are new to the index."""
@@ -334,7 +334,7 @@ class Upkeep:
                 continue  # it is settled by now
             left = [message for message in messages if message.seq not in settled]
             if not left or self._reader.is_damaged(batch):
-                self._unmovable.add(batch)  # what is damaged stays where it is
+                self._unmovable.add(batch)  # damaged batches stay
             elif batch.positions is positions:
                 found.append((batch, left))
         return found

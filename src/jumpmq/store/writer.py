@@ -149,7 +149,7 @@ class Writer:
             self._timer.cancel()
             self._timer.join()
         self._worker.close()
-        with self._waking:  # another file may have these numbers next
+        with self._waking:  # descriptors may be reused
             os.close(self._readable)
             os.close(self._writable)
             self._writable = -1

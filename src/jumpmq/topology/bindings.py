@@ -27,7 +27,7 @@ class Binding:
     arguments: Arguments = NO_ARGUMENTS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "source", sys.intern(self.source))  # one string, however many name it
+        object.__setattr__(self, "source", sys.intern(self.source))  # one string for all bindings
         object.__setattr__(self, "destination", sys.intern(self.destination))
         if len(self.arguments) > 1:
             object.__setattr__(self, "arguments", self.arguments.sorted())

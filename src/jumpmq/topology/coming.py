@@ -47,7 +47,7 @@ class Coming:
         self.balance = 0
         self.by_home: Counter[int] = Counter()
         self.taken: Counter[str] = Counter()
-        self._vhost = vhost  # where they come to
+        self._vhost = vhost  # their virtual host
 
     def add_queue(self, declared: DeclaredQueue, in_force: InForce) -> None:
         """A queue comes."""

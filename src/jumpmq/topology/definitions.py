@@ -69,7 +69,7 @@ class QueueDefinition:
     original: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", sys.intern(self.name))  # as its bindings name it
+        object.__setattr__(self, "name", sys.intern(self.name))  # shared with the bindings
 
     @property
     def identity(self) -> int:

@@ -149,7 +149,7 @@ class Fences:
         self.is_restoring = False
         self._topology = topology
         self._journal = journal
-        self._coming: list[RingChange] = []  # those that other homes have not made yet
+        self._coming: list[RingChange] = []  # changes pending at peers
         self._open: dict[tuple[str, str], list[RingChange]] = {}  # by virtual host and exchange
         self._last: dict[tuple[str, str], int] = {}  # the number of the last change of each exchange
         self._fed: dict[tuple[str, str], tuple[int, bool]] = {}  # whether others feed an exchange, as of a revision
@@ -296,7 +296,7 @@ class Fences:
             self.others.ended(MarkName(change.vhost, change.exchange, change.number, name))
         for queue in change.gainers:
             if not queue.deleted:
-                queue.renew_owners()  # its owners' numbers are to be above those that the keys had there
+                queue.renew_owners()  # owner numbers must exceed the keys' former ones
                 queue.wake(clock.now())
         if any(mark.left for mark in change.marks.values()):
             return
@@ -348,7 +348,7 @@ class Fences:
             for home, marks in away.items():
                 self.others.ask(home, marks)
 
-    # --- marks of other homes ---
+    # --- markers of peers ---
 
     def left_at(self, mark: MarkName) -> int | None:
         """Return the number of messages before a marker here; None if unknown."""

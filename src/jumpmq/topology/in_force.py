@@ -30,7 +30,7 @@ class PoliciesInForce:
 
     def __init__(self, host: PolicedHost) -> None:
         self._host = host
-        self._in_force: dict[Destination, InForce] = {}  # of those that have a policy
+        self._in_force: dict[Destination, InForce] = {}  # by destination with a policy
         self._changes = 0  # of the policies: steps of an earlier change end
 
     def of(self, destination: Destination) -> InForce:

@@ -60,7 +60,7 @@ class Pending:
         self.effects: list[Change] = []
         self.number = 0
         self.limited = False
-        self._error: Exception | None = None  # why it was refused
+        self._error: Exception | None = None  # reason of a refusal
         self._callbacks: list[Callable[[], None]] = []  # who waits for the decision
 
     def result(self) -> None:
@@ -114,7 +114,7 @@ class Proposals:
     def __init__(self, take: Callable[[Pending], Iterator[None]], later: Later) -> None:
         self._take = take  # decides one
         self._later = later  # takes the steps that are left
-        self._waiting: deque[Pending] = deque()  # those that are not begun
+        self._waiting: deque[Pending] = deque()  # not yet begun
         self._under_way: Iterator[None] | None = None  # the steps of all; None where none waits
 
     def add(self, pending: Pending) -> None:

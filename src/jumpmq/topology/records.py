@@ -72,7 +72,7 @@ class Records:
         self._shared = shared  # whether transient definitions are kept too
         self._changed_rings: dict[ConsistentHashExchange, None] = {}  # rings to be written before the next commit
         self.digest: Digest | None = None
-        self._undigested_rings: dict[ConsistentHashExchange, None] = {}  # those that have changed since the last look
+        self._undigested_rings: dict[ConsistentHashExchange, None] = {}  # changed since the last digest
         self._set_aside: Definitions | None = None  # kept until it is handed over; None outside a change in steps
         self._rings_aside: dict[ConsistentHashExchange, None] = {}  # the rings of such a change
 

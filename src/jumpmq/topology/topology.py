@@ -66,7 +66,7 @@ class Topology(State):
         )
         self.listeners: list[Listener] = []
         self.locator = CLIENT_LOCAL
-        self._proposals = Proposals(self._take, later)  # the changes that wait
+        self._proposals = Proposals(self._take, later)  # pending changes
         self.log: CommonLog = LocalLog(self.decide)
 
     # --- changing ---

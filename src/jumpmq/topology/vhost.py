@@ -298,7 +298,7 @@ class VirtualHost:
             self._take_binding(exchange, binding)
             yield
         yield from self.removing_bindings_to(exchange)
-        if self.exchanges.get(exchange.name) is exchange:  # or it went automatically, with the last that it fed itself
+        if self.exchanges.get(exchange.name) is exchange:  # else deleted automatically with its last binding
             self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:

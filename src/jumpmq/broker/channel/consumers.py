@@ -184,7 +184,7 @@ class ChannelConsumer:
     def passed_over(self) -> None:
         self.waits = True
         if self.no_ack or not self.prefetch or self.unacknowledged < self.prefetch:
-            self.channel.waiting[self] = None  # for room that is not its own
+            self.channel.waiting[self] = None  # waits for shared capacity
 
     def release(self, count: int) -> None:
         """Release ``count`` deliveries: the queue counts the capacity, and delivers on request."""

@@ -141,7 +141,7 @@ def basic_get(channel: ConsumingChannel, method: m.BasicGet) -> Waiting | None:
 def _get_in_turn(channel: ConsumingChannel, method: m.BasicGet, names: list[str]) -> Waiting | None:
     """Get a message from the first non-empty queue."""
     name, others = names[0], names[1:]
-    channel.connection.require_permission("read", "queue", name)  # before anybody learns whether it is there
+    channel.connection.require_permission("read", "queue", name)  # before the existence is revealed
 
     def empty() -> Waiting | None:
         if others:
@@ -205,7 +205,7 @@ def _get_remote(
             channel.tally.get_no_ack += 1
         else:
             channel.tally.get += 1
-            message.body = b""  # its home has it
+            message.body = b""  # the remote home has the body
             channel.unacknowledged.add(tag, [message])
 
     waiting = channel.remote.get(queue, method, got, lambda answer: is_empty.append(True))
@@ -219,5 +219,5 @@ def _source(channel: ConsumingChannel, name: str) -> str:
         AccessRefused: the user may not read it.
     """
     actual = channel.topology.sharding.local_shard(channel.connection.vhost, name, channel.remote.consumers_of)
-    channel.connection.require_permission("read", "queue", actual)  # before anybody learns whether it is there
+    channel.connection.require_permission("read", "queue", actual)  # before the existence is revealed
     return actual

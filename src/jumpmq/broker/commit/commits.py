@@ -70,10 +70,10 @@ class Commits:
         self.failure: str | None = None
         self._stored = Numbered()  # the source of receipts
         self.parts = {STORE: Part(self._stored, 0)}
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # who waits for which commit
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []  # waits for a commit, with its number
         self._flushed = 0  # the last commit that was flushed
         self.completed = NO_RECEIPT
-        self._awaited = 0  # the last commit that somebody waits for
+        self._awaited = 0  # last awaited commit
         self._beginning = False  # whether a commit begins when what others have sent is read
         self._others = _Sockets(self._loop)  # whether other clients have sent something
         self._retired: list[Segment] = []  # segments of streams that retention has let go of

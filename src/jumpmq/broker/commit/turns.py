@@ -101,9 +101,9 @@ class Turns:
         self._commits = commits  # gets what a turn has staged
         self._write_backlog = write_backlog  # octets that may wait for the disk
         self._depth = 0  # turns within turns
-        self._loop = asyncio.get_running_loop()  # whose clock it is
-        self._reader: CommitClient | None = None  # whose read this turn is
-        self._read: list[CommitClient] = []  # whose reads end with it
+        self._loop = asyncio.get_running_loop()  # source of timers
+        self._reader: CommitClient | None = None  # the connection read in this turn
+        self._read: list[CommitClient] = []  # connections read in this turn
         self._last_read = 0  # the id of the connection that was read last
         self._together_until = 0.0  # when reads that wait for others end, by the monotonic clock; 0 where none wait
         self._writing: set[CommitClient] = set()  # have something to send

@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         origin: ConnectionOrigin | None = None,
         handed: Handed | None = None,
     ) -> None:
-        self._services = services  # what it shares with others
+        self._services = services  # shared by all connections
         self._connections = connections  # all that are open; each enters and leaves by itself
         self._turns = services.turns  # those of the broker
         self._pause = services.pause  # whether all wait for a change of other homes
@@ -134,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self.user = NO_ONE
         self.peer_host, self.peer_port = "", 0
         self._origin = origin
-        self._handed = handed  # what is known of it
+        self._handed = handed  # data of a client handed over by another process
         self.tls: Encryption | None = None
         self.handshake: ClientHandshake
         self.opened = False
@@ -150,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher: Dispatcher
         self.charges = Charges(services.memory)
         self.writing = Writing(self.protocol, self.charges, services.busy_polling)
-        self.write = self.writing.write  # as each answer asks for it
+        self.write = self.writing.write  # called for each answer
         self.rate = PublishRate(services.config.publish_rate)
         self._buffer = services.receive_buffer  # what the socket is read into, as all are
         self._deadline: asyncio.TimerHandle | None = None  # ends a handshake or a close that takes too long

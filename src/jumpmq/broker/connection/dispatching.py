@@ -84,10 +84,10 @@ class Dispatcher:
 
     def __init__(self, connection: DispatchedClient, services: Services) -> None:
         self.partial_frame = b""
-        self._connection = connection  # whose events they are
+        self._connection = connection  # source of the events
         self._services = services  # what connections share
-        self._pending: Iterator[Event] | None = None  # what was read and waits for its turn
-        self._current: Event | _GoOn | None = None  # comes before them: of a run a piece, or what waited
+        self._pending: Iterator[Event] | None = None  # events of a read, not yet processed
+        self._current: Event | _GoOn | None = None  # next event: the rest of a run, or a waiting method
 
     def close(self) -> None:
         """The client is gone: drop what was left, and let go of the connection."""

@@ -81,11 +81,11 @@ class ClientHandshake:
         self.client_properties: dict[str, Any] = {}
         self.mechanism = ""
         self.wants_cancel_notice = self.wants_blocked_notice = False
-        self._connection = connection  # whose it is; gone with the client
+        self._connection = connection  # gone with the client
         self._services = services  # what connections share
         self._wants_login_notice = False  # whether the client is told that its login is refused
         self._login: asyncio.Task[None] | None = None  # the login that is under way
-        self._claimed = ""  # whom the client says it is
+        self._claimed = ""  # user name given by the client
 
     def send_start(self) -> None:
         """Send ``connection.start``."""

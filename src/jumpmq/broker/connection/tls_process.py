@@ -114,7 +114,7 @@ class Process:
         self._broker = broker  # the socket to the broker
         self._tls = tls  # the settings
         self._context = tls.context()  # of them, for new clients
-        self._tasks: set[asyncio.Task[None]] = set()  # one for each client
+        self._tasks: set[asyncio.Task[None]] = set()  # one per client
         self._clients = 0  # sockets that were taken and are not closed yet
         self._gone = asyncio.Event()  # set when the broker is
         self._alone = asyncio.Event()  # set when the last client then is
@@ -189,7 +189,7 @@ class Process:
         try:
             ends = None if self._proxies is None else await self._proxies.ends(connection)
             await loop.connect_accepted_socket(make, connection, ssl=self._context, ssl_handshake_timeout=TLS_TIMEOUT)
-        except (OSError, ssl.SSLError, NoHeader):  # no TLS, not this one, or gone
+        except (OSError, ssl.SSLError, NoHeader):  # no TLS, a wrong version, or closed
             if client is None or not hasattr(client, "transport"):
                 self.ended()
 

@@ -141,10 +141,10 @@ class _Process:
     """
 
     def __init__(self, processes: TLSProcesses, tls: ServerTLS, proxies: str | None) -> None:
-        self._processes = processes  # those it belongs to
+        self._processes = processes  # the supervisor
         files = {"certificate": tls.certificate, "key": tls.key, "ca": tls.ca}
         settings = {name: path and str(path.absolute()) for name, path in files.items()}
-        self._settings = json.dumps({**settings, "client": tls.client, "proxies": proxies})  # what it is started with
+        self._settings = json.dumps({**settings, "client": tls.client, "proxies": proxies})  # settings at the start
         self._socket: socket.socket | None = None  # this end
         self._child: subprocess.Popen[bytes] | None = None  # the process; None between two
         self._started_at = 0.0  # by the monotonic clock

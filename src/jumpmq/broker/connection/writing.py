@@ -43,7 +43,7 @@ class Writing:
         self.hanging_up = False
         self.last = time.monotonic()
         self.octets = self.writes = self.gathered = 0
-        self._protocol = protocol  # encodes what there is to send
+        self._protocol = protocol  # encodes the output
         self._charges = charges  # where what is not sent is counted
         self._busy_polling = busy_polling  # waits awake for the client's next request
         self._expects_request = False  # whether the client asks again soon after it was answered

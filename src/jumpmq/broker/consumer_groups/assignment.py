@@ -59,8 +59,8 @@ def seats(weights: Mapping[M, int]) -> Iterator[M]:
         weights: of each member; in order, the same wherever it is computed.
     """
     total, order = sum(weights.values()), list(weights.items())
-    early = [(1, place, 0) for place in range(len(order))]  # from which seat on, of whom, how many it has
-    due: list[tuple[float, int, int]] = []  # by when its share is one more
+    early = [(1, place, 0) for place in range(len(order))]  # (first seat, member, count)
+    due: list[tuple[float, int, int]] = []  # by the seat at which the share grows
     for given in count(1):
         while early and early[0][0] <= given:
             _, place, had = heappop(early)
@@ -106,7 +106,7 @@ class Shares(Generic[M]):
     """Target number of partitions per member, while neither members nor partitions change."""
 
     def __init__(self) -> None:
-        self._of: object = None  # what it depends on
+        self._of: object = None  # inputs of the assignment
         self._counting: Generator[None, None, dict[M, int]] | None = None
         self._counted: dict[M, int] = {}
 

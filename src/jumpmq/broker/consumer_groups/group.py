@@ -235,7 +235,7 @@ class ConsumerGroup:
         default_factory=lambda: defaultdict(dict)
     )
     _draining: dict[Partition, PartitionPlace] = field(default_factory=dict)
-    _released: dict[Partition, PartitionPlace] = field(default_factory=dict)  # of these, those that may have drained
+    _released: dict[Partition, PartitionPlace] = field(default_factory=dict)  # of the draining ones, possibly drained
     # whose session may not be fed as the owner says
     _unfollowed: dict[Partition, PartitionPlace] = field(default_factory=dict)
     _timing: _Timing = field(default_factory=_Timing)
@@ -396,7 +396,7 @@ class ConsumerGroup:
         if not self._give_due(now, more):
             return now
         self._follow(now, more)
-        self._end_drains(now, more)  # of those who had no messages of what was taken from them
+        self._end_drains(now, more)  # of members without messages of the revoked partitions
         self._follow(now, more)
         return now if self._unfollowed or self._released else self._next(now)
 
@@ -568,7 +568,7 @@ class ConsumerGroup:
             unit, place = self._unfollowed.popitem()
             try:
                 self._follow_unit(unit, place, now)
-            except Exception as error:  # it holds up no other unit
+            except Exception as error:  # other partitions go on
                 failure = failure or error
                 failed[unit] = place
         if failure is not None:

@@ -221,7 +221,7 @@ class ConsumerGroups:
         self._most_groups = most_groups
         self._groups: dict[Key, LiveGroup] = {}
         self._of_host: dict[str, dict[LiveGroup, None]] = {}
-        self._on_source: dict[tuple[str, str], dict[LiveGroup, None]] = {}  # by virtual host and what they consume
+        self._on_source: dict[tuple[str, str], dict[LiveGroup, None]] = {}  # by virtual host and source
         self._with_queue: dict[tuple[str, str], dict[LiveGroup, None]] = {}  # by virtual host and name of a queue
         self._of_user: dict[Principal, dict[LiveGroup, None]] = {}
         self._due: OrderedDict[LiveGroup, None] = OrderedDict()  # groups that have something to do now

@@ -124,7 +124,7 @@ class _Writer:
         headers += [Field(f"{prefix}{name}", "S", value) for prefix in which for name, value in death]
         deaths = _counted(found.value if found is not None and found.type == "A" else [], entry)
         headers = [field for field in headers if field.name != "x-death"]
-        if self._origin.routing_key is not None:  # it goes there, and no longer to its CC
+        if self._origin.routing_key is not None:  # replaces the CC
             headers = [field for field in headers if field.name != "CC"]
         properties.headers = [*headers, Field("x-death", "A", deaths)]
         properties.expiration = None

@@ -50,7 +50,7 @@ say.
 
 STATM = Path("/proc/self/statm")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_LIBRARY = ctypes.CDLL(None)  # each makes classes, and garbage of them
+_LIBRARY = ctypes.CDLL(None)  # once: each handle creates classes
 
 
 def keep_few_arenas() -> None:

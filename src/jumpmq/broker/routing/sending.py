@@ -49,7 +49,7 @@ class Sent:
         self.parts = parts
         self.by_source = by_source
         self.source = shares[0][0] if len(shares) == 1 and len(shares[0][1]) == copies else 0
-        self._shares = shares  # what went to each home
+        self._shares = shares  # messages sent, by home
 
     @cached_property
     def sources(self) -> dict[int, int]:

@@ -61,7 +61,7 @@ class Authenticator:
         self._tokens = tokens  # reads tokens; None where they are no logins
         self._key = os.urandom(32)  # hashes the passwords that are remembered
         self._verified: dict[str, _Verified] = {}  # logins that were right lately
-        self._throttle = LoginThrottle()  # slows down those who guess
+        self._throttle = LoginThrottle()  # slows down guessing
         self.attempts: dict[str, Attempts] = {}
         self._threads = _FairThreads()  # verify passwords
 

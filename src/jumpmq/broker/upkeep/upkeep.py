@@ -46,9 +46,9 @@ class Upkeep:
     def __init__(self, turns: Turns) -> None:
         self.on_lease_end: Callable[[Queue], None]
         self._turns = turns  # each look at the queues is a turn
-        self._loop = asyncio.get_running_loop()  # whose clock it is
+        self._loop = asyncio.get_running_loop()  # source of timers
         self._due: list[tuple[float, int, Callable[[], Queue | None]]] = []  # what is to be looked at when: a heap
-        self._numbers = itertools.count()  # order those of the same time
+        self._numbers = itertools.count()  # orders tasks of equal time
         self._work: deque[tuple[str, Iterator[None]]] = deque()  # long work and its subject, in turn
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None  # for the next of them
         self._set_for = float("inf")  # when it rings, by the clock

@@ -251,7 +251,7 @@ def consume(url: str, file: Path, name: str) -> None:
                 written = database.execute(WRITE, delivery.record(number, consumer=name)).rowcount
         except StaleOwner:
             _note(database, REFUSED, name)
-            continue  # another consumer has handled it
+            continue  # handled by another consumer
         if not written:
             _note(database, AGAIN, name)
         channel.basic_ack(method.delivery_tag)

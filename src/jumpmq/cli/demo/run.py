@@ -65,7 +65,7 @@ def _run(console: Console, directory: Path, limit: int | None) -> list[str]:
         _stderr_in(directory / "spark.log"),
         running(data_dir=directory / "broker", log_level="warning", process=True) as broker,
         spark_session(partitions=len(WEIGHTS)) as started,  # takes seconds
-        ThreadPoolExecutor(1) as beside,  # consumers mostly wait for each other
+        ThreadPoolExecutor(1) as beside,  # consumers mostly wait
     ):
         console.print(f"A broker of its own is running at {broker.amqp_url}")
         sharing = beside.submit(share, broker.amqp_url, broker.http_url, flights, directory)

@@ -180,7 +180,7 @@ class Drain:
         self._lately: deque[tuple[float, list[str]]] = deque()  # marks of what was acknowledged, with its time
         self._lost: Counter[str] = Counter()  # of these, what the source may have forgotten
         self._ready: list[Delivery] = []  # taken, and not moved yet
-        self._is_held = False  # whether these are kept until the other queue takes them
+        self._is_held = False  # whether messages are held until the other queue has room
 
     @property
     def is_holding(self) -> bool:
@@ -195,7 +195,7 @@ class Drain:
         """
         moved, size = 0, SMALLEST
         if self._is_held:
-            amqp.declared(self.queue)  # is the connection still there that they are held on?
+            amqp.declared(self.queue)  # raises if the holding connection is lost
         elif self._chunk is None:
             self._begin(amqp)
         while not self._is_ending() and (most is None or moved < most):
@@ -405,7 +405,7 @@ def _consumed(amqp: AMQPConnection, queue: str, most: int, patience: float) -> l
     while len(found) < count and amqp.wait(patience):
         found.append(_as_published(amqp.deliveries.popleft()))
     amqp.cancel(consumer)
-    while amqp.deliveries:  # that came while it was cancelled
+    while amqp.deliveries:  # deliveries during the cancellation
         found.append(_as_published(amqp.deliveries.popleft()))
     return found
 

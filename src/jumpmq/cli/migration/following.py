@@ -139,7 +139,7 @@ class Bridge:
         self._ending = threading.Event()
         self._lanes: dict[tuple[str, str], _Lane] = {}
         self._connections: dict[str, AMQPConnection] = {}  # by virtual host
-        self._locks: dict[str, AMQPConnection] = {}  # the same; held so that no other move is begun
+        self._locks: dict[str, AMQPConnection] = {}  # held against a second move
         self._copied = CopiedDefinitions()  # the definitions, the last time
         self._seen: Any = None  # the definitions that were imported last
         self._next_look = 0.0
@@ -351,7 +351,7 @@ class Bridge:
         if moved or not lane.rest:
             lane.backoff.succeed()
         else:
-            lane.backoff.fail()  # other consumers have its messages
+            lane.backoff.fail()  # other consumers hold the messages
         self._well(_subject(lane.vhost, lane.name))
         return moved
 

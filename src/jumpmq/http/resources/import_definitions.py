@@ -69,7 +69,7 @@ class Section:
 
 
 def _virtual_host(topology: Topology, entry: Entry) -> list[Change]:
-    default = entry.get("default_queue_type", "undefined")  # what RabbitMQ writes where there is none
+    default = entry.get("default_queue_type", "undefined")  # RabbitMQ's word for none
     metadata = {name: value for name, value in entry.get("metadata", {}).items() if _METADATA.knows(name)}
     words = {**_METADATA.read(metadata, "metadata"), **entry}
     made = AddVirtualHost(
@@ -267,7 +267,7 @@ def import_definitions(
             wanted.clear()
     if refusal is not None:
         for back in reversed(undoing):
-            yield topology.propose(back, asker)  # it is refused where others have deleted what it is about
+            yield topology.propose(back, asker)  # refused if the subject was deleted meanwhile
         raise refusal
     while undoing:  # so many would take long to go at once
         undoing.pop()

@@ -122,7 +122,7 @@ class _Getting:
         self._queue, self._body, self._spans = queue, body, spans
         self._outcome = OUTCOMES[body["ackmode"]]
         self._taken: list[Message] = []
-        self._unshown: list[tuple[Message, bytes, int]] = []  # each with its body, and how many were left behind it
+        self._unshown: list[tuple[Message, bytes, int]] = []  # with body, and number of messages left behind
 
     def take_some(self, most: int) -> bool:
         """Take messages for the time of a slice; returns whether there may be more.

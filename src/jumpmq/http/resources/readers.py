@@ -148,7 +148,7 @@ async def open_session(request: Request) -> JSONResponse:
         raise BadRequest("'query' must be a name of 1 to 255 characters")
     session = await _groups(request).open(host.name, name, query, _lease(body))
     forwarder = requested.forwarder(request)
-    told = await forwarder.everywhere(request, body)  # one that is down is asked when it is up
+    told = await forwarder.everywhere(request, body)  # a home that is down is told when up
     return JSONResponse({"session": forwarder.joined_session(session, told)})
 
 

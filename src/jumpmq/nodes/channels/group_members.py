@@ -121,10 +121,10 @@ class SpreadMember:
         self._method = method
         self._membership = replace(membership, member=membership.member or group_consumer.own_name(channel))
         self._find()
-        self._own: GroupConsumer  # its part here, once it has begun
+        self._own: GroupConsumer  # the local part, from :meth:`_begin` on
         self._others: dict[int, _Part] = {}  # its parts elsewhere, by home
         self._asked: set[int] = set()  # homes that have not answered
-        self._refusal: AMQPError | None = None  # what another home has said
+        self._refusal: AMQPError | None = None  # refusal of a remote home
         self._begun = False  # whether the client knows that it is in force
         self._over = False
         self._cancelled = False  # whether a home has cancelled its part before the client knew of it
@@ -173,7 +173,7 @@ class SpreadMember:
             self.cancelled()
             return
         group_consumer.join(self._own, self._membership)
-        for home in self._homes.up:  # also those that have come up meanwhile
+        for home in self._homes.up:  # including links established meanwhile
             self._join(home)
         self.admit()
 

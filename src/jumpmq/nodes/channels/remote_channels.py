@@ -68,7 +68,7 @@ class ChannelLinks:
         self._turns = turns
         self.comes_back: Callable[[int], bool] = lambda home: False
         self.is_ready: Callable[[int], bool] = lambda home: True
-        self._awaited: dict[int, list[Waiting]] = {}  # by home, who waits for its link
+        self._awaited: dict[int, list[Waiting]] = {}  # waits for a link, by home
         self.consumers: Counter[int] = Counter()
         self.shard_choice = ShardChoice(links, turns, self.consumers)
         self._numbers = itertools.count(1)  # of remote channels

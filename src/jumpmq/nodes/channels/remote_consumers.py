@@ -46,7 +46,7 @@ class RemoteQueue:
         self.limits = limits
         self._remote = remote  # the channel at its home
         self._returning = 0  # how many have announced that they requeue in steps
-        self._returned: list[Message] = []  # what they have requeued
+        self._returned: list[Message] = []  # messages requeued in steps
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         """See :meth:`jumpmq.queues.Queue.settle`; deliveries held by a closing channel are found by the remote home
@@ -206,7 +206,7 @@ def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: l
     frames = encode_deliveries(messages, channel.number, tag, channel.next_delivery_tag, connection.frame_max)
     if not consumer.no_ack:
         for message in messages:
-            message.body = b""  # its home has it
+            message.body = b""  # the remote home has the body
         set_consumer(messages, consumer)
     redelivered = sum([message.redelivered for message in messages])
     connection.send_deliveries(frames)

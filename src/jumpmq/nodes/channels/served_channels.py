@@ -93,11 +93,11 @@ class _Served:
         self._out: list[bytes | memoryview] = []  # frames
         self._window = window  # of all channels of the client
         window.enter(self)
-        self._deferred_until = 0  # the commit that they wait for
+        self._deferred_until = 0  # commit awaited by the answers
         self._waiting: Waiting | None = None  # what the method waits for that is being acted on
         self._rest: deque[tuple[int, bytes]] = deque()  # records behind it
 
-    # --- what its home asks ---
+    # --- requests of the client's home ---
 
     def take(self, kind: int, payload: bytes) -> None:
         """Act on a record, or later."""
@@ -251,7 +251,7 @@ class ServedChannels:
 
     def __init__(self, links: Links) -> None:
         self._services: ChannelServices | None = None  # None before there is something to serve
-        self._memory: MemoryAccount  # what they hold is charged to it
+        self._memory: MemoryAccount  # charged with unsettled deliveries
         self._served: dict[tuple[int, int], _Served] = {}  # by home and number
         self._windows: dict[tuple[int, str], Window] = {}  # by home and the client's identity
         self._links = links

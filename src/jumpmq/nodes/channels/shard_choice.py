@@ -87,7 +87,7 @@ class ShardChoice:
     """
 
     def __init__(self, links: Links, turns: Turns, consumers: Counter[int]) -> None:
-        self._links = links  # one to each home
+        self._links = links  # to all peers
         self._turns = turns  # those of the broker
         self._consumers = consumers
         self._topology: Topology | None = None  # None before queues are there
@@ -269,7 +269,7 @@ def spread(shards: list[DeclaredQueue], counts: Counter[int], homes: Iterable[in
         homes: of those who ask.
     """
     given: list[DeclaredQueue | None] = []
-    fewest: dict[int, deque[tuple[int, DeclaredQueue]]] = {}  # by home, each with its place
+    fewest: dict[int, deque[tuple[int, DeclaredQueue]]] = {}  # by home, with their positions
     for home in homes:
         if not fewest and shards:
             least = min(counts[shard.id] for shard in shards)

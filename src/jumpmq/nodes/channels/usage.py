@@ -23,11 +23,11 @@ class UsageLinks:
     """Exchanges usage with all remote homes."""
 
     def __init__(self, links: Links, turns: Turns) -> None:
-        self._links = links  # one to each home
+        self._links = links  # to all peers
         self._turns = turns  # those of the broker
         self._limits: UserLimits | None = None  # counts what is open here
         self._heard: dict[int, Usage] = {}  # by home
-        self._told: Usage = {}  # what the others know
+        self._told: Usage = {}  # usage last reported to peers
         self._soon: asyncio.Handle | None = None  # the next time that is told
         self._later: asyncio.TimerHandle | None = None  # the next look
         links.handlers[USAGE] = self._hear

@@ -156,7 +156,7 @@ class Etcd:
         done = bool(answer.get("succeeded", False))
         if not done and self.seal is not None:
             compared = [_decoded(one["key"]).decode() for one in body["compare"] if one["target"] == "VALUE"]
-            for key in compared:  # another node may have sealed the same value with another secret
+            for key in compared:  # a node may have sealed the same value with a different secret
                 await self.get(key)
             if [self._sealed_comparison(one) for one in compare] != body["compare"]:
                 return await self.transaction(compare, success, failure)

@@ -125,10 +125,10 @@ class Joining:
         self._store = store  # the data directory's
         self._on_disk = on_disk  # waits until what was put is on disk
         self._first_definitions = first_definitions  # of a new cluster
-        self._refused = EtcdError if waits else BrokerError  # where etcd lacks what this process has
+        self._refused = EtcdError if waits else BrokerError  # raised if etcd lacks definitions of this process
         self._rejoins = rejoins  # whether a node of another recovery takes the definitions of this one
         self._takes_older = takes_older  # whether an older copy of the data directory is taken
-        self._recovers = recovers  # whether this node's are those of a cluster that is lost
+        self._recovers = recovers  # whether the definitions of a lost cluster are taken from here
         self._me: Membership | None = None  # who it is, of which etcd may know though an attempt has failed
 
     async def join(self, found: list[Record], node: str | None, default_node: str, worker: int = 1) -> Joined:

@@ -104,14 +104,14 @@ class ClusterLog(SharedLog):
         self.on_ask: Callable[[], None] = lambda: None
         self.on_applied: Callable[[int, int], None] = lambda entry, home: None
         self.on_forgotten: Callable[[str], None] = log.critical
-        self._home = home  # the number of this one
+        self._home = home  # number of the local home
         self._boot = boot  # makes entries' ids different in each run
         self._joined = joined  # the other homes where queues may be
         self._count = 0  # of entries that this run has asked for
         self._unsent: deque[_Asked] = deque()  # what is in no entry yet
         self._sent: tuple[Entry, list[_Asked]] | None = None  # the entry that is to be appended
         self._coming: Counter[int] = Counter()  # queues that are asked for and not declared yet, by home
-        self._is_forgotten = False  # whether others have forgotten this node
+        self._is_forgotten = False  # whether peers have removed this node
 
     @property
     def applied(self) -> int:

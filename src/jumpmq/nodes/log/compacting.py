@@ -55,7 +55,7 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
     replace = [
         head.put(keys),
         delete(keys.log, keys.entry(floor)),
-        delete(keys.snapshots, keys.snapshot(head.folder)),  # what was left by who was killed before this, too
+        delete(keys.snapshots, keys.snapshot(head.folder)),  # also the rest of an interrupted compaction
     ]
     # One transaction: a node that reads meanwhile finds a snapshot with all entries behind it.
     done, _ = await etcd.transaction([has(keys.snapshot_head, found.value)], replace)

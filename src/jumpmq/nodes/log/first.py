@@ -96,7 +96,7 @@ class First(SharedLog):
         self._numbers: dict[tuple[int, str], int] = {}  # of these, by home and request
         self._let_go = let_go  # the last entry that all homes have
         self._durable = topology.applied  # the last entry that is on disk
-        self._homes: dict[int, _Home] = {}  # those whose links are up, and that have definitions
+        self._homes: dict[int, _Home] = {}  # linked homes with definitions
         self._ports: dict[int, Port] = {}  # to homes that are sent definitions first
         self._last = let_go  # the number of the last entry: changes that are refused have numbers, too
         kept = list(kept)

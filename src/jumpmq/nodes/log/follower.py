@@ -51,7 +51,7 @@ class Follower(SharedLog):
         self._differs = False  # whether it was
         self._count = 0  # of requests
         self._asked: dict[str, Pending] = {}  # what was asked for and is not answered, by request
-        self._applied_here: dict[str, Ordered] = {}  # of these, those whose entry has been applied
+        self._applied_here: dict[str, Ordered] = {}  # of these, the applied ones
         self._port: Port | None = None  # the way to the first home; None while the link is down
         self._queued = 0  # the last entry that came
         self._noting = False  # whether it is known what is on disk before long

@@ -124,10 +124,10 @@ class FollowedLog:
         self.identity = identity
         self._links = links  # one leads to the first home
         self._turns = turns  # those of the broker
-        self._applied = applied  # what it has, before it follows
+        self._applied = applied  # the follower's last entry, until following
         self._on_failure = on_failure  # ends the process
         self._records: list[Record] = []  # the definitions that were sent
-        self._early: list[Message] = []  # entries that came before it followed
+        self._early: list[Message] = []  # entries received before following
         self._follower: Follower | None = None  # applies entries
         self._applied_here: Callable[[], int] = lambda: 0  # the last entry that is applied
         self._target: int | None = None  # what the first home had when the link came up; None until it is known

@@ -64,7 +64,7 @@ class Everywhere:
 
     def __init__(self, own: Callable[[], int], peers: Callable[[], Collection[int]]) -> None:
         self.peers = peers
-        self._own = own  # the last entry that this process has
+        self._own = own  # last entry of this process
         self._applied: dict[int, int] = {}  # by home, the last entry acknowledged since its link is up
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # number of an entry and a callback, in order
 

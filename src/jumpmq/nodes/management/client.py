@@ -122,7 +122,7 @@ class HomeClient:
     def __init__(self, home: int, open_streams: Callable[[], Awaitable[Streams]], secret: str | None = None) -> None:
         self.home = home
         self._open_streams = open_streams  # connects to it
-        self._secret = secret  # proves that another home asks
+        self._secret = secret  # authenticates requests of peers
         self._idle: list[_Connection] = []  # open, and not in use
         self._open: set[_Connection] = set()  # all that are open
 

@@ -158,7 +158,7 @@ class MergedFigures:
     def __init__(self, own: HomeFigures, others: Mapping[int, OtherHome]) -> None:
         self.own = own
         self.others = others
-        self._found: dict[int, HomeState] = {}  # of the others that answered, when they were last asked
+        self._found: dict[int, HomeState] = {}  # last answers of peers
 
     @property
     def _states(self) -> dict[int, HomeState]:

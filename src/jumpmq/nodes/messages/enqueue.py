@@ -84,7 +84,7 @@ class _Outgoing:
         self._on_way: deque[tuple[int, int]] = deque()  # units that are not answered, and octets of each
         self._octets = 0  # of all of them
         self._held: set[CommitClient] = set()  # are not read until fewer are on their way
-        self._account = account  # what is on its way is charged to it
+        self._account = account  # charged with messages in flight
 
     @property
     def is_over(self) -> bool:
@@ -227,16 +227,16 @@ class Enqueue:
         self.is_ahead: Callable[[int], bool] = lambda home: False
         self.reply_prefix = b"%d." % links.home
         self.alarms: Alarms | None = None
-        self._account = account  # what is on its way is charged to it
-        self._links = links  # one to each home
+        self._account = account  # charged with messages in flight
+        self._links = links  # to all peers
         self._turns = turns  # those of the broker
         self._topology: Topology  # finds the queues
         self._on_reply: Callable[[Message], object]  # delivers answers
-        self._serves = False  # whether they are there
+        self._serves = False  # whether the local queues are loaded
         self.on_ready: list[Callable[[Link], None]] = []
         self._outgoing: dict[int, _Outgoing] = {}  # by home
         self._incoming: dict[int, _Incoming] = {}  # the same
-        self._early: dict[int, deque[tuple[int, bytes]]] = {}  # by home, what came too early, and what came after it
+        self._early: dict[int, deque[tuple[int, bytes]]] = {}  # early records and their successors, by home
         self.in_order: dict[int, Handler] = {REPLY: self._take_reply}
         links.handlers[UNIT] = lambda link, payload: self.take(link, UNIT, payload)
         links.handlers[ANSWER] = self._answered

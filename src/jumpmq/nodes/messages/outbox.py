@@ -153,7 +153,7 @@ class Outbox:
         self._account = account  # charged with what is in memory
         self._store = store  # keeps the messages
         self._topology: Topology  # knows the queues
-        self._source = uuid.uuid4()  # tells this data directory from others
+        self._source = uuid.uuid4()  # identity of the data directory
         self._next = int(time.time()) << TICKS  # the first number for a queue that has no line
         self._is_noted = store is None  # whether source and first number are in the store
         self._lines: dict[int, _Line] = {}  # by id of the queue
@@ -198,7 +198,7 @@ class Outbox:
                 self._count(line, batch.remaining, _estimate(batch))
             self._make_due(line)
         with self._turns.turn():
-            self._send_all()  # other homes may have said before that their queues are there
+            self._send_all()  # peers may have reported their queues before
 
     def stop(self) -> None:
         """Wait for nothing more."""

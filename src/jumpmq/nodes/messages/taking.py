@@ -147,7 +147,7 @@ class Taking:
             answers.refuse(attempt, number)
             return
         if any(queue is None for queue, _ in shares) and self._topology.applied < applied:
-            answers.refuse(attempt, number)  # it may be that its declaration is still to come
+            answers.refuse(attempt, number)  # the declaration may still arrive
             return
         sources = STORE
         with self._turns.together():

@@ -38,7 +38,7 @@ class MoveTasks:
 
     def __init__(self) -> None:
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._waiting: dict[int, _Wait] = {}  # what they wait for
+        self._waiting: dict[int, _Wait] = {}  # awaited events
 
     def run(self, queue: DeclaredQueue | Queue, steps: Coroutine[Any, Any, None]) -> None:
         """Start the migration of a queue with the given steps."""

@@ -69,20 +69,20 @@ class Moves:
     """
 
     def __init__(self, links: Links, turns: Turns, outbox: Outbox, store: Store | None, on_disk: OnDisk) -> None:
-        self._links = links  # one to each other home
+        self._links = links  # to all peers
         self._turns = turns  # those of the broker
-        self._on_disk = on_disk  # calls back when what was changed is on disk
-        self._outbox = outbox  # keeps what is on its way
+        self._on_disk = on_disk  # calls back once a change is on disk
+        self._outbox = outbox  # messages in flight to peers
         self._topology: Topology  # knows the queues
         self._channels: Callable[[], Iterable[Channel]]  # all that may hold deliveries
         self._on_moved: Callable[[Queue], object]  # told of a queue that has moved
         self._files: StreamFiles  # where streams are
-        self._serves = False  # whether the queues are there
+        self._serves = False  # whether the local queues are loaded
         self._tasks = MoveTasks()  # by the ids that queues have
         self._offers = StreamOffers(links, turns)  # has streams be copied to other machines
-        self._copies = StreamCopies(links, turns, self._awaiting)  # copies those of others
+        self._copies = StreamCopies(links, turns, self._awaiting)  # incoming copies of peers' streams
         self.streams = StreamMoves(self._offers, self._tasks, turns, store)
-        self._leaving: dict[int, Queue] = {}  # what is here of queues that leave, by the ids that they have
+        self._leaving: dict[int, Queue] = {}  # local rest of leaving queues, by new id
         self._answered: dict[bytes, set[int]] = {}  # by question, the homes that have answered it
         links.handlers[MOVED] = self._asked
         links.handlers[MOVE_ANSWER] = self._answer
@@ -198,7 +198,7 @@ class Moves:
         if any(position.unacknowledged for position in contents.offsets):
             await self._take_back(queue, contents)
         await self._ask(queue, QUESTION.pack(before, applied, True), self._topology.homes)
-        while contents.behind is not None:  # what came here while it moved here
+        while contents.behind is not None:  # published here during the move
             self._tasks.wait(queue, "what came meanwhile to enter", contents.next_seq)
             await asyncio.sleep(PAUSE)
         await self._turns.committed()

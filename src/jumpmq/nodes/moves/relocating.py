@@ -46,15 +46,15 @@ class Relocating:
     def __init__(self, links: Links, outbox: Outbox, streams: StreamMoves, turns: Turns) -> None:
         self.on_removed: Callable[[], Awaitable[None]] | None = None
         self.on_left: Callable[[], None] = lambda: None
-        self._links = links  # one to each other home
-        self._outbox = outbox  # keeps what is on its way
-        self._streams = streams  # those that move to another machine
+        self._links = links  # to all peers
+        self._outbox = outbox  # messages in flight to peers
+        self._streams = streams  # moves of streams to other machines
         self._turns = turns  # those of the broker
         self._topology: Topology  # knows the queues
-        self._users: QueueUsers  # what uses this home
-        self._task: asyncio.Task[None] | None = None  # has the home be left, or not any more
-        self._balancing: asyncio.Task[None] | None = None  # has some queues move
-        self._waits_for = ""  # what the log has not said yet
+        self._users: QueueUsers  # users of the local queues
+        self._task: asyncio.Task[None] | None = None  # leaves the home, or takes it back
+        self._balancing: asyncio.Task[None] | None = None  # moves some queues
+        self._waits_for = ""  # awaited entry of the log
         self._since = 0.0  # by the clock of the event loop
 
     def serve(self, topology: Topology, users: QueueUsers) -> None:

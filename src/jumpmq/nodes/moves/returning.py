@@ -56,8 +56,8 @@ class Returning:
         self._topology = topology  # knows the queues
         self._turns = turns  # those of the broker
         self._store = store  # has the list
-        self._workers = workers  # homes that are to be there first
-        self._links = links  # one to each other home
+        self._workers = workers  # homes to wait for
+        self._links = links  # to all peers
         self._ask = ask  # asks the homes of shards
         self._told: set[tuple[str, str]] = set()  # reasons in the log, by shard
 

@@ -51,14 +51,14 @@ class RingChanges:
     """Knowledge of the peers' rings at the local home; see :class:`~jumpmq.topology.fences.Others`."""
 
     def __init__(self, links: Links, turns: Turns, enqueue: Enqueue, on_disk: OnDisk) -> None:
-        self._links = links  # one to each other home
+        self._links = links  # to all peers
         self._turns = turns  # those of the broker
-        self._on_disk = on_disk  # calls back when what was settled is on disk
+        self._on_disk = on_disk  # calls back once settlements are on disk
         self._topology: Topology  # its fences note changes
-        self._pause: Pause  # has clients wait
-        self._serves = False  # whether its queues are there
-        self._made: dict[int, int] = {}  # what the homes whose links are up have told last
-        self._waits: dict[int, asyncio.TimerHandle] = {}  # changes that others have not made, with what ends the wait
+        self._pause: Pause  # pauses clients
+        self._serves = False  # whether the local queues are loaded
+        self._made: dict[int, int] = {}  # last change reported by each linked home
+        self._waits: dict[int, asyncio.TimerHandle] = {}  # changes pending at peers, with the timeout
         links.handlers[MADE] = lambda link, payload: enqueue.take(link, MADE, payload)
         enqueue.in_order[MADE] = self._on_made
         enqueue.is_ahead = self.is_ahead
@@ -101,7 +101,7 @@ class RingChanges:
         if number not in self._waits:
             self._pause.begin(REASON)
             self._waits[number] = asyncio.get_running_loop().call_later(PATIENCE, self._give_up, number)
-            asyncio.get_running_loop().call_soon(self._look_in_turn)  # there may be no other home
+            asyncio.get_running_loop().call_soon(self._look_in_turn)  # at once without peers
 
     def _missing(self, number: int) -> list[int]:
         """Return the homes yet to apply a change."""

@@ -114,11 +114,11 @@ class StreamCopies:
         self._segments: dict[int, dict[int, SegmentCopy]] = {}  # by the stream's id there, and first offset
         self._copying: dict[int, _Copying] = {}  # by the stream's id there
         self._tasks: dict[int, asyncio.Task[None]] = {}  # the same
-        self._deleting: set[int] = set()  # the same, whose files are being deleted
-        self._numbers: dict[int, int] = {}  # by the ids of streams here, those that they had
+        self._deleting: set[int] = set()  # local ids of streams with files being deleted
+        self._numbers: dict[int, int] = {}  # former ids, by the local id
         self._deletions: set[asyncio.Task[None]] = set()  # do that
         self._asked: dict[int, float] = {}  # when it was asked for last, by the clock of the event loop
-        self._sweeping: asyncio.Task[None] | None = None  # deletes what nobody has asked for
+        self._sweeping: asyncio.Task[None] | None = None  # deletes abandoned copies
         links.handlers[COPY] = self._copy
         links.handlers[PIECE] = self._piece
         links.handlers[FORGET] = lambda link, payload: self.forget(NUMBER.unpack(payload)[0])

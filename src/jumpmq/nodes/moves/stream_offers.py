@@ -51,7 +51,7 @@ class StreamOffers:
 
     def __init__(self, links: Links, turns: Turns) -> None:
         self.octets = 0
-        self._links = links  # one to each other home
+        self._links = links  # to all peers
         self._turns = turns  # those of the broker
         self._is_stopped = False  # whether the next run goes on
         self._offers: dict[int, _Offer] = {}  # by the id that the stream has here

@@ -158,7 +158,7 @@ class Worker:
             others.relocating.decide(leaves)
 
     def _follow_leaving(self, broker: Broker) -> None:
-        if not isinstance(broker.peers, OtherHomes):  # the others were left before this one started again
+        if not isinstance(broker.peers, OtherHomes):  # a former worker, alone since its restart
             return
         broker.peers.relocating.on_left = lambda: self._say(left=not broker.losses)
         broker.set_workers = lambda count: self._say(workers=count)
@@ -234,7 +234,7 @@ async def _until_free(directory: Path | None) -> None:
         except DirectoryInUse:
             await asyncio.sleep(LOOK_INTERVAL)
         except StoreError:
-            return  # who opens it says why
+            return  # the opening reports the reason
         else:
             return
 

@@ -101,7 +101,7 @@ class Workers:
         self.links = Path(tempfile.mkdtemp(prefix="jumpmq-"))
         self._lock = os.open(self.links, os.O_RDONLY)  # keeps systemd-tmpfiles, which clears up old files, away
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._sockets: dict[bytes, list[socket.socket]] = {}  # that are listened on, by what their clients are
+        self._sockets: dict[bytes, list[socket.socket]] = {}  # listening, by kind of client
         self._listens = False  # whether the event loop looks at them
         self._suspended = False  # whether an operator wants no clients
         self._full = False  # whether there are too many files to accept clients
@@ -215,7 +215,7 @@ class Workers:
         else:
             log.warning("%s was left; what it had and could not move, if anything, is in %s", worker, aside)
         if len(self._workers) == 1:
-            with suppress(OSError):  # one is there that was set aside
+            with suppress(OSError):  # an earlier copy may exist
                 directory.parent.rmdir()
 
     def suspend(self, suspended: bool) -> None:
@@ -289,7 +289,7 @@ class _Worker:
     """
 
     def __init__(self, workers: Workers, home: int) -> None:
-        self._workers = workers  # those it belongs to
+        self._workers = workers  # the supervisor
         self.home = home
         self._socket: socket.socket | None = None  # this end
         self._child: subprocess.Popen[bytes] | None = None  # the process
@@ -301,7 +301,7 @@ class _Worker:
         self._restarts = 0  # that the process asked for soon after its start, in a row
         self._is_meant = False  # whether the process has said that it ends to be started again
         self._restart: asyncio.Task[None] | None = None  # under way after its end
-        self._ready: asyncio.Future[Any] | None = None  # what it says first
+        self._ready: asyncio.Future[Any] | None = None  # result: the first report
         self.clients = 0
         self.is_ready = False
         self.begun = asyncio.Event()

@@ -141,7 +141,7 @@ def main() -> None:
     except StoreError as error:
         print(error)
         sys.exit(1)
-    except BrokenPipeError:  # the process that started this one has ended, or begun again
+    except BrokenPipeError:  # the parent has ended or restarted
         os._exit(1)
 
 

@@ -44,9 +44,9 @@ class HandOver:
 
     def __init__(self, directory: Path, home: int, links: Links) -> None:
         self._directory = directory  # of the sockets
-        self._home = home  # the number of this one
+        self._home = home  # number of the local home
         self._links = links  # to the others
-        self._secret = b""  # what who sends has to know
+        self._secret = b""  # required of senders
         self._topology: Topology  # knows the homes that are left
         self._listening: socket.socket | None = None  # where they come in
         self._incoming: set[socket.socket] = set()  # senders whose packet is not here yet

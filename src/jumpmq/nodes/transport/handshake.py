@@ -69,7 +69,7 @@ class Handshake:
         said = {"cluster": cluster, "home": home, "boot": boot, "version": VERSION, "purpose": purpose, "nonce": nonce}
         said |= {"epoch": epoch} if epoch else {}
         self.hello = json.dumps(said).encode()
-        self._connects = connects  # whether this end sends its proof first
+        self._connects = connects  # whether the local end sends the first proof
         self._cluster = cluster  # which the other end has to name, too
         self._secret = secret.encode()
         self._certificate = hashlib.sha256(certificate).digest()

@@ -122,7 +122,7 @@ class Link(asyncio.BufferedProtocol):
         self._make_handshake = handshake  # what is said first
         self._connects = connects  # whether this end has connected to the other
         self._handshake: Handshake
-        self._said: Peer | None = None  # what the other end says of itself
+        self._said: Peer | None = None  # the peer's introduction
         self._handlers = handlers  # by kind
         self._on_up = on_up  # told of the other end's proof
         self._on_down = on_down  # told of the end

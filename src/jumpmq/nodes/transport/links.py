@@ -85,10 +85,10 @@ class Links:
         self.epoch = 0
         self._epochs: dict[int, int] = {}  # by home, the epoch of the process that serves it
         self._ways = ways  # the sockets under them
-        self.home = home  # the number of this one
-        self._boot = boot  # tells this run from all others
+        self.home = home  # number of the local home
+        self._boot = boot  # boot id of this run
         self._turns = turns  # those of the broker
-        self._links: dict[int, Link] = {}  # those that are up, by home
+        self._links: dict[int, Link] = {}  # established links, by home
         self._connecting: dict[int, asyncio.Task[None]] = {}  # keep up those to lower numbers
         self._is_stopped = False
 

@@ -44,10 +44,10 @@ class TLSSockets:
         self.secret = directory.secret
         self.on_change = directory.on_change
         self._directory = directory
-        self._home = home  # the number of this one
+        self._home = home  # number of the local home
         self._where = host, port  # to listen on
         self._listening: socket.socket | None = None  # where others connect to
-        self._accepting: asyncio.Task[None] | None = None  # takes what comes there
+        self._accepting: asyncio.Task[None] | None = None  # accepts connections
         self._pending: dict[asyncio.Task[None], str] = {}  # handshakes of others, the oldest first, and their addresses
         self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client.check_hostname, self._client.verify_mode = (

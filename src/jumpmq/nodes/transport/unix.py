@@ -30,7 +30,7 @@ class UnixSockets:
         self.homes: Collection[int] = range(1, homes + 1)
         self.on_change: list[Callable[[], None]] = []  # never called: the number of homes is fixed
         self._directory = directory  # where the sockets are
-        self._home = home  # the number of this one
+        self._home = home  # number of the local home
         self._server: asyncio.Server | None = None  # where those of higher numbers connect
 
     async def listen(self, factory: Factory) -> None:

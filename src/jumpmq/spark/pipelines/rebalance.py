@@ -56,6 +56,6 @@ def rebalance(
     frame = reader.options(**known_to_source(checkpoint)).schema(MOVED).load()
     placed = route_messages(frame, router)
     writer = placed.writeStream.format("jumpmq").option("url", source["url"]).option("vhost", source.get("vhost", "/"))
-    writer = writer.option("deliveryMode", "transient")  # each message stays what it is
+    writer = writer.option("deliveryMode", "transient")  # persistence is kept per message
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     return followed(query, progress)

@@ -211,7 +211,7 @@ class AMQPClient:
                 amqp.close()
                 raise
             amqp.close()
-            time.sleep(random.uniform(0.02, 0.2))  # others that wait too choose another time
+            time.sleep(random.uniform(0.02, 0.2))  # spreads concurrent retries
 
     def _look(self, amqp: AMQPConnection, queue: str, count: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
         left = count

@@ -165,7 +165,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if alone and amqp.declared(queue).consumer_count:
             raise in_use
         tag = amqp.consume(queue, prefetch)
-        if alone and amqp.declared(queue).consumer_count > 1:  # that came at the same time
+        if alone and amqp.declared(queue).consumer_count > 1:  # a concurrent consumer
             raise in_use
         return tag
 

@@ -50,7 +50,7 @@ class DeclareExchange(ChangeInSteps):
             equivalence.check_exchange(current, definition)
             return
         rules.refuse_reserved("exchange", definition.name)
-        exchange = make_exchange(definition)  # refuses arguments that its type does not take
+        exchange = make_exchange(definition)  # refuses arguments unknown to the type
         if isinstance(exchange, HoldingExchange):
             if exchange.queue_name in vhost.declared:  # imported as any queue, or of another exchange with a long name
                 raise PreconditionFailed(

@@ -96,7 +96,7 @@ class ForgetNode(ChangeInSteps):
         for vhost in state.vhosts.values():
             for declared in vhost.declared.values():
                 before = declared.definition.before
-                if before and home_of(before) in gone:  # what was left there is gone with it
+                if before and home_of(before) in gone:  # the rest at a removed home is gone
                     end_move(state, declared)
         state.records.hand_over()
         return _ended_and_made(prepared)

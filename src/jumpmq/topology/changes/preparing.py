@@ -78,7 +78,7 @@ class Preparation:
         self.ended: list[DeclaredQueue] = []
         self._state = state
         self._vhost = vhost
-        self._policies = policies  # those that will be in force
+        self._policies = policies  # policies in force after the change
         self._exchange_coming = coming
         self._coming = Coming(vhost)  # the queues, and the bindings that are to be noted
         self._rebindings: dict[Exchange, _Rebinding] = {}
@@ -122,7 +122,7 @@ class Preparation:
         vhost.merge(self._coming)
         for exchange, rebinding in self._rebindings.items():
             if vhost.exchanges.get(exchange.name) is not exchange:
-                continue  # it went with another
+                continue  # deleted with another exchange
             if rebinding.removed and exchange.auto_delete and not exchange.bindings:
                 vhost.remove_exchange(exchange)
             elif isinstance(exchange, ConsistentHashExchange):

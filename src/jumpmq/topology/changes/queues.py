@@ -130,7 +130,7 @@ class DeleteQueue(ChangeInSteps):
             declared.contents.delete()
         if declared.id == self.id:
             return []
-        return [DeleteQueue(self.vhost, self.name, declared.id)]  # who asked did not know yet that it moves
+        return [DeleteQueue(self.vhost, self.name, declared.id)]  # the author did not know of the move
 
 
 def queue_deletion(

@@ -108,7 +108,7 @@ class Exchange(ABC):
                 self._count_further(before, -1)
             self.removed(binding, before)
         for binding in bindings:
-            self.bind(binding, destination)  # in its place among the others
+            self.bind(binding, destination)  # keeps the order of bindings
 
     def _count_further(self, destination: Destination, number: int) -> None:
         if isinstance(destination, Exchange):

@@ -147,5 +147,5 @@ def keys_of(messages: list[Message], hashed: tuple[str, str] | None) -> tuple[li
 def _all_keys(message: Message) -> list[bytes]:
     try:
         return list(Envelope.opened(message).keys)
-    except AMQPError:  # it went by its routing key, before it had such headers
+    except AMQPError:  # damaged headers: placed by its routing key
         return [message.routing_key]
