@@ -87,7 +87,7 @@ def end_at_once(reason: str) -> None:
 
 
 def start_again() -> NoReturn:
-    """Put a new run of the program in the place of this one, with the same arguments and number of process.
+    """Replace this process by a new run of the program, with the same arguments and process number.
 
     After several short lives there is a pause before, in which a signal to stop ends the process.
     """

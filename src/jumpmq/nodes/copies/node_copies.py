@@ -471,7 +471,7 @@ class NodeCopies:
 
     @property
     def nodes(self) -> list[str]:
-        """Names of the nodes that take connections for copies, in the order of joining."""
+        """Names of the reachable nodes with copies, in the order of joining."""
         return [self.me.node] if self._announced is None else self._announced.nodes
 
     def troubles_of(self, home: int) -> Mapping[str, str]:

@@ -237,8 +237,7 @@ class CopiedHome:
     # --- the end of an epoch ---
 
     def hand_over(self, target: Replica) -> bool:
-        """Offer leadership to a follower in the set; True if the offer was sent. Everything written must be complete.
-        """
+        """Offer leadership to a follower in the set; True if offered. Everything written must be complete."""
         actions = self.roles.hand_over(target)
         self._act(actions)
         return bool(actions)
