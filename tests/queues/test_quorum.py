@@ -6,7 +6,8 @@ from tests.store.opened import Opened
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import Outcome, clock
 from jumpmq.queues.base import QueueContext
-from jumpmq.queues.quorum import FORGOTTEN, QuorumQueue
+from jumpmq.queues.delivery_counts import FORGOTTEN
+from jumpmq.queues.quorum import QuorumQueue
 from jumpmq.queues.records import QueueRecords, records_of_queues
 
 COUNT = 4 * FORGOTTEN

@@ -11,8 +11,6 @@ There are two priorities (:class:`~jumpmq.queues.priorities.WeightedMessages`), 
 them from the first message of the higher one on; the journal notes that, so that only then a start reads messages.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 from jumpmq.amqp.errors import ResourceLocked
@@ -21,13 +19,13 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues import settings
 from jumpmq.queues.base import Outcome
-from jumpmq.queues.by_number import ByNumber
 from jumpmq.queues.classic import ClassicQueue
+from jumpmq.queues.delivery_counts import DeliveryCounts
 from jumpmq.queues.leftovers import Forget
 from jumpmq.queues.memory import Held
 from jumpmq.queues.priorities import HIGH, LAST_NORMAL, WeightedMessages
 from jumpmq.queues.ready import ReadyMessages
-from jumpmq.queues.records import ATTEMPTS, PRIORITIES, QueueRecords
+from jumpmq.queues.records import PRIORITIES, QueueRecords
 from jumpmq.queues.runs import by_priority, carries, settle_stored
 from jumpmq.store import Batch
 
@@ -38,16 +36,8 @@ DEFAULT_DELIVERY_LIMIT = 20
 """Default maximum number of returns because of a lost consumer (RabbitMQ 4.0)."""
 
 
-FORGOTTEN = 1024
-"""Delivery counts of purged or deleted messages forgotten per step: about a millisecond."""
-
-
 class QuorumQueue(ClassicQueue):
-    """A classic queue that persists all messages and counts deliveries.
-
-    A message's count is in its ``attempts``; those that came back are also in the journal, a record each, until they
-    are settled.
-    """
+    """A classic queue that persists all messages and counts deliveries (:mod:`~jumpmq.queues.delivery_counts`)."""
 
     type = "quorum"
     argument_checks = settings.argument_checks(type)
@@ -59,13 +49,10 @@ class QuorumQueue(ClassicQueue):
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
         self.requeues_in_place = self.slots is not None
-        self._recorded = ByNumber[int]()
-        # How often messages came back from consumers that were gone; since the start, where no limit is set.
-        self._failures = ByNumber[int]()
+        self._counts = DeliveryCounts(self.id, self._journal)
 
     def restore(self, batches: list[Batch], records: QueueRecords) -> None:
-        for seq, attempts in records.attempts.items():
-            self._recorded[seq] = attempts
+        self._counts.restore(records.attempts)
         if records.has_priorities:
             self._expect_priorities()
         super().restore(batches, records)
@@ -116,7 +103,7 @@ class QuorumQueue(ClassicQueue):
         own = _uncounted(message)
         if counts:
             own.attempts = counts[0] + 1
-            self._record_attempts(seq, own.attempts)
+            self._counts.record(seq, own.attempts)
         return own
 
     def _store(self, messages: list[Message]) -> None:
@@ -127,11 +114,7 @@ class QuorumQueue(ClassicQueue):
 
     def _prepare(self, messages: list[Message]) -> None:
         super()._prepare(messages)
-        for message in messages:
-            message.attempts = 1
-        if self._recorded:
-            for message in messages:
-                message.attempts = self._recorded.get(message.seq) or 1
+        self._counts.apply(messages)
 
     def take(self, count: int) -> list[Message]:
         if self.limits.single_active_consumer:
@@ -143,24 +126,22 @@ class QuorumQueue(ClassicQueue):
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if outcome is Outcome.CONSUMER_GONE and held is Held.UNACKNOWLEDGED and self.limits.delivery_limit is None:
-            for message in messages:  # a reader group that is gone comes again: its reservations do not count
-                self._failures[message.seq] = (self._failures.get(message.seq) or 0) + 1
+            self._counts.count_lost(messages)  # a reader group comes again: its reservations do not count
         super().settle(messages, outcome, held)
-        if outcome is Outcome.ACKNOWLEDGED and (self._recorded or self._failures):
-            self._forget_attempts(messages)
+        if outcome is Outcome.ACKNOWLEDGED and self._counts.in_use:
+            self._counts.forget(messages)
 
     @property
     def _minds_departures(self) -> bool:
-        return bool(self._recorded or self._failures) or super()._minds_departures
+        return self._counts.in_use or super()._minds_departures
 
     def _discard(self, messages: list[Message], reason: str) -> None:
         super()._discard(messages, reason)
-        if self._recorded or self._failures:
-            self._forget_attempts(messages)
+        self._counts.forget(messages)
 
     def delete(self) -> int:
         count = super().delete()
-        self._let_go(self._forget_all_attempts())
+        self._let_go(self._counts.forgetting_all())
         if isinstance(self._ready, WeightedMessages):
             self._forget_priorities()
         return count
@@ -181,7 +162,7 @@ class QuorumQueue(ClassicQueue):
             return
         if messages:
             for message in messages:
-                self._record_attempts(message.seq, message.attempts)
+                self._counts.record(message.seq, message.attempts)
             super()._take_back(messages, outcome, held)
 
     def _over_limit(self, messages: list[Message]) -> list[Message]:
@@ -189,28 +170,21 @@ class QuorumQueue(ClassicQueue):
         limit = self.limits.delivery_limit
         if limit is not None:
             return [message for message in messages if message.attempts - 1 > limit >= 0]
-        if not self._failures:
+        if not self._counts.in_use:
             return []
-        return [message for message in messages if (self._failures.get(message.seq) or 0) > DEFAULT_DELIVERY_LIMIT]
+        return [message for message in messages if self._counts.lost(message.seq) > DEFAULT_DELIVERY_LIMIT]
 
     def _move_to_end(self, messages: list[Message]) -> None:
         """Requeue messages at the end, and settle the old messages, in one commit."""
-        moved = []
-        for message in sorted(messages, key=lambda one: one.seq):
+        moved, messages = [], sorted(messages, key=lambda one: one.seq)
+        for message in messages:
             again = message.copy()
             again.attempts, again.expires_at, again.redelivered = message.attempts, message.expires_at, True
             moved.append(again)
-        first_seq = self._next_seq
         self.published -= len(moved)
-        failures = [self._failures.get(message.seq) for message in sorted(messages, key=lambda one: one.seq)]
         if self._markers is not None:
             self._markers.passed(messages)
-        self._forget_attempts(messages)
-        for seq, count in enumerate(failures, first_seq):
-            if count is not None:
-                self._failures[seq] = count
-        for seq, message in enumerate(moved, first_seq):
-            self._record_attempts(seq, message.attempts)
+        self._counts.move([message.seq for message in messages], moved, self._next_seq)
         self._enter_again(moved)
         settle_stored(messages)
 
@@ -237,31 +211,8 @@ class QuorumQueue(ClassicQueue):
         if self._journal is not None:
             self._journal.delete(PRIORITIES, str(self.id))
 
-    def _record_attempts(self, seq: int, attempts: int) -> None:
-        if self._journal is not None:
-            self._recorded[seq] = attempts
-            self._journal.put(ATTEMPTS, f"{self.id} {seq}", attempts)
-
-    def _forget_attempts(self, messages: list[Message]) -> None:
-        self._forget_attempts_of([message.seq for message in messages])
-
-    def _forget_attempts_of(self, numbers: Sequence[int]) -> None:
-        for seq in numbers:
-            self._failures.pop(seq)
-            if self._recorded.pop(seq) is not None and self._journal is not None:
-                self._journal.delete(ATTEMPTS, f"{self.id} {seq}")
-
     def _forgetting(self) -> Forget | None:
-        return self._forget_numbers if self._recorded or self._failures else None
-
-    def _forget_numbers(self, numbers: Sequence[int]) -> Iterator[None]:
-        for first in range(0, len(numbers), FORGOTTEN):
-            self._forget_attempts_of(numbers[first : first + FORGOTTEN])
-            yield
-
-    def _forget_all_attempts(self) -> Iterator[None]:
-        for numbers in chain(self._recorded.tables(), self._failures.tables()):
-            yield from self._forget_numbers(numbers)
+        return self._counts.forgetting if self._counts.in_use else None
 
 
 def _uncounted(message: Message) -> Message:

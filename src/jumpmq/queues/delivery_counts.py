@@ -1,0 +1,116 @@
+"""Delivery counts of a queue's messages: how often each came back.
+
+A message's ``attempts`` is the number of its deliveries, including the current one. Those of messages that came back
+are also in the journal, a record each, until the message is settled. Returns by lost consumers are counted apart, in
+memory only: where a queue has no delivery limit, they alone have one.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues.by_number import ByNumber
+from jumpmq.queues.records import ATTEMPTS
+
+FORGOTTEN = 1024
+"""Delivery counts of purged or deleted messages forgotten per step: about a millisecond."""
+
+
+class CountNotes(Protocol):
+    """Storage of a durable queue's records, for example the store."""
+
+    def put(self, kind: str, key: str, value: Any) -> None: ...
+    def delete(self, kind: str, key: str) -> None: ...
+
+
+class DeliveryCounts:
+    """Delivery counts of one queue.
+
+    Args:
+        queue_id: number of the queue, for the keys of records.
+        notes: where counts are recorded; None for a queue without a journal, whose messages alone have theirs.
+
+    Attributes:
+        in_use: whether messages have to be forgotten when they leave the queue.
+    """
+
+    __slots__ = ("_lost", "_notes", "_queue_id", "_recorded", "in_use")
+
+    def __init__(self, queue_id: int, notes: CountNotes | None) -> None:
+        self._queue_id = queue_id
+        self._notes = notes
+        self._recorded = ByNumber[int]()  # deliveries of messages that came back, as in the journal
+        self._lost = ByNumber[int]()  # returns by lost consumers since the start
+        self.in_use = False
+
+    def restore(self, attempts: dict[int, int]) -> None:
+        """Load recorded counts, by message number."""
+        for seq, count in attempts.items():
+            self._recorded[seq] = count
+        self.in_use = bool(attempts)
+
+    def apply(self, messages: list[Message]) -> None:
+        """Set the counts of messages read from the store."""
+        for message in messages:
+            message.attempts = 1
+        if self._recorded:
+            for message in messages:
+                message.attempts = self._recorded.get(message.seq) or 1
+
+    def record(self, seq: int, attempts: int) -> None:
+        """Record the deliveries of a message that came back."""
+        if self._notes is not None:
+            self._recorded[seq] = attempts
+            self.in_use = True
+            self._notes.put(ATTEMPTS, f"{self._queue_id} {seq}", attempts)
+
+    def count_lost(self, messages: list[Message]) -> None:
+        """Count the return of messages by a lost consumer."""
+        for message in messages:
+            self._lost[message.seq] = self.lost(message.seq) + 1
+        self.in_use = True
+
+    def lost(self, seq: int) -> int:
+        """Return how often lost consumers returned a message."""
+        return self._lost.get(seq) or 0
+
+    def move(self, seqs: Sequence[int], messages: list[Message], first_seq: int) -> None:
+        """Move the counts of messages that get new numbers.
+
+        Args:
+            seqs: previous numbers, in the order of the messages.
+            messages: with their attempts.
+            first_seq: number of the first message; the others follow.
+        """
+        lost = [self._lost.get(seq) for seq in seqs]
+        self.forget_numbers(seqs)
+        for seq, (message, count) in enumerate(zip(messages, lost, strict=True), first_seq):
+            if count is not None:
+                self._lost[seq] = count
+                self.in_use = True
+            self.record(seq, message.attempts)
+
+    def forget(self, messages: list[Message]) -> None:
+        """Forget messages that left the queue."""
+        if self.in_use:
+            self.forget_numbers([message.seq for message in messages])
+
+    def forget_numbers(self, seqs: Sequence[int]) -> None:
+        """As :meth:`forget`, by number."""
+        for seq in seqs:
+            self._lost.pop(seq)
+            if self._recorded.pop(seq) is not None and self._notes is not None:
+                self._notes.delete(ATTEMPTS, f"{self._queue_id} {seq}")
+        self.in_use = bool(self._recorded or self._lost)
+
+    def forgetting(self, seqs: Sequence[int]) -> Iterator[None]:
+        """As :meth:`forget_numbers`, in steps."""
+        for first in range(0, len(seqs), FORGOTTEN):
+            self.forget_numbers(seqs[first : first + FORGOTTEN])
+            yield
+
+    def forgetting_all(self) -> Iterator[None]:
+        """Forget all messages of a deleted queue, in steps."""
+        for seqs in chain(self._recorded.tables(), self._lost.tables()):
+            yield from self.forgetting(seqs)
