@@ -98,6 +98,7 @@ class SlotsMachine(RuleBasedStateMachine):
         self.queue.trim(self.time)
         self.expire()
         self.shorten()
+        self.expire()  # what was behind the oldest is at the front
 
     @rule(count=st.integers(1, 12))
     def get(self, count: int) -> None:
@@ -136,6 +137,7 @@ class SlotsMachine(RuleBasedStateMachine):
         self.queue.trim(self.time)
         self.expire()
         self.shorten()
+        self.expire()  # what was behind the oldest is at the front
 
     @rule(seconds=st.sampled_from([1, 6, 30]))
     def wait(self, seconds: float) -> None:
@@ -176,6 +178,7 @@ class SlotsMachine(RuleBasedStateMachine):
         self.queue.trim(self.time)
         self.expire()
         self.shorten()
+        self.expire()  # what was behind the oldest is at the front
 
     @rule()
     def restart(self) -> None:
