@@ -140,7 +140,7 @@ def test_a_quorum_queue_reads_nothing_at_a_start_once_higher_priorities_are_gone
         again = quorum_queue(opened)
         assert [int(one.body) for one in again.take(5)] == [0, 1, 2, 3, 4]
         opened.commit()
-    assert isinstance(again._ready, ReadyMessages)
+    assert isinstance(again.ready, ReadyMessages)
     again.push(messages(5, 7))
     assert [int(one.body) for one in quorum_queue(opened.restart()).take(7)] == [5, 6, 0, 1, 2, 3, 4]
 

@@ -73,6 +73,14 @@ class Limits:
         """True if returned messages may have to rest before the next try."""
         return self.delayed_retry_type != "disabled" and self.delayed_retry_min is not None
 
+    def rests(self, *, requeued: bool) -> bool:
+        """Return True if a returned message rests, in a queue with delayed retries.
+
+        Args:
+            requeued: whether the consumer put the message back, rather than failed or was lost.
+        """
+        return self.delayed_retry_type == "all" or (self.delayed_retry_type == "returned") == requeued
+
     def retry_delay(self, count: int) -> float:
         """Rest of a message after the ``count``-th return, in seconds; for queues with delayed retries."""
         lowest = self.delayed_retry_min or 0

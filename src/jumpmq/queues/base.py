@@ -32,6 +32,7 @@ from jumpmq.queues.stream_offsets import StreamOffsets
 from jumpmq.queues.taken import TakenMessages
 from jumpmq.store import Batch
 from jumpmq.store.changes import Definitions
+from jumpmq.store.definitions import named
 from jumpmq.store.stream_files import StreamFiles
 
 if TYPE_CHECKING:
@@ -234,7 +235,8 @@ class Queue(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_account", "_dead_letters", "_epochs", "_gate", "_journal", "_spill_store", "_wake",
+        "__weakref__", "_account", "_dead_letters", "_epochs", "_gate", "_journal", "_next_wanted", "_spill_store",
+        "_wake",
         "acknowledged", "arguments", "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered",
         "delivered_unasked", "durable", "exclusive", "got", "got_nothing", "got_unasked", "id", "last_epoch",
         "last_used", "limits", "moved", "name", "node", "offsets", "on_gone", "owner", "owner_floor", "published",
@@ -301,6 +303,7 @@ class Queue(ABC):
         self.wakes_at = NEVER
         self._epochs = context.epochs  # numbers its owners
         self._gate = context.gate  # up to when it delivers
+        self._next_wanted: tuple[Callable[[], None], ...] = ()  # who waits for the next message to be known
         self.owner_floor = 0
         self.last_epoch = context.epochs.last
 
@@ -310,6 +313,11 @@ class Queue(ABC):
         arguments.
         """
         return None
+
+    @property
+    def subject(self) -> str:
+        """Name of the queue in refusals."""
+        return named(self.name, self.vhost)
 
     def __repr__(self) -> str:
         return f"<{self.type} queue {self.name!r} in vhost {self.vhost!r}>"
@@ -435,7 +443,15 @@ class Queue(ABC):
 
     def when_next_known(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` once, when :attr:`knows_next` is true or the queue is deleted."""
-        tell()
+        self._next_wanted += (tell,)
+        self.tell_next()
+
+    def tell_next(self) -> None:
+        """Notify those waiting for the next message if known by now."""
+        if self._next_wanted and (self.deleted or self.knows_next):
+            wanted, self._next_wanted = self._next_wanted, ()
+            for tell in wanted:
+                tell()
 
     @abstractmethod
     def take(self, count: int) -> list[Message]:
@@ -678,6 +694,11 @@ class Queue(ABC):
         if at < self.wakes_at:
             self.wakes_at = at
             self._wake(self, at)
+
+    def mind_lease(self) -> None:
+        """Schedule maintenance for the end of the queue's lease (``x-expires``)."""
+        if self.limits.expires is not None:
+            self.wake(clock.now() + self.until_unused_for(self.limits.expires))
 
     def until_unused_for(self, expires: int) -> float:
         """Seconds until the queue is unused for ``expires`` milliseconds, without time in which the machine is

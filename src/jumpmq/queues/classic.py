@@ -18,6 +18,7 @@ from jumpmq.queues.columns import Columns
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.deduplication import Seen
 from jumpmq.queues.delivery import CHUNK, Delivery
+from jumpmq.queues.expiry import Expiry
 from jumpmq.queues.fences import FencedMessages, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import Forget, settle_spilled
@@ -28,7 +29,7 @@ from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.records import DELIVERED, SEQUENCE, QueueRecords
 from jumpmq.queues.resting import NAMED, carried, carrying
-from jumpmq.queues.retries import Retries
+from jumpmq.queues.retries import Retries, status_of
 from jumpmq.queues.runs import (
     body_octets,
     carries,
@@ -41,8 +42,8 @@ from jumpmq.queues.runs import (
 from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
 from jumpmq.queues.taken import TakenMessages
+from jumpmq.queues.unstored import Unstored
 from jumpmq.store import Batch
-from jumpmq.store.definitions import named
 
 CHUNK_OCTETS = 1 << 20
 """The most octets of bodies handed to consumers at once, give or take one message."""
@@ -61,12 +62,15 @@ MEASURED = 4
 
 
 class ClassicQueue(Queue):
-    """Messages in order of arrival, delivered to one consumer at a time."""
+    """Messages in order of arrival, delivered to one consumer at a time.
+
+    Attributes:
+        ready: the ready messages. The object is another one while messages have priorities, or wait for other queues.
+    """
 
     __slots__ = (
-        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiring", "_fences", "_leaving", "_length",
-        "_markers", "_next_seq", "_next_wanted", "_present", "_ready", "_reserved_seq", "_returns", "_transient",
-        "_transient_octets", "_was_read",
+        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiry", "_fences", "_leaving", "_length",
+        "_markers", "_next_seq", "_present", "_reserved_seq", "_returns", "_unstored", "_was_read", "ready",
     )  # fmt: skip
 
     type = "classic"
@@ -82,25 +86,26 @@ class ClassicQueue(Queue):
         self._delivery = delivery(self, self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._was_read = False  # whether bodies were read back lately
-        self._ready = self._ready_messages() if self.slots is None else self.slots  # the messages that wait
+        self.ready = self._ready_messages() if self.slots is None else self.slots
         self._dispatching = False  # whether it hands out messages now
         self.taken = TakenMessages(self._spill_store, self._account)
-        # Messages that are not stored, and octets of their bodies.
-        self._transient = self._transient_octets = 0
+        self._unstored = Unstored()
         self._leaving: tuple[Iterator[None], ...] = ()  # the steps of what leaves it
         self._returns = 0  # how many steps of returns are under way
-        self._next_wanted: tuple[Callable[[], None], ...] = ()  # who waits for the next message to be known
         self._next_seq = 1  # the number of the next message
         self._reserved_seq = 0  # the number that is given next after a crash
         self._delivered_seq = 0  # the highest number delivered: after a crash those up to it are redelivered
-        self._expiring = False  # whether messages may expire
+        self._expiry = self._own_expiry()
         self._arriving = False  # whether a message is handed to a consumer that was ready: it cannot expire
         self._length = LengthLimit.of(self.limits)  # None without a limit
         self._markers: Markers | None = None  # what other queues wait for; None until keys have moved away
         # What its messages say they are, where no two may say the same; None where they may.
         self._present = Seen(self._account) if self.arguments.get("x-message-deduplication") else None
         self._fences: FencedMessages | None = None  # the ready messages, while some may wait for other queues
-        self._mind_lease()
+        self.mind_lease()
+
+    def _own_expiry(self) -> Expiry:
+        return Expiry()
 
     def _slotted_messages(self) -> SlottedMessages | None:
         arguments = self.arguments
@@ -131,7 +136,7 @@ class ClassicQueue(Queue):
 
     @property
     def ready_count(self) -> int:
-        return len(self._ready)
+        return len(self.ready)
 
     @property
     def fenced_count(self) -> int:
@@ -139,24 +144,18 @@ class ClassicQueue(Queue):
 
     @property
     def memory(self) -> int:
-        return self._ready.memory + self.taken.memory
+        return self.ready.memory + self.taken.memory
 
     def status(self) -> dict[str, Any]:
         shown: dict[str, Any] = {}
-        if isinstance(self._ready, PrioritizedMessages):
-            shown["priority_lengths"] = {str(priority): count for priority, count in self._ready.counts().items()}
+        if isinstance(self.ready, PrioritizedMessages):
+            shown["priority_lengths"] = {str(priority): count for priority, count in self.ready.counts().items()}
         if self._present is not None:
             shown["message_deduplication_cache_info"] = self._present.shown()
-        return ({"backing_queue_status": shown} if shown else {}) | self.retry_status()
-
-    def retry_status(self) -> dict[str, Any]:
-        """Status of resting messages, for a queue with delayed retries."""
-        if self.retries is not None:
-            return self.retries.status()
-        return {"messages_resting": 0, "keys_resting": 0, "next_retry_at": None} if self.limits.delays_retries else {}
+        return ({"backing_queue_status": shown} if shown else {}) | status_of(self.retries, self.limits)
 
     def figures(self) -> Figures:
-        ready, taken = self._ready, self.taken
+        ready, taken = self.ready, self.taken
         loaded, loaded_octets = ready.in_memory()
         unacknowledged = taken.octets_in_memory + taken.paged_octets
         stored = self._journal is not None
@@ -168,17 +167,17 @@ class ClassicQueue(Queue):
             unacknowledged_in_memory=self.unacknowledged_count - taken.paged,
             octets_in_memory=loaded_octets + taken.octets_in_memory,
             # While a purge is on its way, those not to be kept are still counted.
-            persistent=max(0, self.message_count - self._transient) if stored else 0,
-            persistent_octets=max(0, ready.size + unacknowledged - self._transient_octets) if stored else 0,
+            persistent=max(0, self.message_count - self._unstored.count) if stored else 0,
+            persistent_octets=max(0, ready.size + unacknowledged - self._unstored.octets) if stored else 0,
             paged_out=spilled,
             paged_out_octets=spilled_octets,
         )
 
     def front(self) -> Message | None:
-        return self._ready.front()
+        return self.ready.front()
 
     def page_out(self, kept: int) -> int:
-        done = self._ready.page_out(kept)
+        done = self.ready.page_out(kept)
         return done if done or self.retries is None else self.retries.page_out()
 
     @property
@@ -190,7 +189,7 @@ class ClassicQueue(Queue):
         if records.retries:
             self._begin_retries().resting.restore(records.retries)
         for batch in batches:
-            self._ready.restore(batch, batch.last_seq if delivered_seq is None else delivered_seq)
+            self.ready.restore(batch, batch.last_seq if delivered_seq is None else delivered_seq)
             if self._present is not None and self._spill_store is not None:
                 self._present.note(self._spill_store.read(batch))
             next_seq = max(next_seq, batch.last_seq + 1)
@@ -198,12 +197,12 @@ class ClassicQueue(Queue):
             delivered_seq = batches[-1].last_seq if batches else 0
         self._next_seq = next_seq
         self._delivered_seq = delivered_seq
-        self._expiring = self.returned = bool(batches)
+        self._expiry.expected = self.returned = bool(batches)
         if batches:
             self.wake(clock.now())
 
     def would_refuse(self, messages: list[Message]) -> list[Message]:
-        length, ready = self._length, self._ready
+        length, ready = self._length, self.ready
         if length is None or length.drops_head:
             return []
         octets = 0
@@ -270,7 +269,7 @@ class ClassicQueue(Queue):
         assert isinstance(behind, ClassicQueue)
         messages = behind.take_for_delivery(count)
         if messages:
-            self._expiring = self._expiring or behind._expiring
+            self._expiry.expected = self._expiry.expected or behind._expiry.expected
             new = messages if self._present is None else self._present.new(messages)
             if new:
                 self._enter_again([_apart(message) for message in new])
@@ -288,21 +287,21 @@ class ClassicQueue(Queue):
         if self._present is not None:
             self._present.note(messages)
         if self.limits.message_ttl is not None:
-            self._set_ttl(messages, self.limits.message_ttl)
+            self._expiry.set_ttl(messages, self.limits.message_ttl)
         # Before the delivery: a consumer that does not acknowledge settles at once, and the store is told of the
         # settlement only for messages that have their batch.
         self._store(messages)
         served = self._delivery.consumers
-        self._arriving = bool(served) and not len(self._ready)  # ready consumers get them, even with a TTL of 0
-        self._ready.extend(messages, body_octets(messages))
+        self._arriving = bool(served) and not len(self.ready)  # ready consumers get them, even with a TTL of 0
+        self.ready.extend(messages, body_octets(messages))
         if served:
             self.dispatch()
             self._arriving = False
-        if self._length is not None or self._expiring:
+        if self._length is not None or self._expiry.expected:
             self._trim(clock.now(), STEP + count)
 
     def expect_expiry(self) -> None:
-        self._expiring = True
+        self._expiry.expect()
         if self.behind is not None:
             self.behind.expect_expiry()
 
@@ -310,40 +309,29 @@ class ClassicQueue(Queue):
     def knows_next(self) -> bool:
         if self._returns:
             return False
-        if not self._expiring:
+        if not self._expiry.expected:
             return True
         now = clock.now()
-        self._drop_expired(now, self._step)
-        return not 0.0 < self._ready.first_expiry() <= now
-
-    def when_next_known(self, tell: Callable[[], None]) -> None:
-        self._next_wanted += (tell,)
-        self._tell_next()
-
-    def _tell_next(self) -> None:
-        """Notify those waiting for the next message if known by now."""
-        if self._next_wanted and (self.deleted or self.knows_next):
-            wanted, self._next_wanted = self._next_wanted, ()
-            for tell in wanted:
-                tell()
+        self._expiry.drop(self, now, self._step)
+        return not self._expiry.is_due(self, now)
 
     def take(self, count: int) -> list[Message]:
         if self._gate.until != math.inf and self._gate.holds(self):
             return []
         if self.retries is None:
-            return self._take(self._ready.take, count)
-        return self.retries.passing_by(lambda: self._take(self._ready.take, count), LOOKED_AT)
+            return self._take(self.ready.take, count)
+        return self.retries.passing_by(lambda: self._take(self.ready.take, count), LOOKED_AT)
 
     def take_for_delivery(self, count: int) -> list[Message]:
         """As :meth:`take`, but no more than consumers should be handed at once."""
         if self.retries is not None:
             return self.retries.passing_by(lambda: self._take_octets(count), CHUNK)
-        if not self._expiring or self._arriving:
-            return self._count_taken(self._ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
+        if not self._expiry.expected or self._arriving:
+            return self._count_taken(self.ready.take_octets(min(count, CHUNK), CHUNK_OCTETS))
         return self._take_octets(count)
 
     def _take_octets(self, count: int) -> list[Message]:
-        return self._take(lambda count: self._ready.take_octets(count, CHUNK_OCTETS), min(count, CHUNK))
+        return self._take(lambda count: self.ready.take_octets(count, CHUNK_OCTETS), min(count, CHUNK))
 
     def take_from(self, share: Share, count: int) -> list[Message]:
         """As :meth:`take_for_delivery`, messages of this share of the queue's slots."""
@@ -357,8 +345,8 @@ class ClassicQueue(Queue):
         return take() if self.retries is None else self.retries.passing_by(take, CHUNK)
 
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
-        while messages := self._ready.take_range(first_seq, last_seq, count):
-            alive = self._without_expired(messages, clock.now()) if self._expiring else messages
+        while messages := self.ready.take_range(first_seq, last_seq, count):
+            alive = self._expiry.living(self, messages, clock.now()) if self._expiry.expected else messages
             if counted := self._count_taken(alive, Held.RESERVED):
                 return counted
         return []
@@ -368,25 +356,16 @@ class ClassicQueue(Queue):
         drops, nothing is taken yet."""
         if self.retries is not None and self.retries.resting.is_full:
             return []
-        if not self._expiring or self._arriving:
+        expiry = self._expiry
+        if not expiry.expected or self._arriving:
             return self._count_taken(take(count))
         now = clock.now()
-        self._drop_expired(now, self._step)
-        if 0.0 < self._ready.first_expiry() <= now:
+        expiry.drop(self, now, self._step)
+        if expiry.is_due(self, now):
             return []
-        messages = self._without_expired(take(count), now)
-        self._drop_expired(now, self._step)
+        messages = expiry.living(self, take(count), now)
+        expiry.drop(self, now, self._step)
         return self._count_taken(messages)
-
-    def _without_expired(self, messages: list[Message], now: float) -> list[Message]:
-        expired = [message for message in messages if 0.0 < message.expires_at <= now]
-        if not expired:
-            return messages
-        alive = [message for message in messages if not 0.0 < message.expires_at <= now]
-        if self.slots is not None:
-            self.slots.settled(expired)
-        self._discard(expired, "expired")
-        return alive
 
     def _count_taken(self, messages: list[Message], held: Held = Held.UNACKNOWLEDGED) -> list[Message]:
         if self.retries is not None:
@@ -394,7 +373,7 @@ class ClassicQueue(Queue):
         if messages:
             self.taken.hold(messages, held)
             again = sum([message.redelivered for message in messages]) if self.returned else 0
-            last = messages[-1].seq if isinstance(self._ready, ReadyMessages) else highest_seq(messages)
+            last = messages[-1].seq if isinstance(self.ready, ReadyMessages) else highest_seq(messages)
             self._count_delivered(len(messages), again, last)
         return messages
 
@@ -405,14 +384,14 @@ class ClassicQueue(Queue):
         self._delivered_seq = max(self._delivered_seq, last_seq)
 
     def take_columns(self, last_seq: int, count: int) -> tuple[Columns | None, list[Message]]:
-        ready = self._ready
+        ready = self.ready
         if type(ready) is not ReadyMessages or self._minds_departures or self._account.tight:
             return super().take_columns(last_seq, count)
         columns, messages = ready.take_columns(last_seq, count)
-        if self._expiring:
+        if self._expiry.expected:
             if columns is not None and columns.expires:
                 messages, columns = columns.messages() + messages, None
-            messages = self._without_expired(messages, clock.now())
+            messages = self._expiry.living(self, messages, clock.now())
         if columns is None and not messages:
             return super().take_columns(last_seq, count)
         if columns is not None:
@@ -428,8 +407,8 @@ class ClassicQueue(Queue):
         self.taken.release_columns(columns)
         self.unacknowledged_count -= count
         self.acknowledged += count
-        if self._transient and not columns.like.persistent:
-            self._count_transient_gone(count, columns.bodies)
+        if not columns.like.persistent:
+            self._unstored.leave(count, columns.bodies)
         for batch, first, last in columns.batches:
             batch.settle_range(first, last)
 
@@ -440,16 +419,16 @@ class ClassicQueue(Queue):
         return self.deleted or any(other is not None for other in others)
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        return self._ready.between(first_seq, last_seq)
+        return self.ready.between(first_seq, last_seq)
 
     def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        ready = self._ready
+        ready = self.ready
         in_sequence = ready.in_sequence if isinstance(ready, PrioritizedMessages) else ready.between
         return in_sequence(first_seq, last_seq)
 
     @property
     def by_priority(self) -> bool:
-        return isinstance(self._ready, PrioritizedMessages)
+        return isinstance(self.ready, PrioritizedMessages)
 
     def lowest_takeable(self, last_seq: int) -> int | None:
         if self._fences is None:
@@ -458,7 +437,7 @@ class ClassicQueue(Queue):
         return None if first is None else first.seq
 
     def browse_takeable(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        ready = self._ready if self._fences is None else self._fences.inner
+        ready = self.ready if self._fences is None else self._fences.inner
         return ready.between(first_seq, last_seq)
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
@@ -482,7 +461,7 @@ class ClassicQueue(Queue):
             self._forget(messages)
             settle_stored(messages)
         elif outcome is Outcome.REJECTED:
-            self._discard(messages, "rejected")
+            self.discard(messages, "rejected")
         else:
             self._take_back(messages, outcome, held)
         if freed:
@@ -520,12 +499,15 @@ class ClassicQueue(Queue):
             message.redelivered = True
             message.consumer = None
             if message.expires_at:
-                self._expiring = True
-        if self.limits.delays_retries and held is Held.UNACKNOWLEDGED and self._delays(outcome):
-            messages = self._begin_retries().rest(messages)
+                self._expiry.expected = True
+        if self.limits.delays_retries and held is Held.UNACKNOWLEDGED:
+            # What a move takes back has not failed.
+            gone = self.moved and outcome is Outcome.CONSUMER_GONE
+            if not gone and self.limits.rests(requeued=outcome is Outcome.REQUEUED):
+                messages = self._begin_retries().rest(messages)
         if messages:
-            self._ready.put_back(messages)
-        if self._length is not None or self._expiring:
+            self.ready.put_back(messages)
+        if self._length is not None or self._expiry.expected:
             self._trim(clock.now(), STEP + len(messages))
         self.dispatch()
 
@@ -535,13 +517,6 @@ class ClassicQueue(Queue):
         if self.retries is None:
             self.retries = Retries(self, self._journal)
         return self.retries
-
-    def _delays(self, outcome: Outcome) -> bool:
-        """Return True if returned messages of this outcome rest, in a queue with delayed retries."""
-        if self.moved and outcome is Outcome.CONSUMER_GONE:
-            return False  # the move has taken them back: nothing has failed
-        kind = self.limits.delayed_retry_type
-        return kind == "all" or (kind == "returned") == (outcome is Outcome.REQUEUED)
 
     def returns_of(self, message: Message) -> int:
         """Number of returns of a message, including the current return."""
@@ -553,9 +528,10 @@ class ClassicQueue(Queue):
             # Bodies are read before messages are counted as ready: unreadable ones leave here.
             messages = self._unpaged(messages, in_slots=False)
             self.unacknowledged_count -= len(messages)
-            self._expiring = self._expiring or any(message.expires_at for message in messages)
+            if any(message.expires_at for message in messages):
+                self._expiry.expected = True
             if messages:
-                self._ready.put_back(messages)
+                self.ready.put_back(messages)
             self._was_read = True
         if (due := retries.resting.next_due) is not None:
             self.wake(max(due, now))
@@ -566,7 +542,7 @@ class ClassicQueue(Queue):
     def end_return(self) -> None:
         self._returns -= 1
         self.dispatch()
-        self._tell_next()
+        self.tell_next()
 
     def checkpoint(self) -> None:
         # To the end: what the store is not told of is back in the queue after the restart.
@@ -582,12 +558,12 @@ class ClassicQueue(Queue):
             self._journal.put(DELIVERED, str(self.id), self._delivered_seq)
 
     def purge(self) -> int:
-        count = len(self._ready)
+        count = len(self.ready)
         if self._markers is not None:
             self._markers.ready_leave()  # before they do: it counts them
         if self.retries is not None:
             self._let_go(self.retries.resting.forget_others())
-        self._let_go(self._ready.leave().settle(self._count_transient_gone, self._forgetting()))
+        self._let_go(self.ready.leave().settle(self._unstored.leave, self._forgetting()))
         if self._present is not None:
             self._present.clear()  # also of what was delivered, as in noxdafox's plugin
         return count if self.behind is None else count + self.behind.purge()
@@ -596,18 +572,13 @@ class ClassicQueue(Queue):
         """A function to forget what is recorded of purged messages; None if nothing is."""
         return None
 
-    def _count_transient_gone(self, count: int, octets: int) -> None:
-        if self._transient:
-            self._transient -= count
-            self._transient_octets -= octets
-
     @property
     def purging(self) -> bool:
         return bool(self._leaving)
 
     def delete(self) -> int:
         self.tell_gone()
-        count = len(self._ready)
+        count = len(self.ready)
         if self.behind is not None:
             count += self.behind.delete()
         # Before anything leaves: what its holders settle from now on has no effect here.
@@ -621,15 +592,15 @@ class ClassicQueue(Queue):
         if self.retries is not None:
             self._let_go(self.retries.resting.leave(self.retries.let_go))
             self.retries = None
-        self._let_go(self._ready.leave().forget())
+        self._let_go(self.ready.leave().forget())
         if self._journal is not None:
             self._journal.drop_queue(self.id)
             if self._next_seq > 1:  # else neither was recorded
                 self._journal.delete(SEQUENCE, str(self.id))
                 self._journal.delete(DELIVERED, str(self.id))
         self._delivery.cancel_all()
-        self._ready.close()
-        self._tell_next()
+        self.ready.close()
+        self.tell_next()
         return count
 
     def leave_consumers(self) -> None:
@@ -652,14 +623,14 @@ class ClassicQueue(Queue):
     @property
     def in_order(self) -> InOrder | None:
         """The ready messages; None where priorities are delivered before older messages."""
-        return None if isinstance(self._ready, PrioritizedMessages) else self._ready
+        return None if isinstance(self.ready, PrioritizedMessages) else self.ready
 
     def fence(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
-        ready = self._ready
+        ready = self.ready
         if self.deleted or isinstance(ready, PrioritizedMessages):
             return False
         if not isinstance(ready, FencedMessages):
-            self._ready = self._fences = ready = FencedMessages(
+            self.ready = self._fences = ready = FencedMessages(
                 ready, self._spill_store, self._prepare, self._account, self.deliver_soon
             )
         ready.add(change, first_seq, own, lifted)
@@ -672,14 +643,10 @@ class ClassicQueue(Queue):
         if fences.release():
             self.wake(clock.now())
         if fences.over:
-            self._ready, self._fences = fences.inner, None
+            self.ready, self._fences = fences.inner, None
         self.dispatch()
 
     # --- consumers ---
-
-    @property
-    def subject(self) -> str:
-        return named(self.name, self.vhost)
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -738,13 +705,9 @@ class ClassicQueue(Queue):
         if self.retries is not None and not limits.delays_retries:
             self.retries.hasten()
         self.touch()
-        self._mind_lease()
+        self.mind_lease()
         self.trim(clock.now())
         self.dispatch()
-
-    def _mind_lease(self) -> None:
-        if self.limits.expires is not None:
-            self.wake(clock.now() + self.until_unused_for(self.limits.expires))
 
     def trim(self, now: float) -> None:
         for _ in range(len(self._leaving)):
@@ -757,10 +720,10 @@ class ClassicQueue(Queue):
         self._trim(now, self._step)
         if self._fences is not None:
             self._release_fenced()
-        if self._expiring or self._was_read:
+        if self._expiry.expected or self._was_read:
             self._was_read = False
             self.dispatch()
-        self._tell_next()  # after consumers, which go before those that ask for single messages
+        self.tell_next()  # after consumers, which go before those that ask for single messages
 
     def _let_go(self, steps: Iterator[None]) -> None:
         """Run one step of dropping messages, and schedule the rest."""
@@ -771,19 +734,20 @@ class ClassicQueue(Queue):
 
     def _trim(self, now: float, count: int) -> None:
         """Drop up to ``count`` expired messages at the front, and as many beyond length limits."""
-        if self._expiring:
-            self._drop_expired(now, count)
+        if self._expiry.expected:
+            self._expiry.drop(self, now, count)
         length = self._length
         if length is None:
             return
-        if length.counts_octets and not self._ready.measure(MEASURED):
+        if length.counts_octets and not self.ready.measure(MEASURED):
             self.wake(now)  # restored batches may hold less than it seems, or more
         elif length.drops_head:  # others keep what is returned to them
-            self._drop_overflow(length, now, count)
-
-    def _drop_expired(self, now: float, count: int) -> None:
-        self._discard(self._ready.take_expired(now, count), "expired")
-        self._mind_expiry(now)
+            dropped = length.take_overflow(self.ready, count)
+            self.discard(dropped, "maxlen")
+            if dropped and self._expiry.expected:
+                self._expiry.look_ahead(self, now)  # another message is at the front
+            if length.is_exceeded(self.ready):  # another object where a dead letter has come back with a priority
+                self.wake(now)
 
     @property
     def _step(self) -> int:
@@ -791,26 +755,6 @@ class ClassicQueue(Queue):
         can be paged.
         """
         return 0 if self.limits.dead_letter_exchange is not None and self._dead_letters.is_behind(self) else STEP
-
-    def _mind_expiry(self, now: float) -> None:
-        """Be woken when the message at the front expires."""
-        if not len(self._ready):
-            self._expiring = self.limits.message_ttl is not None
-            return
-        first = self._ready.first_expiry()
-        if first:
-            self.wake(max(first, now))
-
-    def _drop_overflow(self, length: LengthLimit, now: float, count: int) -> None:
-        dropped: list[Message] = []
-        ready = self._ready
-        while len(dropped) < count and length.is_exceeded(ready):
-            dropped += ready.take_oldest(min(length.droppable(ready), count - len(dropped)))
-        self._discard(dropped, "maxlen")
-        if dropped and self._expiring:
-            self._mind_expiry(now)  # another message is at the front
-        if length.is_exceeded(self._ready):  # another object where a dead letter has come back with a priority
-            self.wake(now)
 
     def _push_what_fits(self, messages: list[Message]) -> list[Message]:
         """Push messages singly, as a delivery may make room for the next; return the messages without room."""
@@ -827,14 +771,7 @@ class ClassicQueue(Queue):
                 self._dead_letters.count_discarded(self, len(refused), "maxlen")
         return refused
 
-    def _set_ttl(self, messages: list[Message], ttl: int) -> None:
-        expires_at = clock.now() + ttl / 1000
-        self._expiring = True
-        for message in messages:
-            if not 0.0 < message.expires_at < expires_at:
-                message.expires_at = expires_at
-
-    def _discard(self, messages: list[Message], reason: str) -> None:
+    def discard(self, messages: list[Message], reason: str) -> None:
         """Drop undelivered messages, dead-lettering them if configured."""
         if not messages:
             return
@@ -859,8 +796,7 @@ class ClassicQueue(Queue):
         if stored:
             journal.append(self.id, stored)
         if stored is not messages:
-            self._transient += len(messages) - len(stored)
-            self._transient_octets += body_octets(messages) - body_octets(stored)
+            self._unstored.add(messages, stored)
 
     def _forget(self, messages: list[Message]) -> None:
         """Stop counting departed messages as transient or paged."""
@@ -870,13 +806,8 @@ class ClassicQueue(Queue):
             self._markers.passed(messages)
         if self._present is not None:
             self._present.forget(messages)
-        if self._transient:
-            kept = persistent(messages)
-            self._transient -= len(messages) - len(kept)
-            self._transient_octets -= body_octets(messages) - body_octets(kept)
-            if self.taken.paged:
-                paged = of_body([message for message in messages if not message.persistent], PAGED)
-                self._transient_octets -= sum([message.paged - len(PAGED) for message in paged])
+        if self._unstored.count:
+            self._unstored.forget(messages, paged=bool(self.taken.paged))
         if self.taken.paged:
             self.taken.not_paged(of_body(messages, PAGED))
 

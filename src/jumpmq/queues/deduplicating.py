@@ -15,8 +15,9 @@ from jumpmq.queues import argument_checks as checks
 from jumpmq.queues import clock
 from jumpmq.queues.base import Outcome
 from jumpmq.queues.deduplication import Seen, identity_of, milliseconds_of
-from jumpmq.queues.delayed import DUE_AT_ONCE, DelayedQueue, due_at
+from jumpmq.queues.delayed import DUE_AT_ONCE, DelayedQueue, DueTimes, due_at
 from jumpmq.queues.delayed_messages import DelayedMessages
+from jumpmq.queues.expiry import ExpiringQueue, Expiry
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.runs import settle_stored
 from jumpmq.store import Batch
@@ -27,6 +28,16 @@ PASSED = "passed"
 
 FOR_EVER = 3.2e9
 """Seconds that an entry without a TTL stays, unless pushed out: a hundred years."""
+
+
+class _Entries(DueTimes):
+    """Expiry of entries, and due times of messages."""
+
+    __slots__ = ()
+
+    def drop(self, queue: ExpiringQueue, now: float, count: int) -> None:
+        assert isinstance(queue, DeduplicatingQueue)
+        queue.let_due_pass(now, count)
 
 
 class DeduplicatingQueue(DelayedQueue):
@@ -56,7 +67,7 @@ class DeduplicatingQueue(DelayedQueue):
     def restore(self, batches: list[Batch], records: QueueRecords) -> None:
         super().restore(batches, records)
         if not self._is_behind:
-            for messages in self._ready.between(0, self._next_seq):
+            for messages in self.ready.between(0, self._next_seq):
                 self._note_entries(messages)
 
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
@@ -91,7 +102,7 @@ class DeduplicatingQueue(DelayedQueue):
                 coming.append(entry)
             coming.append(due_at(message, now))
         if coming:
-            self._expiring = True
+            self._expiry.expected = True
             self._enter(coming)
 
     def _store(self, messages: list[Message]) -> None:
@@ -104,10 +115,14 @@ class DeduplicatingQueue(DelayedQueue):
             if _is_entry(message):
                 self._seen.add(message.routing_key, message.seq)
 
-    def _drop_expired(self, now: float, count: int) -> None:
+    def _own_expiry(self) -> Expiry:
+        return _Entries()
+
+    def let_due_pass(self, now: float, count: int) -> None:
+        """Drop expired entries, and those that are too many; hand due messages to the exchange."""
         if self._is_behind:
             return
-        ready = self._ready
+        ready = self.ready
         assert isinstance(ready, DelayedMessages)
         self._let_pass(ready.take_expired(now, min(count, DUE_AT_ONCE)))
         while (beyond := len(self._seen) - self._size) > 0 and (oldest := ready.take(min(beyond, DUE_AT_ONCE))):
@@ -120,7 +135,7 @@ class DeduplicatingQueue(DelayedQueue):
         entries = [message for message in messages if _is_entry(message)]
         self._forget(entries)
         settle_stored(entries)
-        self._discard([message for message in messages if not _is_entry(message)], PASSED)
+        self.discard([message for message in messages if not _is_entry(message)], PASSED)
 
     def _forget(self, messages: list[Message]) -> None:
         self._seen.forget(messages)

@@ -16,6 +16,7 @@ from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delayed_messages import DelayedMessages
 from jumpmq.queues.delays import delay_of
+from jumpmq.queues.expiry import ExpiringQueue, Expiry
 from jumpmq.queues.slots import Share
 
 DUE = "due"
@@ -23,6 +24,23 @@ DUE = "due"
 
 DUE_AT_ONCE = 200
 """Maximum number of due messages leaving per step; each may have to be read from disk."""
+
+
+class DueTimes(Expiry):
+    """Due times as expiry: what expires is due, and leaves for the exchange."""
+
+    __slots__ = ()
+
+    def expect(self) -> None:
+        """Do nothing: the due times of messages take the place of their expiry."""
+
+    def drop(self, queue: ExpiringQueue, now: float, count: int) -> None:
+        queue.discard(queue.ready.take_expired(now, min(count, DUE_AT_ONCE)), DUE)
+        if first := queue.ready.first_expiry():
+            queue.wake(max(first, now))
+
+    def living(self, queue: ExpiringQueue, messages: list[Message], now: float) -> list[Message]:
+        return messages  # what is due meanwhile is so, too, where it moves to
 
 
 class DelayedQueue(ClassicQueue):
@@ -39,6 +57,9 @@ class DelayedQueue(ClassicQueue):
     refused_policy_keys = frozenset(BY_POLICY)
     always_durable = True
 
+    def _own_expiry(self) -> Expiry:
+        return DueTimes()
+
     def _ready_messages(self) -> DelayedMessages:
         return DelayedMessages(self._spill_store, self._prepare, self._account, self.deliver_soon)
 
@@ -46,29 +67,16 @@ class DelayedQueue(ClassicQueue):
         if self.behind is not None:
             return self.behind.push(messages)
         now = clock.now()
-        self._expiring = True
+        self._expiry.expected = True
         self._enter([due_at(message, now + delay_of(message) / 1000) for message in messages])
         return []
 
     def push_ahead(self, messages: list[Message]) -> None:
-        self._expiring = True
+        self._expiry.expected = True
         super().push_ahead(messages)
-
-    def expect_expiry(self) -> None:
-        """Do nothing: messages of a delaying queue expire when due."""
 
     def status(self) -> dict[str, Any]:
         return {}
-
-    def _drop_expired(self, now: float, count: int) -> None:
-        ready = self._ready
-        assert isinstance(ready, DelayedMessages)
-        self._discard(ready.take_expired(now, min(count, DUE_AT_ONCE)), DUE)
-        if first := ready.first_expiry():
-            self.wake(max(first, now))
-
-    def _without_expired(self, messages: list[Message], now: float) -> list[Message]:
-        return messages  # what is due meanwhile is so, too, where it moves to
 
     def require_unshared(self) -> None:
         raise self._refusal()

@@ -16,6 +16,7 @@ class Counted(Protocol):
     def __len__(self) -> int: ...
     @property
     def size(self) -> int: ...
+    def take_oldest(self, count: int) -> list[Message]: ...
 
 
 class LengthLimit:
@@ -45,9 +46,14 @@ class LengthLimit:
             self._most_octets is not None and ready.size > self._most_octets
         )
 
-    def droppable(self, ready: Counted) -> int:
-        """Return the number of messages that may be dropped at once, at least 1, while the limit is exceeded."""
-        return 1 if self._most is None else max(len(ready) - self._most, 1)
+    def take_overflow(self, ready: Counted, count: int) -> list[Message]:
+        """Take up to ``count`` of the oldest messages, as long as there are more than allowed."""
+        taken: list[Message] = []
+        while len(taken) < count and self.is_exceeded(ready):
+            # By octets alone one at a time: it is not known how many are too many.
+            beyond = 1 if self._most is None else max(len(ready) - self._most, 1)
+            taken += ready.take_oldest(min(beyond, count - len(taken)))
+        return taken
 
     def refused(self, messages: list[Message], count: int, octets: int) -> list[Message]:
         """Return the messages that have no room, of messages published in this order.

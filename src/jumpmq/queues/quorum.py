@@ -26,6 +26,7 @@ from jumpmq.queues.memory import Held
 from jumpmq.queues.priorities import HIGH, LAST_NORMAL, WeightedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.records import PRIORITIES, QueueRecords
+from jumpmq.queues.retries import status_of
 from jumpmq.queues.runs import by_priority, carries, settle_stored
 from jumpmq.store import Batch
 
@@ -56,18 +57,18 @@ class QuorumQueue(ClassicQueue):
         if records.has_priorities:
             self._expect_priorities()
         super().restore(batches, records)
-        if isinstance(self._ready, WeightedMessages) and not len(self._ready.high):
+        if isinstance(self.ready, WeightedMessages) and not len(self.ready.high):
             self._forget_priorities()
-            self._ready = self._ready.normal
+            self.ready = self.ready.normal
 
     def _expect_priorities(self) -> None:
-        if isinstance(self._ready, ReadyMessages):
-            self._ready = WeightedMessages(
-                self._spill_store, self._prepare, self._account, self.deliver_soon, self._ready
+        if isinstance(self.ready, ReadyMessages):
+            self.ready = WeightedMessages(
+                self._spill_store, self._prepare, self._account, self.deliver_soon, self.ready
             )
 
     def _enter(self, messages: list[Message]) -> None:
-        if isinstance(self._ready, ReadyMessages) and HIGH in by_priority(messages, HIGH, LAST_NORMAL):
+        if isinstance(self.ready, ReadyMessages) and HIGH in by_priority(messages, HIGH, LAST_NORMAL):
             self._expect_priorities()
             if self._journal is not None:
                 self._journal.put(PRIORITIES, str(self.id), True)
@@ -135,14 +136,14 @@ class QuorumQueue(ClassicQueue):
     def _minds_departures(self) -> bool:
         return self._counts.in_use or super()._minds_departures
 
-    def _discard(self, messages: list[Message], reason: str) -> None:
-        super()._discard(messages, reason)
+    def discard(self, messages: list[Message], reason: str) -> None:
+        super().discard(messages, reason)
         self._counts.forget(messages)
 
     def delete(self) -> int:
         count = super().delete()
         self._let_go(self._counts.forgetting_all())
-        if isinstance(self._ready, WeightedMessages):
+        if isinstance(self.ready, WeightedMessages):
             self._forget_priorities()
         return count
 
@@ -152,11 +153,11 @@ class QuorumQueue(ClassicQueue):
             message.attempts += 1
         over = self._over_limit(messages)
         if over:
-            self._discard(over, "delivery_limit")
+            self.discard(over, "delivery_limit")
             gone = {message.seq for message in over}
             messages = [message for message in messages if message.seq not in gone]
         to_end = (limit is None or limit < 0) and not self.requeues_in_place and not self.limits.delays_retries
-        if to_end and outcome is not Outcome.CONSUMER_GONE and len(self._ready):
+        if to_end and outcome is not Outcome.CONSUMER_GONE and len(self.ready):
             self.returned = True
             self._move_to_end(messages)
             return
@@ -199,7 +200,7 @@ class QuorumQueue(ClassicQueue):
 
     def status(self) -> dict[str, Any]:
         return {
-            **self.retry_status(),
+            **status_of(self.retries, self.limits),
             "leader": self.node,
             "members": [self.node],
             "online": [self.node],

@@ -49,6 +49,13 @@ class RestingQueue(Protocol):
         """Deliver as soon as other work was done."""
 
 
+def status_of(retries: "Retries | None", limits: Limits) -> dict[str, Any]:
+    """Return the fields of resting messages for the management API; none for a queue without delayed retries."""
+    if retries is not None:
+        return retries.status()
+    return {"messages_resting": 0, "keys_resting": 0, "next_retry_at": None} if limits.delays_retries else {}
+
+
 class Retries:
     """The resting messages of a queue. Made when a message first rests.
 

@@ -1,0 +1,86 @@
+"""Expiry of a queue's ready messages.
+
+Messages expire at the front: behind a message that stays, expired ones are dropped when their turn comes. A queue is
+woken when the first one is due, so that nothing looks at messages that do not expire.
+"""
+
+from typing import Protocol
+
+from jumpmq.amqp.messages import Message
+from jumpmq.queues import clock
+from jumpmq.queues.arguments import Limits
+from jumpmq.queues.slots import SlottedMessages
+
+
+class ExpiringMessages(Protocol):
+    """Ready messages, from the point of view of expiry."""
+
+    def __len__(self) -> int: ...
+    def take_expired(self, now: float, count: int) -> list[Message]: ...
+    def first_expiry(self) -> float: ...
+
+
+class ExpiringQueue(Protocol):
+    """A queue, from the point of view of expiry; see :class:`~jumpmq.queues.classic.ClassicQueue`."""
+
+    limits: Limits
+    slots: SlottedMessages | None
+
+    @property
+    def ready(self) -> ExpiringMessages: ...
+    def discard(self, messages: list[Message], reason: str) -> None: ...
+    def wake(self, at: float) -> None: ...
+
+
+class Expiry:
+    """Expiry in one queue. Methods take the queue, so that neither holds the other.
+
+    Attributes:
+        expected: whether ready messages may expire. Tested before all methods but :meth:`set_ttl` and :meth:`expect`.
+    """
+
+    __slots__ = ("expected",)
+
+    def __init__(self) -> None:
+        self.expected = False
+
+    def expect(self) -> None:
+        """Note that messages with an ``expires_at`` are coming."""
+        self.expected = True
+
+    def set_ttl(self, messages: list[Message], ttl: int) -> None:
+        """Limit the lifetime of messages entering the queue to ``ttl`` milliseconds."""
+        expires_at = clock.now() + ttl / 1000
+        self.expected = True
+        for message in messages:
+            if not 0.0 < message.expires_at < expires_at:
+                message.expires_at = expires_at
+
+    def drop(self, queue: ExpiringQueue, now: float, count: int) -> None:
+        """Discard up to ``count`` expired messages at the front."""
+        queue.discard(queue.ready.take_expired(now, count), "expired")
+        self.look_ahead(queue, now)
+
+    def look_ahead(self, queue: ExpiringQueue, now: float) -> None:
+        """Have the queue woken when the message at the front expires."""
+        if not len(queue.ready):
+            self.expected = queue.limits.message_ttl is not None
+            return
+        first = queue.ready.first_expiry()
+        if first:
+            queue.wake(max(first, now))
+
+    def is_due(self, queue: ExpiringQueue, now: float) -> bool:
+        """Return True if the message at the front has expired."""
+        return 0.0 < queue.ready.first_expiry() <= now
+
+    def living(self, queue: ExpiringQueue, messages: list[Message], now: float) -> list[Message]:
+        """Return the unexpired ones of taken messages; the expired ones are discarded."""
+        expired = [message for message in messages if 0.0 < message.expires_at <= now]
+        if not expired:
+            return messages
+        alive = [message for message in messages if not 0.0 < message.expires_at <= now]
+        if queue.slots is not None:
+            queue.slots.settled(expired)
+        queue.discard(expired, "expired")
+        return alive
