@@ -1,7 +1,24 @@
-"""The broker's side of the store: hands staged changes over, and notifies waiters of completed commits.
+"""The broker's side of the store: hands staged changes over, and notifies waiters of complete commits.
 
-Complete is what no crash can take back: today what is on the disk of this node. A commit here is one of the store's, by
-its receipt.
+The way of a commit, from the end of a turn to its confirms:
+
+1. :meth:`Turns._end` calls :meth:`Commits.flush`, which closes the staged changes of the turn (``Store.flush``): a
+   number, the *receipt*, stands for all of them.
+2. :meth:`Publisher.seal_confirms` gives the receipt to the publishes of the turn.
+3. :meth:`Commits.begin` begins the commit (``Store.begin``, ``Pipeline.begin``) if the disk is free; with other
+   clients' data unread, a small commit first waits for their turns.
+4. ``Pipeline._prepare`` lays the changes out; ``Pipeline._write`` has them written and synced, by the writing thread
+   (``store/worker.py``) or, small ones of a single client, by the caller. Further turns are staged meanwhile.
+5. ``Pipeline._on_written`` notes where the log has what, and calls ``Completion.stored``.
+6. ``Pipeline._complete`` asks the completion up to which commit everything is *complete*: no crash can take it back.
+   Alone that is what is stored; with copies, what the copies in the set have stored, too
+   (:class:`~jumpmq.store.completion.ByPosition`).
+7. ``Pipeline._take_note`` gives a complete commit to the index; ``Pipeline._tell`` shows it to streams, and calls
+   :meth:`Commits._on_commit`.
+8. :meth:`Turns._on_complete` finds the channels whose receipts are complete: :meth:`Publisher.send_confirms`.
+
+Steps 5 to 8 keep this order: the index and consumers of streams must not have what a crash may still take back, and a
+confirm must not leave before the index would find its message.
 """
 
 import asyncio
