@@ -112,6 +112,30 @@ class QueueFigures(NamedTuple):
     state: str = "running"
     head_published_at: float | None = None
 
+    @classmethod
+    def down(cls, id: int, type: str, node: str) -> QueueFigures:
+        """Metrics of a queue whose home does not answer: nothing is known beside the definition."""
+        return cls(
+            id=id,
+            type=type,
+            node=node,
+            append_only=False,
+            counts=(0,) * len((*OF_QUEUES, *LEVELS_OF_QUEUES)),
+            consumers=0,
+            memory=0,
+            last_seq=0,
+            messages=None,
+            head_timestamp=None,
+            exclusive_consumer_tag=None,
+            single_active_consumer_tag=None,
+            automatic=False,
+            exhausted=False,
+            max_length=None,
+            overflow="drop-head",
+            status={},
+            state="down",
+        )
+
     @property
     def ready(self) -> int:
         """Messages waiting for a consumer."""

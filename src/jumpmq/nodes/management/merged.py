@@ -10,8 +10,6 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 from jumpmq.broker.errors import HomeUnreachable
 from jumpmq.broker.figures.home import HomeFigures
 from jumpmq.broker.figures.values import (
-    LEVELS_OF_QUEUES,
-    OF_QUEUES,
     ConsumerFigures,
     Counts,
     ExchangeId,
@@ -178,8 +176,10 @@ class MergedFigures:
         return (await self.queues([definition]))[0]
 
     async def queues(self, definitions: Iterable[QueueDefinition]) -> list[QueueFigures | None]:
-        wanted = list(definitions)
-        found: list[QueueFigures | None] = await self._by_home("queues", wanted, _down)
+        def down(definition: QueueDefinition) -> QueueFigures:
+            return QueueFigures.down(definition.id, definition.type, definition.node)
+
+        found: list[QueueFigures | None] = await self._by_home("queues", list(definitions), down)
         return found
 
     async def counts(self, definitions: Iterable[QueueDefinition]) -> list[Counts | None]:
@@ -401,30 +401,3 @@ def _sum(counts: Sequence[Counts]) -> Counts:
     for one in others:
         total = tuple(map(add, total, one))
     return total
-
-
-NO_COUNTS = (0,) * len((*OF_QUEUES, *LEVELS_OF_QUEUES))
-
-
-def _down(definition: QueueDefinition) -> QueueFigures:
-    """Return the statistics of a queue for an unreachable home."""
-    return QueueFigures(
-        id=definition.id,
-        type=definition.type,
-        node=definition.node,
-        append_only=False,
-        counts=NO_COUNTS,
-        consumers=0,
-        memory=0,
-        last_seq=0,
-        messages=None,
-        head_timestamp=None,
-        exclusive_consumer_tag=None,
-        single_active_consumer_tag=None,
-        automatic=False,
-        exhausted=False,
-        max_length=None,
-        overflow="drop-head",
-        status={},
-        state="down",
-    )
