@@ -6,7 +6,7 @@ from jumpmq.broker import Broker
 from jumpmq.http.history import History
 from jumpmq.http.rates import Rates
 from jumpmq.http.recent_log import RecentLog
-from jumpmq.http.warnings import Watch
+from jumpmq.http.warnings.watch import Watch
 
 
 class Observed:

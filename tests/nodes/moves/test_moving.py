@@ -16,7 +16,7 @@ from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
-from jumpmq.http.warnings import standing_still
+from jumpmq.http.warnings.moves import standing_still
 from jumpmq.nodes.moves import move_tasks, moving
 from jumpmq.nodes.moves.moving import HAND
 from jumpmq.store.stream_files import StreamFiles

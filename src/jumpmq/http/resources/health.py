@@ -21,7 +21,7 @@ from jumpmq.broker.security.certificates import expires_at
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
-from jumpmq.http.warnings import standing_still
+from jumpmq.http.warnings.moves import standing_still
 from jumpmq.queues import Outcome
 from jumpmq.topology import DeclareQueue
 

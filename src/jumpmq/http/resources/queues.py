@@ -21,7 +21,8 @@ from jumpmq.http.resources import connections, consumers
 from jumpmq.http.resources.policies import in_force
 from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import ARGUMENTS, BOOLEAN, INTEGER, TEXT, Shape, one_of
-from jumpmq.http.warnings import NEAR_FULL, Watch
+from jumpmq.http.warnings.queues import NEAR_FULL
+from jumpmq.http.warnings.watch import Watch
 from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology import DeclareQueue, MoveQueue, Topology
 from jumpmq.topology.changes.queues import queue_deletion, refuse_move

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer
 from jumpmq.http.plumbing.endpoint import Endpoint
-from jumpmq.http.warnings import Watch
+from jumpmq.http.warnings.watch import Watch
 
 
 async def all_warnings(request: Request) -> Response:

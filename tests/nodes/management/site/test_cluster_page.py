@@ -15,7 +15,7 @@ from tests.nodes.homes import NODES
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until
 
-from jumpmq.http.node_warnings import STARTED_TOGETHER
+from jumpmq.http.warnings.nodes import STARTED_TOGETHER
 from jumpmq.testing import HOST, JumpMQ
 
 pytestmark = pytest.mark.slow

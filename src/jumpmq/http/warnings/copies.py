@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from jumpmq.broker.copies import HomeCopies
-from jumpmq.http.warning import Warning
+from jumpmq.http.warnings.warning import Warning
 
 _DOES = {"away": "is away", "joining": "takes what it lacks", "eligible": "is behind"}
 """States of a copy that is missing, in words."""

@@ -8,9 +8,9 @@ from tests.http.api import API, publish
 from tests.waiting import until
 
 import jumpmq
-from jumpmq.http.incidents import by_cause, pattern_of
-from jumpmq.http.warning import Warning
-from jumpmq.http.warnings import percent
+from jumpmq.http.warnings.incidents import by_cause, pattern_of
+from jumpmq.http.warnings.rings import percent
+from jumpmq.http.warnings.warning import Warning
 
 
 @pytest.fixture(scope="module")

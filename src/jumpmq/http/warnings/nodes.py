@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jumpmq.broker.figures.values import HomeState, NodeFigures
-from jumpmq.http.absences import Absence, Absences
-from jumpmq.http.warning import Warning
+from jumpmq.http.warnings.absences import Absence, Absences
+from jumpmq.http.warnings.warning import Warning
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from jumpmq.http.trends import Trends
+from jumpmq.http.warnings.trends import Trends
 
 
 def test_growth_is_that_of_minutes_and_not_of_the_last_seconds():

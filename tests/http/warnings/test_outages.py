@@ -2,7 +2,7 @@
 
 import pytest
 
-from jumpmq.http.outages import TOLD, Outages
+from jumpmq.http.warnings.outages import TOLD, Outages
 
 
 def told(outages):

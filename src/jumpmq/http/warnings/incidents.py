@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jumpmq.http.warning import Warning
+    from jumpmq.http.warnings.warning import Warning
 
 Told = tuple["Warning", float]
 """A warning, and its start in seconds since the epoch."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jumpmq.http.warning import Warning
+from jumpmq.http.warnings.warning import Warning
 
 if TYPE_CHECKING:
     from jumpmq.http.rates import Rates

@@ -1,0 +1,38 @@
+"""Warnings of moves of queues that stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from jumpmq.broker.figures.values import HomeState
+from jumpmq.broker.peers import MoveFigures
+from jumpmq.http.warnings.warning import Warning
+
+if TYPE_CHECKING:
+    pass
+
+
+def standing_still(states: Iterable[HomeState]) -> list[MoveFigures]:
+    """Return the moves without progress for too long, preferably in the version of the home that the queue leaves."""
+    found: dict[tuple[str, str], MoveFigures] = {}
+    moves = sorted((one for state in states for one in state.moves), key=lambda one: not one.leaves)
+    for one in moves:
+        if one.stands_still:
+            found.setdefault((one.vhost, one.name), one)
+    return list(found.values())
+
+
+def warning_of_move(move: MoveFigures) -> Warning:
+    """Return the warning for a move that stands still."""
+    return Warning(
+        "move-stands-still",
+        "warning",
+        "queue",
+        move.vhost,
+        move.name,
+        f"'{move.name}' is on its way from home to home, and waits for {move.waits_for} since {move.seconds:.0f} s.",
+        "What is published meanwhile is kept, and delivered when the move is over. Homes that are down have to come "
+        "back; consumers that hold messages of the queue have to settle them, or to close their connections.",
+        move.name,
+    )

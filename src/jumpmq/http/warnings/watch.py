@@ -1,0 +1,133 @@
+"""The watch over warnings: finds them, and keeps the time of their first detection."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jumpmq.broker.figures.values import QueueFigures
+from jumpmq.http.rates import PAUSE, Rates
+from jumpmq.http.warnings.absences import Absences
+from jumpmq.http.warnings.copies import of_copies
+from jumpmq.http.warnings.incidents import by_cause
+from jumpmq.http.warnings.moves import standing_still, warning_of_move
+from jumpmq.http.warnings.nodes import of_nodes
+from jumpmq.http.warnings.outages import Outages
+from jumpmq.http.warnings.queues import QueueState, warnings_of_queue
+from jumpmq.http.warnings.rings import rings_with_traffic, warnings_of_ring
+from jumpmq.http.warnings.served import ServedQueues
+from jumpmq.http.warnings.shards import sharded_exchanges, warnings_of_shards
+from jumpmq.http.warnings.trends import Trends
+from jumpmq.http.warnings.warning import Warning
+from jumpmq.topology.definitions import QueueDefinition
+
+if TYPE_CHECKING:
+    from jumpmq.broker import Broker
+
+HELD = 10.0
+"""Seconds during which a warning stays after the last detection."""
+
+LOOK_EVERY = 5.0
+"""Minimum interval of checks without a request, in seconds, so that the start of a warning is known."""
+
+
+@dataclass
+class _Known:
+    """A detected warning: current text, first and last detection (seconds since the epoch)."""
+
+    warning: Warning
+    since: float
+    last: float
+
+
+class Watch:
+    """The warnings with first detection, in a stable order: alarms first, then by age.
+
+    A warning is told until it was not found for :data:`HELD` seconds, so that one near a bound does not come and go.
+    A warning is looked for after some of the readings of :class:`~jumpmq.http.rates.Rates`, and when it is asked for.
+
+    Attributes:
+        absences: the homes that do not answer.
+    """
+
+    def __init__(self, broker: Broker, rates: Rates) -> None:
+        self._broker = broker
+        self._rates = rates
+        self._known: dict[tuple[str, str, str, str], _Known] = {}
+        self._next = 0.0  # when to look unasked, by the monotonic clock
+        self.absences = Absences(broker, rates)
+        self._trends = Trends()
+        self._outages = Outages()
+        rates.on_look.append(self._look)
+
+    async def shown(self) -> list[dict[str, Any]]:
+        """Return all warnings, with ``since`` (seconds since the epoch)."""
+        return [one.shown() | {"since": round(since, 3)} for one, since in await self._told()]
+
+    async def incidents(self) -> list[dict[str, Any]]:
+        """Return the warnings grouped by cause."""
+        return [one.shown() for one in by_cause(await self._told())]
+
+    async def _look(self) -> None:
+        began, worked = time.monotonic(), time.thread_time()
+        await self.absences.note()
+        self._outages.note(self._rates)
+        if began >= self._next:
+            await self._told()
+            self._next = time.monotonic() + max(LOOK_EVERY, PAUSE * (time.thread_time() - worked))
+
+    async def _told(self) -> list[tuple[Warning, float]]:
+        found = [*await find(self._broker, self._rates, self.absences, self._trends), *self._outages.warnings()]
+        now = time.time()
+        for one in found:
+            known = self._known.setdefault(one.identity, _Known(one, now, now))
+            known.warning, known.last = one, now
+        self._known = {key: one for key, one in self._known.items() if abs(now - one.last) <= _held(one.warning)}
+        ordered = sorted(self._known.items(), key=lambda item: (item[1].warning.severity, item[1].since, item[0]))
+        return [(one.warning, one.since) for _, one in ordered]
+
+
+def _held(warning: Warning) -> float:
+    """Return the seconds that a warning stays after the last detection: 0 for absent processes, whose state does not
+    flutter.
+    """
+    return 0.0 if warning.kind in ("node-down", "worker-down") else HELD
+
+
+async def find(broker: Broker, rates: Rates, absences: Absences, trends: Trends) -> list[Warning]:
+    """All warnings, alarms first."""
+    found, slices = [*of_nodes(broker, absences), *of_copies(broker.copies.listed())], broker.slices
+    found += map(warning_of_move, standing_still(broker.figures.states()))
+    async for exchange, parts in slices.through(await rings_with_traffic(broker)):
+        found += [one async for one in warnings_of_ring(broker, exchange, parts)]
+    read = {(one.vhost, one.queue) for one in await broker.figures.readers()}
+    async for host, name in slices.through(sharded_exchanges(broker)):
+        found += [one async for one in warnings_of_shards(broker, rates, read, host, name)]
+    served = ServedQueues(broker, rates)
+    fullest = await _fullest(broker, rates)
+    trends.note((queue.id, figures.ready) for queue, figures in fullest)
+    for queue, figures in fullest:
+        if not figures.consumers:
+            await served.learn(queue.vhost)
+        if _is_there(broker, queue):
+            state = QueueState(rates, trends, queue, figures)
+            found += [one async for one in warnings_of_queue(broker, served, state, (queue.vhost, queue.name) in read)]
+        await slices.next()
+    return sorted(found, key=lambda one: one.severity)
+
+
+async def _fullest(broker: Broker, rates: Rates) -> list[tuple[QueueDefinition, QueueFigures]]:
+    """Return the fullest queues of the last reading that still exist, with current metrics."""
+    vhosts, found = broker.topology.vhosts, list[QueueDefinition]()
+    for one in rates.latest.fullest:
+        definition = vhosts[one.vhost].queue_definition(one.name) if one.vhost in vhosts else None
+        if definition is not None and definition.id == one.id:
+            found.append(definition)
+    pairs = zip(found, await broker.figures.queues(found), strict=True)
+    return [(definition, figures) for definition, figures in pairs if figures is not None]
+
+
+def _is_there(broker: Broker, queue: QueueDefinition) -> bool:
+    host = broker.topology.vhosts.get(queue.vhost)
+    return host is not None and host.queue_definition(queue.name) is queue
