@@ -1,24 +1,34 @@
 """Three copies of a home beside one, quorum queues of RabbitMQ, and bare processes: confirms, and a lost node.
 
     python -m benchmarks.copies [-n MESSAGES] [--rounds ROUNDS]
+    python -m benchmarks.copies --catch-up MEGABYTES
 
 All nodes are on this machine, JumpMQ's with an etcd of one member. Home 1 has three copies, home 2 one: the same load
 goes to a queue of either in turn, through the home's own node, and then to RabbitMQ's and to the bare server with two
 followers (``benchmarks/bare.py``), which no broker can outdo here. At the end the node with home 1 is killed, and a
 client of another node asks for its queue until it is answered.
+
+With ``--catch-up`` a third copy of a home with so many octets is made of files, and then brought up to date from the
+log: while nobody else is there, and beside a bystander, who publishes a persistent message and waits for its confirm
+before the next.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
+
+import pika
 
 from benchmarks.bare import bare_server
 from benchmarks.cluster import NODES, rabbitmq_cluster
@@ -32,6 +42,15 @@ WINDOWS = {1: 0.02, 100: 0.3, 1000: 1.0}
 """Unconfirmed messages at most, and the share of the messages that such a run sends."""
 
 PATIENCE = 60
+LOOK, BEFORE = 0.02, 5.0
+"""Seconds between two looks at the copies, and for which a bystander publishes before a copy is made."""
+
+NEAR = 1 << 20
+"""Octets that a copy lacks which is up to date, give or take what was written just now."""
+
+BODY_OCTETS = 100_000
+"""Octets of a body that a copy has to be made of."""
+
 VHOST = "quorum"
 """Virtual host of RabbitMQ whose queues are quorum queues."""
 
@@ -73,6 +92,88 @@ def nodes_with_copies() -> Iterator[list[JumpMQ]]:
         yield nodes
 
 
+class Bystander:
+    """Publishes persistent messages to a queue of its own, each when the one before is confirmed, from now on."""
+
+    def __init__(self, port: int) -> None:
+        self._waits: list[float] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(port,))
+        self._thread.start()
+
+    def _run(self, port: int) -> None:
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("bystander", durable=True)
+            channel.confirm_delivery()
+            while not self._stop.is_set():
+                began = time.perf_counter()
+                channel.basic_publish("", "bystander", b"x" * 100, pika.BasicProperties(delivery_mode=2))
+                self._waits.append(time.perf_counter() - began)
+                time.sleep(0.005)
+
+    def waits(self) -> str:
+        """Milliseconds for a confirm since this was last asked: median and 99th percentile."""
+        found, self._waits = sorted(self._waits), []
+        return f"{1000 * found[len(found) // 2]:.1f} / {1000 * found[int(len(found) * 0.99)]:.1f}"
+
+    def leave(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def caught_up(nodes: list[JumpMQ], megabytes: int, *, of_files: bool, watched: bool) -> tuple[float, str, str]:
+    """Make the third copy of home 1.
+
+    Returns:
+        megabytes a second, and the waits of a bystander before and meanwhile.
+    """
+    client = ManagementClient(f"http://guest:guest@127.0.0.1:{nodes[0].http_port}", 60.0)
+    _have_copies(client, NODES - 1)
+    if of_files:
+        time.sleep(1)  # the copy is closed by then
+        shutil.rmtree(nodes[2].data_dir / "copies" / "1")
+    count = megabytes * 1_000_000 // BODY_OCTETS
+    load = ("confirm", "--window", "50", "--size", str(BODY_OCTETS), "--keep", "--exchange", "filled")
+    broker_rate(nodes[0].port, count, *load)
+    bystander = Bystander(nodes[0].port) if watched else None
+    time.sleep(BEFORE)
+    before = bystander.waits() if bystander else ""
+    began = time.perf_counter()
+    client.put("copies", "1", body={"copies": NODES})
+    _until(client, lambda home: any(one.get("lag_bytes", NEAR) < NEAR for one in home["members"][2:]))
+    seconds = time.perf_counter() - began
+    meanwhile = bystander.waits() if bystander else ""
+    if bystander:
+        bystander.leave()
+    _have_copies(client, NODES)
+    return megabytes / seconds, before, meanwhile
+
+
+def _have_copies(client: ManagementClient, count: int) -> None:
+    client.put("copies", "1", body={"copies": count})
+    _until(client, lambda home: home["in_set"] == len(home["members"]) == count)
+
+
+def _until(client: ManagementClient, is_so: Callable[[Any], bool]) -> None:
+    """Wait until something is true of home 1."""
+    end = time.monotonic() + PATIENCE
+    while not is_so(home := client.get("copies", "1")):
+        if time.monotonic() > end:
+            sys.exit(f"home 1 has other copies: {home}")
+        time.sleep(LOOK)
+
+
+def print_caught_up(nodes: list[JumpMQ], megabytes: int) -> None:
+    """Print how fast copies are made, and what a bystander waits."""
+    print(f"| a third copy, {megabytes:,} MB | MB/s | with a bystander | its confirm before, ms | meanwhile |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for name, of_files in ("made of files", True), ("brought up to date", False):
+        alone, _, _ = caught_up(nodes, megabytes, of_files=of_files, watched=False)
+        speed, before, meanwhile = caught_up(nodes, megabytes, of_files=of_files, watched=True)
+        print(f"| {name} | {alone:.0f} | {speed:.0f} | {before} | {meanwhile} |", flush=True)
+
+
 def lost(nodes: list[JumpMQ]) -> float:
     """Seconds from the kill of the first node until a queue of its home is answered for at the second."""
     with closing(Connection(Address(nodes[0].port))) as connection:
@@ -99,11 +200,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=50_000, help="messages of a run with the largest window")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--catch-up", type=int, metavar="MEGABYTES", help="measure how fast a third copy is made instead"
+    )
     options = parser.parse_args()
     if not is_installed():
         sys.exit("etcd is not installed: apt-get install etcd-server")
     with ExitStack() as stack:
         nodes = stack.enter_context(nodes_with_copies())
+        if options.catch_up:
+            print_caught_up(nodes, options.catch_up)
+            return
         ports: dict[str, tuple[int, tuple[str, ...]]] = {
             "3 copies": (nodes[0].port, ("--exchange", "three")),
             "1 copy": (nodes[1].port, ("--exchange", "one")),

@@ -23,6 +23,9 @@ from jumpmq.store.log import DIRECTORY
 COMING, OLD = "coming", "old"
 """Directories of a copy."""
 
+SYNCED = 8 << 20
+"""Octets of a file after which these are synced."""
+
 NAME = re.compile(
     rf"{re.escape(schema.FILE_NAME)}|{DIRECTORY}/[0-9]{{10}}\.log"
     rf"|{stream_files.DIRECTORY}/[0-9]+/[0-9]+{re.escape(stream_segment.SUFFIX)}"
@@ -57,6 +60,8 @@ class ComingFiles:
         file = self._files.open(path) if put.offset else self._files.create(path)
         try:
             self._files.write(file, put.offset, [put.octets])
+            if put.offset // SYNCED != (put.offset + len(put.octets)) // SYNCED:
+                self._files.sync(file)  # or one sync of all of it would hold up those of commits
         finally:
             self._files.close(file)
 

@@ -38,6 +38,7 @@ from jumpmq.replication.actions import (
     Swap,
     Sync,
 )  # fmt: skip
+from jumpmq.replication.catching_up import CatchingUp
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Beat, Beaten, Complete, Data, Frame, Manifest, Piece, Segment, Stored, Unfit, Want
@@ -161,7 +162,8 @@ class CopiedHome:
 
         self._disk = DiskThread(directory, soon, self._on_disk, self._on_disk_failure, on_work)
         self._indexing = Indexing(directory.directory, soon, self._on_indexed, self.alarm)
-        self._shipping = Shipping(directory.directory, copy, self.send, self._on_gone)
+        self._catching_up = CatchingUp(now())
+        self._shipping = Shipping(directory.directory, copy, self.send, self._on_gone, self.pause)
         self._incoming = Incoming(directory.end, directory.next_number)
         self._asked = Asked(claims, number, self.on_value, self._on_read, self.alarm)
         self._timer: asyncio.TimerHandle | None = None
@@ -256,6 +258,7 @@ class CopiedHome:
 
     def written(self, position: int) -> None:
         """Record the position up to which the store wrote, synced or not."""
+        self._catching_up.on_written(position, now())
         self._act(self.roles.on_written(position))
         self._shipping.written()
 
@@ -338,6 +341,11 @@ class CopiedHome:
     def send(self, peer: Replica, frame: Frame) -> int:
         """Send a frame to a replica; return its size in octets, 0 without a session."""
         return self._sessions.send(self.number, peer, frame)
+
+    def pause(self, peer: Replica, octets: int) -> float:
+        """Return the seconds to wait before octets are sent to a replica: clients come first while it catches up."""
+        leader = self.roles.leader
+        return 0.0 if leader is None or peer in leader.waits() else self._catching_up.pause(octets, now())
 
     def drop(self, peer: Replica) -> None:
         """End the session with a replica; a new session begins after a pause."""
@@ -460,6 +468,7 @@ class CopiedHome:
                 case Fill():
                     self._shipping.fill(action.to, action.position, action.epoch)
                 case Reveal():
+                    self._catching_up.on_complete(action.position, now())
                     self._home.reveal(action.position)
                 case Serve():
                     self._home.serve(action.epoch)

@@ -103,6 +103,7 @@ class Exchanging(Protocol):
 
     def send(self, peer: Replica, frame: Frame) -> int: ...
     def drop(self, peer: Replica) -> None: ...
+    def pause(self, peer: Replica, octets: int) -> float: ...
     def alarm(self, reason: str) -> None: ...
     def on_file(self, error: Exception | None) -> None:
         """Handle the result of a write to a file."""
@@ -189,8 +190,12 @@ class FileExchange:
             elif isinstance(result, Manifest):
                 for page in pages_of(result):
                     home.send(peer, page)
-            elif home.send(peer, result):
-                offer.on_sent(len(result.octets))
+            else:
+                self._loop.call_later(home.pause(peer, len(result.octets)), send_piece, result)
+
+        def send_piece(piece: Piece) -> None:
+            if not self._is_closed and home.send(peer, piece):
+                offer.on_sent(len(piece.octets))
 
         self._thread.run(read, send)
 

@@ -41,6 +41,7 @@ class Shipping:
         copy: whose lineage says what there is.
         send: sends a frame to a replica.
         on_gone: told of a follower that needs octets which cannot be read.
+        pause: tells the seconds to wait before so many octets are sent to a replica.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Shipping:
         copy: Copy,
         send: Callable[[Replica, Frame], object],
         on_gone: Callable[[Replica, str], None],
+        pause: Callable[[Replica, int], float] = lambda peer, octets: 0.0,
     ) -> None:
         self._directory = directory / DIRECTORY
         self._copy = copy
         self._send = send
         self._on_gone = on_gone
+        self._pause = pause
         self._followers: dict[Replica, _Follower] = {}
         self._complete: dict[Replica, Complete] = {}  # that followers are to be told
         self._telling: asyncio.TimerHandle | None = None
@@ -124,6 +127,8 @@ class Shipping:
                     self._send(peer, Segment(epoch, stretch._replace(end=0)))
                 offset = follower.at & OFFSETS
                 length = min(PIECE, stretch.end - offset)
+                if (pause := self._pause(peer, length)) > 0:
+                    await asyncio.sleep(pause)
                 descriptor = file.of(self._directory, stretch.segment)
                 if stretch.segment == self._copy.lineage[-1].segment:
                     octets = read_whole(descriptor, length, offset)
