@@ -70,6 +70,8 @@ class Config:
         cluster_port: the same, of the first worker, the next one has the next port; 0 picks free ones.
         copies: nodes of the cluster that keep this home's messages, once there are so many, unless an operator has said
             how many.
+        rack: where this node is: copies go to nodes of different racks first; None for nowhere in particular.
+        replace_after: seconds without a node until another one gets its copies; 0 for never.
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
             RabbitMQ's setting.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
@@ -128,6 +130,8 @@ class Config:
     cluster_host: str = "127.0.0.1"
     cluster_port: int = 0
     copies: int = 1
+    rack: str | None = None
+    replace_after: int = 600
     recover_cluster: bool = False
     rejoin_cluster: bool = False
     accept_older_data: bool = False

@@ -40,6 +40,7 @@ class HomeCopies:
         wanted_copies, wanted_min: what an operator has asked for; equal to ``copies`` and ``min`` once it is so.
         wanted_leader: node that is to lead by an operator's wish; empty for the seat.
         lag_octets: octets of the log that each follower has not stored, by node; only at the leading process.
+        racks: of members' nodes that have one.
         troubles: what is wrong with copies, by node.
     """
 
@@ -54,6 +55,7 @@ class HomeCopies:
     wanted_min: int
     wanted_leader: str
     lag_octets: dict[str, int]
+    racks: dict[str, str]
     troubles: dict[str, str]
 
     @property

@@ -240,6 +240,15 @@ SETTINGS = {
             _number(1, 7),
             "1",
         ),
+        Setting("rack", "NAME", "a name", "where this node is; copies go to nodes of different racks first", _text),
+        Setting(
+            "replace_after",
+            "SECONDS",
+            f"seconds up to {1 << 31}",
+            "time without a node after which another node gets its copies; 0 for never",
+            _number(0, 1 << 31),
+            "600",
+        ),
         Setting(
             "recover_cluster",
             "true|false",

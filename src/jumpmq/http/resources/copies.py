@@ -89,6 +89,7 @@ def _shown(copies: HomeCopies) -> dict[str, Any]:
         "members": [
             {"node": node, "state": state}
             | ({"lag_bytes": lags[node]} if node in lags else {})
+            | ({"rack": copies.racks[node]} if node in copies.racks else {})
             | ({"trouble": copies.troubles[node]} if node in copies.troubles else {})
             for node, state in copies.members.items()
         ],

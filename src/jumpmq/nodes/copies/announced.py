@@ -1,6 +1,7 @@
-"""What processes say of themselves in etcd, at ``copies/PROCESS``: the address for copies, and troubles of copies."""
+"""What processes say of themselves in etcd, at ``copies/PROCESS``: address for copies, rack, and troubles of copies."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from jumpmq.nodes.etcd.client import EtcdError, put
@@ -22,15 +23,20 @@ class Announced:
         keys: of the cluster.
         me: this process.
         directory: keeps the addresses of other processes.
+        racks: gets those that nodes have announced; has that of this one, empty for none.
     """
 
-    def __init__(self, etcd: ClusterEtcd, keys: Keys, me: Membership, directory: ClusterDirectory) -> None:
+    def __init__(
+        self, etcd: ClusterEtcd, keys: Keys, me: Membership, directory: ClusterDirectory, racks: dict[str, str]
+    ) -> None:
+        self._racks = racks
         self._etcd, self._keys, self._me = etcd, keys, me
         self._directory = directory
         self._nodes = {me.home: me.node}  # of each process, by its home
         self._addresses: dict[str, int] = {}  # the same homes, by key
         self._troubles: dict[str, dict[int, str]] = {}  # of copies at other nodes, by process and home
         self._own: dict[int, str] = {}  # of copies at this process
+        self._away: dict[str, float] = {}  # nodes without a process, and since when, as far as known
         self._lease = 0
 
     async def announce(self) -> None:
@@ -71,7 +77,12 @@ class Announced:
             self._own = before
 
     async def _put(self) -> None:
-        value = {**self._directory.own, "node": self._me.node, "troubles": self._own}
+        value = {
+            **self._directory.own,
+            "node": self._me.node,
+            "troubles": self._own,
+            "rack": self._racks[self._me.node],
+        }
         same, key = [self._etcd.is_ours], self._keys.copies_of(self._me.process)
         await self._etcd.client.transaction(same, [put(key, json.dumps(value), self._lease)])
 
@@ -87,6 +98,7 @@ class Announced:
                 return
             self._addresses[process], self._nodes[home] = home, str(said["node"])
             self._directory.addresses[home] = str(said["host"]), int(said["port"])
+            self._racks[self._nodes[home]] = str(said.get("rack", ""))
             self._troubles[process] = {int(one): str(text) for one, text in said.get("troubles", {}).items()}
         self._directory.tell()
 
@@ -99,6 +111,17 @@ class Announced:
         """Names of the nodes that take connections for copies, in the order of joining."""
         homes = sorted({self._me.home, *self._addresses.values()})
         return list(dict.fromkeys(self._nodes[home] for home in homes))
+
+    def gone(self, nodes: Iterable[str], seconds: float, now: float) -> set[str]:
+        """Return those of some nodes that have had no process for so long. To be called now and then.
+
+        Args:
+            now: by a clock that counts suspended time, in seconds.
+        """
+        live = self.nodes
+        for node in live:
+            self._away.pop(node, None)
+        return {node for node in nodes if node not in live and now - self._away.setdefault(node, now) >= seconds}
 
     def troubles_of(self, home: int) -> dict[str, str]:
         """Return the troubles of a home's copies, by node."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -24,7 +25,7 @@ from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.returns import Returns
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.entering import LAST_PORT
-from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, put
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, has, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
@@ -37,6 +38,7 @@ from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
+from jumpmq.queues.clock import boot_time
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
 from jumpmq.replication.needs import lags
 from jumpmq.replication.pace import Times
@@ -117,6 +119,7 @@ class NodeCopies:
     Attributes:
         known: configurations of all homes, by number, as last seen in etcd.
         copies: those that this process keeps, by the number of the home.
+        racks: of nodes, as far as known.
     """
 
     def __init__(
@@ -131,6 +134,7 @@ class NodeCopies:
         self.me = me
         self.known: dict[int, Configuration] = {}
         self.copies: dict[int, KeptCopy] = {}
+        self.racks = {me.node: config.rack or ""}
         self.fail = fail
         self._config = config
         self._boot = boot
@@ -175,7 +179,7 @@ class NodeCopies:
         self._links = Links(ways, self.me.home, self._boot, turns)
         self._sessions = ReplicaSessions(self._links, turns)
         await listen(self._links)
-        self._announced = announced = Announced(self._etcd, self._keys, self.me, directory)
+        self._announced = announced = Announced(self._etcd, self._keys, self.me, directory, self.racks)
         self._sessions.node_at = announced.node_at
         await self._etcd.until_answered(announced.announce)
         await self._follow(self._keys.copies, announced.take)
@@ -404,7 +408,7 @@ class NodeCopies:
         """Change the configurations of locally led homes towards the wishes of operators, step by step."""
         while True:
             await asyncio.sleep(LOOK_INTERVAL)
-            await self._want_default()
+            await self._adjust_wishes()
             if self._announced is not None:
                 await self._announced.tell({home: copy.trouble for home, copy in self.copies.items()})
             wanted = self._wanted.get(self.me.home)
@@ -421,14 +425,24 @@ class NodeCopies:
                 if home in self.copies and (copied := self.copies[home].home) is not None:
                     self._tend_home(copied, self.copies[home])
 
-    async def _want_default(self) -> None:
-        """Request the number of copies in the settings, once there are enough nodes, unless an operator has chosen."""
+    async def _adjust_wishes(self) -> None:
+        """Request the number of copies in the settings, once there are enough nodes, unless an operator has chosen; and
+        copies at other nodes in place of those at nodes that have been away for long.
+        """
         nodes = self.nodes
         if self.me.home not in self._wanted and 1 < self._config.copies <= len(nodes):
-            wanted = Wanted.of(self.me.node, nodes, self._config.copies)
+            wanted = Wanted.of(self.me.node, nodes, self._config.copies, racks=self.racks)
             key = self._keys.wanted(self.me.home)
             with contextlib.suppress(EtcdError):  # it is tried again
                 await self._etcd.client.transaction([self._etcd.is_ours, absent(key)], [put(key, wanted.to_json())])
+        announced, after = self._announced, self._config.replace_after or math.inf
+        for home in self._led.keys() & self._wanted.keys() & self.known.keys():
+            wanted, known = self._wanted[home], self.known[home]
+            gone = set() if announced is None else announced.gone(wanted.members, after, boot_time())
+            if (instead := wanted.replaced(known, nodes, gone, self.racks)) is not None:
+                log.warning("home %d is to have copies at %s", home, ", ".join(instead.members))
+                with contextlib.suppress(EtcdError):  # it is tried again
+                    await self.want(home, instead, wanted)
 
     def _tend_home(self, copied: CopiedHome, copy: KeptCopy) -> None:
         known, now = copied.roles.known, asyncio.get_running_loop().time()
@@ -460,14 +474,20 @@ class NodeCopies:
 
     # --- what operators ask ---
 
-    async def want(self, home: int, wanted: Wanted) -> None:
-        """Record an operator's wish for a home in etcd.
+    async def want(self, home: int, wanted: Wanted, before: Wanted | None = None) -> None:
+        """Record a wish for a home in etcd.
+
+        Args:
+            before: wish that etcd has to have; None for any.
 
         Raises:
             EtcdError: etcd cannot be asked.
         """
-        await self._etcd.client.transaction([self._etcd.is_ours], [put(self._keys.wanted(home), wanted.to_json())])
-        self._wanted[home] = wanted
+        key = self._keys.wanted(home)
+        same = [self._etcd.is_ours, *([] if before is None else [has(key, before.to_json())])]
+        done, _ = await self._etcd.client.transaction(same, [put(key, wanted.to_json())])
+        if done or before is None:
+            self._wanted[home] = wanted
 
     @property
     def nodes(self) -> list[str]:

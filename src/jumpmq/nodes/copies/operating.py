@@ -46,13 +46,14 @@ class OperatedCopies:
             wanted_min=known.min if wanted is None else wanted.min,
             wanted_leader="" if wanted is None else wanted.leader,
             lag_octets={node_of(one): octets for one, octets in self._copies.lags_of(home).items()},
+            racks={node: rack for node, rack in self._copies.racks.items() if rack and node in states},
             troubles={node: text for node, text in self._copies.troubles_of(home).items() if node in states},
         )
 
     async def set_copies(self, home: int, copies: int, least: int | None = None) -> None:
         seat = self._seat_of(home)
         try:
-            wanted = Wanted.of(seat, list(self._topology.nodes), copies, least)
+            wanted = Wanted.of(seat, list(self._topology.nodes), copies, least, self._copies.racks)
         except ConfigurationError as error:
             raise CopiesRefused(str(error)) from None
         await self._want(home, wanted)

@@ -1,8 +1,10 @@
 """An operator's wish for the copies of a home, and the next step of the home's configuration towards it."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Self
 
 from jumpmq.replication.configuration import Configuration, ConfigurationError, default_min, node_of
@@ -18,7 +20,8 @@ class Wanted:
     Attributes:
         copies: number of copies, the leader's log included.
         min: number of copies that have to store a commit.
-        members: nodes that have them.
+        members: nodes that have them, the home's seat first; one more than ``copies`` while another node stands in for
+            the seat.
         leader: node that is to lead; empty for the home's seat, as soon as it may.
     """
 
@@ -28,12 +31,21 @@ class Wanted:
     leader: str = ""
 
     @classmethod
-    def of(cls, seat: str, nodes: Sequence[str], copies: int, least: int | None = None) -> Self:
-        """Return a wish for so many copies of a home: at the seat, and at the following nodes in the order of joining.
+    def of(
+        cls,
+        seat: str,
+        nodes: Sequence[str],
+        copies: int,
+        least: int | None = None,
+        racks: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
+        """Return a wish for so many copies of a home: at the seat, and at the following nodes in the order of joining,
+        nodes in racks with fewer copies first.
 
         Args:
             nodes: all of the cluster, in the order of joining.
             least: number of copies that have to store a commit; None for half of the copies, rounded up.
+            racks: of nodes, as far as known.
 
         Raises:
             ConfigurationError: there are not so many nodes, or the numbers contradict each other.
@@ -45,9 +57,10 @@ class Wanted:
         least = default_min(copies) if least is None else least
         if not 1 <= least <= copies:
             raise ConfigurationError(f"min is from 1 to copies, which is {copies}; not {least}")
-        at = nodes.index(seat) if seat in nodes else 0
-        ring = [*nodes[at:], *nodes[:at]]
-        return cls(copies, least, tuple([seat, *(one for one in ring if one != seat)][:copies]))
+        members = [seat]
+        while len(members) < copies and (node := _next_member(seat, nodes, members, racks)) is not None:
+            members.append(node)
+        return cls(copies, least, tuple(members))
 
     @classmethod
     def from_json(cls, octets: bytes) -> Self:
@@ -65,6 +78,36 @@ class Wanted:
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
+    def replaced(
+        self, known: Configuration, nodes: Sequence[str], gone: Collection[str], racks: Mapping[str, str]
+    ) -> Self | None:
+        """Return the wish with another node in place of a lost node; None if nothing is to be changed now.
+
+        The seat keeps its place: another node stands in for the seat until the seat is in the set again. The next
+        change waits for the former one.
+
+        Args:
+            known: configuration of the home.
+            nodes: candidates for a copy, in the order of joining.
+            gone: lost nodes.
+            racks: of nodes, as far as known.
+        """
+        if {*known.members} != {*self.members}:
+            return None
+        seat, *others = self.members
+        has_substitute = len(self.members) > self.copies
+        if has_substitute and seat in map(node_of, known.set):
+            return replace(self, members=self.members[:-1])
+        lost = next((one for one in others if one in gone), seat if seat in gone and not has_substitute else None)
+        staying = [one for one in self.members if one != lost]
+        spare = _next_member(seat, [one for one in nodes if one != lost], staying, racks)
+        if lost is None or spare is None:
+            return None
+        if lost == seat:
+            return replace(self, members=(*self.members, spare))
+        members = tuple(spare if one == lost else one for one in self.members)
+        return replace(self, members=members, leader="" if self.leader == lost else self.leader)
+
     def next_step(self, value: Configuration) -> Configuration | None:
         """Return the next configuration on the way to the wish; None if the wish is met, or no step is possible yet.
 
@@ -81,3 +124,14 @@ class Wanted:
             if node not in self.members and not is_leader and len(staying) >= max(self.min, value.min):
                 return value.without_member(node)
         return None
+
+
+def _next_member(seat: str, nodes: Sequence[str], members: Sequence[str], racks: Mapping[str, str]) -> str | None:
+    """Return the node for a further copy: the next node behind the seat in a rack with fewest copies; None without any.
+
+    A node without a rack counts as a rack of its own.
+    """
+    at = nodes.index(seat) if seat in nodes else 0
+    used = Counter(racks.get(one) or one for one in members)
+    left = [one for one in (*nodes[at:], *nodes[:at]) if one not in members]
+    return min(left, key=lambda one: used[racks.get(one) or one], default=None)

@@ -1,0 +1,103 @@
+"""Racks of nodes, and nodes that are away for long: others get their copies."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.etcd import etcd, needs_etcd
+from tests.nodes.copies.test_failover import Node, Nodes, published, served, taken, until
+
+from jumpmq.management import ManagementClient
+from jumpmq.nodes.copies.wanted import Wanted
+from jumpmq.replication.configuration import Configuration, node_of
+
+NODES = ["a", "b", "c", "d", "e"]
+RACKS = {"a": "left", "b": "left", "c": "right", "d": "right"}
+
+
+def configured(*members: str, leader: str = "a", set: str = "") -> Configuration:
+    """A configuration whose set has the nodes named by letters, all members unless given."""
+    replicas = tuple(f"{one}.disk" for one in set or members)
+    return Configuration(
+        v=1, log="log", seat="a", copies=3, min=2, members=members, epoch=1, leader=f"{leader}.disk", set=replicas
+    )
+
+
+@pytest.mark.parametrize(
+    ("seat", "copies", "members"),
+    [("a", 2, "ac"), ("a", 3, "ace"), ("b", 3, "bce"), ("d", 4, "deab"), ("c", 5, "ceadb"), ("e", 1, "e")],
+)
+def test_copies_are_in_different_racks_first(seat: str, copies: int, members: str) -> None:
+    assert "".join(Wanted.of(seat, NODES, copies, racks=RACKS).members) == members
+
+
+def test_without_racks_copies_are_at_the_next_nodes() -> None:
+    assert Wanted.of("d", NODES, 3).members == ("d", "e", "a")
+    assert Wanted.of("gone", NODES, 3).members == ("gone", "a", "b")
+
+
+def test_another_node_takes_the_place_of_one_that_is_gone() -> None:
+    wanted = Wanted(3, 2, ("a", "c", "e"), leader="c")
+    known = configured("a", "c", "e")
+    assert wanted.replaced(known, "abde", {"c"}, RACKS) == Wanted(3, 2, ("a", "d", "e"))
+    assert wanted.replaced(known, "abcde", set(), RACKS) is None
+    assert wanted.replaced(known, "ae", {"c"}, RACKS) is None, "there is no other node"
+    assert wanted.replaced(configured("a", "c"), "abde", {"c"}, RACKS) is None, "the last change is not over"
+    assert wanted.replaced(known, "abd", {"c", "e"}, RACKS) == Wanted(3, 2, ("a", "d", "e")), "one at a time"
+
+
+def test_the_seat_keeps_its_place_and_another_node_stands_in() -> None:
+    wanted = Wanted(3, 2, ("a", "c", "e"))
+    more = wanted.replaced(configured("a", "c", "e", leader="c", set="ce"), "bcde", {"a"}, RACKS)
+    assert more == Wanted(3, 2, ("a", "c", "e", "b"))
+    away = configured("a", "c", "e", "b", leader="c", set="ceb")
+    assert more.replaced(away, "bcde", {"a"}, RACKS) is None
+    assert more.replaced(away, "bde", {"a", "c"}, RACKS) == Wanted(3, 2, ("a", "d", "e", "b"))
+    assert more.replaced(away, "abcde", set(), RACKS) is None, "it is not in the set yet"
+    assert more.replaced(configured("a", "c", "e", "b", leader="c"), "abcde", set(), RACKS) == wanted
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Iterator[Nodes]:
+    """Four nodes in two racks, each of whose homes has two copies."""
+    with etcd(tmp_path) as members:
+        nodes = Nodes.__new__(Nodes)
+        nodes.url, nodes.all = members[0].url, []
+        try:
+            for number in range(4):
+                rack = ("--rack", "left" if number < 2 else "right")
+                options = ("--cluster", "test", "--etcd", nodes.url, "--replace-after", "2", *rack)
+                nodes.all.append(Node(tmp_path / str(number), f"n{number + 1}@host", options))
+                nodes.all[-1].start()
+            yield nodes
+        finally:
+            nodes.stop()
+
+
+def members(nodes: Nodes) -> set[str]:
+    return {one[:2] for one in nodes.configuration().members}
+
+
+def are_copied_to(nodes: Nodes, *wanted: str) -> bool:
+    return {node_of(one)[:2] for one in nodes.configuration().set} == members(nodes) == {*wanted}
+
+
+@needs_etcd
+@pytest.mark.several
+@pytest.mark.slow
+def test_lost_nodes_are_replaced_and_a_seat_that_returns_gets_its_home_back(four: Nodes) -> None:
+    one, two, three, _ = four.all
+    published(one, "q", range(50))
+    client = ManagementClient(f"http://guest:guest@127.0.0.1:{two.http_port}", 60.0)
+    client.put("copies", "1", body={"copies": 2})
+    until(lambda: are_copied_to(four, "n1", "n3"))
+    assert [member.get("rack") for member in client.get("copies", "1")["members"]] == ["left", "right"]
+    three.kill()
+    until(lambda: are_copied_to(four, "n1", "n4"))
+    published(two, "q", range(50, 80))
+    one.kill()
+    until(lambda: members(four) == {"n1", "n4", "n2"} and len(four.configuration().set) == 2)
+    assert served(two, "q") == 80
+    one.start()
+    until(lambda: are_copied_to(four, "n1", "n4"))
+    assert taken(one, "q") == list(range(80))
