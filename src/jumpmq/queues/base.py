@@ -3,7 +3,7 @@
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain, islice
@@ -15,14 +15,14 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.argument_checks import Arguments, Check
 from jumpmq.queues.arguments import NO_POLICY, Limits
+from jumpmq.queues.barriers import Barriers
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.clock import NEVER
 from jumpmq.queues.columns import Columns
 from jumpmq.queues.consumer import Consumer, ConsumerGroup
 from jumpmq.queues.epochs import OwnerEpochs
-from jumpmq.queues.fences import FencedMessages, RingChange
+from jumpmq.queues.fences import FencedMessages
 from jumpmq.queues.figures import Figures
-from jumpmq.queues.marks import Markers
 from jumpmq.queues.memory import Held, MemoryAccount
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.retries import Retries
@@ -208,6 +208,7 @@ class Queue(ABC):
         redelivered: of the delivered, those that were delivered before.
         requeues_in_place: whether what is put back comes where it was, so that it may come back in any order.
         slots: its ready messages by slot; None where it has no slots.
+        fences: its ready messages while some may be behind ordering barriers; None otherwise.
         retries: its messages that rest until the next try; None if no message has rested.
         taken: memory of its messages that were taken; None where a kind keeps no bodies in memory.
         returned: whether a message of its may have been delivered before.
@@ -238,7 +239,7 @@ class Queue(ABC):
         "__weakref__", "_account", "_dead_letters", "_epochs", "_gate", "_journal", "_next_wanted", "_spill_store",
         "_wake",
         "acknowledged", "arguments", "auto_delete", "behind", "consumer_group", "dead_count", "deleted", "delivered",
-        "delivered_unasked", "durable", "exclusive", "got", "got_nothing", "got_unasked", "id", "last_epoch",
+        "delivered_unasked", "durable", "exclusive", "fences", "got", "got_nothing", "got_unasked", "id", "last_epoch",
         "last_used", "limits", "moved", "name", "node", "offsets", "on_gone", "owner", "owner_floor", "published",
         "redelivered", "retries", "returned", "slots", "taken", "unacknowledged_count", "undelivered_count",
         "undelivered_octets", "vhost", "wakes_at",
@@ -289,6 +290,7 @@ class Queue(ABC):
         self.delivered_unasked = self.got = self.got_unasked = self.got_nothing = self.redelivered = 0
         self.returned = False
         self.slots: SlottedMessages | None = None
+        self.fences: FencedMessages | None = None
         self.taken: TakenMessages | None = None
         self.retries: Retries | None = None
         self.consumer_group: ConsumerGroup | None = None
@@ -332,7 +334,7 @@ class Queue(ABC):
     @property
     def fenced_count(self) -> int:
         """Number of ready messages behind ordering barriers (:mod:`jumpmq.queues.fences`)."""
-        return 0
+        return 0 if self.fences is None else self.fences.held
 
     @property
     def message_count(self) -> int:
@@ -587,27 +589,11 @@ class Queue(ABC):
 
     # --- fences ---
 
-    @property
-    def fences(self) -> FencedMessages | None:
-        """Ready messages, if some may be behind ordering barriers; otherwise None."""
-        return None
-
-    def markers(self) -> Markers | None:
-        """The markers behind messages, for keys that move away. None for a kind that never loses messages."""
-        return None
-
-    def fence(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
-        """Add an ordering barrier when keys move to the queue: messages from ``first_seq`` on wait for the keys'
-        previous queues.
-
-        Args:
-            own: what the ring as it was calls this queue; keys that were here do not wait.
-            lifted: queues that are not to be waited for.
-
-        Returns:
-            Whether it does: not every kind of queue can.
+    def barriers(self) -> Barriers | None:
+        """Return the ordering barriers, for keys that move to the queue or away. None for a kind that never loses
+        messages.
         """
-        return False
+        return None
 
     def require_unshared(self) -> None:
         """Refuse consumers outside of the queue's consumer group.

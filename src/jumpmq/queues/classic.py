@@ -5,13 +5,14 @@ others when the queue is looked after. Meanwhile it tells what is so: its length
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock, settings
 from jumpmq.queues.arguments import Limits
+from jumpmq.queues.barriers import Barriers
 from jumpmq.queues.base import Outcome, Queue
 from jumpmq.queues.clock import NEVER
 from jumpmq.queues.columns import Columns
@@ -19,14 +20,13 @@ from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.deduplication import Seen
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.expiry import Expiry
-from jumpmq.queues.fences import FencedMessages, RingChange
 from jumpmq.queues.figures import Figures
 from jumpmq.queues.leftovers import Forget, settle_spilled
 from jumpmq.queues.length_limit import LengthLimit
-from jumpmq.queues.marks import InOrder, Markers
 from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
+from jumpmq.queues.ready_kinds import AnyReady, Around, slotted, unslotted
 from jumpmq.queues.records import DELIVERED, SEQUENCE, QueueRecords
 from jumpmq.queues.resting import NAMED, carried, carrying
 from jumpmq.queues.retries import Retries, status_of
@@ -40,7 +40,7 @@ from jumpmq.queues.runs import (
     settle_stored,
 )
 from jumpmq.queues.slot_delivery import SlotDelivery
-from jumpmq.queues.slots import DEFAULT_KEY, Share, SlottedMessages
+from jumpmq.queues.slots import Share
 from jumpmq.queues.taken import TakenMessages
 from jumpmq.queues.unstored import Unstored
 from jumpmq.store import Batch
@@ -69,8 +69,21 @@ class ClassicQueue(Queue):
     """
 
     __slots__ = (
-        "_arriving", "_delivered_seq", "_delivery", "_dispatching", "_expiry", "_fences", "_leaving", "_length",
-        "_markers", "_next_seq", "_present", "_reserved_seq", "_returns", "_unstored", "_was_read", "ready",
+        "_arriving",
+        "_barriers",
+        "_delivered_seq",
+        "_delivery",
+        "_dispatching",
+        "_expiry",
+        "_leaving",
+        "_length",
+        "_next_seq",
+        "_present",
+        "_reserved_seq",
+        "_returns",
+        "_unstored",
+        "_was_read",
+        "ready",
     )  # fmt: skip
 
     type = "classic"
@@ -81,12 +94,12 @@ class ClassicQueue(Queue):
 
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
-        self.slots = self._slotted_messages()
+        self.slots = slotted(self.arguments, self.around())
         delivery = Delivery if self.slots is None else SlotDelivery
         self._delivery = delivery(self, self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._was_read = False  # whether bodies were read back lately
-        self.ready = self._ready_messages() if self.slots is None else self.slots
+        self.ready: AnyReady = self._ready_messages() if self.slots is None else self.slots
         self._dispatching = False  # whether it hands out messages now
         self.taken = TakenMessages(self._spill_store, self._account)
         self._unstored = Unstored()
@@ -98,34 +111,20 @@ class ClassicQueue(Queue):
         self._expiry = self._own_expiry()
         self._arriving = False  # whether a message is handed to a consumer that was ready: it cannot expire
         self._length = LengthLimit.of(self.limits)  # None without a limit
-        self._markers: Markers | None = None  # what other queues wait for; None until keys have moved away
+        self._barriers: Barriers | None = None  # None until keys have moved to the queue or away
         # What its messages say they are, where no two may say the same; None where they may.
         self._present = Seen(self._account) if self.arguments.get("x-message-deduplication") else None
-        self._fences: FencedMessages | None = None  # the ready messages, while some may wait for other queues
         self.mind_lease()
 
     def _own_expiry(self) -> Expiry:
         return Expiry()
 
-    def _slotted_messages(self) -> SlottedMessages | None:
-        arguments = self.arguments
-        if "x-slots" not in arguments:
-            return None
-        return SlottedMessages(
-            self._spill_store,
-            self._prepare,
-            self._account,
-            self.deliver_soon,
-            arguments["x-slots"],
-            arguments.get("x-slot-key", DEFAULT_KEY),
-            arguments.get("x-in-flight-per-slot", 0),
-        )
+    def _ready_messages(self) -> AnyReady:
+        return unslotted(self.arguments, self.around())
 
-    def _ready_messages(self) -> ReadyMessages | PrioritizedMessages | SlottedMessages | FencedMessages:
-        highest = self.arguments.get("x-max-priority", 0)
-        if highest:
-            return PrioritizedMessages(self._spill_store, self._prepare, self._account, self.deliver_soon, highest)
-        return ReadyMessages(self._spill_store, self._prepare, self._account, self.deliver_soon)
+    def around(self) -> Around:
+        """Return what ready messages of any kind are made with."""
+        return Around(self._spill_store, self._prepare, self._account, self.deliver_soon)
 
     def deliver_soon(self) -> None:
         """Deliver when the queue is next looked after, for example messages that were read for waiting consumers."""
@@ -137,10 +136,6 @@ class ClassicQueue(Queue):
     @property
     def ready_count(self) -> int:
         return len(self.ready)
-
-    @property
-    def fenced_count(self) -> int:
-        return 0 if self._fences is None else self._fences.held
 
     @property
     def memory(self) -> int:
@@ -415,8 +410,8 @@ class ClassicQueue(Queue):
     @property
     def _minds_departures(self) -> bool:
         """True if each settled message needs work: for retries, slots, deduplication or markers."""
-        others = self.retries, self.slots, self._present, self._markers
-        return self.deleted or any(other is not None for other in others)
+        others = self.retries, self.slots, self._present
+        return self.deleted or self._is_marked or any(other is not None for other in others)
 
     def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
         return self.ready.between(first_seq, last_seq)
@@ -431,13 +426,13 @@ class ClassicQueue(Queue):
         return isinstance(self.ready, PrioritizedMessages)
 
     def lowest_takeable(self, last_seq: int) -> int | None:
-        if self._fences is None:
+        if self.fences is None:
             return super().lowest_takeable(last_seq)
         first = next(chain.from_iterable(self.browse_takeable(1, last_seq)), None)
         return None if first is None else first.seq
 
     def browse_takeable(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        ready = self.ready if self._fences is None else self._fences.inner
+        ready = self.ready if self.fences is None else self.fences.inner
         return ready.between(first_seq, last_seq)
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
@@ -559,8 +554,8 @@ class ClassicQueue(Queue):
 
     def purge(self) -> int:
         count = len(self.ready)
-        if self._markers is not None:
-            self._markers.ready_leave()  # before they do: it counts them
+        if self._barriers is not None:
+            self._barriers.markers.ready_leave()  # before they do: it counts them
         if self.retries is not None:
             self._let_go(self.retries.resting.forget_others())
         self._let_go(self.ready.leave().settle(self._unstored.leave, self._forgetting()))
@@ -587,8 +582,8 @@ class ClassicQueue(Queue):
         if self._present is not None:
             self._present.clear()
         self.wakes_at = NEVER
-        if self._markers is not None:
-            self._markers.all_leave()
+        if self._barriers is not None:
+            self._barriers.markers.all_leave()
         if self.retries is not None:
             self._let_go(self.retries.resting.leave(self.retries.let_go))
             self.retries = None
@@ -611,40 +606,15 @@ class ClassicQueue(Queue):
 
     # --- fences ---
 
-    @property
-    def fences(self) -> FencedMessages | None:
-        return self._fences
-
-    def markers(self) -> Markers:
-        if self._markers is None:
-            self._markers = Markers(self)
-        return self._markers
+    def barriers(self) -> Barriers:
+        if self._barriers is None:
+            self._barriers = Barriers(self)
+        return self._barriers
 
     @property
-    def in_order(self) -> InOrder | None:
-        """The ready messages; None where priorities are delivered before older messages."""
-        return None if isinstance(self.ready, PrioritizedMessages) else self.ready
-
-    def fence(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
-        ready = self.ready
-        if self.deleted or isinstance(ready, PrioritizedMessages):
-            return False
-        if not isinstance(ready, FencedMessages):
-            self.ready = self._fences = ready = FencedMessages(
-                ready, self._spill_store, self._prepare, self._account, self.deliver_soon
-            )
-        ready.add(change, first_seq, own, lifted)
-        return True
-
-    def _release_fenced(self) -> None:
-        """Move messages whose barriers are gone to the ready queue, in chunks."""
-        fences = self._fences
-        assert fences is not None
-        if fences.release():
-            self.wake(clock.now())
-        if fences.over:
-            self.ready, self._fences = fences.inner, None
-        self.dispatch()
+    def _is_marked(self) -> bool:
+        """True if other queues wait for messages of this one."""
+        return self._barriers is not None and bool(self._barriers.markers.placed)
 
     # --- consumers ---
 
@@ -718,8 +688,8 @@ class ClassicQueue(Queue):
             self._release_due(self.retries, now)
         # After the return of rested messages, which may have expired or be too many.
         self._trim(now, self._step)
-        if self._fences is not None:
-            self._release_fenced()
+        if self._barriers is not None:
+            self._barriers.release()
         if self._expiry.expected or self._was_read:
             self._was_read = False
             self.dispatch()
@@ -802,8 +772,8 @@ class ClassicQueue(Queue):
         """Stop counting departed messages as transient or paged."""
         if self.retries is not None:
             self.retries.resting.forget(messages)
-        if self._markers is not None and self._markers.placed:
-            self._markers.passed(messages)
+        if self._barriers is not None and self._barriers.markers.placed:
+            self._barriers.markers.passed(messages)
         if self._present is not None:
             self._present.forget(messages)
         if self._unstored.count:

@@ -61,7 +61,7 @@ class DelayedQueue(ClassicQueue):
         return DueTimes()
 
     def _ready_messages(self) -> DelayedMessages:
-        return DelayedMessages(self._spill_store, self._prepare, self._account, self.deliver_soon)
+        return DelayedMessages(*self.around())
 
     def push(self, messages: list[Message], *, fitting: bool = False) -> list[Message]:
         if self.behind is not None:

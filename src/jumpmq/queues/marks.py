@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from jumpmq.amqp.messages import Message
+from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.slots import SlottedMessages
 
 
@@ -59,11 +60,7 @@ class InOrder(Protocol):
 
 
 class MarkedQueue(Protocol):
-    """A queue, from the point of view of its markers; see :class:`~jumpmq.queues.base.Queue`.
-
-    Attributes:
-        in_order: the ready messages; None where priorities are delivered before older messages.
-    """
+    """A queue, from the point of view of its markers; see :class:`~jumpmq.queues.classic.ClassicQueue`."""
 
     name: str
     id: int
@@ -72,7 +69,7 @@ class MarkedQueue(Protocol):
     unacknowledged_count: int
 
     @property
-    def in_order(self) -> InOrder | None: ...
+    def ready(self) -> InOrder | PrioritizedMessages: ...
     @property
     def next_seq(self) -> int: ...
     @property
@@ -100,7 +97,7 @@ class Markers:
             ended: called once nothing of it is in the queue any more.
         """
         queue = self._queue
-        if queue.deleted or queue.in_order is None or not queue.message_count:
+        if queue.deleted or self._in_order is None or not queue.message_count:
             return None
         mark = Mark(queue.name, queue.id, queue.next_seq - 1, queue.message_count, ended)
         self.placed = (*self.placed, mark)
@@ -115,7 +112,7 @@ class Markers:
 
     def recount(self, mark: Mark) -> None:
         """End a marker of vanished messages, in case the messages were not counted."""
-        ready = self._queue.in_order
+        ready = self._in_order
         if ready is None or self._queue.unacknowledged_count:
             return
         # To ask slots for the first of all has them keep track of it.
@@ -134,8 +131,14 @@ class Markers:
         """End all markers: the queue is deleted."""
         self._leave(lambda mark: mark.left)
 
+    @property
+    def _in_order(self) -> InOrder | None:
+        """The ready messages; None where priorities are delivered before older messages."""
+        ready = self._queue.ready
+        return None if isinstance(ready, PrioritizedMessages) else ready
+
     def _count_upto(self, mark: Mark) -> int:
-        ready = self._queue.in_order
+        ready = self._in_order
         return 0 if ready is None else ready.count_upto(mark.seq)
 
     def _leave(self, gone: Callable[[Mark], int]) -> None:

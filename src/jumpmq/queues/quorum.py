@@ -63,9 +63,7 @@ class QuorumQueue(ClassicQueue):
 
     def _expect_priorities(self) -> None:
         if isinstance(self.ready, ReadyMessages):
-            self.ready = WeightedMessages(
-                self._spill_store, self._prepare, self._account, self.deliver_soon, self.ready
-            )
+            self.ready = WeightedMessages(*self.around(), self.ready)
 
     def _enter(self, messages: list[Message]) -> None:
         if isinstance(self.ready, ReadyMessages) and HIGH in by_priority(messages, HIGH, LAST_NORMAL):
@@ -183,8 +181,8 @@ class QuorumQueue(ClassicQueue):
             again.attempts, again.expires_at, again.redelivered = message.attempts, message.expires_at, True
             moved.append(again)
         self.published -= len(moved)
-        if self._markers is not None:
-            self._markers.passed(messages)
+        if self._barriers is not None:
+            self._barriers.markers.passed(messages)
         self._counts.move([message.seq for message in messages], moved, self._next_seq)
         self._enter_again(moved)
         settle_stored(messages)

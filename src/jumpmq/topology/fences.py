@@ -256,7 +256,9 @@ class Fences:
                 continue
             if declared.contents is None:
                 change.marks[name] = Mark(queue_name, number, 0, 1, ended)
-            elif (markers := declared.contents.markers()) is not None and (mark := markers.place(ended)) is not None:
+            elif (barriers := declared.contents.barriers()) is not None and (
+                mark := barriers.markers.place(ended)
+            ) is not None:
                 change.marks[name], change.sources[name] = mark, declared.contents
 
     def _exchange(self, change: RingChange) -> Exchange | None:
@@ -285,7 +287,8 @@ class Fences:
     def _attach(self, change: RingChange, queue: Queue, name: str) -> None:
         if queue in change.gainers or not change.marks.keys() - {name}:
             return
-        if queue.fence(change, queue.next_seq, name):
+        barriers = queue.barriers()
+        if barriers is not None and barriers.hold(change, queue.next_seq, name):
             change.gainers[queue] = name
             self._put(change, QUEUE, {"queue": queue.id, "name": name, "first_seq": queue.next_seq}, queue.id)
 
@@ -336,8 +339,8 @@ class Fences:
                 if not mark.left:
                     continue
                 if name in change.sources:
-                    if (markers := change.sources[name].markers()) is not None:
-                        markers.recount(mark)
+                    if (barriers := change.sources[name].barriers()) is not None:
+                        barriers.markers.recount(mark)
                     else:
                         mark.end()
                 elif self._declared(change.vhost, mark.source, mark.queue_id) is not None:
@@ -434,7 +437,10 @@ class Fences:
                     change.sources[one["name"]] = source
             for one in found[QUEUE][vhost, exchange, number]:
                 queue = queues.get(one["queue"])
-                if queue is not None and queue.fence(change, one["first_seq"], one["name"], lifted[queue.id]):
+                barriers = None if queue is None else queue.barriers()
+                if queue is None or barriers is None:
+                    continue
+                if barriers.hold(change, one["first_seq"], one["name"], lifted[queue.id]):
                     change.gainers[queue] = one["name"]
             self._open.setdefault((vhost, exchange), []).append(change)
 
@@ -444,8 +450,8 @@ class Fences:
         for change in list(self._all()):
             for name, mark in change.marks.items():
                 if (source := change.sources.get(name)) is not None:
-                    if (markers := source.markers()) is not None:
-                        markers.restore(mark)
+                    if (barriers := source.barriers()) is not None:
+                        barriers.markers.restore(mark)
                     else:
                         mark.end()
                 elif home_of(mark.queue_id) == self._topology.home:
