@@ -161,10 +161,10 @@ def test_the_range_is_that_of_all_and_a_look_has_the_order_of_delivery(opened: O
     queue.push(messages(0, COUNT))
     queue.settle(queue.take(5), Outcome.ACKNOWLEDGED)
     queue.settle(queue.take(7)[2:4], Outcome.CONSUMER_GONE)
-    assert queue.by_priority
+    assert queue.view.by_priority
     looked_at = bodies(queue.peek(1, COUNT))
-    assert queue.ready_range() == (min(looked_at) + 1, COUNT)
-    assert queue.lowest_takeable(COUNT) == min(looked_at) + 1
+    assert queue.view.ready_range() == (min(looked_at) + 1, COUNT)
+    assert queue.view.lowest_takeable(COUNT) == min(looked_at) + 1
     assert len(looked_at) == queue.ready_count == COUNT - 10
     assert sorted(bodies(queue.peek(50, 60))) == sorted(one for one in looked_at if 49 <= one <= 59)
     assert bodies(queue.take(1000)) == looked_at

@@ -451,7 +451,7 @@ def test_what_moves_to_the_store_while_a_queue_is_looked_through_is_seen_once(op
     queue.push(kept(20, 10))
     if stored:
         opened.commit()
-    looking = queue.browse(1, 20)
+    looking = queue.view.browse(1, 20)
     found = [next(looking)]
     queue.page_out(0)  # a step takes the last five, and so part of a run
     for messages in looking:

@@ -228,7 +228,7 @@ def test_readers_reserve_only_what_waits_for_nothing(scaled: Scaled) -> None:
     scaled.publish(*moved)
     queue = scaled.contents("c")
     assert queue.take_range(1, 1000, 1000) == []
-    assert not list(queue.browse_takeable(1, 1000))
+    assert not list(queue.view.browse_takeable(1, 1000))
     assert len(queue.peek(1, 1000)) == len(moved), "a look shows all"
 
 

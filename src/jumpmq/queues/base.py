@@ -3,12 +3,11 @@
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import chain, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from jumpmq.amqp.errors import PreconditionFailed, ResourceLocked
 from jumpmq.amqp.messages import Message
@@ -30,13 +29,11 @@ from jumpmq.queues.runs import settle_stored
 from jumpmq.queues.slots import Share, SlottedMessages
 from jumpmq.queues.stream_offsets import StreamOffsets
 from jumpmq.queues.taken import TakenMessages
+from jumpmq.queues.view import View
 from jumpmq.store import Batch
 from jumpmq.store.changes import Definitions
 from jumpmq.store.definitions import named
 from jumpmq.store.stream_files import StreamFiles
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -463,59 +460,18 @@ class Queue(ABC):
     def take_range(self, first_seq: int, last_seq: int, count: int) -> list[Message]:
         """As :meth:`take`, but only messages numbered ``first_seq`` to ``last_seq``, and to be held as reserved."""
 
+    @property
     @abstractmethod
-    def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """Ready messages numbered ``first_seq`` to ``last_seq``, in the order of delivery, some thousands at a time;
-        they stay in the queue, which may go on.
+    def view(self) -> View:
+        """The ready messages, for reading in place at once.
+
+        Raises:
+            ResourceError: the files of a stream have not arrived.
         """
-
-    def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """Yield messages as :meth:`browse`, ordered by number in spite of priorities."""
-        return self.browse(first_seq, last_seq)
-
-    def browse_takeable(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        """Yield messages as :meth:`browse`, without those behind ordering barriers."""
-        return self.browse(first_seq, last_seq)
 
     def peek(self, first_seq: int, last_seq: int, limit: int | None = None) -> list[Message]:
-        """Return at most ``limit`` messages of :meth:`browse`."""
-        return list(islice(chain.from_iterable(self.browse(first_seq, last_seq)), limit))
-
-    def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch] | None":
-        """As :meth:`browse`, in record batches with the columns of :func:`jumpmq.store.columns.schema`, cut from files
-        without looking at each message; None where the kind does not keep its messages so.
-        """
-        return None
-
-    @property
-    def by_priority(self) -> bool:
-        """True if messages may be delivered before older ones."""
-        return False
-
-    def ready_range(self) -> tuple[int, int]:
-        """Return the lowest number of a ready message, and the number of the youngest message."""
-        last = self.next_seq - 1
-        first = next(chain.from_iterable(self.in_sequence(1, last)), None)
-        return (last + 1 if first is None else first.seq, last)
-
-    def lowest_takeable(self, last_seq: int) -> int | None:
-        """Return the lowest number, up to ``last_seq``, of a ready message without ordering barrier; None if there is
-        none.
-        """
-        first = next(chain.from_iterable(self.in_sequence(1, last_seq)), None)
-        return None if first is None else first.seq
-
-    def seq_at(self, timestamp: float) -> int | None:
-        """The number of the first message published at ``timestamp`` (seconds since the epoch) or later, else that of
-        the next one; None where the kind cannot tell.
-        """
-        return None
-
-    def mark_of(self, seq: int) -> int | None:
-        """Return a fingerprint to distinguish a message from earlier messages of equal number, after a restored backup;
-        None if unsupported, or if the message is gone.
-        """
-        return None
+        """See :meth:`View.peek`."""
+        return self.view.peek(first_seq, last_seq, limit)
 
     @abstractmethod
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:

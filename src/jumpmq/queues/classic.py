@@ -6,7 +6,6 @@ others when the queue is looked after. Meanwhile it tells what is so: its length
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import Any
 
 from jumpmq.amqp.messages import Message
@@ -43,6 +42,7 @@ from jumpmq.queues.slot_delivery import SlotDelivery
 from jumpmq.queues.slots import Share
 from jumpmq.queues.taken import TakenMessages
 from jumpmq.queues.unstored import Unstored
+from jumpmq.queues.view import ReadyView, View
 from jumpmq.store import Batch
 
 CHUNK_OCTETS = 1 << 20
@@ -413,27 +413,9 @@ class ClassicQueue(Queue):
         others = self.retries, self.slots, self._present
         return self.deleted or self._is_marked or any(other is not None for other in others)
 
-    def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        return self.ready.between(first_seq, last_seq)
-
-    def in_sequence(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        ready = self.ready
-        in_sequence = ready.in_sequence if isinstance(ready, PrioritizedMessages) else ready.between
-        return in_sequence(first_seq, last_seq)
-
     @property
-    def by_priority(self) -> bool:
-        return isinstance(self.ready, PrioritizedMessages)
-
-    def lowest_takeable(self, last_seq: int) -> int | None:
-        if self.fences is None:
-            return super().lowest_takeable(last_seq)
-        first = next(chain.from_iterable(self.browse_takeable(1, last_seq)), None)
-        return None if first is None else first.seq
-
-    def browse_takeable(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        ready = self.ready if self.fences is None else self.fences.inner
-        return ready.between(first_seq, last_seq)
+    def view(self) -> View:
+        return ReadyView(self._next_seq, self.ready, self.fences)
 
     def settle(self, messages: list[Message], outcome: Outcome, held: Held = Held.UNACKNOWLEDGED) -> None:
         if not messages:

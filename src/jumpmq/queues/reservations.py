@@ -261,7 +261,7 @@ class Reservations:
         """Count the next messages, up to ``count``, within ``octets`` of bodies; return number and octets."""
         fit = size = 0
         last_seq = self.queue.next_seq - 1 if last_seq is None else last_seq
-        for messages in self.queue.browse_takeable(1, last_seq):
+        for messages in self.queue.view.browse_takeable(1, last_seq):
             for message in messages[: count - fit]:
                 if size + len(message.body) > octets:
                     return fit, size
@@ -277,7 +277,7 @@ class Reservations:
         ready = self.queue.ready_count - self.queue.fenced_count
         if last_seq is None:
             return ready
-        first = self.queue.lowest_takeable(last_seq)
+        first = self.queue.view.lowest_takeable(last_seq)
         return min(ready, last_seq - first + 1) if first is not None else 0
 
     # -- what a group does
@@ -394,7 +394,7 @@ class Reservations:
         exhaust(place.reinstate())
         for reservation in place._reservations.values():
             if reservation.pieces is None:
-                left = chain.from_iterable(queue.browse(run.first, run.last) for run in reservation.runs)
+                left = chain.from_iterable(queue.view.browse(run.first, run.last) for run in reservation.runs)
                 reservation.missing = reservation.count - sum(map(len, left))
         return place
 
@@ -436,7 +436,7 @@ class Reservations:
                 messages, last = list[Message](), min(run.last, first + STEP - 1)
                 while more := self.queue.take_range(first, last, STEP):
                     messages += more
-                if self.queue.by_priority:
+                if self.queue.view.by_priority:
                     messages.sort(key=attrgetter("seq"))  # as they are in a run, whatever would be delivered first
                 for message in messages:
                     message.redelivered = run.redelivered

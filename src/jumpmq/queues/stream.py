@@ -9,7 +9,6 @@ where their group is (:mod:`jumpmq.queues.group_offsets`), and what they settle 
 import time
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +31,8 @@ from jumpmq.queues.records import ENTERED, QueueRecords
 from jumpmq.queues.runs import carries
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
 from jumpmq.queues.stream_offsets import StreamOffsets
+from jumpmq.queues.stream_view import StreamView
+from jumpmq.queues.view import View
 from jumpmq.store import Batch, stream_bounds
 from jumpmq.store.definitions import named
 from jumpmq.store.errors import Unreadable
@@ -281,33 +282,10 @@ class Stream(Queue):
         while self._staged and self._staged[0][0] <= self._log.end:
             self._charge(-self._staged.popleft()[1])
 
-    def record_batches(self, first_seq: int, last_seq: int) -> "Iterator[pa.RecordBatch]":
+    @property
+    def view(self) -> View:
         self.require_files()
-        try:
-            yield from self._log.read(first_seq, last_seq)
-        except Unreadable as error:
-            raise ResourceError(self._unreadable(error)) from None
-
-    def ready_range(self) -> tuple[int, int]:
-        self.require_files()
-        return self.first, self.end - 1
-
-    def seq_at(self, timestamp: float) -> int:
-        self.require_files()
-        try:
-            return self._log.offset_of(timestamp)
-        except Unreadable as error:
-            raise ResourceError(self._unreadable(error)) from None
-
-    def mark_of(self, seq: int) -> int | None:
-        self.require_files()
-        try:
-            return self._log.written_at(seq)
-        except Unreadable as error:
-            raise ResourceError(self._unreadable(error)) from None
-
-    def browse(self, first_seq: int, last_seq: int) -> Iterator[list[Message]]:
-        return (list(messages_of(batch)) for batch in self.record_batches(first_seq, last_seq))
+        return StreamView(self._log, f"stream '{self.name}' in vhost '{self.vhost}'")
 
     def take(self, count: int) -> list[Message]:
         raise self._unsupported("basic.get")

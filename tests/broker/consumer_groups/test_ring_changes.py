@@ -86,7 +86,7 @@ class RingWorld(World):
         self.sent[binding.destination] += 1
         if place % 7 == 0:
             queue = self.built.vhost.queues[binding.destination]
-            for messages in queue.browse(1, queue.next_seq):
+            for messages in queue.view.browse(1, queue.next_seq):
                 for message in messages:
                     self.checker.may_go(*_read(message))
             for client in self.clients:

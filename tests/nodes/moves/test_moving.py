@@ -503,7 +503,7 @@ async def test_definitions_that_differ_are_found_with_the_next_change(
 def read(broker: Broker, name: str) -> list[tuple[int, int]]:
     """The offsets and numbers of all messages of a stream."""
     stream = queue_of(broker, name)
-    return [(message.seq, int(message.body)) for part in stream.browse(0, 1 << 40) for message in part]
+    return [(message.seq, int(message.body)) for part in stream.view.browse(0, 1 << 40) for message in part]
 
 
 @in_loop

@@ -61,7 +61,7 @@ async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
         await publish(third, "", "s", 0, 500)
         assert len(segments(tmp_path)) > 2
         stream = queue_of(first, "s")
-        marks = [stream.mark_of(offset) for offset in range(500)]
+        marks = [stream.view.mark_of(offset) for offset in range(500)]
         publishing = asyncio.ensure_future(publish(third, "", "s", 500, 300))
         await asyncio.sleep(0.1)
         with first.turns.turn():
@@ -73,7 +73,7 @@ async def test_a_stream_moves_with_all_that_it_has(tmp_path: Path) -> None:
         await until(lambda: "s" in second.topology.vhosts["/"].queues)
         await over(tmp_path, *brokers)
         assert read(second, "s") == [(number, number) for number in range(800)]
-        assert [queue_of(second, "s").mark_of(offset) for offset in range(500)] == marks
+        assert [queue_of(second, "s").view.mark_of(offset) for offset in range(500)] == marks
         assert not list((tmp_path / "home-1" / "streams").glob("*/*"))
         assert shown(second, "s") == {}
         await publish(first, "", "s", 800, 10)
@@ -269,7 +269,7 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
             assert shown(first, "s") == {}
             await begin()
             await propose(second, SetPolicy("/", "p", "^s$", {"max-length-bytes": 40_000}, 0, "streams"))
-            trimmed = queue_of(first, "s").ready_range()
+            trimmed = queue_of(first, "s").view.ready_range()
             assert trimmed[0] > 0
             room.set()
             await until(lambda: "s" in second.topology.vhosts["/"].queues)

@@ -116,8 +116,8 @@ class Search:
 
     def _all(self) -> Iterator[Message]:
         queue, wanted = self._queue, self._wanted
-        if (batches := queue.record_batches(wanted.first, wanted.last)) is None:
-            for messages in queue.in_sequence(wanted.first, wanted.last):
+        if (batches := queue.view.record_batches(wanted.first, wanted.last)) is None:
+            for messages in queue.view.in_sequence(wanted.first, wanted.last):
                 yield from messages
             return
         for batch in batches:

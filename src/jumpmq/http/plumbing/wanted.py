@@ -46,7 +46,7 @@ def wanted_of(queue: Queue, said: Mapping[str, Any]) -> Wanted:
     if "property" in said and "value" not in said:
         raise BadRequest("'value' is missing: that of the 'property'")
     first, last = said.get("from", 0), min(said.get("to", requested.LAST_SEQ), queue.next_seq - 1)
-    if since is not None and (found := queue.seq_at(since)) is not None:
+    if since is not None and (found := queue.view.seq_at(since)) is not None:
         first = max(first, found)
     return Wanted(
         first,

@@ -83,7 +83,7 @@ def _held_by(place: str, message: Message) -> str:
 
 
 def _in_stream(queue: Queue, offsets: GroupOffsets, number: int) -> str:
-    first, _ = queue.ready_range()
+    first, _ = queue.view.ready_range()
     if number < first:
         return f"message {number} is no longer in the stream: retention has let it go, and the first is {first}"
     told = [_of_group(one, number) for _, one in zip(range(SHOWN_GROUPS), offsets, strict=False)]

@@ -118,7 +118,7 @@ async def ranges(request: Request) -> Response:
     async for name in slices.through(name for name in found if name not in there):
         if name in host.queues or body.get("missing") is not True:
             queue = host.queue(name, requested.NO_CONNECTION)
-            marked = {"mark": queue.mark_of(marks[name])} if name in marks and queue.append_only else {}
+            marked = {"mark": queue.view.mark_of(marks[name])} if name in marks and queue.append_only else {}
             found[name] = _range(host, queue, timestamp) | marked
         else:
             found[name] = None
@@ -156,21 +156,21 @@ def slices_of(body: dict[str, Any], length: int) -> list[list[Any]]:
 
 
 def _ready(queue: Queue, first: int, last: int) -> Iterator[Part | ColumnPart]:
-    if (batches := queue.record_batches(first, last)) is not None:
+    if (batches := queue.view.record_batches(first, last)) is not None:
         yield from ((queue.name, batch) for batch in batches)
         return
-    yield from ((queue.name, messages) for messages in queue.browse(first, last))
+    yield from ((queue.name, messages) for messages in queue.view.browse(first, last))
 
 
 def _range(host: VirtualHost, queue: Queue, timestamp: float | None) -> dict[str, Any]:
     definition = host.declared[queue.name].definition
     if definition.before:
         raise ResourceError(f"queue '{queue.name}' in vhost '{queue.vhost}' is on its way from home to home")
-    first, last, id = *queue.ready_range(), definition.identity
+    first, last, id = *queue.view.ready_range(), definition.identity
     shown = {"first_seq": first, "last_seq": last, "messages": queue.ready_count, "type": queue.type, "id": id}
-    if queue.by_priority:
+    if queue.view.by_priority:
         shown["by_priority"] = True
-    seq_at = None if timestamp is None else queue.seq_at(timestamp)
+    seq_at = None if timestamp is None else queue.view.seq_at(timestamp)
     return shown if seq_at is None else shown | {"seq_at": seq_at}
 
 
@@ -182,7 +182,7 @@ def _marks(body: dict[str, Any]) -> dict[str, int]:
 
 
 def _seq_at(queue: Queue, timestamp: float) -> int:
-    found = queue.seq_at(timestamp)
+    found = queue.view.seq_at(timestamp)
     if found is None:
         raise BadRequest(f"queue '{queue.name}' is of type {queue.type}, and only streams are read by time")
     return found
@@ -216,7 +216,7 @@ def _require_whole(queue: Queue, first: int, last: int) -> None:
     """
     if not queue.append_only:
         raise BadRequest(f"queue '{queue.name}' is of type {queue.type}: what is read of it may have gaps")
-    lowest, highest = queue.ready_range()
+    lowest, highest = queue.view.ready_range()
     if first <= last and not (lowest <= first and last <= highest):
         raise Gone(
             f"stream '{queue.name}' in vhost '{queue.vhost}' has offsets {lowest} to {highest}, not {first} to {last}"

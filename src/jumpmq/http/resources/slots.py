@@ -83,7 +83,7 @@ def _why_ready(queue: Queue, message: Message) -> str:
     if queue.slots is not None:
         reason = _why_slot(queue, queue.slots.figures_of(message.slot)) or _in_turn(queue.slots, message.slot)
         return f"message {message.seq} is ready in slot {message.slot}: {reason}"
-    first, _ = queue.ready_range()
+    first, _ = queue.view.ready_range()
     before = f"message {message.seq} is ready, behind at most {message.seq - first} others"
     return f"{before}: {_why_queue(queue) or 'messages are being delivered'}"
 
