@@ -125,31 +125,14 @@ def test_who_may_lack_what_is_complete_does_not_claim(stranger: str) -> None:
         THREE.without(["b.1"]).claimed("b.1")
 
 
-def test_a_copy_of_a_follower_takes_the_place_of_the_leaders_disk() -> None:
-    value = THREE.restored("c.1", "a.2")
-    assert (value.v, value.epoch, value.leader) == (THREE.v + 1, 5, "a.2")
-    assert (value.set, value.eligible) == (("a.2", "b.1", "c.1"), ())
-    assert not value.problem()
-
-
-def test_a_copy_of_an_eligible_replica_leads_with_that_one_and_the_lost_disk_is_not_eligible() -> None:
-    value = THREE.without(["b.1", "c.1"]).resized(3, 3).restored("c.1", "a.1c")
-    assert (value.leader, value.set, value.eligible) == ("a.1c", ("a.1c", "c.1"), ("b.1",))
-    assert not value.problem()
-
-
-@pytest.mark.parametrize(
-    ("source", "me", "why"),
-    [
-        ("b.2", "a.2", "neither in the set nor eligible"),
-        ("a.1", "a.2", "no copy of another"),
-        ("b.1", "a.1", "no copy of another"),
-        ("b.1", "c.2", "cannot take its place"),
-    ],
-)
-def test_another_copy_does_not_take_the_leaders_place(source: str, me: str, why: str) -> None:
-    with pytest.raises(ConfigurationError, match=why):
-        THREE.restored(source, me)
+def test_any_member_leads_by_force_and_alone() -> None:
+    for me in ("b.1", "b.9"):
+        value = THREE.without(["b.1", "c.1"]).forced(me)
+        assert (value.v, value.epoch, value.leader) == (THREE.v + 2, 5, me)
+        assert (value.set, value.eligible, value.min) == ((me,), (), 1)
+        assert not value.problem()
+    with pytest.raises(ConfigurationError, match="d is not a member: a, b, c are"):
+        THREE.forced("d.1")
 
 
 def test_leadership_is_handed_within_the_set() -> None:

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,15 +47,20 @@ def version() -> None:
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a command for typer, with an option per setting; the command gets all options as a mapping."""
+    """Wrap a command for typer, with an option per setting; the command gets all options as a mapping, and its own
+    arguments.
+    """
+    own = dict(list(inspect.signature(command, eval_str=True).parameters.items())[2:])
 
-    def called(config: Path | None, **options: str | None) -> None:
-        command(config, options)
+    def called(config: Path | None, **options: Any) -> None:
+        given = {name: options.pop(name) for name in own}
+        command(config, options, **given)
 
     purpose = f"configuration in TOML; unless given, {DEFAULT_FILES}"
     file = typer.Option(envvar=CONFIG_VARIABLE, metavar="FILE", help=purpose)
     keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [inspect.Parameter("config", keyword, annotation=Annotated[Path | None, file], default=None)]
+    parameters = [one.replace(kind=keyword) for one in own.values()]
+    parameters += [inspect.Parameter("config", keyword, annotation=Annotated[Path | None, file], default=None)]
     for name, setting in SETTINGS.items():
         default = f" [default: {setting.default}]" if setting.default else ""
         option = typer.Option(f"--{setting.key}", metavar=setting.metavar, help=setting.purpose + default)
@@ -243,6 +248,31 @@ def salvage(
     try:
         salvaging.salvage(directory, to)
     except salvaging.StoreError as error:
+        fail(str(error))
+
+
+@app.command()
+@_with_settings
+def force_leader(
+    file: Path | None,
+    options: Mapping[str, str | None],
+    home: Annotated[int, typer.Argument(metavar="HOME", min=1, help="number of the home, as list_copies shows it")],
+) -> None:
+    """Make this node's copy the leader of a home, where all copies with what was confirmed are lost.
+
+    The broker of the node is stopped meanwhile. What the copy lacks is lost for good: its number is printed, and kept
+    among the losses. The options are those of `serve`.
+    """
+    from jumpmq.broker import BrokerError, Config
+    from jumpmq.cli import salvaging
+    from jumpmq.cli.serve import settings_in_force
+
+    try:
+        config = Config(**{name: found.value for name, found in settings_in_force(file, options).items()})
+        salvaging.force_leader(config, home)
+    except SettingError as error:
+        fail(str(error), 2)
+    except BrokerError as error:
         fail(str(error))
 
 

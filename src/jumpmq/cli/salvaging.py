@@ -1,7 +1,9 @@
-"""`jumpmq check` and `jumpmq salvage`: diagnosis and recovery of a data directory."""
+"""`jumpmq check`, `salvage` and `force-leader`: diagnosis and recovery of a data directory."""
 
+import asyncio
 from pathlib import Path
 
+from jumpmq.broker import BrokerError, Config
 from jumpmq.cli.terminal import echo
 from jumpmq.store import Store, StoreError, inspection
 
@@ -31,8 +33,23 @@ def salvage(directory: Path, to: Path) -> None:
         echo(line)
 
 
+def force_leader(config: Config, home: int) -> None:
+    """Make the copy of a home at this node the leader, and print what is lost.
+
+    Raises:
+        BrokerError: that cannot be, and nothing was changed.
+    """
+    try:
+        from jumpmq.nodes.copies.restoring import force_leader
+    except ModuleNotFoundError as error:
+        raise BrokerError(f"a cluster needs {error.name}: pip install 'jumpmq[cluster]'") from None
+    value, lost = asyncio.run(force_leader(config, home))
+    echo(lost or f"nothing is lost: {value.leader} has all that was confirmed")
+    echo(f"start the node: it serves home {home} from now on. Other members take the home from there when they return")
+
+
 def _open(directory: Path) -> Store:
     return Store.open(directory, on_commit=lambda receipt: None)
 
 
-__all__ = ["StoreError", "check", "salvage"]
+__all__ = ["StoreError", "check", "force_leader", "salvage"]

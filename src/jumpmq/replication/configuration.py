@@ -205,33 +205,18 @@ class Configuration:
 
     # --- the swap of an operator ---
 
-    def restored(self, source: Replica, me: Replica) -> Self:
-        """Give leadership to a copy of an electable replica's directory, in a new epoch, in place of a lost disk.
+    def forced(self, me: Replica) -> Self:
+        """Give leadership to any member's copy, in a new epoch: all copies with what is complete are lost.
 
-        The caller vouches that the leader had ended before the directory was copied: else commits may have become
-        complete that the copy lacks. The lost disk is not eligible any more.
-
-        Args:
-            source: replica whose directory was copied.
-            me: the copy, at the leader's node.
+        What the copy lacks is lost with them, also where one of them returns: its log is not a prefix of this leader's.
+        `min` is 1 until more copies are there.
 
         Raises:
-            ConfigurationError: the source may lack what is complete, or the copy is at another node.
+            ConfigurationError: the copy is of no member.
         """
-        if source == self.leader or me == self.leader:
-            raise ConfigurationError(f"{self.leader} leads, and what it has is no copy of another")
-        if node_of(me) != node_of(self.leader):
-            raise ConfigurationError(
-                f"{node_of(self.leader)} leads, and {node_of(me)} cannot take its place with a copy"
-            )
-        claimed = self.claimed(source)
-        value = replace(
-            claimed,
-            leader=me,
-            set=(me, *claimed.set),
-            eligible=tuple(one for one in claimed.eligible if one != self.leader),
-        )
-        return value if value.short else replace(value, eligible=())
+        if node_of(me) not in self.members:
+            raise ConfigurationError(f"{node_of(me)} is not a member: {', '.join(self.members)} are")
+        return replace(self, v=self.v + 1, epoch=self.epoch + 1, leader=me, set=(me,), eligible=(), min=1)
 
     def _settled(self, **changes: Any) -> Self:
         """The next version with changes; `eligible` is emptied where the set has `min` replicas."""

@@ -17,11 +17,10 @@ from tests.nodes.replicas.machine import KEY, LOG, QUEUE, directory_of
 from tests.store.opened import Opened, killed_now
 from tests.waiting import until
 
-from jumpmq.nodes.copies.restoring import restore
 from jumpmq.nodes.etcd.client import Etcd
 from jumpmq.nodes.replicas.claims import Claims
 from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
-from jumpmq.replication.configuration import Configuration, ConfigurationError, default_min
+from jumpmq.replication.configuration import Configuration, default_min
 from jumpmq.replication.lineage import common_end, cut_to, end_of, position_at, segment_at
 from jumpmq.store import DirectoryInUse, DirectoryLock
 from jumpmq.store.index import first_segment_behind
@@ -296,41 +295,6 @@ def test_followers_index_their_copies_and_remove_what_is_consumed(three: Machine
     assert messages_in(three.directory(2)) == messages_in(three.directory(3)) == found
     logs = "".join((three.folder / f"n{number}.log").read_text() for number in (2, 3))
     assert "copied again" not in logs
-
-
-async def restored(three: Machines) -> Configuration:
-    client = Etcd([three.url])
-    try:
-        return await restore(Claims(client, KEY), three.directory(1), LOG, "n1")
-    finally:
-        await client.close()
-
-
-@pytest.mark.slow
-def test_a_lost_disk_is_replaced_by_a_followers_directory(three: Machines) -> None:
-    three.more(150)
-    three.kill(3)
-    three.more()
-    three.kill_all()
-    last = three.confirmed
-    for number, why in ((1, "no copy of another"), (3, "neither in the set nor eligible"), (2, "")):
-        if number != 1:
-            shutil.rmtree(three.directory(1))
-            shutil.copytree(three.directory(number), three.directory(1))
-        if why:
-            with pytest.raises(ConfigurationError, match=why):
-                asyncio.run(restored(three))
-    before = asyncio.run(configuration(three.url))
-    value = asyncio.run(restored(three))
-    assert value.epoch == before.epoch + 1 and [one.split(".")[0] for one in value.set] == ["n1", "n2"]
-    for number in (1, 2, 3):
-        three.start(number)
-    three.more(50)
-    three.all_in_set()
-    assert three.confirmed > last
-    three.end(1)
-    three.end(3)
-    assert messages_in(three.directory(3)) == list(range(1, three.confirmed + 1))
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ the log from the home's leader like that of any new member. Leadership returns t
 import asyncio
 import json
 import logging
+from dataclasses import replace
 
 from jumpmq.broker.config import Config, default_node
 from jumpmq.nodes.copies.member_file import write_member
@@ -52,7 +53,12 @@ async def replace_lost_disk(config: Config) -> Membership | None:
     return me
 
 
-async def _member(client: Etcd, keys: Keys, config: Config) -> Membership | None:
+async def named_member(client: Etcd, keys: Keys, config: Config) -> Membership | None:
+    """Return the member of a cluster that has the name of the settings, as etcd knows the member; None without one.
+
+    Raises:
+        EtcdError: etcd cannot be asked.
+    """
     identity = await client.get(keys.id)
     if identity is None:
         return None
@@ -63,12 +69,16 @@ async def _member(client: Etcd, keys: Keys, config: Config) -> Membership | None
     if member is None:
         return None
     value = json.loads(member.value)
-    home = int(value["home"])
-    if not await _is_elsewhere(client, keys, home, me.node):
+    return replace(me, member=str(value["member"]), home=int(value["home"]))
+
+
+async def _member(client: Etcd, keys: Keys, config: Config) -> Membership | None:
+    me = await named_member(client, keys, config)
+    if me is None or not await _is_elsewhere(client, keys, me.home, me.node):
         return None
     for _ in range(int(1.5 * LEASE / LOOK_INTERVAL)):
         if await client.get(keys.copies_of(me.process)) is None:  # live/NODE may be a guest's
-            return Membership(me.cluster, me.id, me.node, str(value["member"]), home, me.worker)
+            return me
         await asyncio.sleep(LOOK_INTERVAL)
     return None
 

@@ -1,41 +1,81 @@
-"""The directory of a follower in place of a leader's lost disk, by hand.
+"""A copy that becomes the leader of its home by hand: all copies with what was confirmed are lost.
 
-The leader's process is ended for good, and the directory ``copies/H`` of a node in the set, whose process is stopped
-for that long, copied to where the leader's data directory was. :func:`restore` then has etcd know it. The next start
-of the leader takes an epoch with it, and asks the others for what they may have beyond.
+The node's broker is stopped. What the copy lacks is lost; the copy's directory keeps that as a loss, which an operator
+acknowledges. A lost copy that returns after all does not follow: it knows more to be complete, and stays out.
 """
 
+import json
+import time
 from pathlib import Path
 
-from jumpmq.nodes.etcd.client import EtcdError
+from jumpmq.broker.config import Config, default_node
+from jumpmq.broker.errors import BrokerError
+from jumpmq.nodes.copies.lost_disk import named_member
+from jumpmq.nodes.copies.node_copies import DIRECTORY
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, has
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.etcd.settings import EtcdSettings
+from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.replicas.claims import Claims
-from jumpmq.nodes.replicas.copy_directory import CopyDirectory
-from jumpmq.replication.configuration import Configuration
+from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
+from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
+from jumpmq.store import StoreError, losses
 
 
-async def restore(claims: Claims, directory: Path, log: str, node: str) -> Configuration:
-    """Make a node the leader of a home with a copied directory; return the configuration.
+async def force_leader(config: Config, home: int) -> tuple[Configuration, str]:
+    """Make this node's copy the leader of a home; return the configuration, and what is lost, empty for nothing.
 
     Args:
-        directory: the copy of a directory, in the leader's place.
-        log: identity of the home's log.
-        node: of the leader.
+        config: settings of the node.
+        home: number of the home.
 
     Raises:
-        StoreError: the directory is in use, damaged, or of another log.
-        ConfigurationError: it may lack what is complete.
-        EtcdError: etcd cannot be asked, or the configuration has changed meanwhile.
+        BrokerError: there is no such copy, its directory is in use, a node runs that has all, or etcd cannot be asked.
     """
-    copy = CopyDirectory(directory, log)
+    settings = EtcdSettings.of(config)
+    client, keys = settings.client(), Keys(settings.cluster)
     try:
-        value = await claims.read()
-        if value is None:
-            raise EtcdError("etcd has no configuration of the home")
-        disk = copy.noted.disk
-        source = next((one for one in value.electable if one.endswith(f".{disk}")), f"{node}.{disk}")
-        new = value.restored(source, f"{node}.{disk}")
+        me = await named_member(client, keys, config)
+        if me is None or config.data_dir is None:
+            raise BrokerError(f"etcd has no node '{config.node or default_node()}' of cluster '{keys.cluster}'")
+        directory = config.data_dir if home == me.home else config.data_dir / DIRECTORY / str(home)
+        if not (directory / NOTE).exists():
+            raise BrokerError(f"there is no copy of home {home} in {directory}")
+        return await _force(client, keys, me, home, directory)
+    except (StoreError, EtcdError, ConfigurationError, OSError) as error:
+        raise BrokerError(str(error)) from None
+    finally:
+        await client.close()
+
+
+async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory: Path) -> tuple[Configuration, str]:
+    claims = Claims(client, keys.home(home), [has(keys.id, me.id)], keys.led(home))
+    value = await claims.read()
+    if value is None:
+        raise EtcdError(f"etcd has no configuration of home {home}")
+    running = {str(json.loads(found.value)["node"]) for found in (await client.folder(keys.copies)).values}
+    if able := sorted((running - {me.node}) & {node_of(one) for one in value.electable}):
+        raise BrokerError(
+            f"node '{able[0]}' runs, and has all that was confirmed of home {home}: it can serve the home"
+        )
+    copy = CopyDirectory(directory, value.log)
+    try:
+        replica = f"{me.node}.{copy.noted.disk}"
+        lost = "" if replica in value.electable else _lost(home, replica, value, copy)
+        new = value.forced(replica)
+        if lost:
+            losses.write(directory, [*losses.read(directory), (lost, time.time())])
         if await claims.swap(value, new) != new:
-            raise EtcdError("the configuration has changed meanwhile; look at it, and try again")
-        return new
+            raise EtcdError("the home's configuration has changed meanwhile; look at it, and try again")
+        return new, lost
     finally:
         copy.close()
+
+
+def _lost(home: int, replica: str, value: Configuration, copy: CopyDirectory) -> str:
+    """Say what a copy may lack."""
+    behind = "all" if copy.next_number is None else f"commits {copy.next_number} and later"
+    return (
+        f"{replica} was made the leader of home {home} by force in epoch {value.epoch + 1}, without the copies of "
+        f"{', '.join(map(node_of, value.electable))}: {behind} may be lost"
+    )
