@@ -163,6 +163,14 @@ def calm_garbage_collection() -> None:
     gc.enable()
 
 
+def collect_garbage() -> None:
+    """Collect all garbage now: what a broker was that has ended, while the process goes on. Its parts are in circles,
+    may be among what :func:`calm_garbage_collection` has frozen, and the next full collection may be days away.
+    """
+    gc.unfreeze()
+    gc.collect()
+
+
 def _raise_file_limit() -> None:
     """Raise the limit of open files to the system's maximum: every connection takes a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
