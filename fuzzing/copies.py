@@ -6,12 +6,14 @@
 Publishers with confirms and consumers with acknowledgements use durable classic queues, quorum queues and streams of
 each node, through whichever node answers, while a blow at a time falls; ``BLOWS`` has their names. The clients write
 down what they see, and :mod:`fuzzing.history`, which knows nothing of the broker, judges it. With ``--keep FOLDER``
-history and logs stay. Cuts take root and iptables, and are left out elsewhere.
+history and logs stay. Cuts take root and iptables, blows at disks a C compiler, and are left out elsewhere: disks are
+full, slow, hang, fail to sync; after a loss of power octets are gone that were not synced; bits flip.
 """
 
 import argparse
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import random
@@ -33,11 +35,12 @@ import requests
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from tests.cutting import Cuts, can_cut, run_as
 
+from fuzzing.faulty_disk import ALLOCATE, CREATE, SLOW, SYNC, WRITE, FaultyDisk, is_available
 from fuzzing.history import problems
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, put
 from jumpmq.nodes.etcd.keys import Keys
-from jumpmq.replication.configuration import Configuration
+from jumpmq.replication.configuration import Configuration, node_of
 from jumpmq.testing import JumpMQ, free_ports
 from jumpmq.testing.etcd import EtcdMember, etcd
 
@@ -61,10 +64,19 @@ BLOWS = {
     "cut one way": 2,
     "cut off": 2,
     "empty": 1,
+    "full disk": 2,
+    "slow disk": 1,
+    "hanging disk": 1,
+    "failing sync": 1,
+    "lose power": 3,
+    "flip": 1,
 }
 """How often each falls, beside the others."""
 
 CUTS = ("cut both ways", "cut one way", "cut off")
+
+DISKS = ("full disk", "slow disk", "hanging disk", "failing sync", "lose power")
+"""Blows that take a C compiler."""
 
 WINDOW = 30
 """Publishes of a publisher that are not confirmed."""
@@ -86,10 +98,14 @@ class Node(JumpMQ):
 
     Attributes:
         is_hit: whether its process is down, or stopped, on purpose.
+        disk: has calls fail; None without a compiler.
+        may_end: whether the process may end by itself, since a sync has failed or hung.
     """
 
     def __init__(self, number: int, directory: Path, urls: str, workers: int, *, cut: bool) -> None:
         self.number, self.is_hit, self._cut = number, False, cut
+        self.disk: FaultyDisk | None = None
+        self.may_end = False
         self.ports = free_ports(2)
         ports = ("--port", str(self.ports[0]), "--http-port", str(self.ports[1]), "--cluster-host", address_of(number))
         more = ("--workers", str(workers), "--queue-leader-locator", "balanced") if workers > 1 else ()
@@ -97,10 +113,15 @@ class Node(JumpMQ):
         super().__init__(directory / f"data-{number + 1}", NODES[number], options)
         self.directory = directory
         self.log = directory / f"node-{number + 1}.log"
+        if is_available():
+            (folder := directory / f"disk-{number + 1}").mkdir()
+            self.disk = FaultyDisk(folder, self.data_dir, journals=True)
 
     @property
     def command(self) -> list[str]:
-        return run_as(self.number, super().command) if self._cut else super().command
+        more = () if self.disk is None else [f"{name}={value}" for name, value in self.disk.environment.items()]
+        command = ["env", *more, *super().command]
+        return run_as(self.number, command) if self._cut else command
 
     def launch(self) -> None:
         """Start the process, without waiting for its port: a follower opens none."""
@@ -111,7 +132,7 @@ class Node(JumpMQ):
         with (self.directory / f"node-{self.number + 1}.all.log").open("ab") as file:
             file.write(told + b"\n---- started again\n")
         self.port, self.http_port = self.ports
-        self.is_hit = False
+        self.is_hit = self.may_end = False
 
     def ended(self) -> bool:
         """True if the process has ended by itself."""
@@ -428,19 +449,74 @@ class Cluster:
         one, two, three = self._choose.sample(range(3), 3)
         self._cut((one, two), (two, one), (one, three), (three, one), seconds=self._choose.choice([2.5, 7, 12]))
 
+    def _are_whole(self) -> bool:
+        """Wait until all homes have all copies."""
+        return wait(lambda: all(len(value.set) == 3 for value in self.configurations().values()), 20)
+
     def _empty(self) -> None:
         """Lose a disk, while all others have all."""
-        until = time.monotonic() + 20
-        while any(len(value.set) < 3 for value in self.configurations().values()):
-            if time.monotonic() > until:
-                return say("  not now")
-            time.sleep(0.5)
+        if not self._are_whole():
+            return say("  not now")
         node = self._some(1)[0]
         say(f"  {node.node}")
         node.down()
         for path in node.data_dir.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         self._pause(0, 1, 8)
+        node.launch()
+        return None
+
+    def _disk(self, calls: int, error: int, *seconds: float, count: int = -1, delay: float = 0.0) -> None:
+        """Have calls of a node's disk fail for a while. A sync that fails or hangs may end the process (R9)."""
+        node = self._some(1)[0]
+        assert node.disk is not None
+        node.may_end |= bool(calls & SYNC)
+        before = node.disk.failed
+        node.disk.fail(calls, error, count=count, delay=delay)
+        self._pause(*seconds)
+        node.disk.be_well()
+        say(f"  {node.node}: {node.disk.failed - before} calls")
+
+    def _full_disk(self) -> None:
+        self._disk(CREATE | WRITE | ALLOCATE, errno.ENOSPC, 1, 5, 12)
+
+    def _slow_disk(self) -> None:
+        self._disk(WRITE | SYNC, SLOW, 5, 10, delay=self._choose.choice([0.02, 0.2, 1.5]))
+
+    def _hanging_disk(self) -> None:
+        self._disk(SYNC, SLOW, 3, 14, count=1, delay=self._choose.choice([4.0, 13.0]))
+
+    def _failing_sync(self) -> None:
+        self._disk(SYNC, errno.EIO, 2, count=1)
+
+    def _lose_power(self) -> None:
+        nodes = self._some(self._choose.choice([1, 1, 2, 3]))
+        for node in nodes:
+            node.is_hit = True
+            node.signal(signal.SIGSTOP)
+        for node in nodes:
+            node.down()
+        time.sleep(0.5)  # processes that make an index end with their parent
+        for node in nodes:
+            assert node.disk is not None
+            say(f"  {node.node}: {node.disk.lose_power(self._choose)} writes")
+        self._pause(0, 1, 8)
+        for node in nodes:
+            node.launch()
+
+    def _flip(self) -> None:
+        """Flip a bit of a copy, while all others have all."""
+        if not self._are_whole():
+            return say("  not now")
+        node = self._some(1)[0]
+        node.down()
+        if paths := sorted(node.data_dir.glob("copies/*/log/*.log")):
+            path = self._choose.choice(paths)
+            with path.open("r+b") as file:
+                at = self._choose.randrange(max(path.stat().st_size, 1))
+                octet = os.pread(file.fileno(), 1, at)
+                os.pwrite(file.fileno(), bytes([octet[0] ^ 1 << self._choose.randrange(8)]), at)
+            say(f"  {path} at {at}")
         node.launch()
         return None
 
@@ -451,22 +527,28 @@ class Cluster:
         while not stop.wait(0.3):
             for node in self.nodes:
                 if node.ended():
-                    told = node.log.read_text(errors="replace")[-1500:]
-                    self.problems.append(f"{node.node} ended by itself at {time.monotonic() - BEGAN:.1f} s:\n{told}")
+                    if not node.may_end:
+                        told, at = node.log.read_text(errors="replace")[-1500:], time.monotonic() - BEGAN
+                        self.problems.append(f"{node.node} ended by itself at {at:.1f} s:\n{told}")
                     say(f"{node.node} ended by itself")
                     node.down()
                     node.launch()
 
     def is_well(self) -> str:
-        """Return what is not well yet; empty where all homes have all copies, and are led by their seats."""
+        """Return what is not well yet; empty where all homes have all copies.
+
+        A home whose node was hit three times is led by another one for an hour; the node opens no ports meanwhile.
+        """
         try:
             found = self.configurations()
         except (EtcdError, OSError) as error:
             return f"etcd: {error}"
         for home, value in found.items():
-            if len(value.set) < 3 or not value.leader.startswith(value.seat):
+            if len(value.set) < 3:
                 return f"home {home}: {value}"
         for node in self.nodes:
+            if not all(node_of(value.leader) == node.node for value in found.values() if value.seat == node.node):
+                continue
             try:
                 requests.get(
                     f"http://guest:guest@127.0.0.1:{node.http_port}/api/overview", timeout=5
@@ -521,6 +603,7 @@ def run(
     choose, history = random.Random(seed), History()
     stop_publishing, stop = threading.Event(), threading.Event()
     kinds = [kind for kind in BLOWS if (not only or kind in only) and (kind not in CUTS or can_cut())]
+    kinds = [kind for kind in kinds if kind not in DISKS or is_available()]
     with ExitStack() as stack:
         if keep is None:
             keep = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-copies-")))

@@ -10,12 +10,8 @@ the broker has ended with a line that says why. Nothing that was confirmed may b
 import argparse
 import contextlib
 import errno
-import mmap
 import random
 import re
-import shutil
-import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,11 +22,9 @@ from typing import Any
 
 import pika
 
+from fuzzing.faulty_disk import ALLOCATE, CHANGES, CREATE, NAMES, OPEN, READ, SYNC, WRITE, FaultyDisk
 from fuzzing.workers import DEAD, QUEUES, Client, Ledger, Publisher, RejectingConsumer, declare
 from jumpmq.testing import JumpMQ
-
-CREATE, OPEN, WRITE, SYNC, ALLOCATE, TRUNCATE, NAMES, READ = (1 << place for place in range(8))
-CHANGES = CREATE | WRITE | ALLOCATE | TRUNCATE | NAMES
 
 FAULTS = {
     "full": (errno.ENOSPC, CREATE | WRITE | ALLOCATE | NAMES),
@@ -53,11 +47,6 @@ ENDS = "the broker ends"
 TRACEBACK = re.compile(r"^Traceback.*", re.MULTILINE | re.DOTALL)
 
 
-def is_available() -> bool:
-    """Whether there is a compiler."""
-    return shutil.which("cc") is not None
-
-
 class FaultyBroker(JumpMQ):
     """A broker whose disk fails on demand.
 
@@ -67,35 +56,11 @@ class FaultyBroker(JumpMQ):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "data", arguments=["--memory-limit", "30MB"])
-        self._library, self._control_path = directory / "faulty_disk.so", directory / "control"
-        source = Path(__file__).with_name("faulty_disk.c")
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", self._library, source, "-ldl"], check=True)
-        self._control_path.write_bytes(bytes(mmap.PAGESIZE))
-        with self._control_path.open("r+b") as file:
-            self._control = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+        self.disk = FaultyDisk(directory, self.data_dir)
 
     @property
     def command(self) -> list[str]:
-        settings = {
-            "LD_PRELOAD": self._library,
-            "FAULTY_DIRECTORY": self.data_dir,
-            "FAULTY_CONTROL": self._control_path,
-        }
-        return ["env", *(f"{name}={value}" for name, value in settings.items()), *super().command]
-
-    def fail(self, calls: int, error: int, after: int, count: int) -> None:
-        """Have calls of some kinds fail: so many (-1: all), after others that succeed."""
-        struct.pack_into("4i", self._control, 0, 0, error, after, count)
-        struct.pack_into("i", self._control, 0, calls)
-
-    def be_well(self) -> None:
-        """Have no more calls fail."""
-        struct.pack_into("i", self._control, 0, 0)
-
-    @property
-    def failed(self) -> int:
-        """How many calls have failed so far."""
-        return int(struct.unpack_from("i", self._control, 48)[0])
+        return ["env", *(f"{name}={value}" for name, value in self.disk.environment.items()), *super().command]
 
     @property
     def has_ended(self) -> bool:
@@ -190,17 +155,21 @@ class Run:
         if choose.random() < 0.3:
             calls = choose.choice([1 << place for place in range(8) if calls & 1 << place])
         after, seconds = choose.choice([0, 0, 1, 2, 5, 10, 30, 100]), choose.choice([0, 0, 0.3, 1.2, 3.0])
-        before = broker.failed
-        broker.fail(calls, error, after, -1 if seconds else 1)
+        before = broker.disk.failed
+        broker.disk.fail(calls, error, after, -1 if seconds else 1)
         if seconds:
             time.sleep(seconds)
         else:
-            self._wait_for(lambda: broker.failed > before, 2.0)
-        broker.be_well()
+            self._wait_for(lambda: broker.disk.failed > before, 2.0)
+        broker.disk.be_well()
         what = f"{name}, calls {calls:#x} after {after}, {f'for {seconds} s' if seconds else 'once'}"
-        if broker.failed > before:
+        if broker.disk.failed > before:
             self.rounds += 1
-            print(f"{what}: {broker.failed - before} failed; {self._confirmed} confirmed", file=sys.stderr, flush=True)
+            print(
+                f"{what}: {broker.disk.failed - before} failed; {self._confirmed} confirmed",
+                file=sys.stderr,
+                flush=True,
+            )
         if not self._goes_on(what):
             self.found.append(f"{what}: stands still; the log ends with\n{broker.said[-4000:]}")
             self._start_again()

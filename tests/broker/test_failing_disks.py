@@ -4,11 +4,11 @@ import random
 from pathlib import Path
 
 import pytest
-from fuzzing import disks
+from fuzzing import disks, faulty_disk
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not disks.is_available(), reason="no C compiler")
+@pytest.mark.skipif(not faulty_disk.is_available(), reason="no C compiler")
 def test_a_broker_whose_disk_fails_loses_nothing_and_goes_on(tmp_path: Path) -> None:
     run = disks.fuzz(seconds=15, seed=random.randrange(1 << 30), directory=tmp_path)
     assert not run.found, "\n".join(run.found)
