@@ -78,6 +78,9 @@ CUTS = ("cut both ways", "cut one way", "cut off")
 DISKS = ("full disk", "slow disk", "hanging disk", "failing sync", "lose power")
 """Blows that take a C compiler."""
 
+FAIL_STOP = "jumpmq.store.errors.Unsynced"
+"""What a log says of a failed sync, which ends the process (R9)."""
+
 WINDOW = 30
 """Publishes of a publisher that are not confirmed."""
 
@@ -692,7 +695,8 @@ def alarms(directory: Path) -> list[str]:
     for path in sorted(directory.glob("node-*.log")):
         text = path.read_text(errors="replace")
         tracebacks = re.finditer(r"^Traceback .*?(?=^\S(?<!T))", text, re.MULTILINE | re.DOTALL)
-        found += [f"{path.name}: {match[0][-700:]}" for match in tracebacks]
+        told = [match for match in tracebacks if not text.startswith(FAIL_STOP, match.end())]
+        found += [f"{path.name}: {match[0][-700:]}" for match in told]
     return found[:5]
 
 

@@ -91,7 +91,7 @@ class Copies(Protocol):
         """
 
     async def set_leader(self, home: int, node: str | None) -> None:
-        """Ask for a member to lead a home from now on; None for its seat.
+        """Ask for a member to lead a home as soon as its copy has all; None for the home's seat, as soon as it may.
 
         Raises:
             CopiesRefused: the home has no copies, or the node has none of them.

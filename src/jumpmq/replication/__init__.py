@@ -35,6 +35,7 @@ following    etcd names it for an epoch not promised before  noting       Note
 noting       noted                                           gathering    ASK to all that may have more
 gathering    all answered, or time is up                     fetching     FETCH from the longest that extends its own
 fetching     FETCHED                                         beginning    Sync, then Begin
+fetching     the source sends nothing                        fetching     Drop; FETCH from the longest of the others
 gathering    no log is longer                                beginning    Sync, then Begin
 beginning    begun                                           leading      LEAD to all; Serve when the set has the log
 leading      MATCHED, STORED, synced                         leading      Reveal, COMPLETE; Swap (the set grows)

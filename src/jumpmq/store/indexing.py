@@ -29,6 +29,10 @@ MOST_SEGMENTS = 16
 """Maximum number of segments in a run, which keeps their live batches and settlements in memory."""
 
 
+class UnfitCopy(StoreError):
+    """Something of a copy is missing or damaged, so that no run can index the copy."""
+
+
 class Indexed(NamedTuple):
     """Result of a run.
 
@@ -50,7 +54,8 @@ def index_sealed(directory: Path, before: int, files: Files | None = None) -> In
         files: the file calls to use.
 
     Raises:
-        StoreError: something of the log is missing or damaged, or cannot be read or written. The index is as it was.
+        UnfitCopy: something of the log, the index or the streams is missing or damaged. The index is as it was.
+        StoreError: something cannot be read or written. The index is as it was.
     """
     try:
         return _index(directory, before, files or Files())
@@ -117,8 +122,8 @@ def _redone(directory: Path, known: Known, files: Files) -> StreamLog:
     return log
 
 
-def _unfit(directory: Path, reason: str) -> StoreError:
-    return StoreError(f"{reason}; move {directory} away, and the home is copied again")
+def _unfit(directory: Path, reason: str) -> UnfitCopy:
+    return UnfitCopy(f"{reason}; move {directory} away, and the home is copied again")
 
 
 def _nobody(settled: tuple[Batch, int, int]) -> None:

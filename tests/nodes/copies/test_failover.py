@@ -1,8 +1,11 @@
 """Nodes of a cluster as processes whose homes have copies: a node is lost, and what it had is served by another one."""
 
 import asyncio
+import contextlib
+import os
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,13 +13,18 @@ from pathlib import Path
 import pika
 import pytest
 from pika.exceptions import AMQPError, NackError
+from tests.cli.commands import run
 from tests.etcd import etcd, needs_etcd
 
 from jumpmq.management import ManagementClient
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.etcd.client import Etcd, put
 from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.membership.lease import LEASE
+from jumpmq.nodes.replicas.copy_directory import Noted
 from jumpmq.replication.configuration import Configuration, node_of
+from jumpmq.replication.lineage import position_at
+from jumpmq.store import losses
 from jumpmq.testing import JumpMQ
 from jumpmq.testing.ports import accepts_clients
 
@@ -172,6 +180,93 @@ def test_a_node_whose_disk_is_lost_is_filled_from_copies(three: Nodes) -> None:
     value = three.configuration()
     assert node_of(value.leader) == NAMES[0] and value.leader != before and len(value.set) == 3
     assert taken(two, "q") == list(range(200))
+
+
+def place_of(body: bytes, directory: Path) -> tuple[Path, int]:
+    """Where the log of a copy has a message's body."""
+    for path in (directory / "log").glob("*.log"):
+        if (at := path.read_bytes().find(body)) >= 0:
+            return path, at
+    raise AssertionError(f"{body!r} is not in {directory}")
+
+
+def flip(path: Path, at: int) -> None:
+    """Flip a bit of a file."""
+    with path.open("r+b") as file:
+        octet = os.pread(file.fileno(), 1, at)[0]
+        os.pwrite(file.fileno(), bytes([octet ^ 1]), at)
+
+
+@pytest.mark.slow
+def test_damage_of_a_follower_and_of_the_leader_is_mended_from_other_copies(three: Nodes) -> None:
+    one, two, _ = three.all
+    three.copied()
+    copy, number = two.data_dir / "copies" / "1", 7_777_777
+    published(one, "q", range(number, number + 50))
+    before = {*three.configuration().set}
+    path, at = place_of(b"7777800", copy)
+    until(lambda: Noted.decode((copy / "replica").read_bytes()).mark > position_at(int(path.stem), at))
+    two.stop()
+    flip(path, at)
+    two.start()
+    until(lambda: len({*three.configuration().set} - before) == 1)
+    until(lambda: len(three.configuration().set) == 3)
+    assert (copy / "damaged" / "log").is_dir()
+
+    one.stop()
+    one.start()  # it is there once it leads again, and has the messages on its disk only
+    flip(*place_of(b"7777810", one.data_dir))
+    before, found = {*three.configuration().set}, list[int]()
+
+    def drained() -> bool:
+        with contextlib.suppress(AMQPError, OSError):
+            found.extend(taken(two, "q"))
+        return len({*found}) == 50
+
+    until(drained)
+    assert sorted({*found}) == list(range(number, number + 50))
+    until(lambda: len({*three.configuration().set} - before) == 1 and len(three.configuration().set) == 3)
+    assert (one.data_dir / "damaged" / "log").is_dir()
+
+
+def forced(node: Node, url: str) -> subprocess.CompletedProcess[str]:
+    """Make a stopped node's copy of home 1 the leader."""
+    where = ("--data-dir", node.data_dir, "--node", node.node, "--cluster", "test", "--etcd", url)
+    return run("jumpmq", "force-leader", "1", *where)
+
+
+@pytest.mark.slow
+def test_the_last_copy_serves_by_force_where_all_others_are_lost(three: Nodes) -> None:
+    one, two, last = three.all
+    published(one, "q", range(100))
+    three.copied()
+    last.kill()
+    until(lambda: len(three.configuration().set) == 2)
+    published(one, "q", range(100, 150))
+    last.start()
+    until(lambda: len(three.configuration().set) == 3)
+    published(one, "q", range(150, 200))
+    last.kill()
+    until(lambda: len(three.configuration().set) == 2)
+    published(one, "q", range(200, 300))  # the last copy lacks these
+    refused = forced(last, three.url)
+    assert (refused.returncode, "runs, and has all that was confirmed of home 1" in refused.stderr) == (1, True)
+    for node in (one, two):
+        node.kill()
+        shutil.rmtree(node.data_dir)
+    time.sleep(LEASE + 1)  # until etcd knows
+    done = forced(last, three.url)
+    assert done.returncode == 0, done.stderr
+    assert "without the copies of n1@host, n2@host: commits" in done.stdout
+    (loss,) = losses.read(last.data_dir / "copies" / "1")
+    assert loss[0] in done.stdout
+    last.start()
+    assert served(last, "q") == 200
+    published(last, "q", range(300, 350))
+    one.start()  # its disk is new: it is there once it leads again
+    value = three.configuration()
+    assert node_of(value.leader) == NAMES[0] and len(value.set) == 2
+    assert taken(one, "q") == [*range(200), *range(300, 350)]
 
 
 @pytest.mark.slow

@@ -116,6 +116,9 @@ class Machine:
     def close(self, reason: str) -> None:
         self.stop(reason)
 
+    def doubt(self, reason: str) -> None:
+        self.stop(reason)
+
     def replaced(self) -> None:
         self.stop("a leader was given files")
 

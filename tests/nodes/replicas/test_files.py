@@ -10,7 +10,7 @@ import pytest
 from tests.store.opened import Opened, make_messages
 
 from jumpmq.nodes.replicas import file_exchange
-from jumpmq.nodes.replicas.coming_files import ComingFiles, settle
+from jumpmq.nodes.replicas.coming_files import ComingFiles, set_aside, settle
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.offered_files import OfferedFiles, remove_offered
 from jumpmq.replication.actions import Send
@@ -171,6 +171,28 @@ def test_a_crash_between_two_renames_is_gone_on_with_and_nothing_else_goes(home:
     assert others.read_bytes() == b"of another home"
     names = ["copies", "jumpmq.db", "jumpmq.lock", DIRECTORY, "replica", "streams"]
     assert sorted(path.name for path in directory.iterdir()) == sorted(names)
+
+
+def test_a_copy_that_is_set_aside_is_empty_and_another_and_keeps_its_promise(home: Path) -> None:
+    copy = CopyDirectory(home, "log")
+    copy.note(7, copy.end)
+    copy.close()
+    others = home / "copies" / "2" / "replica"
+    others.parent.mkdir(parents=True)
+    others.write_bytes(b"of another home")
+    set_aside(home)
+    found = CopyDirectory(home, "log")
+    assert (found.lineage, found.noted.epoch, found.noted.mark) == ((), 7, 0)
+    assert found.noted.disk != copy.noted.disk
+    found.close()
+    set_aside(home)  # it was not filled yet
+    assert others.exists() and not (home / "jumpmq.db").exists() and not (home / "streams").exists()
+    assert sorted(path.name for path in (home / "damaged").iterdir()) == [
+        "definitions",
+        "jumpmq.db",
+        "log",
+        "streams",
+    ]
 
 
 def test_two_members_take_files_from_a_leader_at_once(home: Path) -> None:

@@ -16,7 +16,7 @@ from jumpmq.nodes.replicas import indexing
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.nodes.replicas.indexing import Indexing
 from jumpmq.store.errors import DirectoryInUse
-from jumpmq.store.indexing import Indexed
+from jumpmq.store.indexing import Indexed, UnfitCopy
 from jumpmq.store.log import DIRECTORY, file_name
 
 
@@ -47,7 +47,7 @@ class Copy:
         self.path = directory
         self.directory = CopyDirectory(directory, "log")
         self.last = self.directory.lineage[-1].segment
-        self.said: asyncio.Queue[Indexed | str] = asyncio.Queue()
+        self.said: asyncio.Queue[Indexed | Exception] = asyncio.Queue()
         soon = asyncio.get_running_loop().call_soon_threadsafe
         self.indexing = Indexing(directory, soon, self.said.put_nowait, self.said.put_nowait)
 
@@ -102,7 +102,7 @@ def test_damage_is_told_and_a_run_that_failed_is_tried_again(
         path.write_bytes(octets)
         copy.run()
         said = await copy.said.get()
-        assert isinstance(said, str) and said.startswith(f"{path} is damaged") and "the home is copied again" in said
+        assert isinstance(said, UnfitCopy) and str(said).startswith(f"{path} is damaged")
         octets[3000] ^= 1
         path.write_bytes(octets)
         while not copy.indexing.is_due:  # noqa: ASYNC110

@@ -37,6 +37,9 @@ class Owner:
     def stop(self, reason: str) -> None:
         self.told.append(reason)
 
+    def doubt(self, reason: str) -> None:
+        self.told.append(reason)
+
     def replaced(self) -> None:
         self.told.append("replaced")
 
@@ -95,6 +98,27 @@ async def test_a_promise_that_cannot_be_written_is_given_when_it_can_be(
                 (tmp_path / "7" / "replica.new").rmdir()
                 await until(lambda: (member.me, Matched(1, 0)) in leader.told)
                 assert not owner.told, "it goes on"
+            finally:
+                await member.close()
+                await client.close()
+
+
+@in_loop
+async def test_a_candidate_whose_disk_is_full_leaves_its_epoch_to_others(tmp_path: Path) -> None:
+    owner, directory = Owner(), CopyDirectory(tmp_path / "7", "log")
+    with etcd(tmp_path) as members:
+        client = Etcd([members[0].url])
+        claims = Claims(client, "/home/7")
+        me = f"n2.{directory.noted.disk}"
+        await claims.swap(None, Configuration(1, "log", "n1", 2, 1, ("n1", "n2"), 1, me, ("n1.a", me)))
+        (tmp_path / "7" / "replica.new").mkdir()
+        async with two() as (_, second):
+            member = CopiedHome(7, directory, "n2", claims, second, owner)
+            try:
+                await member.start()
+                await until(lambda: owner.told)
+                assert str(owner.told[-1]).endswith("cannot be written: Is a directory")
+                assert member.roles.stopped, "its beats would keep the others quiet"
             finally:
                 await member.close()
                 await client.close()

@@ -1,5 +1,6 @@
 """What processes say of themselves in etcd, at ``copies/PROCESS``: address for copies, rack, and troubles of copies."""
 
+import asyncio
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -49,13 +50,11 @@ class Announced:
         await self._put()
 
     async def keep_alive(self) -> None:
-        """Keep the lease, or announce the process again.
-
-        Raises:
-            EtcdError: etcd cannot be asked.
-        """
-        if not await self._etcd.client.keep_alive(self._lease):
-            await self.announce()
+        """Keep the lease, and announce the process again where the lease is over, until cancelled."""
+        while True:
+            await asyncio.sleep(LEASE / 4)
+            if not await self._etcd.until_answered(lambda: self._etcd.client.keep_alive(self._lease)):
+                await self._etcd.until_answered(self.announce)
 
     async def revoke(self) -> None:
         """Take back what was announced.

@@ -13,9 +13,9 @@ from typing import Protocol
 from jumpmq.nodes.copies.leading_store import LeadingStore
 from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.nodes.replicas.claims import Claims
-from jumpmq.nodes.replicas.coming_files import settle
+from jumpmq.nodes.replicas.coming_files import DAMAGED, set_aside, settle
 from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, Alarms, CopiedHome
-from jumpmq.nodes.replicas.copy_directory import CopyDirectory
+from jumpmq.nodes.replicas.copy_directory import CopyDirectory, DamagedCopy
 from jumpmq.nodes.replicas.offered_files import remove_offered
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
 from jumpmq.replication.configuration import Replica
@@ -24,6 +24,9 @@ from jumpmq.store.errors import StoreError
 
 RETRY = 1.0
 """Seconds before a copy that ended is opened again: a full disk may have room by then."""
+
+DOUBTED = "doubted"
+"""Name of an empty file in the directory of a copy that is damaged, and is to be replaced by another node's."""
 
 LEFT = 8.0
 """Seconds before a copy is opened again that led, or was about to, when its disk failed: longer than others wait for
@@ -45,6 +48,9 @@ class Server(Protocol):
     def fail(self, reason: str) -> None:
         """End the process at once: a served copy has failed, or a different node leads its home."""
 
+    def spares(self, number: int) -> bool:
+        """Return True if a home can spare this copy of it: another node leads the home well, with enough copies."""
+
 
 class KeptCopy:
     """Keeps a copy open until cancelled.
@@ -61,6 +67,7 @@ class KeptCopy:
         number, directory: the arguments.
         home: the replica; None while the copy is closed.
         leading: the store of the home while this replica leads, and was told to serve.
+        is_doubted: whether the copy is damaged, and is to be replaced by another node's.
     """
 
     def __init__(
@@ -77,6 +84,8 @@ class KeptCopy:
         self.home: CopiedHome | None = None
         self.leading: LeadingStore | None = None
         self._alarm = Alarms(number)
+        self.is_doubted = (directory / DOUBTED).exists()
+        self._marking: asyncio.Task[None] | None = None  # of the directory as that of a damaged copy
         self._failed = False  # whether the copy is closed, or about to be, as something is wrong
         self.number, self.directory = number, directory
         self._log_id, self._node = log_id, node
@@ -95,6 +104,8 @@ class KeptCopy:
                 pause = RETRY if self._failed else 0.0
             except (StoreError, EtcdError, OSError) as error:
                 self._tell(str(error))
+                if isinstance(error, DamagedCopy):
+                    await self._doubt()
             pause, self._rest = max(pause, self._rest), 0.0
             await asyncio.sleep(pause)
 
@@ -102,6 +113,11 @@ class KeptCopy:
         """Open the copy, and wait for the end of the replica."""
         self._over.clear()
         self._hands_over = self._failed = False
+        if self._is_replaceable:
+            log.error(
+                "the copy of home %d in %s is replaced; what it had is in %s", self.number, self.directory, DAMAGED
+            )
+            await asyncio.to_thread(self._set_aside)
         directory = await asyncio.to_thread(self._open)
         try:
             home = CopiedHome(
@@ -122,6 +138,33 @@ class KeptCopy:
         settle(self.directory)
         remove_offered(self.directory)
         return CopyDirectory(self.directory, self._log_id)
+
+    # --- damage ---
+
+    @property
+    def _is_replaceable(self) -> bool:
+        return self.is_doubted and self._server is not None and self._server.spares(self.number)
+
+    def doubt(self, reason: str) -> None:
+        """Replace the copy by that of the leader, as soon as the home can spare this one."""
+        self.is_doubted = True
+        self._marking = asyncio.get_running_loop().create_task(self._doubt())
+
+    async def _doubt(self) -> None:
+        """Remember that the copy is damaged, also when the process ends."""
+        self.is_doubted = True
+        with contextlib.suppress(OSError):  # it is damaged all the same
+            await asyncio.to_thread((self.directory / DOUBTED).touch)
+
+    def replace_if_damaged(self) -> None:
+        """Close a damaged copy that can be spared. It is set aside, and filled by the leader, when it is opened."""
+        if self.home is not None and self.leading is None and self._is_replaceable:
+            self._over.set()
+
+    def _set_aside(self) -> None:
+        set_aside(self.directory)
+        (self.directory / DOUBTED).unlink(missing_ok=True)
+        self.is_doubted = False
 
     @property
     def trouble(self) -> str:

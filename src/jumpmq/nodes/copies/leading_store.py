@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.replication.lineage import Lineage, position_at, segment_at
-from jumpmq.store import Store, StoreError
+from jumpmq.store import Store, StoreError, losses
 from jumpmq.store.completion import ByPosition, CompleteReceipt
 from jumpmq.store.records import OPENING_SIZE
 from jumpmq.store.staging import LINGER_BYTES
@@ -55,6 +55,7 @@ class LeadingStore:
         self._tells.setblocking(False)
         self._stored = 0  # position behind the last commit on disk, where the replica has not heard of it
         self._rest = b""  # of a position that has come in part
+        self._known: set[str] = set()  # losses that were known before the store was opened
 
     def open(
         self,
@@ -69,6 +70,7 @@ class LeadingStore:
         Raises:
             StoreError: it cannot be opened.
         """
+        self._known = {loss for loss, _ in losses.read(directory)}
         self._store = Store.open(
             directory,
             on_commit=on_commit,
@@ -83,6 +85,11 @@ class LeadingStore:
         self._home.segments = self._segments
         self._loop.add_reader(self._told.fileno(), self._on_written)
         return self._store
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if something was found missing or damaged since the store was opened, or could not be read."""
+        return self._store is not None and any(loss not in self._known for loss, _ in self._store.losses.listed())
 
     def reveal(self, position: int) -> None:
         """Everything up to a position is complete."""

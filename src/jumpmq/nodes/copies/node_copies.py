@@ -30,7 +30,6 @@ from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd, answered_at_start
-from jumpmq.nodes.membership.lease import LEASE
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
 from jumpmq.nodes.membership.standstill import Standstill
 from jumpmq.nodes.replicas.claims import Claims
@@ -42,6 +41,7 @@ from jumpmq.queues.clock import boot_time
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
 from jumpmq.replication.needs import lags
 from jumpmq.replication.pace import Times
+from jumpmq.serving.process import collect_garbage
 
 PORTS = 100
 """Difference between the ports for copies and for links, with a fixed port."""
@@ -187,7 +187,7 @@ class NodeCopies:
         if prepare is None:
             self._keep(self.me.home, self.me.member)
         await self._follow(self._keys.all_homes, self._take_home)
-        self._run("alive", self._keep_alive(announced))
+        self._run("alive", announced.keep_alive())
         self._run("led", self._tend())
         self._run("leases", self._renew_leases())
 
@@ -251,11 +251,6 @@ class NodeCopies:
             self.fail(f"what keeps copies has failed: {error!r}")
 
     # --- etcd ---
-
-    async def _keep_alive(self, announced: Announced) -> None:
-        while True:
-            await asyncio.sleep(LEASE / 4)
-            await self._etcd.until_answered(announced.keep_alive)
 
     async def _follow(self, folder: str, take: Callable[[str, bytes | None], None]) -> None:
         """Process all values of a folder, and then each change."""
@@ -344,6 +339,16 @@ class NodeCopies:
         elif not self._own.done():
             self._own.set_result(copy)
 
+    def spares(self, number: int) -> bool:
+        """See :class:`~jumpmq.nodes.copies.kept_copy.Server`."""
+        known = self.known.get(number)
+        if known is None or self._announced is None:
+            return False
+        leader, here = node_of(known.leader), [one for one in known.set if node_of(one) == self.me.node]
+        others = len(known.set) - len(here)
+        is_well = leader in self._announced.nodes and leader not in self._announced.troubles_of(number)
+        return leader != self.me.node and is_well and (others >= known.min or not here)
+
     async def _guest(self, copy: KeptCopy, epoch: int, until: asyncio.Event) -> None:
         rest = 0.0
         log.warning("home %d of node '%s' is served here", copy.number, self.known[copy.number].seat)
@@ -355,8 +360,13 @@ class NodeCopies:
             rest = FAILED_REST
         finally:
             self._led.pop(copy.number, None)
-        heir = None if self._is_stopping else self._heir(copy)
+        if copy.is_doubted:
+            rest = FAILED_REST
+        heir = None if self._is_stopping else self._heir(copy, any_node=copy.is_doubted)
         await copy.release(heir, ends=self._is_stopping, rest=rest)
+        self._gates.pop(copy.number, None)
+        if not self._is_stopping:
+            collect_garbage()
 
     async def _worker_of(self, home: int) -> int:
         """Return the number of a home's process at the home's seat."""
@@ -367,23 +377,24 @@ class NodeCopies:
                 return int(worker)
         return 1
 
-    def _heir(self, copy: KeptCopy, most: int = 0) -> Replica | None:
+    def _heir(self, copy: KeptCopy, most: int = 0, *, any_node: bool = False) -> Replica | None:
         """Return the replica to which leadership of a home should go; None for no change.
 
         Args:
             most: octets that it may lack.
+            any_node: whether it may be of any node, as this copy is damaged.
         """
         home, known = copy.home, None if copy.home is None else copy.home.roles.known
         if home is None or known is None:
             return None
         wanted = self._wanted.get(copy.number)
         node = (wanted.leader if wanted else "") or known.seat
-        if node == self.me.node:
+        if node == self.me.node and not any_node:
             return None
-        ready = (
-            one for one in known.set if node_of(one) == node and lags(home.roles.leader).get(one, most + 1) <= most
-        )
-        return next(ready, None)
+        behind = lags(home.roles.leader)
+        ready = [one for one in known.set if one != home.me and behind.get(one, most + 1) <= most]
+        of_node = [one for one in ready if node_of(one) == node]
+        return next(iter(of_node or (ready if any_node else ())), None)
 
     # --- homes that are led here ---
 
@@ -421,9 +432,14 @@ class NodeCopies:
                     continue
                 self._again(f"home {self.me.home} is to have copies", True)
                 return
+            for copy in self.copies.values():
+                copy.replace_if_damaged()
             for home in list(self._led):
                 if home in self.copies and (copied := self.copies[home].home) is not None:
                     self._tend_home(copied, self.copies[home])
+            if wanted is not None and wanted.leader == self.me.node and self.me.home in self._led:
+                with contextlib.suppress(EtcdError):  # it is tried again
+                    await self.want(self.me.home, replace(wanted, leader=""))
 
     async def _adjust_wishes(self) -> None:
         """Request the number of copies in the settings, once there are enough nodes, unless an operator has chosen; and
@@ -455,9 +471,12 @@ class NodeCopies:
         wanted = self._wanted.get(copy.number)
         if wanted is not None:
             self._step(copied, wanted, known)
-        is_asked = wanted is not None and wanted.leader not in ("", known.seat)
-        if (heir := self._heir(copy, NEARLY)) is not None and (
-            is_asked or self._returns[copy.number].is_due(since, now)
+        is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
+        if (leaves := copy.leading is not None and copy.leading.is_damaged) and not copy.is_doubted:
+            copy.doubt("its store has losses")
+        leaves |= copy.is_doubted and len(known.set) > known.min
+        if (heir := self._heir(copy, NEARLY, any_node=leaves)) is not None and (
+            is_asked or leaves or self._returns[copy.number].is_due(since, now)
         ):
             log.info("home %d is handed over to %s", copy.number, heir)
             self._led.pop(copy.number).set()

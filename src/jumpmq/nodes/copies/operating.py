@@ -59,13 +59,13 @@ class OperatedCopies:
         await self._want(home, wanted)
 
     async def set_leader(self, home: int, node: str | None) -> None:
-        seat = self._seat_of(home)
+        self._seat_of(home)
         wanted = self._copies.wanted(home)
         if wanted is None or len(wanted.members) < 2:
             raise CopiesRefused(f"home {home} has no copies that could lead it")
         if node is not None and node not in wanted.members:
             raise CopiesRefused(f"node '{node}' has no copy of home {home}: {', '.join(wanted.members)} have one")
-        await self._want(home, replace(wanted, leader="" if node in (None, seat) else node))
+        await self._want(home, replace(wanted, leader=node or ""))
 
     def _seat_of(self, home: int) -> str:
         if home not in self._topology.homes:

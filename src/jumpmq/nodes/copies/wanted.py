@@ -22,7 +22,8 @@ class Wanted:
         min: number of copies that have to store a commit.
         members: nodes that have them, the home's seat first; one more than ``copies`` while another node stands in for
             the seat.
-        leader: node that is to lead; empty for the home's seat, as soon as it may.
+        leader: node that is to lead, as soon as it has all; empty for the home's seat, as soon as it may. The seat
+            itself is named until it leads.
     """
 
     copies: int

@@ -7,6 +7,7 @@ with that after a crash at any point. All else in the directory stays, such as t
 
 import os
 import re
+import secrets
 import shutil
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -14,13 +15,13 @@ from pathlib import Path, PurePosixPath
 from jumpmq.nodes.replicas.copy_directory import NOTE, Noted
 from jumpmq.replication.joining import Clear, Install, Put
 from jumpmq.replication.lineage import end_of
-from jumpmq.store import checked_file, schema, stream_files, stream_segment
+from jumpmq.store import checked_file, definitions, losses, schema, stream_files, stream_segment
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY
 
-COMING, OLD = "coming", "old"
+COMING, OLD, DAMAGED = "coming", "old", "damaged"
 """Directories of a copy."""
 
 SYNCED = 8 << 20
@@ -122,6 +123,35 @@ def settle(directory: Path, files: Files | None = None) -> None:
             _swap(directory, coming, old, files)
         shutil.rmtree(coming, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+    finally:
+        lock.release()
+
+
+def set_aside(directory: Path, files: Files | None = None) -> None:
+    """Make a damaged copy an empty one with another identity: as that, it is in no set, and is filled by the leader.
+
+    What the copy had is moved into ``damaged``; the copy is not open.
+
+    Raises:
+        OSError: that fails.
+        StoreError: the directory is in use.
+    """
+    files, aside = files or Files(), directory / DAMAGED
+    lock = DirectoryLock(directory)
+    try:
+        if not any((directory / DIRECTORY).glob("*.log")):
+            return  # it was set aside before, and not filled yet
+        # The identity first: a crash behind that leaves a copy which counts for nothing.
+        noted = Noted.decode((directory / NOTE).read_bytes())
+        noted = replace(noted, disk=secrets.token_hex(8), mark=0, kept=0)
+        checked_file.replace(directory / NOTE, noted.encode(), files)
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(mode=0o700)
+        indexes = [path.name for path in directory.glob(f"{schema.FILE_NAME}*")]
+        for name in (DIRECTORY, stream_files.DIRECTORY, losses.FILE_NAME, definitions.FILE_NAME, *indexes):
+            if (directory / name).exists():
+                (directory / name).rename(aside / name)
+        files.sync_directory(directory)
     finally:
         lock.release()
 

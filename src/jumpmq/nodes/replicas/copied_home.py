@@ -46,7 +46,7 @@ from jumpmq.replication.lineage import Lineage, Stretch, before, segment_at
 from jumpmq.replication.needs import affordable, needed_by_follower, needed_by_members
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica as Roles
-from jumpmq.store.indexing import Indexed
+from jumpmq.store.indexing import Indexed, UnfitCopy
 
 FIXED_SEAT = Times(failover=math.inf)
 """Times of a home that stays with its seat: no replica takes over."""
@@ -105,6 +105,9 @@ class CopyOwner(Protocol):
         """Stop the copy for good: the disk failed or hangs, or etcd was set back. The process has to end, since a
         hanging sync keeps its thread."""
 
+    def doubt(self, reason: str) -> None:
+        """Something of the copy is damaged, which its index is made of."""
+
     def replaced(self) -> None:
         """Open the copy again: the leader's files are complete, and replace the copy's."""
 
@@ -161,7 +164,7 @@ class CopiedHome:
             self._pace.on_sync(now() if begins else None)
 
         self._disk = DiskThread(directory, soon, self._on_disk, self._on_disk_failure, on_work)
-        self._indexing = Indexing(directory.directory, soon, self._on_indexed, self.alarm)
+        self._indexing = Indexing(directory.directory, soon, self._on_indexed, self._on_unindexed)
         self._catching_up = CatchingUp(now())
         self._shipping = Shipping(directory.directory, copy, self.send, self._on_gone, self.pause)
         self._incoming = Incoming(directory.end, directory.next_number)
@@ -401,6 +404,11 @@ class CopiedHome:
                 self._act(self.roles.on_removed(first))
             self._disk.do(Remove(going))
         self._index()
+
+    def _on_unindexed(self, error: Exception) -> None:
+        self.alarm(str(error))
+        if isinstance(error, UnfitCopy):
+            self._home.doubt(str(error))
 
     def _on_note_failure(self, note: Note, error: OSError) -> None:
         """Handle a failed write of the note. A mark is written with the next note, a promise is repeated; a candidate

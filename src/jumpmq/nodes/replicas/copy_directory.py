@@ -37,6 +37,10 @@ REWRITTEN = 1 << 20
 OFFSETS = (1 << OFFSET_BITS) - 1
 
 
+class DamagedCopy(StoreError):
+    """Something of a copy that was complete is not as written."""
+
+
 @dataclass(frozen=True)
 class Noted:
     """Content of ``replica``.
@@ -87,8 +91,8 @@ class CopyDirectory:
             where that is unknown.
 
     Raises:
-        StoreError: the directory is in use, of another log, damaged, or cannot be read or written; the text says what
-            to do.
+        DamagedCopy: something complete of the log is not as written.
+        StoreError: the directory is in use, of another log, or cannot be read or written; the text says what to do.
     """
 
     def __init__(self, directory: Path, log: str, files: Files | None = None) -> None:
@@ -196,7 +200,7 @@ class CopyDirectory:
         read = read_lineage(self.directory, mark, self._files)
         if read.damaged:
             at = read.damaged[0]
-            raise StoreError(
+            raise DamagedCopy(
                 f"{self.path(at >> OFFSET_BITS)} is damaged at octet {at & OFFSETS}, in what was complete; move"
                 f" {self.directory} away, and the home is copied again"
             )

@@ -17,10 +17,13 @@ from jumpmq._child_processes import package_environment
 from jumpmq.queues.clock import boot_time
 from jumpmq.store.background import Background
 from jumpmq.store.errors import StoreError
-from jumpmq.store.indexing import Indexed, index_sealed
+from jumpmq.store.indexing import Indexed, UnfitCopy, index_sealed
 
 RETRY = 10.0
 """Delay after a failed run, in seconds: a full disk may have room by then."""
+
+UNFIT = 2
+"""Exit status of a process that found something missing or damaged."""
 
 NICENESS = 10
 """Niceness of a run: lowest priority for the processor."""
@@ -33,7 +36,7 @@ class Indexing:
         directory: of the copy.
         soon: has a function called in the event loop; any thread may call it.
         on_indexed: takes the result of a run.
-        on_failure: takes the reason of a run that failed.
+        on_failure: takes the error of a run that failed.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class Indexing:
         directory: Path,
         soon: Callable[[Callable[[], None]], object],
         on_indexed: Callable[[Indexed], None],
-        on_failure: Callable[[str], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self._directory = directory
         self._on_indexed = on_indexed
@@ -109,6 +112,8 @@ class Indexing:
             assert process.stdout is not None
             said = process.stdout.read()
         self._process = None
+        if process.returncode == UNFIT:
+            raise UnfitCopy(said.decode().strip())
         if process.returncode:
             raise StoreError(said.decode().strip() or f"the process that indexes ended with {process.returncode}")
         segment, consumed = json.loads(said)
@@ -120,7 +125,7 @@ class Indexing:
             return
         if isinstance(result, Exception):
             self._resumes = boot_time() + RETRY
-            self._on_failure(str(result))
+            self._on_failure(result)
         else:
             self._resumes = 0.0
             self._tried = result.segment  # one run may not come all the way
@@ -140,7 +145,7 @@ def main() -> None:
         print(json.dumps(index_sealed(Path(sys.argv[1]), int(sys.argv[2]))), flush=True)
     except StoreError as error:
         print(error)
-        sys.exit(1)
+        sys.exit(UNFIT if isinstance(error, UnfitCopy) else 1)
     except BrokenPipeError:  # the parent has ended or restarted
         os._exit(1)
 
