@@ -16,12 +16,16 @@ def stream(count, hot=0.0):
     return [b"hot" if chosen.random() < hot else b"key-%d" % chosen.randrange(count) for _ in range(count)]
 
 
-def counted(keys, module=kernel, owners=1, missing=None, function=0):
-    """The counts of keys that are routed to some owners, each with one bucket."""
+def counted(keys, module=kernel, owners=1, missing=None, function=0, afterwards=False):
+    """The counts of keys that are routed to some owners, each with one bucket: counted at once, or afterwards."""
     buckets, counts = module.Buckets(function), module.KeyCounts(owners)
     for owner in range(owners):
         buckets.append(1, owner)
-    assert buckets.owners(keys, counts, missing) == buckets.owners(keys)
+    found = buckets.owners(keys)
+    if afterwards:
+        buckets.count(keys, found, counts, missing)
+    else:
+        assert buckets.owners(keys, counts, missing) == found
     return counts
 
 
@@ -29,9 +33,10 @@ def counted(keys, module=kernel, owners=1, missing=None, function=0):
 def test_the_kernel_counts_as_its_plain_twin(function):
     keys = [*stream(40_000, hot=0.2), b"", b"x" * 1000, 7, -7, 1 << 70, *[MISSING] * 7]
     ours, plain = (counted(keys, module, 4, MISSING, function) for module in TWINS)
+    later = counted(keys, kernel, 4, MISSING, function, afterwards=True)
     assert ours.noted == len(keys) - 7
     assert sum(ours.messages()) == len(keys)
-    for one, other in ((ours, plain), (ours.merged(ours), plain.merged(plain))):
+    for one, other in ((ours, plain), (later, plain), (ours.merged(ours), plain.merged(plain))):
         assert (one.noted, one.messages()) == (other.noted, other.messages())
         assert [one.ranks(owner) for owner in range(-1, 4)] == [other.ranks(owner) for owner in range(-1, 4)]
         assert [one.registers(owner) for owner in range(-1, 4)] == [other.registers(owner) for owner in range(-1, 4)]
@@ -67,5 +72,9 @@ def test_what_is_not_a_key_or_an_owner_is_refused(module):
     buckets.append(1, 5)
     with pytest.raises(IndexError):
         buckets.owners([b"key"], module.KeyCounts(2))
+    with pytest.raises(IndexError):
+        buckets.count([b"key"], [5], module.KeyCounts(2))
+    with pytest.raises(ValueError):
+        buckets.count([b"key"], [], module.KeyCounts(2))
     with pytest.raises(ValueError):
         module.KeyCounts(2).merged(module.KeyCounts(3))

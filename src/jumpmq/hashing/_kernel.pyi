@@ -34,6 +34,9 @@ class Buckets:
     def owners(
         self, keys: list[bytes] | list[bytes | int], counts: KeyCounts | None = None, missing: object = None
     ) -> list[int]: ...
+    def count(
+        self, keys: list[bytes] | list[bytes | int], owners: list[int], counts: KeyCounts, missing: object = None
+    ) -> None: ...
     def owners_of_arrow(self, out: Buffer, keys: KeyBuffers) -> None: ...
 
 class RunBuckets:

@@ -509,6 +509,16 @@ cdef class Buckets:
                 counts._note(word, key, place, key == absent)
         return out
 
+    def count(self, list keys not None, list owners not None, KeyCounts counts not None, missing=None):
+        cdef Py_ssize_t i, count = PyList_GET_SIZE(keys)
+        cdef PyObject* key
+        cdef PyObject* absent = NULL if missing is None else <PyObject*>missing
+        if PyList_GET_SIZE(owners) != count:
+            raise ValueError(f"{count} keys have {len(owners)} owners")
+        for i in range(count):
+            key = PyList_GET_ITEM(keys, i)
+            counts._note(self._hash(key), key, <int32_t><object>PyList_GET_ITEM(owners, i), key == absent)
+
     def owners_of_arrow(self, out, keys):
         cdef KeyReader reader = KeyReader(keys)
         cdef Octets owners = Octets(out, True, reader.count * sizeof(int32_t))

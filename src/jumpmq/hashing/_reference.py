@@ -408,10 +408,22 @@ class Buckets:
         """
         owners = [self.owner(key) for key in keys]
         if counts is not None:
-            for key, owner in zip(keys, owners, strict=True):
-                word = key & _M64 if isinstance(key, int) else _hash(key, 0)
-                counts.note(self._hash(key) if self.function else word, key, owner, key is missing)
+            self.count(keys, owners, counts, missing)
         return owners
+
+    def count(
+        self, keys: list[bytes] | list[bytes | int], owners: list[int], counts: KeyCounts, missing: object = None
+    ) -> None:
+        """Count keys with owners from :meth:`owners`.
+
+        Raises:
+            ValueError: there are more or fewer owners than keys.
+        """
+        if len(owners) != len(keys):
+            raise ValueError(f"{len(keys)} keys have {len(owners)} owners")
+        for key, owner in zip(keys, owners, strict=True):
+            word = key & _M64 if isinstance(key, int) else _hash(key, 0)
+            counts.note(self._hash(key) if self.function else word, key, owner, key is missing)
 
     def owners_of_arrow(self, out: Buffer, keys: KeyBuffers) -> None:
         """Write the owner of each key to ``out``, a writable buffer of int32. A null is routed as ``MISSING``.
@@ -533,7 +545,7 @@ class KeyCounts:
         self._random = 2463534242
 
     def note(self, word: int, key: bytes | int, owner: int, is_missing: bool) -> None:
-        """Count a message, given its key's hash; called by :meth:`Buckets.owners`.
+        """Count a message, given its key's hash; called by :meth:`Buckets.count`.
 
         Raises:
             IndexError: there is no such owner.

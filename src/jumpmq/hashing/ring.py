@@ -208,6 +208,17 @@ class HashRing:
         """
         return self._buckets.owners(keys, counts, missing)
 
+    def count(
+        self, keys: list[bytes] | list[bytes | int], places: list[int], counts: KeyCounts, missing: object = None
+    ) -> None:
+        """Count keys that :meth:`route_index` has routed without counting: the keys are hashed again, and not placed.
+
+        Args:
+            places: the destinations of the keys.
+            counts, missing: as there.
+        """
+        self._buckets.count(keys, places, counts, missing)
+
     def route_array(self, keys: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray | pa.ChunkedArray:
         """The destination of each key of an Arrow array of binaries or strings; all null if the ring is empty.
 

@@ -13,7 +13,7 @@ from jumpmq.amqp.messages import Message, any_copies
 from jumpmq.queues import Queue
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.envelope import Envelope
-from jumpmq.topology.exchanges.base import Destination, Exchange, Split
+from jumpmq.topology.exchanges.base import Destination, Exchange, Previewed, Split, Tally
 
 T = TypeVar("T")
 Alternate = Callable[[Exchange], Exchange | None]
@@ -30,7 +30,7 @@ class Routes:
         error: why routing stopped at a malformed message; those published after it were not looked at.
         stripped: messages that have a BCC header, each with its properties without it; None where there are none. It is
             taken away by :meth:`strip` when the message is pushed.
-        uncounted: what exchanges have spread without counting it; :meth:`count` makes up for it.
+        uncounted: what counts the messages that exchanges have previewed; called by :meth:`count`.
         remote: the same as ``queues`` of those whose home is another; None where all are here.
     """
 
@@ -38,13 +38,13 @@ class Routes:
     unroutable: list[Message]
     error: AMQPError | None = None
     stripped: list[tuple[Message, bytes]] | None = None
-    uncounted: list[tuple[Exchange, list[Message]]] | None = None
+    uncounted: list[Tally] | None = None
     remote: dict[DeclaredQueue, list[Message]] | None = None
 
     def count(self) -> None:
         """Count the routed messages, now published, at exchanges with only previewed routing."""
-        for exchange, messages in self.uncounted or ():
-            exchange.count(messages)
+        for tally in self.uncounted or ():
+            tally()
 
     def strip(self) -> None:
         """Take the BCC headers out of the messages."""
@@ -68,15 +68,19 @@ def route(exchange: Exchange, messages: list[Message], plain: bool, alternate: A
 
 def preview(exchange: Exchange, messages: list[Message], plain: bool, alternate: Alternate) -> Routes:
     """As :func:`route`, and nothing is counted: whether the messages will be published is not known yet."""
-    uncounted: list[tuple[Exchange, list[Message]]] = []
+    uncounted: list[Tally] = []
+
+    def noted(previewed: Previewed[T]) -> Split[T]:
+        found, tally = previewed
+        if tally is not None:
+            uncounted.append(tally)
+        return found
 
     def split(at: Exchange, run: list[Message]) -> Split[Message]:
-        uncounted.append((at, run))
-        return at.preview(run)
+        return noted(at.preview(run))
 
     def split_envelopes(at: Exchange, run: list[Envelope]) -> Split[Envelope]:
-        uncounted.append((at, _messages(run)))
-        return at.preview_envelopes(run)
+        return noted(at.preview_envelopes(run))
 
     if plain or not any_copies(messages):
         routes = _routes(*_walk(exchange, messages, split(exchange, messages), split, alternate))

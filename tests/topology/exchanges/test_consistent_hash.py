@@ -121,6 +121,24 @@ def test_a_message_that_goes_on_to_another_exchange_is_counted_once(built: Built
     assert (counted.missing, sum(counted.messages)) == (10, 10)
 
 
+def test_previewed_messages_are_counted_by_the_ring_of_their_publishing(built: Built) -> None:
+    exchange = ring(built, {"q1": 1, "q2": 1})
+    exchange.count_traffic()
+    found = [exchange.preview([message(str(n)) for n in range(10)]) for _ in range(2)]
+    assert exchange.traffic is not None
+    assert sum(exchange.traffic.counted().messages) == 0
+    (groups, _), tally = found[0]
+    assert tally is not None
+    tally()
+    counted = exchange.traffic.counted()
+    assert counted.messages == [len(groups[exchange.placed()[name]]) for name in counted.names]
+    built.unbind("e", "q2", "1")
+    (_, tally) = found[1]
+    assert tally is not None
+    tally()
+    assert exchange.traffic.counted().messages == [10]
+
+
 def test_carbon_copies_do_not_change_what_is_hashed(built: Built) -> None:
     ring(built, {f"q{n}": 1 for n in range(5)})
     for key in map(str, range(50)):

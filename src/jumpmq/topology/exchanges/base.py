@@ -23,6 +23,10 @@ Split = tuple[dict[Destination, list[T]], list[T]]
 
 Two destinations may be given the same list: it must not be changed.
 """
+Tally = Callable[[], None]
+"""Counts, at an exchange, a run of messages that was previewed and is published now."""
+Previewed = tuple[Split[T], Tally | None]
+"""Result of routing a run of messages without counting it, and what counts the run; None where nothing is counted."""
 
 
 class Exchange(ABC):
@@ -153,13 +157,13 @@ class Exchange(ABC):
         """Route a run of messages by all routing keys and headers."""
         return split(envelopes, self.destinations)
 
-    def preview(self, messages: list[Message]) -> Split[Message]:
+    def preview(self, messages: list[Message]) -> Previewed[Message]:
         """As :meth:`split`, and nothing is counted: whether the messages will be published is not known yet."""
-        return self.split(messages)
+        return self.split(messages), None
 
-    def preview_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+    def preview_envelopes(self, envelopes: list[Envelope]) -> Previewed[Envelope]:
         """As :meth:`split_envelopes`, and nothing is counted."""
-        return self.split_envelopes(envelopes)
+        return self.split_envelopes(envelopes), None
 
     def placement(self) -> Placement | None:
         """Return an immutable snapshot of the key placement; None if messages are not placed by key."""
@@ -168,9 +172,6 @@ class Exchange(ABC):
     def placed(self) -> Mapping[str, Destination]:
         """Return the destinations by their names in the placement."""
         return {}
-
-    def count(self, messages: list[Message]) -> None:  # noqa: B027  (most types count nothing)
-        """Count messages that were previewed and are now published."""
 
 
 def string_argument(definition: ExchangeDefinition, name: str) -> str | None:

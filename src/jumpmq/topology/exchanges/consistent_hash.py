@@ -8,6 +8,7 @@ RabbitMQ's, or the one that the declare argument ``hash-function`` names.
 
 import re
 from collections.abc import Generator, Iterable, Mapping
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from jumpmq.amqp import erlang
@@ -19,7 +20,7 @@ from jumpmq.queues.runs import by_destination
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
-from jumpmq.topology.exchanges.base import Destination, Exchange, Split, string_argument
+from jumpmq.topology.exchanges.base import Destination, Exchange, Previewed, Split, string_argument
 from jumpmq.topology.exchanges.hashed import hash_function, hashed
 from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling, require_fenceable
 from jumpmq.topology.exchanges.placement import Placement, RingPlacement, keys_of
@@ -134,31 +135,39 @@ class ConsistentHashExchange(Exchange):
             return {}, envelopes
         return self._split([envelope.message for envelope in envelopes], envelopes)
 
-    def preview(self, messages: list[Message]) -> Split[Message]:
-        return self._split(messages, messages, tally=False) if self._by_label else ({}, messages)
+    def preview(self, messages: list[Message]) -> Previewed[Message]:
+        return self._preview(messages, messages)
 
-    def preview_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+    def preview_envelopes(self, envelopes: list[Envelope]) -> Previewed[Envelope]:
+        return self._preview([envelope.message for envelope in envelopes], envelopes)
+
+    def _preview(self, messages: list[Message], items: list[T]) -> Previewed[T]:
         if not self._by_label:
-            return {}, envelopes
-        return self._split([envelope.message for envelope in envelopes], envelopes, tally=False)
+            return ({}, items), None
+        keys, missing = keys_of(messages, self._hashed)
+        order, places = self._in_order(), self.ring.route_index(keys)
+        return (by_destination(items, places, order), []), partial(self._count, keys, missing, places, order)
 
-    def count(self, messages: list[Message]) -> None:
-        if not self._by_label or (self.traffic is None and self._hashed is None):
+    def _count(
+        self, keys: list[bytes] | list[bytes | int], missing: int, places: list[int], order: list[Destination]
+    ) -> None:
+        """Count previewed keys. Their places are those of an order, and are found again where the order has changed."""
+        self.missing_count += missing
+        if self.traffic is None or not self._by_label:
             return
+        if self._in_order() is not order:
+            self._counted(self.traffic, keys, missing)
+            return
+        if missing:
+            self.traffic.note_missing(missing)
+        self.ring.count(keys, places, self.traffic.counts, MISSING if missing else None)
+
+    def _split(self, messages: list[Message], items: list[T]) -> Split[T]:
         keys, missing = keys_of(messages, self._hashed)
         self.missing_count += missing
-        if self.traffic is not None:
-            self._in_order()
-            self._counted(self.traffic, keys, missing)
-
-    def _split(self, messages: list[Message], items: list[T], *, tally: bool = True) -> Split[T]:
-        keys, missing = keys_of(messages, self._hashed)
-        if tally:
-            self.missing_count += missing
         order, traffic = self._in_order(), self.traffic
-        if traffic is None or not tally:
-            return by_destination(items, self.ring.route_index(keys), order), []
-        return by_destination(items, self._counted(traffic, keys, missing), order), []
+        places = self.ring.route_index(keys) if traffic is None else self._counted(traffic, keys, missing)
+        return by_destination(items, places, order), []
 
     def _counted(self, traffic: Traffic, keys: list[bytes] | list[bytes | int], missing: int) -> list[int]:
         """Return the destinations of keys and count the keys; ``missing`` of them are placeholders."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from jumpmq.amqp.messages import Message
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
-from jumpmq.topology.exchanges.base import Destination, Exchange, Split
+from jumpmq.topology.exchanges.base import Destination, Exchange, Previewed, Split
 
 T = TypeVar("T")
 
@@ -70,27 +70,29 @@ class HoldingExchange(Exchange):
     def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
         return self._split_held(envelopes, _message_of, super().split_envelopes)
 
-    def preview(self, messages: list[Message]) -> Split[Message]:
-        return self._split_held(messages, _itself, super().preview)
+    def preview(self, messages: list[Message]) -> Previewed[Message]:
+        return self._preview_held(messages, _itself, super().preview)
 
-    def preview_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
-        return self._split_held(envelopes, _message_of, super().preview_envelopes)
-
-    def count(self, messages: list[Message]) -> None:
-        super().count([message for message in messages if not self.holds(message)])
+    def preview_envelopes(self, envelopes: list[Envelope]) -> Previewed[Envelope]:
+        return self._preview_held(envelopes, _message_of, super().preview_envelopes)
 
     def _split_held(
         self, items: list[T], message_of: Callable[[T], Message], split: Callable[[list[T]], Split[T]]
     ) -> Split[T]:
+        return self._preview_held(items, message_of, lambda run: (split(run), None))[0]
+
+    def _preview_held(
+        self, items: list[T], message_of: Callable[[T], Message], preview: Callable[[list[T]], Previewed[T]]
+    ) -> Previewed[T]:
         if self._passes or (queue := self.held_queue()) is None:
-            return split(items)
+            return preview(items)
         held, now = list[T](), list[T]()
         for item in items:
             (held if self.holds(message_of(item)) else now).append(item)
         if not held:
-            return split(items)
-        groups, missed = split(now) if now else ({}, now)
-        return {**groups, queue: held}, missed
+            return preview(items)
+        (groups, missed), tally = preview(now) if now else (({}, now), None)
+        return ({**groups, queue: held}, missed), tally
 
 
 def _itself(message: Message) -> Message:

@@ -11,6 +11,7 @@ Any function but ``phash2`` hashes the routing key alone, and no key of the head
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from jumpmq.amqp.messages import Message, routing_keys
@@ -20,7 +21,7 @@ from jumpmq.queues.runs import by_destination
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.envelope import Envelope
-from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Split
+from jumpmq.topology.exchanges.base import BoundDestinations, Destination, Exchange, Previewed, Split
 from jumpmq.topology.exchanges.hashed import hash_function, hashed
 from jumpmq.topology.exchanges.ordered_scaling import ordered_scaling, require_fenceable
 from jumpmq.topology.exchanges.placement import ModulusPlacement, octets_of
@@ -79,35 +80,31 @@ class ModulusHashExchange(Exchange):
         return (order[modulus(envelope.keys, len(order), self.function)],) if order else ()
 
     def split(self, messages: list[Message]) -> Split[Message]:
-        return self._split(messages, messages)
+        return _counted(self.preview(messages))
 
     def split_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
         if self.hashed is None:
             return super().split_envelopes(envelopes)
-        return self._split([envelope.message for envelope in envelopes], envelopes)
+        return _counted(self.preview_envelopes(envelopes))
 
-    def preview(self, messages: list[Message]) -> Split[Message]:
-        return self._split(messages, messages, tally=False)
+    def preview(self, messages: list[Message]) -> Previewed[Message]:
+        return self._preview(messages, messages)
 
-    def preview_envelopes(self, envelopes: list[Envelope]) -> Split[Envelope]:
+    def preview_envelopes(self, envelopes: list[Envelope]) -> Previewed[Envelope]:
         if self.hashed is None:
             return super().preview_envelopes(envelopes)
-        return self._split([envelope.message for envelope in envelopes], envelopes, tally=False)
+        return self._preview([envelope.message for envelope in envelopes], envelopes)
 
-    def count(self, messages: list[Message]) -> None:
-        if self.hashed is not None:
-            self.split(messages)
-
-    def _split(self, messages: list[Message], items: list[T], *, tally: bool = True) -> Split[T]:
+    def _preview(self, messages: list[Message], items: list[T]) -> Previewed[T]:
         order = self._order()
         if not order:
-            return {}, items
-        if self.hashed is None:
-            return by_destination(items, moduli(routing_keys(messages), len(order), NUMBERS[self.function]), order), []
-        keys, missing = octets_of(messages, self.hashed)
-        if tally:
-            self.missing_count += missing
-        return by_destination(items, moduli(keys, len(order), NUMBERS[self.function]), order), []
+            return ({}, items), None
+        keys, missing = (routing_keys(messages), 0) if self.hashed is None else octets_of(messages, self.hashed)
+        groups = by_destination(items, moduli(keys, len(order), NUMBERS[self.function]), order)
+        return (groups, []), partial(self._count_missing, missing) if missing else None
+
+    def _count_missing(self, count: int) -> None:
+        self.missing_count += count
 
     def _order(self) -> list[Destination]:
         if self._sorted is None:
@@ -117,6 +114,14 @@ class ModulusHashExchange(Exchange):
     def _place(self, destination: Destination) -> tuple[object, ...]:
         is_queue = not isinstance(destination, Exchange)
         return is_queue, modulus_place(destination.name, self.function)
+
+
+def _counted(previewed: Previewed[T]) -> Split[T]:
+    """Count a previewed run; return the messages by destination, and unroutable ones."""
+    found, tally = previewed
+    if tally is not None:
+        tally()
+    return found
 
 
 def _label(destination: Destination) -> str:
