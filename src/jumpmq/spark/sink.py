@@ -53,9 +53,13 @@ from jumpmq.spark.options import (
 )
 from jumpmq.spark.publishable import check_publishable, publishable
 
-CHUNK_ROWS = 8192
+CHUNK_ROWS = 20_000
 CHUNK_OCTETS = 8 << 20
-"""Maximum size of a chunk, in octets: the broker publishes a chunk at once."""
+"""Maximum size of a chunk, in rows and octets: the broker publishes a chunk at once.
+
+So many rows are two of Spark's record batches, where it is not told otherwise, and as many as the broker takes at once
+for queues that may refuse some. A request costs the broker as much as 3,000 rows.
+"""
 
 OTHER_ROWS = (
     "a batch was tried again with other rows, in another order, or in other partitions, than those that are published "

@@ -36,7 +36,7 @@ COLUMNS = {
 """
 
 MAX_ROWS = 100_000
-"""Of a stream. Spark's sink sends 8192."""
+"""Of a stream. Spark's sink sends 20,000."""
 
 MAX_BATCHES = 10_000
 """Record batches of a stream."""
