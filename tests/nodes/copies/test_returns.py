@@ -36,6 +36,7 @@ def seen(*changes: tuple[float, str], asked: str = "") -> Returns:
 def test_returns(changes: list[tuple[float, str]], due: float) -> None:
     returns, last = seen(*changes), changes[-1][0]
     assert not returns.is_due(last, due - 1) and returns.is_due(last, due)
+    assert returns.is_restless(due - 1) == (due - last == HOUR) and not returns.is_restless(due + HOUR)
 
 
 def test_what_operators_ask_for_is_no_takeover() -> None:

@@ -472,17 +472,21 @@ class NodeCopies:
         if wanted is not None:
             self._step(copied, wanted, known)
         is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
+        home = copy.number
         if (leaves := copy.leading is not None and copy.leading.is_damaged) and not copy.is_doubted:
             copy.doubt("its store has losses")
-        leaves |= copy.is_doubted and len(known.set) > known.min
+        # Damage that all copies have must not drive the home from node to node.
+        leaves = (leaves or (copy.is_doubted and len(known.set) > known.min)) and not self._returns[home].is_restless(
+            now
+        )
         if (heir := self._heir(copy, NEARLY, any_node=leaves)) is not None and (
-            is_asked or leaves or self._returns[copy.number].is_due(since, now)
+            is_asked or leaves or self._returns[home].is_due(since, now)
         ):
-            log.info("home %d is handed over to %s", copy.number, heir)
-            self._led.pop(copy.number).set()
-            if copy.number == self.me.home:
+            log.info("home %d is handed over to %s", home, heir)
+            self._led.pop(home).set()
+            if home == self.me.home:
                 self._target = heir
-                self._again(f"home {copy.number} is handed over to node '{node_of(heir)}'", True)
+                self._again(f"home {home} is handed over to node '{node_of(heir)}'", True)
 
     def _step(self, copied: CopiedHome, wanted: Wanted, known: Configuration) -> None:
         try:

@@ -53,3 +53,7 @@ class Returns:
         if self._is_damped and now - self._takeovers[-1] < DAMPED:
             return False
         return now - since >= QUIET
+
+    def is_restless(self, now: float) -> bool:
+        """Return True if the leader has changed again and again, and within the last hour."""
+        return self._is_damped and now - max(self._since, self._takeovers[-1]) < DAMPED
