@@ -64,6 +64,8 @@ class Config:
             :class:`~jumpmq.broker.security.certificates.ServerTLS`; None is the authorities that the system knows.
         cluster_secret_file: secrets, one a line, that seal what the cluster keeps in etcd; None keeps it readable.
         recover_cluster: where etcd has lost the cluster, have this node's definitions be those of the cluster.
+        recover_without: names of nodes that are lost with their disks, with commas between: where etcd has lost homes,
+            the copies of these nodes are not waited for.
         rejoin_cluster: whether a node that has followed another recovery takes the cluster's definitions.
         accept_older_data: whether a data directory is taken that is older than what etcd has seen of it.
         cluster_host: address at which the other nodes of the cluster reach this one.
@@ -133,6 +135,7 @@ class Config:
     rack: str | None = None
     replace_after: int = 600
     recover_cluster: bool = False
+    recover_without: str | None = None
     rejoin_cluster: bool = False
     accept_older_data: bool = False
     queue_leader_locator: str = "client-local"

@@ -258,6 +258,13 @@ SETTINGS = {
             "false",
         ),
         Setting(
+            "recover_without",
+            "NODES",
+            "names with commas between",
+            "the same: nodes that are lost with their disks, whose copies are not waited for",
+            _text,
+        ),
+        Setting(
             "rejoin_cluster",
             "true|false",
             "true or false",

@@ -21,6 +21,7 @@ moves/         queues and streams that move to another home, homes that are left
 management/    requests forwarded to a home or asked of all; figures of all homes together
 copies/        copies of homes: who serves a home, what operators want, guests of lost nodes
 replicas/      a replica of a home's log: its disk, its sessions with others, its configuration in etcd
+rebuilding     homes with copies that etcd has lost: made again from the copies of all members
 processes/     the supervisor of workers, and a worker
 =============  =====================================================================================================
 

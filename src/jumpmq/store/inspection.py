@@ -7,11 +7,11 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jumpmq.store import losses, schema, stream_files, stream_log
 from jumpmq.store.batch import Batch
-from jumpmq.store.definitions import QueueNaming
+from jumpmq.store.definitions import QueueNaming, parsed
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.lock import DirectoryLock
@@ -165,6 +165,16 @@ def _copy(batches: list[Batch], reader: Reader, store: Store) -> int:
         if store.staged_bytes > STEP_BYTES:
             store.wait(store.flush())
     return taken
+
+
+def read_definitions(directory: Path) -> list[tuple[str, str, Any]]:
+    """Return the definitions in a data directory that no process writes to, as (kind, key, value).
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    found = Recovery(directory, Files(), _nobody).definitions
+    return [(*key, value) for key, value in zip(found, parsed(list(found.values())), strict=True)]
 
 
 class _Locked:

@@ -32,6 +32,7 @@ from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd, answered_at_start
 from jumpmq.nodes.membership.live_homes import ClusterDirectory
 from jumpmq.nodes.membership.standstill import Standstill
+from jumpmq.nodes.rebuilding import Rebuilding
 from jumpmq.nodes.replicas.claims import Claims
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
@@ -87,21 +88,6 @@ class Guests(Protocol):
             copies: those of the process.
             worker: number of the home's process at its seat.
         """
-
-
-async def has_cluster(config: Config, me: Membership) -> bool:
-    """Return True if etcd has the cluster of a member, or does not answer.
-
-    Raises:
-        BrokerError: the settings of etcd cannot be used.
-    """
-    client = _client(config, me)
-    try:
-        return await client.get(Keys(me.cluster).id) is not None
-    except EtcdError:
-        return True
-    finally:
-        await client.close()
 
 
 class NodeCopies:
@@ -182,6 +168,10 @@ class NodeCopies:
         self._announced = announced = Announced(self._etcd, self._keys, self.me, directory, self.racks)
         self._sessions.node_at = announced.node_at
         await self._etcd.until_answered(announced.announce)
+        assert config.data_dir is not None
+        directories, without = (config.data_dir, config.data_dir / DIRECTORY), config.recover_without
+        same = self._etcd.is_ours
+        self._run("rebuilding", Rebuilding(self._etcd.client, self._keys, self.me, directories, same, without).run())
         await self._follow(self._keys.copies, announced.take)
         await self._follow(self._keys.all_wanted, self._take_wanted)
         if prepare is None:

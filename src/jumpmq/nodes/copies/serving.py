@@ -16,9 +16,10 @@ from jumpmq.broker.memory import resources
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.lost_disk import replace_lost_disk
 from jumpmq.nodes.copies.member_file import prepare, read_member
-from jumpmq.nodes.copies.node_copies import NodeCopies, has_cluster
+from jumpmq.nodes.copies.node_copies import NodeCopies
 from jumpmq.nodes.copies.operating import OperatedCopies
 from jumpmq.nodes.other_homes import OtherHomes
+from jumpmq.nodes.rebuilding import require_cluster
 from jumpmq.queues import clock
 from jumpmq.serving.server import Control
 from jumpmq.store import Store, StoreError
@@ -46,10 +47,10 @@ async def serving_node(
     try:
         me = None if config.data_dir is None else read_member(config.data_dir)
         me = me or await replace_lost_disk(config)
+        if me is not None:
+            await require_cluster(config, me)
     except (StoreError, OSError) as error:
         raise BrokerError(str(error)) from None
-    if me is not None and config.recover_cluster and not await has_cluster(config, me):
-        me = None  # no replica is asked: the cluster, which names them, begins with what is here
 
     def end(reason: str) -> None:
         again(reason, False)

@@ -13,6 +13,8 @@
                        with each start of its process, and the leader; written only where the whole value is unchanged
 ``led/H``              epoch of the leader of a home with copies: the one in ``home/H``, which also changes with its set
 ``wanted/H``           copies that an operator wants of a home; its leader brings ``home/H`` there, step by step
+``rebuilding/NODE``    what the process of a node has of homes that etcd has lost, or ``rebuilding/NODE/2``; gone with
+                       the process
 ``copies/NODE``        where the process of a node takes connections for copies, or ``copies/NODE/2``; gone with it
 ``live/NODE``          where the node's links are taken, and the epoch, or ``live/NODE/2``; gone some seconds after the
                        process is
@@ -106,6 +108,10 @@ class Keys:
 
     def wanted(self, home: int) -> str:
         return f"{self.all_wanted}{home}"
+
+    @property
+    def rebuilding(self) -> str:
+        return self._key("rebuilding/")
 
     @property
     def copies(self) -> str:

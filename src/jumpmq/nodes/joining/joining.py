@@ -158,9 +158,9 @@ class Joining:
         if node is not None and node != me.node:
             raise BrokerError(f"the data directory is that of node '{me.node}', not of '{node}'")
         has_none = not any(kind in DEFINITIONS for kind, _, _ in found)
-        applied = next((value >> PLACE_BITS for kind, _, value in found if kind == APPLIED), 0)
+        applied = applied_entry(found)
         if self._recovers:
-            await self._recover(me, applied, found)
+            await recover_cluster(self._etcd, self._keys, me, found)
         identity = await self._created(me, applied, found)
         self._bind(identity)
         me = self._of_cluster(me, identity, has_none)
@@ -232,40 +232,6 @@ class Joining:
         self._store.put(*MEMBERSHIP, kept)
         await self._on_disk()
 
-    async def _recover(self, me: Membership, applied: int, found: list[Record]) -> None:
-        """Recover a cluster lost by etcd from this node's definitions: the new log starts so far behind any entry
-        applied by a node that all nodes start from the snapshot.
-
-        Raises:
-            BrokerError: the node was no member.
-        """
-        if await self._etcd.get(self._keys.id) is not None:
-            log.info("etcd has cluster '%s': there is nothing to recover", me.cluster)
-            return
-        if not me.home:
-            raise BrokerError(f"the data directory is not that of a node of cluster '{me.cluster}': nothing to recover")
-        entry = applied + AHEAD
-        topology = Topology("", home=0, shared=True)
-        topology.restore(found)
-        topology.applied = entry << PLACE_BITS
-        homes = max(me.home, *topology.homes, *topology.forgotten)
-        head = await write_snapshot(self._etcd, self._keys, entry, entry, records_of(topology))
-        begins = [
-            put(self._keys.format, FORMAT),
-            put(self._keys.id, me.id),
-            put(self._keys.secret, secrets.token_hex(32)),
-            put(self._keys.homes, str(homes)),
-            put(self._keys.member(me.process), _member(me.home, me)),
-            put(self._keys.recovered, str(entry)),
-            Recovery(uuid.uuid4().hex, kept_recovery(found), applied).put(self._keys),
-            put(self._keys.entry(entry), json.dumps({"id": uuid.uuid4().hex, "home": me.home, "changes": []})),
-            head.put(self._keys),
-            delete(self._keys.lost, end_of(self._keys.lost)),
-        ]
-        if (await self._etcd.transaction([absent(self._keys.id)], begins))[0]:
-            log.warning("cluster '%s' was recovered from what node '%s' had applied, up to entry %d of the log",
-                        me.cluster, me.node, applied)  # fmt: skip
-
     async def _created(self, me: Membership, applied: int, found: list[Record]) -> str:
         """Return the identity of the cluster, creating the cluster unless present.
 
@@ -283,7 +249,7 @@ class Joining:
                 put(self._keys.id, me.id),
                 put(self._keys.secret, secrets.token_hex(32)),
                 put(self._keys.homes, "1"),
-                put(self._keys.member(me.process), _member(1, me)),
+                put(self._keys.member(me.process), member_value(1, me)),
                 head.put(self._keys),
             ]
             await self._keep(me)
@@ -354,7 +320,7 @@ class Joining:
             if not is_stray and (more := knows_more(me, applied, begin)) is not None:
                 raise BrokerError(more)
             name = self._keys.member(me.process)  # etcd had lost who is a member
-            await self._etcd.transaction([absent(name)], [put(name, _member(me.home, me))])
+            await self._etcd.transaction([absent(name)], [put(name, member_value(me.home, me))])
         while True:
             member = await self._etcd.get(self._keys.member(me.process))
             if member is not None:
@@ -370,7 +336,7 @@ class Joining:
             await self._keep(me)
             await self._etcd.transaction(
                 [has(self._keys.homes, homes.value), absent(self._keys.member(me.process))],
-                [put(self._keys.homes, str(home)), put(self._keys.member(me.process), _member(home, me))],
+                [put(self._keys.homes, str(home)), put(self._keys.member(me.process), member_value(home, me))],
             )
 
     async def _head(self) -> SnapshotHead:
@@ -404,6 +370,48 @@ class Joining:
         for kind, key, value in given:
             self._store.put(kind, key, value)
         return [*kept, *given]
+
+
+def applied_entry(found: list[Record]) -> int:
+    """Return the last entry of the cluster's log that a data directory has applied."""
+    return next((value >> PLACE_BITS for kind, _, value in found if kind == APPLIED), 0)
+
+
+async def recover_cluster(etcd: Etcd, keys: Keys, me: Membership, found: list[Record]) -> None:
+    """Recover a cluster lost by etcd from this node's definitions: the new log starts so far behind any entry
+    applied by a node that all nodes start from the snapshot.
+
+    Raises:
+        BrokerError: the node was no member.
+        EtcdError: etcd cannot be asked; to be tried again.
+    """
+    if await etcd.get(keys.id) is not None:
+        log.info("etcd has cluster '%s': there is nothing to recover", me.cluster)
+        return
+    if not me.home:
+        raise BrokerError(f"the data directory is not that of a node of cluster '{me.cluster}': nothing to recover")
+    applied = applied_entry(found)
+    entry = applied + AHEAD
+    topology = Topology("", home=0, shared=True)
+    topology.restore(found)
+    topology.applied = entry << PLACE_BITS
+    homes = max(me.home, *topology.homes, *topology.forgotten)
+    head = await write_snapshot(etcd, keys, entry, entry, records_of(topology))
+    begins = [
+        put(keys.format, FORMAT),
+        put(keys.id, me.id),
+        put(keys.secret, secrets.token_hex(32)),
+        put(keys.homes, str(homes)),
+        put(keys.member(me.process), member_value(me.home, me)),
+        put(keys.recovered, str(entry)),
+        Recovery(uuid.uuid4().hex, kept_recovery(found), applied).put(keys),
+        put(keys.entry(entry), json.dumps({"id": uuid.uuid4().hex, "home": me.home, "changes": []})),
+        head.put(keys),
+        delete(keys.lost, end_of(keys.lost)),
+    ]
+    if (await etcd.transaction([absent(keys.id)], begins))[0]:
+        log.warning("cluster '%s' was recovered from what node '%s' had applied, up to entry %d of the log",
+                    me.cluster, me.node, applied)  # fmt: skip
 
 
 class SetBack(EtcdError):
@@ -467,5 +475,6 @@ def _advice(me: Membership) -> str:
     )
 
 
-def _member(home: int, me: Membership) -> str:
+def member_value(home: int, me: Membership) -> str:
+    """Return etcd's value of a member."""
     return json.dumps({"home": home, "member": me.member})

@@ -12,7 +12,7 @@ from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.nodes.replicas.claims import Asked, Claims
 from jumpmq.nodes.replicas.commit_checks import DamagedCommit, Incoming
 from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
-from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Remove
+from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Know, Remove
 from jumpmq.nodes.replicas.file_exchange import FileExchange
 from jumpmq.nodes.replicas.indexing import Indexing
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
@@ -439,6 +439,7 @@ class CopiedHome:
         actions = learn(value)
         if self.roles.known is not before:
             self._pace.on_value(before, value, now())
+            self._disk.do(Know(value.to_json().decode()))
         self._act(actions)
 
     # --- actions ---

@@ -52,6 +52,7 @@ class Noted:
         mark: position up to which all is complete.
         kept: position before which the log does not tell all: members need the files of this copy, such as a stream's
             that were written without it.
+        known: JSON text of the last known configuration, for a home that etcd loses; empty for none.
     """
 
     log: str
@@ -59,6 +60,7 @@ class Noted:
     epoch: int = 0
     mark: int = 0
     kept: int = 0
+    known: str = ""
 
     def encode(self) -> bytes:
         return checked_file.encoded(asdict(self))
@@ -72,7 +74,7 @@ class Noted:
         """
         value = checked_file.decoded(octets)
         numbers = int(value["epoch"]), int(value["mark"]), int(value.get("kept", 0))
-        return cls(str(value["log"]), str(value["disk"]), *numbers)
+        return cls(str(value["log"]), str(value["disk"]), *numbers, str(value.get("known", "")))
 
 
 class CopyDirectory:
@@ -165,6 +167,10 @@ class CopyDirectory:
     def note(self, epoch: int, mark: int) -> None:
         """Sync a promise and a mark; neither ever falls."""
         self._write_note(replace(self.noted, epoch=max(epoch, self.noted.epoch), mark=max(mark, self.noted.mark)))
+
+    def know(self, configuration: str) -> None:
+        """Sync the configuration of the home."""
+        self._write_note(replace(self.noted, known=configuration))
 
     def renew(self) -> None:
         """Take a new identity, which is in no set: the octets on the disk no longer count as stored."""

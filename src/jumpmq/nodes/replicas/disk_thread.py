@@ -4,6 +4,7 @@ Answers come in the order of the questions, in the event loop. While a sync runs
 and synced together: one ``fdatasync`` for all commits that came during the last one.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,13 @@ class Remove(NamedTuple):
     segments: tuple[int, ...]
 
 
-Task = Note | Cut | Sync | Open | Append | Begin | Remove
+class Know(NamedTuple):
+    """Note the configuration of the home, as JSON text."""
+
+    configuration: str
+
+
+Task = Know | Note | Cut | Sync | Open | Append | Begin | Remove
 
 Answer = tuple[Task, int | Stretch | OSError]
 """A task with its result: the position up to which the log is synced; for :class:`Begin` the new segment; for a failed
@@ -109,6 +116,9 @@ def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
                 directory.append(task.position, task.octets)
             case Note():
                 answers.append((task, _noted(directory, task)))
+            case Know():
+                with contextlib.suppress(OSError):  # the next one may fit; the file is as it was
+                    directory.know(task.configuration)
             case Cut():
                 directory.cut(task.position)
                 answers.append((task, directory.end))

@@ -1,0 +1,204 @@
+"""Homes with copies in a cluster that etcd has lost.
+
+The cluster begins again with a node's definitions (``--recover-cluster``), here read from a copy without a write. Each
+process then puts into etcd what it has of homes that the recovered cluster lacks, and the one whose copy is to lead a
+home makes its configuration (:mod:`jumpmq.replication.rebuilding`).
+"""
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jumpmq.broker.config import Config
+from jumpmq.broker.errors import BrokerError
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, put
+from jumpmq.nodes.etcd.keys import Keys
+from jumpmq.nodes.etcd.settings import EtcdSettings
+from jumpmq.nodes.joining.joining import Membership, applied_entry, member_value, recover_cluster, set_back
+from jumpmq.nodes.log.snapshots import SnapshotHead, read_snapshot
+from jumpmq.nodes.membership.cluster_etcd import answered_at_start
+from jumpmq.nodes.membership.lease import LEASE
+from jumpmq.nodes.replicas.copy_directory import NOTE, Noted
+from jumpmq.replication.configuration import Configuration, ConfigurationError
+from jumpmq.replication.lineage import end_of
+from jumpmq.replication.rebuilding import NotRebuilt, Offer, rebuilt
+from jumpmq.store.errors import StoreError
+from jumpmq.store.inspection import read_definitions
+from jumpmq.store.lineage import read_lineage
+from jumpmq.topology import Topology
+
+LOOK_INTERVAL = 1.0
+"""Seconds between two looks at what other processes have."""
+
+log = logging.getLogger(__name__)
+
+
+async def require_cluster(config: Config, me: Membership) -> None:
+    """Wait for etcd. If etcd has lost the cluster of a member, make the cluster again from the definitions in the copy
+    of the member, where that is asked for.
+
+    Raises:
+        BrokerError: it is not asked for, and no other process of the node serves meanwhile.
+        StoreError: the definitions cannot be read.
+    """
+    assert config.data_dir is not None
+    etcd, keys = replace(EtcdSettings.of(config), identity=me.id).client(), Keys(me.cluster)
+    try:
+        if await answered_at_start(lambda: etcd.get(keys.id)) is not None:
+            return
+        found = await asyncio.to_thread(read_definitions, config.data_dir)
+        if config.recover_cluster:
+            await answered_at_start(lambda: recover_cluster(etcd, keys, me, found))
+        elif config.workers == 1 or config.begins:
+            raise BrokerError(f"{set_back(me.cluster, 0)}; the last entry of the log here is {applied_entry(found)}")
+    finally:
+        await etcd.close()
+
+
+class Rebuilding:
+    """Homes that a recovered cluster lacks, and of which a process has copies.
+
+    Args:
+        etcd: the client.
+        keys: of the cluster.
+        me: the process.
+        directories: of the process's own home, and of copies of others.
+        is_ours: comparison that holds where etcd has the cluster.
+        without: names of nodes that are lost with their disks, with commas between.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        keys: Keys,
+        me: Membership,
+        directories: tuple[Path, Path],
+        is_ours: dict[str, Any],
+        without: str | None,
+    ) -> None:
+        self._etcd, self._keys, self._me, self._is_ours = etcd, keys, me, is_ours
+        own, copies = directories
+        found = {int(path.name): path for path in copies.glob("*") if path.name.isdigit()} if me.worker == 1 else {}
+        found[me.home] = own
+        self._directories = {home: path for home, path in found.items() if (path / NOTE).exists()}
+        self._lost = [name.strip() for name in (without or "").split(",") if name.strip()]
+        self._offers: dict[int, Offer] = {}  # what is here, by home
+        self._told: dict[int, str] = {}  # why homes are not there yet
+        self._lease = 0
+
+    async def run(self) -> None:
+        """Put into etcd what is here, and homes that are to be led here, until etcd has all homes with a copy here."""
+        while True:
+            try:
+                if await self._is_done():
+                    return
+            except EtcdError as error:
+                log.info("homes that etcd has lost wait: %s", error)
+            await asyncio.sleep(LOOK_INTERVAL)
+
+    async def _is_done(self) -> bool:
+        if await self._etcd.get(self._keys.recovery) is None:
+            return True
+        there = {int(one.key.removeprefix(self._keys.all_homes)) for one in await self._values(self._keys.all_homes)}
+        missing = {home: path for home, path in self._directories.items() if home not in there}
+        missing = {home: missing[home] for home in missing.keys() & await self._defined()} if missing else {}
+        for home in missing.keys() - self._offers.keys():
+            if (offer := await asyncio.to_thread(_offer, missing[home], self._me.node)) is not None:
+                self._offers[home] = offer
+        self._offers = {home: offer for home, offer in self._offers.items() if home in missing}
+        if not self._offers:
+            if self._lease:
+                await self._etcd.revoke(self._lease)
+            return True
+        await self._announce()
+        offers, lost = await self._heard()
+        for home, offer in self._offers.items():
+            await self._rebuild(home, offer, offers[home], lost)
+        return False
+
+    async def _values(self, folder: str) -> list[Any]:
+        return list((await self._etcd.folder(folder)).values)
+
+    async def _defined(self) -> set[int]:
+        """Return the homes that the recovered cluster has: others were left, or forgotten."""
+        head = await self._etcd.get(self._keys.snapshot_head)
+        if head is None:
+            return set()
+        topology = Topology("", home=0, shared=True)
+        topology.restore(await read_snapshot(self._etcd, self._keys, SnapshotHead.read(head.value)))
+        return {*topology.homes}
+
+    async def _announce(self) -> None:
+        if self._lease and await self._etcd.keep_alive(self._lease):
+            return
+        self._lease = await self._etcd.grant(LEASE)
+        value = {"lost": self._lost, "homes": {home: _to_json(one) for home, one in self._offers.items()}}
+        key, member = self._keys.rebuilding + self._me.process, self._keys.member(self._me.process)
+        await self._etcd.transaction([self._is_ours], [put(key, json.dumps(value), self._lease)])
+        if self._me.home in self._offers:  # etcd had lost who is a member
+            mine = put(member, member_value(self._me.home, self._me))
+            await self._etcd.transaction([self._is_ours, absent(member)], [mine])
+
+    async def _heard(self) -> tuple[dict[int, list[Offer]], set[str]]:
+        """Return what processes have of homes, and the nodes that are lost by an operator's word."""
+        offers: dict[int, list[Offer]] = {home: [offer] for home, offer in self._offers.items()}
+        lost = {*self._lost}
+        for one in await self._values(self._keys.rebuilding):
+            said = json.loads(one.value)
+            lost |= {*map(str, said["lost"])}
+            if one.key.removeprefix(self._keys.rebuilding) != self._me.process:
+                for home, offer in said["homes"].items():
+                    offers.setdefault(int(home), []).append(_from_json(offer))
+        return offers, lost
+
+    async def _rebuild(self, home: int, offer: Offer, offers: list[Offer], lost: set[str]) -> None:
+        try:
+            found = rebuilt([one for one in offers if one.known.log == offer.known.log], lost)
+        except NotRebuilt as problem:
+            if self._told.get(home) != str(problem):
+                log.warning(
+                    "home %d waits, as etcd has lost it: %s. Start that node, or where its disk is lost, any other one "
+                    "with --recover-without", home, problem,
+                )  # fmt: skip
+            self._told[home] = str(problem)
+            return
+        if found.leader != offer.replica:
+            return
+        # As an operator's wish (:class:`~jumpmq.nodes.copies.wanted.Wanted`), which etcd had, too.
+        wish = json.dumps({"copies": found.copies, "min": found.min, "members": found.members, "leader": ""})
+        puts = [
+            put(self._keys.home(home), found.to_json()),
+            put(self._keys.led(home), str(found.epoch)),
+            put(self._keys.wanted(home), wish),
+        ]
+        if (await self._etcd.transaction([self._is_ours, absent(self._keys.home(home))], puts))[0]:
+            log.warning("home %d, which etcd had lost, goes on with the copy of node '%s'", home, self._me.node)
+
+
+def _offer(directory: Path, node: str) -> Offer | None:
+    """Return what a directory has of a home; None where that cannot be told."""
+    try:
+        noted = Noted.decode((directory / NOTE).read_bytes())
+        read = read_lineage(directory, noted.mark)
+        replica = f"{node}.{noted.disk}"
+        known = Configuration.from_json(noted.known) if noted.known else Configuration.first(noted.log, replica)
+    except (OSError, StoreError, ConfigurationError, ValueError, KeyError, TypeError) as error:
+        log.error("the copy in %s cannot be read: %s", directory, error)
+        return None
+    if read.damaged:
+        log.error("the copy in %s is damaged, and the home does not go on with it", directory)
+        return None
+    end = (read.lineage[-1].epoch if read.lineage else 0), max(end_of(read.lineage), noted.mark)
+    return Offer(replica, noted.epoch, end, known)
+
+
+def _to_json(offer: Offer) -> list[Any]:
+    return [offer.replica, offer.promised, offer.end, offer.known.to_json().decode()]
+
+
+def _from_json(value: list[Any]) -> Offer:
+    replica, promised, (epoch, position), known = value
+    return Offer(str(replica), int(promised), (int(epoch), int(position)), Configuration.from_json(known))

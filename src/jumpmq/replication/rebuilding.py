@@ -1,0 +1,69 @@
+"""Configuration of a home that etcd has lost, made again from what the home's copies know.
+
+Each copy notes the configuration that it knows. The newest of these names the replicas that have all that is complete;
+the one with the longest log leads. Any member may know a newer configuration than all others, by which a copy that was
+in the set before lacks what is complete: so nothing is decided before all members of the newest one have been heard, or
+an operator has said which nodes are lost for good.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from jumpmq.replication.configuration import Configuration, Replica, node_of
+
+EPOCHS = 1000
+"""Number of epochs left out behind the highest promised one: claims precede promises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a replica has of a home.
+
+    Attributes:
+        replica: its identity.
+        promised: highest epoch that it has promised.
+        end: epoch of its last segment, and the position behind its log.
+        known: the last configuration that it knows.
+    """
+
+    replica: Replica
+    promised: int
+    end: tuple[int, int]
+    known: Configuration
+
+
+class NotRebuilt(Exception):
+    """The configuration cannot be made yet; the text says what is missing."""
+
+
+def rebuilt(offers: Sequence[Offer], lost: Collection[str] = ()) -> Configuration:
+    """Return the configuration that a home goes on with.
+
+    Args:
+        offers: of all replicas that were heard, at least one.
+        lost: nodes whose disks are lost, by an operator's word.
+
+    Raises:
+        NotRebuilt: members are missing, or all that is left lacks what is complete.
+    """
+    newest = max((offer.known for offer in offers), key=lambda known: (known.epoch, known.v))
+    missing = {*newest.members} - {node_of(offer.replica) for offer in offers} - {*lost}
+    if missing:
+        raise NotRebuilt(f"what node {_named(missing)} has of it is not known")
+    offers = [offer for offer in offers if node_of(offer.replica) in newest.members]
+    able = [offer for offer in offers if offer.replica in newest.electable]
+    if not offers or (not able and not {node_of(one) for one in newest.electable} <= {*lost}):
+        raise NotRebuilt(f"all that was confirmed is at node {_named(map(node_of, newest.electable))}, on a lost disk")
+    best = max(able or offers, key=lambda offer: (offer.end, node_of(offer.replica) == newest.seat))
+    return replace(
+        newest,
+        v=newest.v + EPOCHS,
+        epoch=max(newest.epoch, *(offer.promised for offer in offers)) + EPOCHS,
+        leader=best.replica,
+        set=(best.replica,),
+        eligible=(),
+    )
+
+
+def _named(nodes: Iterable[str]) -> str:
+    return ", ".join(f"'{node}'" for node in sorted({*nodes}))
