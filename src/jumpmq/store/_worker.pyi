@@ -1,8 +1,11 @@
 from typing import Any
 
-def checksum(octets: bytes | memoryview, start: int = 0, /) -> int: ...
+def checksum(octets: bytes | memoryview, start: int = 0, /) -> int:
+    """Return the CRC-32 of octets, continued from ``start``."""
 
 class Worker:
+    """Compiled writing thread; see :class:`jumpmq.store.worker.Worker`, its reference implementation."""
+
     def __init__(self, wake: int, tell: int = -1) -> None: ...
     def submit(self, write: Any) -> None: ...
     @property
