@@ -9,10 +9,10 @@ from typing import Any
 
 from tests import brokers
 from tests.brokers import config_of, definitions_of, in_loop, propose, stopped, until
+from tests.nodes.fixed_directory import FixedDirectory
 
 from jumpmq.broker import Broker, Config
 from jumpmq.nodes.entering import enter
-from jumpmq.nodes.transport.directory import FixedDirectory
 
 __all__ = [
     "NODES",

@@ -1,4 +1,4 @@
-"""AMQP reply codes as exceptions: one type per code, raised where the rule is checked and encoded in one place.
+"""AMQP reply codes as exceptions: one type per code in use, raised where the rule is checked and encoded in one place.
 
 A soft error closes the channel it happened on, a hard error the whole connection (AMQP 0-9-1, section 1.2
 "reply codes", as amended by RabbitMQ). The text of an error is what follows the code's name on the wire:
@@ -51,10 +51,6 @@ class NoRoute(AMQPError):
 
 class ConnectionForced(AMQPError):
     code, name, hard = 320, "CONNECTION_FORCED", True
-
-
-class InvalidPath(AMQPError):
-    code, name, hard = 402, "INVALID_PATH", True
 
 
 class AccessRefused(AMQPError):

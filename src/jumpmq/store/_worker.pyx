@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The thread that writes, in C: it never waits for the interpreter. ``workers.py`` says the same in plain Python."""
+"""The writing thread, in C: never waits for the interpreter. ``worker.py`` is its reference implementation."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE

@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.nodes.fixed_directory import FixedDirectory
 from tests.nodes.homes import NODES, config_of, started, stopped
 from tests.waiting import PATIENCE
 
 from jumpmq.broker import Broker
 from jumpmq.nodes.management.directory import HomesDirectory
 from jumpmq.nodes.management.management import managed, managed_node
-from jumpmq.nodes.transport.directory import FixedDirectory
 from jumpmq.serving.server import RunningBroker
 
 Join = Callable[[int, AsyncExitStack], Awaitable[Broker]]

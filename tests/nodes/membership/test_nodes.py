@@ -11,6 +11,7 @@ import pika.exceptions
 import pytest
 from tests.cli.commands import run
 from tests.http.api import API
+from tests.nodes.fixed_directory import FixedDirectory
 from tests.nodes.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
 from tests.topology.state import state_of
 
@@ -21,7 +22,6 @@ from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.opening import Opened
 from jumpmq.http.server import HTTPServer
 from jumpmq.nodes.entering import enter
-from jumpmq.nodes.transport.directory import FixedDirectory
 from jumpmq.topology import DeclareExchange, DeclareQueue, ExchangeDefinition, ForgetNode, SetPolicy
 
 

@@ -4,11 +4,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.http.api import API
+from tests.nodes.fixed_directory import FixedDirectory
 from tests.nodes.homes import config_of, in_loop, propose, started, stopped, until
 from tests.nodes.management.running_homes import running_nodes
 from tests.waiting import until as soon
 
-from jumpmq.nodes.transport.directory import FixedDirectory
 from jumpmq.topology import DeclareExchange, ExchangeDefinition, LeaveHome, MoveQueue, SetPolicy
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.brokers import declare, queue_of, with_channel
+from tests.nodes.fixed_directory import FixedDirectory
 from tests.nodes.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
 from tests.nodes.moves.test_moving import is_over, publish, read
 
@@ -17,7 +18,6 @@ from jumpmq.broker import Broker
 from jumpmq.broker.memory import resources
 from jumpmq.nodes.moves import moving, stream_copies, stream_moves
 from jumpmq.nodes.moves.stream_offers import StreamOffers
-from jumpmq.nodes.transport.directory import FixedDirectory
 from jumpmq.store.files import Files
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import DeleteQueue, DeleteVirtualHost, ForgetNode, SetPolicy

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from tests.nodes.fixed_directory import FixedDirectory
 from tests.nodes.homes import in_loop, nodes, propose, until
 from tests.topology.state import state_of
 
@@ -24,7 +25,7 @@ from jumpmq.broker.commit.commits import Commits
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.transport import link as link_module
 from jumpmq.nodes.transport import tls as tls_module
-from jumpmq.nodes.transport.directory import Address, FixedDirectory
+from jumpmq.nodes.transport.directory import Address
 from jumpmq.nodes.transport.link import HEADER, HELLO, KEPT, PROOF, ROOM, Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.tls import TLSSockets
