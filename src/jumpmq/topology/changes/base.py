@@ -29,7 +29,8 @@ class Change:
     """Fields omitted from audit lines: secrets, and the author, who is named anyway."""
 
     def __init_subclass__(cls) -> None:
-        if "__dataclass_fields__" in vars(cls):  # ``dataclass(slots=True)`` copies the class once it has fields
+        # ``dataclass(slots=True)`` copies the class once it has fields. Common bases are no kinds.
+        if "__dataclass_fields__" in vars(cls) and not cls.__name__.startswith("_"):
             Change.KINDS[cls.__name__] = cls
 
     def refuse_for_all(self) -> None:

@@ -16,22 +16,25 @@ if TYPE_CHECKING:
     from jumpmq.topology.vhost import VirtualHost
 
 
+@dataclass(frozen=True, slots=True)
 class _Setting(ChangeInSteps):
     """Base of changes setting a policy.
 
     Attributes:
         operator: whether the policy is an operator policy.
+        pattern: regular expression, searched in the names of queues and exchanges.
+        definition: a JSON object; :mod:`jumpmq.topology.policy_definitions` has its keys.
+        priority: of all policies that match an object the highest is in force.
+        apply_to: a key of :data:`jumpmq.topology.policies.APPLY_TO`.
     """
-
-    __slots__ = ()
 
     operator: ClassVar[bool]
     vhost: str
     name: str
     pattern: str
     definition: Mapping[str, Any]
-    priority: float
-    apply_to: str
+    priority: float = 0
+    apply_to: str = "all"
 
     @property
     def policy(self) -> Policy:
@@ -50,22 +53,9 @@ class _Setting(ChangeInSteps):
 
 @dataclass(frozen=True, slots=True)
 class SetPolicy(_Setting):
-    """Add or replace a policy, effective at once.
-
-    Attributes:
-        pattern: regular expression, searched in the names of queues and exchanges.
-        definition: a JSON object; :mod:`jumpmq.topology.policy_definitions` has its keys.
-        priority: of all policies that match an object the highest is in force.
-        apply_to: a key of :data:`jumpmq.topology.policies.APPLY_TO`.
-    """
+    """Add or replace a policy, effective at once."""
 
     operator: ClassVar[bool] = False
-    vhost: str
-    name: str
-    pattern: str
-    definition: Mapping[str, Any]
-    priority: float = 0
-    apply_to: str = "all"
 
     def check(self, state: State) -> None:
         _Setting.check(self, state)
@@ -81,22 +71,15 @@ class SetOperatorPolicy(_Setting):
     """As :class:`SetPolicy`, for operator policies: they take limits only, and are merged with policies."""
 
     operator: ClassVar[bool] = True
-    vhost: str
-    name: str
-    pattern: str
-    definition: Mapping[str, Any]
-    priority: float = 0
-    apply_to: str = "all"
 
     def inverse(self, state: State) -> list[Change]:
         policy = state.vhost(self.vhost).policies.operator_policies.get(self.name)
         return [ClearOperatorPolicy(self.vhost, self.name) if policy is None else SetOperatorPolicy(*_parts(policy))]
 
 
+@dataclass(frozen=True, slots=True)
 class _Clearing(ChangeInSteps):
     """Base of changes removing a policy."""
-
-    __slots__ = ()
 
     operator: ClassVar[bool]
     vhost: str
@@ -113,20 +96,16 @@ class _Clearing(ChangeInSteps):
 
 @dataclass(frozen=True, slots=True)
 class ClearPolicy(_Clearing):
-    """Take a policy away."""
+    """Remove a policy."""
 
     operator: ClassVar[bool] = False
-    vhost: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClearOperatorPolicy(_Clearing):
-    """Take an operator policy away."""
+    """Remove an operator policy."""
 
     operator: ClassVar[bool] = True
-    vhost: str
-    name: str
 
 
 def _parts(policy: Policy) -> tuple[Any, ...]:
