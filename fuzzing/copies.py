@@ -32,9 +32,9 @@ from typing import Any
 
 import pika
 import requests
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from tests.cutting import Cuts, can_cut, run_as
 
+from fuzzing.clients import GONE, ReconnectingClient
 from fuzzing.faulty_disk import ALLOCATE, CREATE, SLOW, SYNC, WRITE, FaultyDisk, is_available
 from fuzzing.history import problems
 from jumpmq.nodes.copies.wanted import Wanted
@@ -92,8 +92,6 @@ MOST_OCTETS = 12_000
 
 PATIENCE = 120.0
 """Seconds for all to be well again at the end: leadership returns to its seat after half a minute."""
-
-GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError, EOFError)
 
 
 class Node(JumpMQ):
@@ -188,31 +186,18 @@ class History:
                 waiting.discard(message)
 
 
-class Client(threading.Thread):
-    """Works until told to stop, and connects again when its connection is gone."""
+class Client(ReconnectingClient):
+    """Notes in a history what it did."""
 
     def __init__(self, name: str, ports: Callable[[], int], history: History, stop: threading.Event) -> None:
-        super().__init__(name=name, daemon=True)
-        self.history, self.stop, self._ports, self.lives = history, stop, ports, 0
+        super().__init__(ports, stop, name)
+        self.history = history
 
-    def run(self) -> None:
-        while not self.stop.is_set():
-            self.lives += 1
-            with contextlib.suppress(*GONE):
-                connection = pika.BlockingConnection(
-                    pika.ConnectionParameters(
-                        "127.0.0.1", self._ports(), heartbeat=6, blocked_connection_timeout=20, socket_timeout=3
-                    )
-                )
-                try:
-                    self.work(connection)
-                finally:
-                    with contextlib.suppress(*GONE):
-                        connection.close()
-            time.sleep(0.1)
-
-    def work(self, connection: Any) -> None:
-        raise NotImplementedError
+    def connect(self) -> Any:
+        parameters = pika.ConnectionParameters(
+            "127.0.0.1", self._port(), heartbeat=6, blocked_connection_timeout=20, socket_timeout=3
+        )
+        return pika.BlockingConnection(parameters)
 
 
 class Publisher(Client):

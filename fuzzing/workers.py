@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import pika
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
+from fuzzing.clients import GONE, ReconnectingClient
 from jumpmq.management import ManagementClient, ManagementError
 from jumpmq.testing import BrokerError, JumpMQ, children, free_ports
 
-GONE = (pika.exceptions.AMQPError, AMQPConnectorException, OSError)
 QUEUES = 9
 QUORUM, STREAM, DEAD = "q7", "q8", "dead"
 """Those of another kind than classic, and where what is rejected goes."""
@@ -87,38 +86,12 @@ class Ledger:
         return found
 
 
-class Client(threading.Thread):
-    """Works until told to stop, and connects again when its connection is gone.
-
-    Args:
-        port: where to connect, each time.
-    """
+class Client(ReconnectingClient):
+    """Notes in a ledger what it did."""
 
     def __init__(self, port: Callable[[], int], ledger: Ledger, queues: list[str], stop: threading.Event) -> None:
-        super().__init__(daemon=True)
-        self.ledger, self.queues, self.stop = ledger, queues, stop
-        self._port = port
-
-    def run(self) -> None:
-        while not self.stop.is_set():
-            with contextlib.suppress(*GONE):
-                connection = self.connect()
-                try:
-                    self.work(connection)
-                finally:
-                    with contextlib.suppress(*GONE):
-                        connection.close()
-            time.sleep(0.1)
-
-    def connect(self) -> Any:
-        """A connection."""
-        parameters = pika.ConnectionParameters(
-            "127.0.0.1", self._port(), heartbeat=4, blocked_connection_timeout=10, socket_timeout=5
-        )
-        return pika.BlockingConnection(parameters)
-
-    def work(self, connection: Any) -> None:
-        raise NotImplementedError
+        super().__init__(port, stop)
+        self.ledger, self.queues = ledger, queues
 
 
 class Publisher(Client):
