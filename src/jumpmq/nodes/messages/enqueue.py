@@ -1,16 +1,28 @@
 """Messages for queues of remote homes: the publishes of an event-loop iteration go over a link, and are answered once
 complete at the remote home.
 
-What is sent by one push to one home is a *unit*, which holds each message once and says which queues get it. Units of
-a link are numbered, and the home answers in order: which messages its queues have refused, and up to which unit all is
-complete. A link is so a source of receipts. When it breaks, what is not answered is refused: it may have arrived, and
-a publisher that publishes it again may have it twice, as after any connection that broke.
+The messages of a push to a home are a *unit*, which holds each message once, with its queues. A publish goes there and
+back like this:
 
-A home with copies comes back soon at another node. What is published to it meanwhile is kept, up to :data:`HELD_MOST`
-and for :data:`HOLD_TIMEOUT`, and sent over the next link.
+1. :func:`~jumpmq.broker.routing.routing.push` gives the routes to remote queues to :meth:`Enqueue.send`, which numbers
+   a unit for each home (:meth:`_Outgoing.add`), and sends it in a record ``UNIT``.
+2. The link is a *source* of receipts: the publish waits for a :class:`~jumpmq.broker.commit.receipts.Part` of it, as it
+   waits for a commit of the local store.
+3. At the remote home :meth:`Enqueue.take` pushes the unit to its queues (:meth:`Enqueue._take_unit`), and
+   :class:`_Incoming` waits for their commit as a publisher does.
+4. When that is complete, :meth:`_Incoming.send_confirms` answers with a record ``ANSWER``: the last complete unit, and
+   the messages that queues have refused.
+5. :meth:`Enqueue._answered` completes the parts (:meth:`_Outgoing.complete`); ``Turns.look_at_receipts`` has the
+   channels send their confirms.
 
-A link is always read, so a home that is slow holds up no other. It is the clients who publish faster to it than it
-answers that are not read, until it has (:data:`CREDIT`).
+When a link breaks, unanswered units are refused: they may have arrived, and a publisher that publishes again may have
+a message twice, as after any broken connection.
+
+A home with copies comes back soon at another node. Messages for it are kept meanwhile, up to :data:`HELD_MOST` and for
+:data:`HOLD_TIMEOUT`, and sent over the next link.
+
+A link is always read, so that a slow home holds up no other home. Clients that publish faster to a home than the home
+answers are not read until it has answered (:data:`CREDIT`).
 """
 
 import asyncio
