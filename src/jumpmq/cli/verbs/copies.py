@@ -70,12 +70,14 @@ def set_copies(
     ] = None,
     least: Annotated[
         int | None,
-        typer.Option("--min", min=1, help="copies that have to store what is confirmed; half of them unless given"),
+        typer.Option(
+            "--min", min=1, help="copies that store a message before its confirm; half of the copies unless given"
+        ),
     ] = None,
 ) -> None:
     """Sets the number of copies of a home, or of all homes of the cluster.
 
-    Returns when that is recorded; `list_copies` shows how far it is. A home that gets copies for the first time has
+    Returns once the wish is recorded; `list_copies` shows the progress. A home that gets copies for the first time has
     its process start again once, which closes the connections to it.
     """
     found = session.api.get("copies")
@@ -104,10 +106,10 @@ def transfer_leadership(
     home: Home,
     member: Annotated[str, typer.Argument(metavar="NODE", help="a member of the home; its seat for the usual place")],
 ) -> None:
-    """Has a member lead a home from now on, as soon as its copy has all.
+    """Makes a member the leader of a home, as soon as its copy is complete.
 
-    Returns when that is recorded. The node that the home belongs to starts its process again where it hands over the
-    home, and opens its ports again only when it leads again.
+    Returns once the wish is recorded. A seat that hands over its home starts its process again, and opens its ports
+    only when it leads again.
     """
     session.inform(f"Transferring leadership of home {home} to node {member} ...")
     _change(session, "PUT", str(home), "leader", body={"node": member})

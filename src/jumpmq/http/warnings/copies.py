@@ -16,7 +16,7 @@ def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
     one for each copy with which something is wrong."""
     for home in homes:
         for node, trouble in home.troubles.items():
-            advice = "That is tried again, and the warning goes a minute after it has succeeded."
+            advice = "The step is tried again; the warning ends a minute after success."
             yield Warning("copy-troubled", "warning", "node", "", node, f"Copy of home {home.home}: {trouble}.", advice)
     stand, lack = dict[str, list[HomeCopies]](), dict[str, list[HomeCopies]]()
     for home in homes:
@@ -24,15 +24,16 @@ def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
             (stand if home.stands else lack).setdefault(home.seat, []).append(home)
     for seat, of_seat in stand.items():
         counts = [f"home {one.home}: {one.in_set} of at least {one.min} copies are there" for one in of_seat]
-        advice = f"Start what is away: {_missing(of_seat)}. Copies join by themselves. If it is lost for good, " + (
-            "`jumpmqctl set_copies COUNT --home HOME --min MIN` with what is there goes on with less."
+        advice = (
+            f"Start the missing nodes: {_missing(of_seat)}. Copies join by themselves. If a node is lost for good, "
+            + ("`jumpmqctl set_copies COUNT --home HOME --min MIN` asks for no more than the remaining copies.")
         )
         text = f"Nothing is confirmed at {'; '.join(counts)}."
         yield Warning("copies-below-min", "alarm", "node", "", seat, text, advice)
     for seat, of_seat in lack.items():
         counts = [f"home {one.home} has {one.in_set} of {len(one.members)} copies" for one in of_seat]
         text = f"{seat}: {'; '.join(counts)}; {_missing(of_seat)}."
-        advice = "What is confirmed is stored at the others. A copy whose node runs takes what it lacks by itself."
+        advice = "Confirmed messages are stored by the other copies. A copy catches up by itself once its node runs."
         yield Warning("copies-missing", "warning", "node", "", seat, text, advice)
 
 

@@ -188,7 +188,7 @@ class NodeCopies:
                 return await asyncio.shield(self._own)
         known = self.known.get(self.me.home)
         where = "no node" if known is None else f"node '{node_of(known.leader)}'"
-        log.warning("%s keeps its copy of home %d up to date, which %s serves", self.me, self.me.home, where)
+        log.warning("%s follows home %d, served by %s", self.me, self.me.home, where)
         return await asyncio.shield(self._own)
 
     def epoch_of(self, copy: KeptCopy) -> int:
@@ -237,8 +237,8 @@ class NodeCopies:
         if self._tasks.get(name) is task:
             del self._tasks[name]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("what keeps copies has failed", exc_info=error)
-            self.fail(f"what keeps copies has failed: {error!r}")
+            log.critical("a task of copies has failed", exc_info=error)
+            self.fail(f"a task of copies has failed: {error!r}")
 
     # --- etcd ---
 

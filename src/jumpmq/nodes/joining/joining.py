@@ -147,7 +147,7 @@ class Joining:
         me = self._me or kept_membership(found)
         if me is not None and any((kind, key) == LEFT for kind, key, _ in found):
             await resign(self._etcd, self._keys, me)
-            raise HomeLeft(f"{me} was left: what it had is at other workers")
+            raise HomeLeft(f"{me} was left: its queues are at other workers")
         if me is None or (self._is_otherwise(me, node) and not await self._is_member(me)):
             name, other = node or default_node, uuid.uuid4().hex
             me = Membership(self._keys.cluster, uuid.uuid4().hex, name, other, worker=worker)
