@@ -39,7 +39,7 @@ class QueueSetting:
         policy: check of a policy's value, and RabbitMQ's text for an invalid value; None for settings without a policy
             key.
         by_policy: queue types to which policies with the key apply; further types ignore the whole policy.
-        limit: attribute of ``Limits`` set by argument and policy; empty for settings read elsewhere.
+        limit: attribute of ``Limits`` set by argument and policy; empty for settings with a reader of their own.
         read: converts a value to that of the attribute; None for a value without effect.
         lowest: whether the lower one of argument and policy counts; otherwise the argument.
         operator: whether operator policies may have the key.

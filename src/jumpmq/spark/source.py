@@ -65,8 +65,8 @@ class JumpMQDataSource(DataSource):
         options = dict(self.options)
         if "url" in (name.lower() for name in options):
             return options
-        elsewhere = self.session or ({"url": os.environ[URL_VARIABLE]} if URL_VARIABLE in os.environ else {})
-        return {**elsewhere, **options}
+        defaults = self.session or ({"url": os.environ[URL_VARIABLE]} if URL_VARIABLE in os.environ else {})
+        return {**defaults, **options}
 
     def schema(self) -> StructType:
         """The columns of :data:`SCHEMA`, or of the option ``columns``, once the options are found to make sense."""

@@ -12,7 +12,7 @@ events is
    them. The broker answers the same rows however often.
 3. Spark notes in the checkpoint's commit log that the micro-batch is complete.
 
-A query that dies between 2 and 3 is restarted at 2, with the same offsets; one that dies elsewhere goes on at 1. What
+A query that dies between 2 and 3 is restarted at 2, with the same offsets; others go on at 1. What
 was reserved but never got into an offset log is outstanding still, and goes into the next micro-batch. A query leaves
 nothing unacknowledged if it ends with a 1 that finds nothing more, as ``availableNow`` does. A query that knows its
 checkpoint (:mod:`jumpmq.spark.told`) reads the commit log too, and acknowledges soon after 3.

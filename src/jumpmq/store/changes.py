@@ -64,7 +64,7 @@ class Changes:
         begins: of these batches, the first number that was staged here; what was settled since is left out.
         settled: numbers that are gone for good, of turns that appended nothing.
         bound: the same of turns that did.
-        moved: what is left of batches that are to lie elsewhere.
+        moved: the rest of batches to be written again.
         streamed: messages that are appended to streams.
         imported: chunks of other homes that are appended to streams.
         dropped: ids of queues and streams that lose all they have.

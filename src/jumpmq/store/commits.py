@@ -35,7 +35,7 @@ class Prepared:
         changes: what it holds.
         blocks: all of it.
         written: blocks of new messages.
-        moved: blocks of messages that lay elsewhere.
+        moved: blocks of messages moved from earlier segments.
         streams: those that it appends to, and where the chunks will lie.
         appends: what it writes to their files.
         relief: whether it only makes room on a full disk, and covers no receipt.

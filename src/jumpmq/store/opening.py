@@ -55,7 +55,7 @@ def write_tail_again(found: Recovery, files: Files) -> None:
         text = f"cannot write the last commit of {segment.path} again: {error.strerror}"
         if error.errno not in NO_ROOM:
             raise StoreError(f"{text}; put that right") from error
-        log.warning("%s", text)  # a disk that writes elsewhere what is written over: clients may make room
+        log.warning("%s", text)  # a disk that never overwrites: clients may make room
 
 
 def migrate(directory: Path, open_store: Callable[[Path], migration.NewStore]) -> None:

@@ -76,7 +76,7 @@ class Staging:
         self._stored: deque[Changes] = deque()  # what is on disk, and not complete
         self._growing: dict[int, Batch] = {}  # the batch that takes a queue's next messages, by the queue's number
         self._next_spill = SPILLED  # the number last made up
-        self._moves: Moves = []  # what is to lie elsewhere, for the turn under way to end first
+        self._moves: Moves = []  # blocks to be moved once the current turn has ended
         self._requested = False  # whether the next commit is to begin as soon as it can
         self._held = 0  # how many say that what belongs together is not all staged
         self._failed = False  # whether the last commit came back: all that follows goes into the same one, then

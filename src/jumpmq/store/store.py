@@ -173,7 +173,7 @@ class Store(Staging):
             commit_bytes: octets of bodies after which turns go into another commit.
             linger_bytes: octets of bodies up to which turns without confirms are put off.
             epoch: in which this process leads the home, below 2**32; 0 in a home without copies.
-            tell: in a home with copies, a descriptor that does not block, such as a socket's; -1 elsewhere. It gets the
+            tell: in a home with copies, a descriptor that does not block, such as a socket's; else -1. It gets the
                 position behind each commit, in 8 octets as the machine has them, once the commit is written and before
                 it is synced; what it does not take is left out. Commits then go through the system's cache, where
                 others read them, and never through the thread of the broker. A sync that fails leaves the copies with
@@ -313,7 +313,7 @@ class Store(Staging):
 
     @property
     def hung_for(self) -> float:
-        """Seconds for which the disk has not answered, in a home with copies; 0 elsewhere."""
+        """Seconds for which the disk has not answered, in a home with copies; 0 without copies."""
         return self._writer.hung_for
 
     @property

@@ -80,7 +80,7 @@ class StreamFiles:
         store: where what is appended goes; None where nothing is durable.
         files: the file calls to use.
         known: what the store has found of streams, by the stream's number.
-        sources: origins of imported streams, by number. Those of streams that are served elsewhere are opened at once.
+        sources: origins of imported streams, by number. Those of streams served by other homes are opened at once.
         on_loss: told of what is found missing.
         on_retire: gets segments that retention has let go of, to be deleted once that is complete.
     """

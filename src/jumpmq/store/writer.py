@@ -106,7 +106,7 @@ class Writer:
 
     @property
     def hung_for(self) -> float:
-        """Seconds for which the disk has not answered, where copies were told of the commit; 0 elsewhere."""
+        """Seconds for which the disk has not answered, where copies were told of the commit; else 0."""
         return time.monotonic() - self._submitted_at if self._tells and self._worker.is_working else 0.0
 
     def finish(self, result: Result) -> None:

@@ -181,7 +181,7 @@ class Commits:
 
     @property
     def hung_for(self) -> float:
-        """Seconds for which the disk has not answered, in a home with copies; 0 elsewhere."""
+        """Seconds for which the disk has not answered, in a home with copies; 0 without copies."""
         return 0.0 if self.store is None else self.store.hung_for
 
     @property

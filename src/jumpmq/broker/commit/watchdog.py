@@ -1,6 +1,6 @@
 """The watchdog of commits: reports clients waiting for a commit that does not complete.
 
-A commit may take long for a reason: the disk refuses it, and it is tried again; the disk, or copies elsewhere, have not
+A commit may take long for a reason: the disk refuses it, and it is tried again; the disk, or copies, have not
 answered yet; work that belongs to the commit goes on. Such a wait is reported, and lasts as long as its reason. A wait
 without a reason is a defect of the broker, which ends after a limit: a start from the log is tested, going on in an
 unknown state is not.

@@ -114,7 +114,7 @@ def set_group_offset(
     ],
     streams: Streams = None,
 ) -> None:
-    """Has a consumer group go on elsewhere in streams, with members or without.
+    """Sets the positions of a consumer group in streams, with members or without.
 
     What members hold at that moment no longer counts: it comes again where it is behind the new offset. A time without
     a zone is local.
