@@ -49,6 +49,7 @@ class Candidate:
         """The promise may be noted now, and the worker of an earlier epoch gone."""
         if self.phase != NOTING or self.copy.noted < self.epoch or self.copy.closing:
             return []
+        # Not before the promise is synced (R6): after a loss of power this replica could answer a lower epoch.
         self.phase = GATHERING
         return [Send(one, Ask(self.epoch)) for one in sorted(self.asked)] or self.gathered()
 
@@ -113,6 +114,7 @@ class Candidate:
         return self._sync() if self.phase == SYNCING else []
 
     def _sync(self) -> list[Action]:
+        # What was fetched is synced first: the new segment says that all before it is there.
         if self.copy.stored < self.copy.end:
             return [Sync()]
         self.phase = BEGINNING

@@ -139,6 +139,7 @@ class Replica:
         """
         if self.stopped or self.known is None or (self.known.leader, self.known.epoch) != (self.copy.me, epoch):
             return []
+        # A swap of the earlier process may land yet (R3): until that is known no set is certain. Nothing completes.
         self.leader = Leader(self.copy, self.known, start_of(self.copy, epoch), settled=False)
         self.leader.serving = serving
         return self.leader.begin()

@@ -244,11 +244,13 @@ class Pipeline:
         prepared.number = self._number
         complete = None if self._stored else self._completion.of(self._number)
         if complete is not None:
+            # Confirms first: they do not depend on the notes, and clients go on meanwhile.
             self._tell(prepared, complete)
             self._note_places(prepared)
             self._staging.written()
             self._take_note(prepared, complete)
         else:
+            # Stored, and not complete: its place in the log is known, but neither the index nor a client hears of it.
             self._note_places(prepared)
             self._staging.stored()
             self._stored.append(prepared)

@@ -107,6 +107,8 @@ class Recovery:
         self._read_copy(directory / definitions.FILE_NAME, lost)
         if before is not None:
             self._gapless_from = self.replayed_from or 1
+        # The index says from which segment on the log is replayed. Only then is it known which batches are read from
+        # segments, so that a segment that is missing is a loss only of what is still needed.
         self._replay(directory / DIRECTORY)
         self._hold_against_files(directory / DIRECTORY)
         self._settle_accounts()

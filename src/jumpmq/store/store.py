@@ -191,6 +191,7 @@ class Store(Staging):
             found = opening.look(directory, files, noted.append)
             for warning in found.warnings:
                 log.warning("%s", warning)
+            # Before anything is appended: a commit behind an unsynced one would make its loss a hole.
             opening.write_tail_again(found, files)
             opening.create(directory)
             linger_bytes = max(linger_bytes, commit_bytes)

@@ -101,12 +101,12 @@ class RemoteConsumer:
 
     @property
     def queues(self) -> "list[Queue]":
-        """None is here."""
+        """No queues here: the queue is remote."""
         return []
 
     @property
     def parts(self) -> "list[ChannelConsumer]":
-        """The same."""
+        """No consumers here: the queue is remote."""
         return []
 
     @property

@@ -229,10 +229,10 @@ class _Served:
         return True
 
     def wait_for_disk(self, behind: bool) -> None:
-        """A link is always read."""
+        """Do nothing: a link is always read."""
 
     def wait_for_home(self, behind: bool) -> None:
-        """The same."""
+        """Do nothing: a link is always read."""
 
 
 def client_home(consumer: Consumer) -> int | None:

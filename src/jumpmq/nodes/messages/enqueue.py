@@ -189,7 +189,7 @@ class _Incoming:
         self._held = True
 
     def unblock(self) -> None:
-        """The same."""
+        """See :class:`~jumpmq.broker.memory.alarms.BlockedPublisher`."""
         self._held = False
         with self._turns.turn():
             self.send_confirms()
@@ -207,7 +207,7 @@ class _Incoming:
         return not self._confirms.due or self.send_confirms()
 
     def send_confirms(self) -> bool:
-        """The same."""
+        """See :class:`~jumpmq.broker.commit.turns.Publisher`."""
         if self._held:
             return True
         answers = self._confirms.answers()

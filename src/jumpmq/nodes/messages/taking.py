@@ -69,7 +69,7 @@ class _Answers:
         return not self._confirms.due or self.send_confirms()
 
     def send_confirms(self) -> bool:
-        """The same."""
+        """See :class:`~jumpmq.broker.commit.turns.Publisher`."""
         answers = self._confirms.answers()
         if answers:
             assert all(isinstance(answer, m.BasicAck) for answer in answers)

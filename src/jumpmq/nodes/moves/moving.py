@@ -174,12 +174,14 @@ class Moves:
         self._tasks.run(queue, self._send(queue, contents, self._topology.applied))
 
     async def _send(self, queue: DeclaredQueue, contents: Queue, applied: int) -> None:
+        # First all homes route to the new home: whatever is published later comes there, behind these messages.
         await self._ask(queue, QUESTION.pack(queue.definition.before, applied, False))
         with self._turns.turn():
             contents.moved = True
             contents.tell_gone()
             self._on_moved(contents)
             contents.leave_consumers()
+        # Before any message: the owners that the new home names must have higher numbers than those named here.
         owned = EPOCH.pack(queue.id, self._topology.epochs.last)
         await self._ask(queue, owned, [queue.definition.home], OWNED)
         if isinstance(contents, Stream):
@@ -187,6 +189,7 @@ class Moves:
         else:
             assert isinstance(contents, ClassicQueue)
             await self._send_messages(queue, contents, applied)
+        # Last: the new home lets in what was published meanwhile once the move has ended.
         self._tasks.wait(queue, "a change of definitions")
         pending = self._topology.propose(EndMove(queue.vhost, queue.name, queue.id))
         await decided(pending)
@@ -201,12 +204,13 @@ class Moves:
         while contents.behind is not None:  # published here during the move
             self._tasks.wait(queue, "what came meanwhile to enter", contents.next_seq)
             await asyncio.sleep(PAUSE)
+        # The new home takes the files as they are: whatever was confirmed has to be in them, synced, before they go.
         await self._turns.committed()
         await asyncio.to_thread(contents.sync_files)
         must_copy = self.streams.must_copy
         with self._turns.turn():
             directory = contents.hand_over(leave=not must_copy(home))
-        await self._turns.committed()
+        await self._turns.committed()  # a start after a crash must not open files that another home has taken
         if not must_copy(home):
             path = os.fsencode(directory.absolute())
             asking = self._ask(queue, FILES.pack(before, queue.id) + path, [home], HAND, lambda: must_copy(home))
@@ -280,6 +284,7 @@ class Moves:
         with self._turns.turn(), self._turns.together():
             messages = contents.take_for_delivery(SLICE)
             if messages:
+                # One commit for both: after a crash a message is in the queue or in the outbox, never in both.
                 self._outbox.add(self._outbox.forwarding(), ahead, contents.departing(messages))
                 contents.settle(messages, Outcome.ACKNOWLEDGED)
                 contents.delivered -= len(messages)

@@ -97,7 +97,7 @@ class RingChanges:
             link.send(MADE, NUMBER.pack(number))
 
     def wait(self, number: int) -> None:
-        """The same."""
+        """See :class:`~jumpmq.topology.fences.Others`."""
         if number not in self._waits:
             self._pause.begin(REASON)
             self._waits[number] = asyncio.get_running_loop().call_later(PATIENCE, self._give_up, number)
@@ -146,7 +146,7 @@ class RingChanges:
                 link.send(ASK_MARKS, json.dumps(marks).encode())
 
     def ended(self, mark: MarkName) -> None:
-        """The same."""
+        """See :class:`~jumpmq.topology.fences.Others`."""
         for link in self._all():
             self._tell(link, [(mark, 0)])
 

@@ -178,6 +178,7 @@ def _swap(directory: Path, coming: Path, old: Path, files: Files) -> None:
         if (directory / name).exists():
             (directory / name).rename(old / name)
         (coming / name).rename(directory / name)
+    # The note goes last: as long as it is in ``coming``, a start after a crash goes on with the rest.
     files.sync_directory(directory)
     (coming / NOTE).replace(directory / NOTE)
     files.sync_directory(directory)

@@ -368,7 +368,7 @@ class CopiedHome:
             self.stop()
 
     def on_installed(self) -> None:
-        """The same."""
+        """See :class:`~jumpmq.nodes.replicas.file_exchange.Exchanging`."""
         self._home.replaced()
         self.stop()
 

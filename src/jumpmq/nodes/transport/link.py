@@ -195,7 +195,7 @@ class Link(asyncio.BufferedProtocol):
         """Do nothing: a link is always read, as its input includes the end of the wait."""
 
     def wait_for_home(self, behind: bool) -> None:
-        """The same."""
+        """Do nothing: a link is always read."""
 
     def close(self) -> None:
         """Break the link."""
