@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.store.opened import Opened as StoreOpened
 from tests.store.opened import killed_now
 from tests.store.stream_opened import Opened, bodies, message
 
@@ -204,6 +205,7 @@ def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(
     opened.store.delete(KIND, "7")  # as for a stream whose files are to come
     opened.commit()
     assert opened.files.take_over(7, left).end == COUNT
+    opened.work_until(lambda: not opened.store._upkeep.has_snapshot)  # the index is written
     shutil.copytree(opened.directory, tmp_path / "killed", ignore=shutil.ignore_patterns("*.new"))
     with contextlib.closing(sqlite3.connect(tmp_path / "killed" / "jumpmq.db")) as index, index:
         kept = index.execute("SELECT key, value FROM definition WHERE kind = ?", [KIND]).fetchall()
@@ -216,3 +218,22 @@ def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(
     assert bodies(again.log) == list(range(COUNT + 1)) and again.losses == []
     for one in again, opened, source:
         one.close()
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_the_index_does_not_pass_chunks_of_a_stream_before_it_is_open(tmp_path: Path, clean: bool) -> None:
+    """A node of a cluster commits its epoch before it restores its queues, and may be killed soon after."""
+    opened = Opened(tmp_path)
+    opened.append(message(0), message(1))
+    opened.close(clean=False)
+    early = StoreOpened(tmp_path)
+    early.store.put("run", "epoch", 2)
+    early.commit()
+    early.work_until(lambda: not early.store._upkeep.has_snapshot)
+    early.store.close(clean=clean)
+    again = Opened(tmp_path)
+    assert bodies(again.log) == [0, 1] and again.losses == []
+    again.close()
+    last = Opened(tmp_path)
+    assert bodies(last.log) == [0, 1] and last.losses == []
+    last.close()

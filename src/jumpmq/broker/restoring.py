@@ -48,5 +48,6 @@ def restore_contents(
         for kind, seqs in ((RETRY, records[number].retries), (ATTEMPTS, records[number].attempts)):
             for seq in seqs:
                 store.delete(kind, f"{number} {seq}")
+    store.streams_opened()
     if store.whole:  # else one of them may be a stream whose definition was lost
         streams.set_unclaimed_aside()

@@ -126,7 +126,7 @@ class Store(Staging):
             on_moves=self.move,
             files=files,
         )
-        self._upkeep.adopt(found)
+        self._upkeep.adopt(found, self.streams)
         if not self.losses:  # what is missing was acknowledged, and the index not written since
             self._upkeep.forget_lost(self._lost)
             self._lost = {}
@@ -270,6 +270,10 @@ class Store(Staging):
     def sync_stream(self, log: StreamLog) -> None:
         """Record possibly unsynced files of a stream: to be synced before the index passes the log's copy."""
         self._upkeep.note_streamed(log)
+
+    def streams_opened(self) -> None:
+        """All streams with a definition are open: the index may be written from now on."""
+        self._upkeep.forget_unopened()
 
     def drop_stream(self, log: StreamLog) -> None:
         """Stage the removal of a stream."""

@@ -5,7 +5,7 @@ import logging
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from jumpmq.store.log import Log, Segment
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.reader import Reader
 from jumpmq.store.recovery import Recovery, segments_of
-from jumpmq.store.stream_bounds import KIND
+from jumpmq.store.stream_bounds import KIND, Known
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_redo import sync
 from jumpmq.store.unindexed import Unindexed
@@ -86,6 +86,9 @@ class Upkeep:
         self._unindexed = Unindexed()  # what the index does not say yet, and no snapshot holds
         self._defined_at = 0.0  # when the last definition came
         self._streams: dict[StreamLog, None] = {}  # streams of which the log may have what their files have not on disk
+        # Streams of which the log has chunks, and that are not open yet. The index must not pass the chunks before: its
+        # record of the stream is older than they are.
+        self._unopened: set[int] = set()
         self._by_queue: dict[int, set[Batch]] = {}  # batches that are written, by the queue's number
         self._update: Update | None = None  # the snapshot that is to be written
         self._due_at = 0  # the receipt that has to be on disk before
@@ -97,9 +100,14 @@ class Upkeep:
 
     # --- effects of complete commits ---
 
-    def adopt(self, found: Recovery) -> None:
-        """Take over the state found at the start; changes from the log are new to the index."""
+    def adopt(self, found: Recovery, streams: Mapping[int, Known]) -> None:
+        """Take over the state found at the start; changes from the log are new to the index.
+
+        Args:
+            streams: what was found of streams, by the stream's number.
+        """
         self._unindexed = found.unindexed
+        self._unopened = {number for number, known in streams.items() if known.pieces}
         for batches in found.queues.values():
             for batch in batches:
                 self._by_queue.setdefault(batch.queue_id, set()).add(batch)
@@ -138,8 +146,13 @@ class Upkeep:
 
     def note_streamed(self, log: StreamLog) -> None:
         """Messages were appended to a stream, or written to its files once more."""
+        self._unopened.discard(log.number)
         if not log.is_gone:
             self._streams[log] = None
+
+    def forget_unopened(self) -> None:
+        """Streams that are not open by now have no definition, and are not indexed."""
+        self._unopened.clear()
 
     def forget_stream(self, log: StreamLog) -> None:
         """Let go of a removed stream: files that were read stay mapped as long as the stream is referenced, and take
@@ -203,7 +216,7 @@ class Upkeep:
         segment must be whole; those that grow in two of them are in a moment. All commits before it must be complete.
         """
         assert self._log.current is not None
-        if complete < self._log.current.first_commit - 1:
+        if self._unopened or complete < self._log.current.first_commit - 1:
             return
         limit = self._log.current.position(0)
         if not any(batch.messages is not None for batch in self._unindexed.new if batch.id < limit):
@@ -271,7 +284,7 @@ class Upkeep:
             commit: the number of the commit that marks the stop as clean.
         """
         try:
-            if commit is not None:
+            if commit is not None and not self._unopened:
                 if self._update is not None:
                     self._write(self._update)
                 last = max(self._log.segments, default=0)
