@@ -284,6 +284,26 @@ async def test_one_that_is_deleted_or_trimmed_or_recalled_while_it_is_copied(
 
 
 @in_loop
+async def test_a_late_answer_to_an_earlier_attempt_does_not_refuse_a_copy(tmp_path: Path) -> None:
+    """Retention removed the file that the earlier attempt had asked for."""
+    async with nodes(2, tmp_path) as (first, second):
+        await declare(first, "s", **SMALL)
+        await publish(first, "", "s", 0, 500)
+        begun = second.peers.links.handlers[stream_copies.COPY]
+        late = stream_copies.GIVEN.pack(queue_of(first, "s").id, 1000, 0, 0, False)
+
+        def answered(*arguments: Any) -> None:
+            begun(*arguments)
+            second.peers.links.handlers[stream_copies.COPY] = begun
+            second.peers.links.handlers[stream_copies.PIECE](second.peers.links.to(1), memoryview(late))
+
+        second.peers.links.handlers[stream_copies.COPY] = answered
+        move(first, "s", 2)
+        await over(tmp_path, first, second)
+        assert read(second, "s") == [(number, number) for number in range(500)]
+
+
+@in_loop
 async def test_a_disk_that_is_full_at_the_last_moment_holds_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

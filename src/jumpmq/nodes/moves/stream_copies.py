@@ -323,6 +323,9 @@ class StreamCopies:
                     copying.link.send(WANT, WANTED.pack(copying.copy.number, extent.first, asked, length))
                     asked += length
             piece = await self._next_piece(copying)
+            # First: an earlier attempt, whose file was gone, may have asked for pieces that are refused only now.
+            if (piece.first, piece.position) != (extent.first, written):
+                raise _Interrupted
             if not piece.is_there:
                 problem = bytes(piece.octets).decode(errors="replace")
                 raise (
@@ -330,8 +333,6 @@ class StreamCopies:
                     if problem
                     else _Gone(f"{segment_path(directory, extent.first).name} is not there any more")
                 )
-            if (piece.first, piece.position) != (extent.first, written):
-                raise _Interrupted
             written += len(piece.octets)
             await write(piece.octets, written == extent.size)
             if written // LOOKED_AT_ROOM != (written - len(piece.octets)) // LOOKED_AT_ROOM:
