@@ -1,7 +1,9 @@
 """Brokers in the event loop of a test, each a :class:`Broker` of its own, and what tests ask of them."""
 
 import asyncio
+import contextlib
 import functools
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -72,6 +74,31 @@ async def propose(broker: Broker, change: Change) -> list[Change]:
         await known.wait()
     pending.result()
     return pending.effects
+
+
+def copied(directory: Path, copy: Path) -> None:
+    """Copy the data directory of a home that serves, as a crash would leave it.
+
+    A thread of the home may remove a file meanwhile: the copy is made again until nothing has changed during it.
+    """
+    passing = shutil.ignore_patterns("*.new", "links")
+    while True:
+        before = _files(directory)
+        with contextlib.suppress(shutil.Error, FileNotFoundError):
+            shutil.copytree(directory, copy, ignore=passing)
+            if _files(directory) == before:
+                return
+        shutil.rmtree(copy)
+
+
+def _files(directory: Path) -> dict[Path, tuple[int, int]]:
+    """Size and time of the last write of each file."""
+    found = {}
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            state = path.stat()
+            found[path] = (state.st_size, state.st_mtime_ns)
+    return found
 
 
 def definitions_of(broker: Broker) -> dict[str, Any]:

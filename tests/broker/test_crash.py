@@ -1,6 +1,5 @@
 """A broker that is killed loses nothing that it confirmed; one that is stopped knows exactly where it stood."""
 
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 import pika
 import pytest
 from tests.broker.traffic import Consumer, Letter, Publisher, contents, key_of, kill_under, letter_of
-from tests.brokers import config_of, in_loop, queue_of, started, stopped, with_channel
+from tests.brokers import config_of, copied, in_loop, queue_of, started, stopped, with_channel
 from tests.brokers import declare as declare_queue
 from tests.waiting import until
 from tests.wire import Basic, ChannelClosed, Content, Exchange, Queue, WireChannel, login
@@ -211,7 +210,7 @@ async def test_a_start_that_fails_changes_nothing_of_what_was_delivered(tmp_path
     await declare_queue(broker, "q")
     await with_channel(broker, publish)
     await broker.committed()
-    shutil.copytree(tmp_path / "stopped", tmp_path / "killed", ignore=shutil.ignore_patterns("*.new"))
+    copied(tmp_path / "stopped", tmp_path / "killed")
     await stopped(broker)
     config = config_of(1, 1, tmp_path / ("killed" if crash else "stopped"))
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(BrokerError, match="in use"):

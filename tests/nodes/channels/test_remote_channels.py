@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import pika
 import pika.exceptions
 import pytest
-from tests.brokers import declare, queue_of, with_channel
+from tests.brokers import copied, declare, queue_of, with_channel
 from tests.nodes.homes import homes, in_loop, stopped, until
 
 from jumpmq.broker import Broker
@@ -314,7 +313,7 @@ async def test_what_a_home_delivers_as_soon_as_it_has_started_is_marked_if_it_is
 
     def served(self: ServedChannels, *arguments: Any) -> None:
         copies.append(tmp_path / str(len(copies)))
-        shutil.copytree(tmp_path / "running", copies[-1], ignore=shutil.ignore_patterns("links", "*.new"))
+        copied(tmp_path / "running", copies[-1])
         serve(self, *arguments)
 
     monkeypatch.setattr(ServedChannels, "serve", served)

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.brokers import bind, bodies, declare, queue_of
+from tests.brokers import bind, bodies, copied, declare, queue_of
 from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopped, until
 
 from jumpmq.amqp.messages import Message
@@ -24,11 +24,6 @@ from jumpmq.store.log import Log
 from jumpmq.topology import DeclareQueue, DeleteQueue
 
 PERSISTENT, TRANSIENT = (Properties(delivery_mode=mode).encode() for mode in (2, 1))
-
-
-def copied(directory: Path, copy: Path) -> None:
-    """Copy the files of a home that goes on, without those that it is about to rename."""
-    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("*.new"))
 
 
 async def keep(broker: Broker, queue: str, *texts: bytes, properties: bytes = PERSISTENT) -> Forwarding:

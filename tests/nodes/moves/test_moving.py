@@ -1,14 +1,13 @@
 """Queues that move from home to home: nothing is lost, doubled or out of order, whatever is done meanwhile."""
 
 import asyncio
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
-from tests.brokers import bind, bodies, declare, queue_of, with_channel
+from tests.brokers import bind, bodies, copied, declare, queue_of, with_channel
 from tests.nodes.channels.test_remote_channels import filled
 from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopped, until
 from tests.nodes.messages.test_outbox import keep
@@ -588,7 +587,7 @@ async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path) -> None:
         publishing = asyncio.ensure_future(publish(brokers[2], "", "s", 200, 100))
         copies = 0
         while not (publishing.done() and is_over(*brokers)):
-            shutil.copytree(tmp_path / "running", tmp_path / str(copies), ignore=shutil.ignore_patterns("links"))
+            copied(tmp_path / "running", tmp_path / str(copies))
             copies += 1
             await asyncio.sleep(0.02)
     for number in range(0, copies, max(1, copies // 6)):
@@ -606,7 +605,7 @@ async def test_a_stream_has_nothing_twice_when_its_new_home_is_killed_between_fi
     def killed(*arguments: Any) -> Any:
         found = done(*arguments)
         if not copy.exists():
-            shutil.copytree(tmp_path / "running", copy, ignore=shutil.ignore_patterns("links", "*.new"))
+            copied(tmp_path / "running", copy)
         return found
 
     arguments = {"x-stream-offset": "first", "x-consumer-group": "g"}

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from tests.brokers import declare, queue_of, with_channel
 from tests.nodes.fixed_directory import FixedDirectory
 from tests.nodes.homes import NODES, config_of, in_loop, nodes, propose, started, stopped, until
-from tests.nodes.moves.test_moving import is_over, publish, read
+from tests.nodes.moves.test_moving import copied, is_over, publish, read
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker import Broker
@@ -438,7 +437,7 @@ async def test_a_stream_arrives_whatever_is_killed_when(tmp_path: Path, monkeypa
         publishing = asyncio.ensure_future(publish(brokers[1], "", "s", 500, 100))
         count = 0
         while not (publishing.done() and is_over(*brokers)):
-            shutil.copytree(tmp_path / "running", tmp_path / str(count), ignore=shutil.ignore_patterns("links"))
+            copied(tmp_path / "running", tmp_path / str(count))
             count += 1
             await asyncio.sleep(0.01)
     known = FixedDirectory("cluster", "s" * 64)
