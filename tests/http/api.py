@@ -35,6 +35,10 @@ class API:
         assert response.status_code in (200, 204), response.text
         return response.json() if response.content else None
 
+    def node_at(self, port: int) -> str:
+        """The node that listens at a port."""
+        return next(one["node"] for one in self.get("overview")["listeners"] if one["port"] == port)
+
     def table(self, *parts: str, **query: Any) -> pa.Table:
         """The rows of an Arrow stream."""
         response = self.request("GET", *parts, params=query)

@@ -80,7 +80,7 @@ def test_logins_are_counted_on_the_page_of_their_node_and_reset(api, broker, sit
     for _ in range(2):
         with pytest.raises(pika.exceptions.AMQPError):
             pika.BlockingConnection(parameters)
-    (node,) = [one["name"] for one in api.get("nodes")]
+    node = api.node_at(broker.port)
     logins = site.go("nodes", node).page.get_by_role("region", name="Logins")
     row = logins.get_by_role("row").filter(has_text="amqp")
     row.wait_for()

@@ -85,8 +85,8 @@ def test_a_queue_without_a_past_says_so_and_not_zero(channel, site):
 
 
 def test_a_cause_of_another_day_has_its_day(api, site):
-    (node,) = api.get("nodes")
-    one = {"kind": "memory", "severity": "warning", "object": "node", "vhost": "", "name": node["name"], "queue": ""}
+    node = api.get("overview")["node"]
+    one = {"kind": "memory", "severity": "warning", "object": "node", "vhost": "", "name": node, "queue": ""}
     one |= {"text": "Short.", "advice": "Look.", "messages": 0, "growth": 0.0, "full_in": None, "since": 86400.0}
     site.page.route(
         "**/api/incidents",

@@ -249,18 +249,19 @@ def test_actions_and_what_the_palette_hides_are_reached(api, channel, site):
 
 
 def test_a_node_tells_what_it_is_and_takes_no_new_clients(broker, api, site):
-    (node,) = [one["name"] for one in api.get("nodes")]
+    node = api.node_at(broker.port)
     about = site.go("nodes", node).page.locator(".panel").filter(has_text="Listens at")
-    about.get_by_text(f"127.0.0.1:{amqp_port(api)}").wait_for()
+    about.get_by_text(f"127.0.0.1:{broker.port}").wait_for()
     site.see("Processor").see("Data directory")
     about.locator("summary").click()
     about.get_by_role("table", name="Settings").get_by_text("data-dir").wait_for()
     site.press("Log level").fill(level="info").submit("Set")
-    site.go("nodes").press("Suspend").submit("Suspend").see("takes no new clients")
+    box = site.go("nodes").page.get_by_role("region", name=node, exact=True)
+    site.press("Suspend", box).submit("Suspend").see("takes no new clients")
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
-    site.press("Resume")
-    site.page.get_by_role("button", name="Suspend").wait_for()
+    site.press("Resume", box)
+    box.get_by_role("button", name="Suspend").wait_for()
     pika.BlockingConnection(pika.URLParameters(broker.amqp_url)).close()
 
 

@@ -172,13 +172,13 @@ def test_a_question_without_an_answer_is_given_up_and_said(site):
 
 
 def test_an_alarm_of_a_node_names_the_node_and_leads_to_it(api, site):
-    (node,) = api.get("nodes")
-    one = {"kind": "disk-alarm", "severity": "alarm", "object": "node", "vhost": "", "name": node["name"], "queue": ""}
+    node = api.get("overview")["node"]
+    one = {"kind": "disk-alarm", "severity": "alarm", "object": "node", "vhost": "", "name": node, "queue": ""}
     one |= {"text": "The disk is short.", "advice": "Free disk space.", "messages": 0, "growth": 0.0, "full_in": None}
     one |= {"since": 1.0, "symptoms": [], "count": 1, "names": [], "pattern": ""}
     site.page.route("**/api/incidents", lambda route: route.fulfill(json=[one]))
     site.page.reload()
-    site.follow(site.page.get_by_label("Warnings").get_by_role("link", name=node["name"])).see("Fullest queues")
+    site.follow(site.page.get_by_label("Warnings").get_by_role("link", name=node)).see("Fullest queues")
 
 
 def test_a_view_that_cannot_be_drawn_says_so(site):
