@@ -1,10 +1,12 @@
 """The brokers that tests talk to, one of each a session: JumpMQ, and a real RabbitMQ to compare it with."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
+from tests.java import SHORT_LIVED
 from tests.several_processes import running
 from tests.wire import WireChannel, WireConnection, closing, login
 
@@ -14,6 +16,9 @@ from jumpmq.testing import BrokerProcess, JumpMQ, RabbitMQ
 settings.register_profile("whole", deadline=None, max_examples=100)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("whole")
+
+# Spark's scripts give these to every Java that they start, in examples and commands, too.
+os.environ |= dict.fromkeys(("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"), SHORT_LIVED)
 
 pytest_plugins = ["tests.parts"]
 

@@ -33,7 +33,6 @@ def spark(tmp_path_factory):
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs Java 17 or later")
     from pyspark.sql import SparkSession
-    from tests.spark.processes import SHORT_LIVED
 
     import jumpmq.spark
 
@@ -43,7 +42,6 @@ def spark(tmp_path_factory):
         .appName("jumpmq tests")
         .config("spark.ui.enabled", False)
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pyspark.find_spark_home import _find_spark_home
+from tests.java import SHORT_LIVED
 
 from jumpmq.spark.interpreter import without_archives
 from jumpmq.testing import ending_with_us
@@ -26,10 +27,6 @@ PATIENCE = 120.0
 """Seconds that a busy machine may take to start a process of Spark's."""
 
 SMALL = "--conf spark.executor.memory=512m --conf spark.executor.cores=1 --driver-memory 512m"
-
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""What Java is told: a process of seconds is over before its second compiler pays back."""
-
 
 SPECULATIVE = {
     "spark.speculation": "true",

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pika
 import pytest
 from tests.http.api import API
-from tests.spark.processes import SHORT_LIVED
+from tests.java import SHORT_LIVED
 from tests.spark.sources import numbered, publish, table
 from typer.testing import CliRunner
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyarrow import dataset
 from pyspark.find_spark_home import _find_spark_home
-from tests.spark.processes import SHORT_LIVED
+from tests.java import SHORT_LIVED
 from tests.spark.sources import numbered, publish
 
 pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
