@@ -249,6 +249,8 @@ def test_attempts_at_the_same_time_publish_a_chunk_once(broker, api, queue):
     """Also where a rate has them wait between the look at what is published and the publishing."""
     api.request("PUT", "user-limits", "guest", "max-publish-rate", json={"value": 1000})
     write(api, writer="other", rows=1500)
+    refused = publish(api, stream(body=[b"1"] * 8193, routing_key=[b"q"] * 8193), exchange="")
+    assert (refused.status_code, "publish fewer at once" in refused.text) == (413, True)
     with ThreadPoolExecutor(3) as attempts:
         found = [one.json() for one in attempts.map(lambda _: write(API(broker.http_url), rows=300), range(3))]
     assert sorted(one["repeated"] for one in found) == [False, True, True]

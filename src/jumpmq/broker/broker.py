@@ -22,6 +22,7 @@ from jumpmq.broker.restoring import restore_contents
 from jumpmq.broker.routing.sending import Sender, Sent
 from jumpmq.broker.security.accounts import Principal
 from jumpmq.broker.security.passwords import hash_password
+from jumpmq.broker.security.rate import UNLIMITED
 from jumpmq.broker.telemetry import audit
 from jumpmq.store import Store, StoreError
 from jumpmq.topology import AddHome, AddVirtualHost, PutUser, SetPermissions
@@ -291,6 +292,11 @@ class Broker(BrokerParts):
         if found is None:
             raise AccessRefused("Login failed")
         return found
+
+    def publishable_within(self, user: Principal, seconds: float) -> int:
+        """Return the number of messages that the user's ``max-publish-rate`` allows in some seconds, at least one."""
+        rate = self._services.user_limits.rate(user)
+        return UNLIMITED if rate is None else rate.within(seconds)
 
     async def count_published(self, user: Principal, messages: int) -> None:
         """Wait until the user may publish again, and count so many messages that are published now."""

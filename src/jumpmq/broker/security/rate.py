@@ -38,6 +38,11 @@ class PublishRate:
         """Number of messages allowed at once."""
         return self._piece if self.shared is None else min(self._piece, self.shared.piece)
 
+    def within(self, seconds: float) -> int:
+        """Return the number of messages that may be published in some seconds, at least one."""
+        own = max(1, math.floor(seconds / self._cost)) if self._cost else UNLIMITED
+        return own if self.shared is None else min(own, self.shared.within(seconds))
+
     def wait(self) -> float:
         """Seconds until more may be published; 0 is at once."""
         own = max(0.0, self._paid_until - time.monotonic() - BURST) if self._cost else 0.0

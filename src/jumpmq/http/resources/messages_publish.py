@@ -42,6 +42,11 @@ MAX_WRITER = 255
 MAX_DIGEST = 2000
 """Maximum characters of a chunk's digest, possibly with a few per message."""
 
+PACED = 5.0
+UNPACED = 8192
+"""Seconds of the user's publish rate that a stream may take, if it has more than so many rows: the user's next streams
+wait for that, and their clients wait for an answer for a minute."""
+
 PAUSE = 0.05
 """Seconds between two looks whether publishers are still blocked."""
 
@@ -58,7 +63,7 @@ async def publish(request: Request) -> JSONResponse:
     have begun the batch, and no other one since. With ``opened=true`` the writer must be open. Of a chunk no row is
     published where a queue that is full would refuse one: ``refused`` says of how many. The answer is
     ``{"published": N, "unroutable": N, "refused": N, "undelivered": N, "repeated": false}``, or 413 where these
-    would be too many messages in all queues together.
+    would be too many messages in all queues together, or take too long at the user's rate (:data:`PACED`).
     """
     host = requested.virtual_host(request)
     _require_virtual_host(request, host)
@@ -94,6 +99,10 @@ async def _publish(
     rows = sum(len(run.messages) for run in messages)
     if chunk is not None and chunk.place.rows - chunk.first != rows:
         raise BadRequest(f"the stream has {rows} rows, and not {chunk.place.rows - chunk.first}")
+    if rows > max(UNPACED, broker.publishable_within(user, PACED)):
+        raise RequestTooLarge(
+            f"{rows} messages take more than {PACED:.0f} seconds at the user's max-publish-rate: publish fewer at once"
+        )
     await broker.count_published(user, rows)
     await broker.pause.over()
     drop, undelivered_to = query.get("unroutable") == "drop", query.get("undelivered-to")
