@@ -2,9 +2,11 @@
 
     python -m benchmarks.spark_parquet [ROWS [ROUNDS]]
 
-Persistent messages of 100 octets in four queues become rows of queue, key and body. The Python source reads the same
-rows from Arrow files. Then rows are published: plain ones, and ones with a header and a ``message_id``. All take turns,
-as in ``benchmarks.spark_read``; the ratio is of processor time of all processes, and of the clock.
+Persistent messages of 100 octets in four queues become rows of queue, key and body. Python sources have such rows from
+Arrow files, make them in memory, which is the least that Spark takes, or read them from a bare server, which sends
+files from its memory and does nothing else: the least with rows that come from another process. Then rows are
+published: plain ones, and ones with a header and a ``message_id``. All take turns, as in ``benchmarks.spark_read``; a
+ratio is of processor time of all processes, and of the clock.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.load.client import Address, Connection
 from benchmarks.load.traffic import Messages
 from benchmarks.spark_read import COLUMNS, Taken, Way, declare, in_turns, local_spark, queues_of
-from benchmarks.spark_sources import ArrowFiles, arrow_files
+from benchmarks.spark_sources import ArrowFiles, BareServer, InMemory, arrow_files, bare_server
 from jumpmq.testing import HOST, BrokerProcess, JumpMQ
 
 ROWS = 500_000
 ROUNDS = 3
 STREAM, FILES = "queues into Parquet", "Arrow files into Parquet"
+MEMORY, SERVER = "rows made in memory into Parquet", "rows of a bare server into Parquet"
 PLAIN, RICH = "published, plain", "published, with header and message_id"
 
 
@@ -61,14 +64,17 @@ def rows(spark: SparkSession, count: int, *more: str) -> DataFrame:
     return spark.range(count, numPartitions=2).selectExpr(*columns, *more)
 
 
-def ways(spark: SparkSession, broker: BrokerProcess, files: str, count: int) -> dict[str, Way]:
+def ways(spark: SparkSession, broker: BrokerProcess, files: str, port: int, count: int) -> dict[str, Way]:
     """What is measured, by title."""
     for exchange in ("read", "written"):
         declare(broker.port, exchange)
     url = f"http://guest:guest@{HOST}:{broker.http_port}"
-    spark.dataSource.register(ArrowFiles)
+    for source in (ArrowFiles, InMemory, BareServer):
+        spark.dataSource.register(source)
     queues = spark.readStream.format("jumpmq").option("url", url).option("exchange", "read").schema(COLUMNS)
     bare = spark.readStream.format("arrow_files").option("files", files).option("times", 1)
+    made = spark.readStream.format("in_memory").option("rows", count)
+    served = spark.readStream.format("bare_server").option("port", port)
     plain = rows(spark, count)
     rich = rows(spark, count, "cast(id as string) as message_id", "map('tenant', cast(id % 1000 as string)) as headers")
 
@@ -79,6 +85,8 @@ def ways(spark: SparkSession, broker: BrokerProcess, files: str, count: int) -> 
     return {
         STREAM: Way(count, lambda: into_parquet(queues.load()), partial(publish, broker.port, count, "read")),
         FILES: Way(count, lambda: into_parquet(bare.load())),
+        MEMORY: Way(count, lambda: into_parquet(made.load())),
+        SERVER: Way(count, lambda: into_parquet(served.load())),
         PLAIN: Way(count, lambda: write(plain), prepare),
         RICH: Way(count, lambda: write(rich), prepare),
     }
@@ -90,20 +98,23 @@ def main() -> None:
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(JumpMQ())
-        spark = stack.enter_context(local_spark())
         files = stack.enter_context(arrow_files(count))
-        taken = in_turns(ways(spark, broker, files, count), rounds, broker)
+        port = stack.enter_context(bare_server(files))  # forked before this process has sockets of Spark's
+        spark = stack.enter_context(local_spark())
+        taken = in_turns(ways(spark, broker, files, port, count), rounds, broker)
     print(f"{'microseconds of processor time a row':<40} {'all':>8} {'broker':>8} {'rows/s':>10}")
     for title, found in taken.items():
         seconds, processor, brokers = (statistics.median(values) for values in zip(*found, strict=True))
         print(f"{title:<40} {processor / count * 1e6:>8.2f} {brokers / count * 1e6:>8.2f} {count / seconds:>10,.0f}")
 
-    def ratio(field: str) -> float:
-        pairs = zip(taken[STREAM], taken[FILES], strict=True)
+    def ratio(field: str, beside: str) -> float:
+        pairs = zip(taken[STREAM], taken[beside], strict=True)
         return statistics.median(getattr(ours, field) / getattr(bare, field) for ours, bare in pairs)
 
     assert Taken._fields[:2] == ("seconds", "processor")
-    print(f"{STREAM}: {ratio('processor'):.2f}x the processor time of {FILES}, {ratio('seconds'):.2f}x the time")
+    for beside in (FILES, MEMORY, SERVER):
+        processor, seconds = ratio("processor", beside), ratio("seconds", beside)
+        print(f"{STREAM}: {processor:.2f}x the processor time of {beside}, {seconds:.2f}x the time")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,15 @@ They are in a module of their own, as the processes that plan and read import wh
 
 from __future__ import annotations
 
+import multiprocessing
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -82,6 +86,99 @@ class ArrowFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from _batches(partition.value)
+
+
+class InMemory(DataSource):
+    """A micro-batch of so many rows like those of :func:`arrow_files`, in two partitions, made as they are read."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "in_memory"
+
+    def schema(self) -> str:
+        return COLUMNS
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        return InMemoryStreamReader([self.options["rows"]] * 2, 1)
+
+
+class InMemoryStreamReader(ArrowFilesStreamReader):
+    """Its files are numbers of rows."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from made_rows(int(partition.value) // 2)
+
+
+class BareServer(DataSource):
+    """A micro-batch of the files that :func:`bare_server` has, a partition a file."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bare_server"
+
+    def schema(self) -> str:
+        return COLUMNS
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        return BareServerStreamReader([f"{self.options['port']} {file}" for file in range(2)], 1)
+
+
+class BareServerStreamReader(ArrowFilesStreamReader):
+    """Its files are ports and numbers."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        port, file = map(int, partition.value.split())
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(bytes([file]))
+            with connection.makefile("rb") as octets, pa.ipc.open_stream(octets) as stream:
+                yield from stream
+
+
+def _serve(listener: socket.socket, contents: list[bytes]) -> None:
+    """Send what is asked for, one client after the other."""
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(contents[connection.recv(1)[0]])
+
+
+@contextmanager
+def bare_server(files: str) -> Iterator[int]:
+    """Two processes that send files from memory to who asks, and do nothing else; the port of both."""
+    contents = [Path(file).read_bytes() for file in files.split(",")]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        made = multiprocessing.get_context("fork").Process
+        servers = [made(target=_serve, args=(listener, contents), daemon=True) for _ in range(2)]
+        for server in servers:
+            server.start()
+        yield listener.getsockname()[1]
+        for server in servers:
+            server.kill()
+            server.join()
+
+
+def made_rows(count: int) -> Iterator[pa.RecordBatch]:
+    """So many rows like those of :func:`arrow_files`, made from their numbers without an object for each."""
+    schema = pa.schema([("queue", pa.string()), ("routing_key", pa.binary()), ("body", pa.binary())])
+    for start in range(0, count, 8192):
+        numbers = np.arange(start, min(start + 8192, count), dtype=np.uint64)
+        digits = numbers * np.uint64(2654435761) % np.uint64(100_000)
+        keys = np.empty((len(numbers), 10), np.uint8)
+        for place in range(10):
+            keys[:, 9 - place] = digits // np.uint64(10**place) % np.uint64(10) + np.uint64(48)
+        bodies = np.empty((len(numbers), 100), np.uint8)
+        bodies[:, :8] = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
+        bodies[:, 8:] = np.arange(92, dtype=np.uint8)
+        queues = np.tile(np.frombuffer(b"spark-0", np.uint8), len(numbers))
+        columns = [_cells(queues, 7, pa.string()), _cells(keys, 10, pa.binary()), _cells(bodies, 100, pa.binary())]
+        yield pa.record_batch(columns, schema)
+
+
+def _cells(octets: np.ndarray[Any, Any], size: int, type_: pa.DataType) -> pa.Array:
+    """A column of cells of one size."""
+    count = octets.size // size
+    offsets = np.arange(0, octets.size + 1, size, dtype=np.int32)
+    return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
 
 
 def _batches(file: str) -> Iterator[pa.RecordBatch]:
