@@ -43,6 +43,14 @@ def serving(
     return serving_node(config, stop, again or (lambda reason, in_order: fail(reason)), home)
 
 
+def load_cluster() -> None:
+    """Import ahead of its use what only a process of a cluster needs."""
+    import jumpmq.nodes.copies.serving
+    import jumpmq.nodes.etcd.posting
+    import jumpmq.nodes.membership.starting
+    import jumpmq.nodes.transport.tls  # noqa: F401
+
+
 def _managed(broker: Broker, stop: Callable[[], None] | None) -> AbstractAsyncContextManager[None]:
     others = broker.peers
     if not isinstance(others, OtherHomes):

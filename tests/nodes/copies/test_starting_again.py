@@ -1,14 +1,18 @@
 """A process that starts again in place, as its home is to have copies."""
 
 import asyncio
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.etcd import etcd, needs_etcd
-from tests.nodes.copies.test_failover import KEYS, Node, until
+from tests.nodes.copies.test_failover import KEYS, Node, served_again, until
 
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.etcd.client import Etcd, put
+from jumpmq.testing import children
 
 pytestmark = [needs_etcd, pytest.mark.several]
 
@@ -41,4 +45,19 @@ def test_a_worker_that_starts_again_is_no_failure(tmp_path: Path) -> None:
         copied(member.url)
         until(lambda: "started again in 0 s" in node.log.read_text())
         assert "ERROR" not in node.log.read_text()
+        until(lambda: len(spares(node)) == 1)
+        served_again(node)
+        worker = next(pid for pid in children(node.pid) if pid not in spares(node))
+        os.kill(worker, signal.SIGKILL)
+        until(lambda: len(spares(node)) == 2 and worker not in children(node.pid))  # one of which is the worker
+        served_again(node)
         assert node.stop() == 0
+
+
+def spares(node: Node) -> list[int]:
+    """Processes of a node that were started before they were needed."""
+    found = []
+    for pid in children(node.pid):
+        with suppress(OSError):  # it has ended
+            found += [pid] if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b"\0spare\0") else []
+    return found

@@ -1,4 +1,4 @@
-"""Process serving one home of a broker: ``python -m jumpmq.nodes.processes.worker DESCRIPTOR``.
+"""Process serving one home of a broker: ``python -m jumpmq.nodes.processes.worker DESCRIPTOR [spare]``.
 
 `DESCRIPTOR` is a socket that the supervisor (:mod:`jumpmq.nodes.processes.workers`) has the other end of. On it come
 the settings, pickled, with their length in front; then an octet at a time: a client without TLS or with, each with its
@@ -34,7 +34,7 @@ from jumpmq.broker.connection.given_clients import GivenClients
 from jumpmq.broker.connection.proxied import trusted
 from jumpmq.broker.errors import HomeLeft
 from jumpmq.nodes.other_homes import OtherHomes
-from jumpmq.nodes.serving import serving
+from jumpmq.nodes.serving import load_cluster, serving
 from jumpmq.serving.process import calm_garbage_collection, end_at_once, keep_memory, prepare, until_stopped
 from jumpmq.serving.server import Control
 from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
@@ -42,6 +42,9 @@ from jumpmq.store import DirectoryInUse, DirectoryLock, StoreError
 log = logging.getLogger("jumpmq.nodes.processes.worker")  # its own name is __main__
 
 CLIENT, TLS_CLIENT, RELOAD, LEAVE, STAY, CLOSE, END = b"c", b"t", b"r", b"l", b"s", b"d", b"e"
+
+SPARE = "spare"
+"""Argument of a process that has time until it is given an assignment."""
 
 LENGTH = 4
 """Octets in front of the settings."""
@@ -243,6 +246,8 @@ def main() -> None:
     """Serves."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if SPARE in sys.argv[2:]:
+        load_cluster()
     with socket.socket(fileno=int(sys.argv[1])) as supervisor, supervisor.makefile("rb", buffering=0) as file:
         octets = file.read(LENGTH) or b""
         length, pickled = int.from_bytes(octets), b""

@@ -32,7 +32,7 @@ from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.config import OTHER_HOMES, default_node, homes_in
 from jumpmq.broker.connection.listeners import bind
 from jumpmq.broker.connection.tls_processes import FULL_PAUSE, LONGEST_PAUSE, SHORT_LIFE
-from jumpmq.nodes.processes.worker import CLIENT, CLOSE, END, LEAVE, LENGTH, RELOAD, STAY, TLS_CLIENT, Assignment
+from jumpmq.nodes.processes.worker import CLIENT, CLOSE, END, LEAVE, LENGTH, RELOAD, SPARE, STAY, TLS_CLIENT, Assignment
 from jumpmq.serving.process import restart_pause
 from jumpmq.serving.server import RunningBroker
 
@@ -54,6 +54,9 @@ LEFT = "left"
 """Suffix of a home's number: directory of a left home with data that could not be moved."""
 
 READ = 1 << 16
+
+Started = tuple[subprocess.Popen[bytes], socket.socket]
+"""A process without an assignment, and this end of its socket."""
 
 
 def config_of(config: Config, home: int, homes: int, links: Path) -> Config:
@@ -107,6 +110,8 @@ class Workers:
         self._full = False  # whether there are too many files to accept clients
         self._workers = [_Worker(self, home) for home in range(1, max(count, homes_in(config.data_dir)) + 1)]
         self._removing: set[asyncio.Task[None]] = set()  # of homes that were left, under way
+        self._spare: Started | None = None
+        self._sparing: asyncio.Task[None] | None = None  # that starts it
 
     @property
     def pids(self) -> list[int]:
@@ -180,6 +185,36 @@ class Workers:
         config = config_of(self.config, home, len(self._workers), self.links)
         begins = self.config.cluster is not None and not self._workers[0].begun.is_set()
         return Assignment(replace(config, begins=begins), self.port(CLIENT), self.port(TLS_CLIENT), addresses)
+
+    async def started(self) -> Started:
+        """Return a process without an assignment: the spare one, which has its imports behind it, or a new one.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        spare, self._spare = self._spare, None
+        if spare is not None and spare[0].poll() is None:
+            return spare
+        return await asyncio.to_thread(_start_process)
+
+    def prepare_spare(self) -> None:
+        """Start a spare process in a node whose homes have copies: other nodes serve a home three seconds after the end
+        of its process, and the imports of a new one may take as long.
+        """
+        if self.config.cluster is not None and self._spare is None and self._sparing is None:
+            self._sparing = asyncio.get_running_loop().create_task(self._start_spare(), name="spare process")
+
+    async def _start_spare(self) -> None:
+        from jumpmq.nodes.copies.member_file import FILE  # here, so that brokers without a cluster do not load it
+
+        homes = [config_of(self.config, worker.home, worker.home, self.links).data_dir for worker in self._workers]
+        try:
+            if any(directory is not None and (directory / FILE).exists() for directory in homes):
+                self._spare = await asyncio.to_thread(_start_process, spare=True)
+        except OSError as error:
+            log.warning("there is no spare process: %s", error.strerror)
+        finally:
+            self._sparing = None
 
     async def reload_certificates(self) -> None:
         """Reload certificates in all processes."""
@@ -268,12 +303,18 @@ class Workers:
         for sockets in self._sockets.values():
             for listening in sockets:
                 listening.close()
+        if self._sparing is not None:
+            await self._sparing
+        if self._spare is not None:
+            self._spare[1].close()  # which ends it
         await asyncio.gather(*self._removing)
         first, *others = self._workers
         if self.config.cluster is None:
             first.send(CLOSE)
             await asyncio.gather(*(worker.stop() for worker in others))
         await asyncio.gather(*(worker.stop() for worker in self._workers))
+        if self._spare is not None:
+            await asyncio.to_thread(_ended, self._spare[0])
         shutil.rmtree(self.links, ignore_errors=True)
         os.close(self._lock)
 
@@ -341,15 +382,8 @@ class _Worker:
         return said
 
     async def _start(self) -> None:
-        ours, theirs = socket.socketpair()
+        self._child, ours = await self._workers.started()
         try:
-            self._child = await asyncio.to_thread(
-                subprocess.Popen,
-                [sys.executable, "-P", "-m", "jumpmq.nodes.processes.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=package_environment(),
-            )
             await self._workers.may_join(self.home)
             pickled = pickle.dumps(self._workers.assignment(self.home))
             with suppress(OSError):  # it has died already
@@ -357,8 +391,6 @@ class _Worker:
         except BaseException:
             ours.close()
             raise
-        finally:
-            theirs.close()
         ours.setblocking(False)
         self._socket, self._started_at = ours, time.monotonic()
         self._unread, self._given, self._taken, self.clients = b"", 0, 0, 0
@@ -421,6 +453,7 @@ class _Worker:
                     self._ready.set_result(ready)
                 self.send(LEAVE if self.leaves else STAY)  # it may have changed since it was started
                 self._workers.look()
+                self._workers.prepare_spare()
             case {"workers": int(count)}:
                 self._workers.resize(count)
             case {"left": bool(whole)}:
@@ -516,6 +549,25 @@ async def serving_workers(
         yield SeveralControl(workers.endpoints, workers)
     finally:
         await workers.stop()
+
+
+def _start_process(*, spare: bool = False) -> Started:
+    """Start a process that waits for its assignment."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-P", "-m", "jumpmq.nodes.processes.worker", str(theirs.fileno())]
+    try:
+        child = subprocess.Popen(
+            [*command, SPARE] if spare else command,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=package_environment(),
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return child, ours
 
 
 def _aside(directory: Path, number: int) -> Path:
