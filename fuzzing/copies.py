@@ -41,7 +41,7 @@ from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.replication.configuration import Configuration, node_of
-from jumpmq.testing import JumpMQ, free_ports
+from jumpmq.testing import JumpMQ, children, free_ports
 from jumpmq.testing.etcd import EtcdMember, etcd
 
 BEGAN = time.monotonic()
@@ -54,6 +54,8 @@ BLOWS = {
     "kill two": 2,
     "kill all": 2,
     "kill again": 2,
+    "kill worker": 3,
+    "kill supervisor": 1,
     "stop": 3,
     "stop for long": 2,
     "end": 3,
@@ -80,6 +82,9 @@ DISKS = ("full disk", "slow disk", "hanging disk", "failing sync", "lose power")
 
 FAIL_STOP = "jumpmq.store.errors.Unsynced"
 """What a log says of a failed sync, which ends the process (R9)."""
+
+OF_SEVERAL = ("kill worker", "kill supervisor")
+"""Of nodes with several processes."""
 
 WINDOW = 30
 """Publishes of a publisher that are not confirmed."""
@@ -375,6 +380,24 @@ class Cluster:
             self._kill(nodes)
             time.sleep(self._choose.uniform(0.3, 6))
 
+    def _kill_worker(self) -> None:
+        """Kill one process of a node, or two: its supervisor starts it again."""
+        node = self._some(1)[0]
+        workers = self._choose.sample(children(node.pid), self._choose.choice([1, 1, 2]))
+        say(f"  {node.node}: {workers}")
+        for pid in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _kill_supervisor(self) -> None:
+        """Its workers stop in order, while it is started again."""
+        node = self._some(1)[0]
+        say(f"  {node.node}")
+        node.is_hit = True
+        node.kill(alone=True)
+        self._pause(0, 0, 1, 5)
+        node.launch()
+
     def _stop(self, *seconds: float) -> None:
         node = self._some(1)[0]
         say(f"  {node.node}")
@@ -590,8 +613,8 @@ def run(
     """One run; returns what is wrong."""
     choose, history = random.Random(seed), History()
     stop_publishing, stop = threading.Event(), threading.Event()
-    kinds = [kind for kind in BLOWS if (not only or kind in only) and (kind not in CUTS or can_cut())]
-    kinds = [kind for kind in kinds if kind not in DISKS or is_available()]
+    able = (*(CUTS if can_cut() else ()), *(OF_SEVERAL if workers > 1 else ()), *(DISKS if is_available() else ()))
+    kinds = [kind for kind in only or BLOWS if kind in able or kind not in (*CUTS, *OF_SEVERAL, *DISKS)]
     with ExitStack() as stack:
         if keep is None:
             keep = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jumpmq-copies-")))
