@@ -86,6 +86,9 @@ FAIL_STOP = "jumpmq.store.errors.Unsynced"
 OF_SEVERAL = ("kill worker", "kill supervisor")
 """Of nodes with several processes."""
 
+LINKS = "25672"
+"""Port of each node's links, at an address of its own."""
+
 WINDOW = 30
 """Publishes of a publisher that are not confirmed."""
 
@@ -113,9 +116,10 @@ class Node(JumpMQ):
         self.disk: FaultyDisk | None = None
         self.may_end = False
         self.ports = free_ports(2)
-        ports = ("--port", str(self.ports[0]), "--http-port", str(self.ports[1]), "--cluster-host", address_of(number))
+        ports = ("--port", str(self.ports[0]), "--http-port", str(self.ports[1]))
+        where = ("--cluster-host", address_of(number), "--cluster-port", LINKS)
         more = ("--workers", str(workers), "--queue-leader-locator", "balanced") if workers > 1 else ()
-        options = (*ports, "--cluster", CLUSTER, "--etcd", urls, *more)
+        options = (*ports, *where, "--cluster", CLUSTER, "--etcd", urls, *more)
         super().__init__(directory / f"data-{number + 1}", NODES[number], options)
         self.directory = directory
         self.log = directory / f"node-{number + 1}.log"

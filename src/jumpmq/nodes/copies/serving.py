@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
@@ -16,8 +16,9 @@ from jumpmq.broker.memory import resources
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.lost_disk import replace_lost_disk
 from jumpmq.nodes.copies.member_file import prepare, read_member
-from jumpmq.nodes.copies.node_copies import NodeCopies
+from jumpmq.nodes.copies.node_copies import PORTS, NodeCopies
 from jumpmq.nodes.copies.operating import OperatedCopies
+from jumpmq.nodes.entering import LAST_PORT
 from jumpmq.nodes.other_homes import OtherHomes
 from jumpmq.nodes.rebuilding import require_cluster
 from jumpmq.queues import clock
@@ -131,6 +132,14 @@ class LeasedDeliveries:
         self._is_held = is_held
 
 
+def guest_port(cluster_port: int, taken: Container[int]) -> int:
+    """Return the port of a guest's links, which firewalls between nodes have to know: the first that no other guest has
+    behind those of workers and copies. 0, a free one, where the settings name no port for links.
+    """
+    ports = range(cluster_port + 2 * PORTS, LAST_PORT + 1) if cluster_port else ()
+    return next((port for port in ports if port not in taken), 0)
+
+
 class ServedGuests:
     """Serves homes of other nodes in the running event loop. See :class:`~jumpmq.nodes.copies.node_copies.Guests`.
 
@@ -142,15 +151,21 @@ class ServedGuests:
     def __init__(self, config: Config, home: ServesHome) -> None:
         self._config = config
         self._home = home
+        self._ports: set[int] = set()  # of guests' links, those of the settings
 
     async def serve(self, copies: NodeCopies, copy: KeptCopy, worker: int, epoch: int, until: asyncio.Event) -> None:
         """See :class:`~jumpmq.nodes.copies.node_copies.Guests`."""
         assert copy.leading is not None
-        async with self._home(self._of(copy, worker), None, epoch, copy.leading.open) as control:
-            _attach(copies, control.broker, copy)
-            await until.wait()
+        port = guest_port(self._config.cluster_port, self._ports)
+        self._ports.add(port)
+        try:
+            async with self._home(self._of(copy, worker, port), None, epoch, copy.leading.open) as control:
+                _attach(copies, control.broker, copy)
+                await until.wait()
+        finally:
+            self._ports.discard(port)
 
-    def _of(self, copy: KeptCopy, worker: int) -> Config:
+    def _of(self, copy: KeptCopy, worker: int, port: int) -> Config:
         """Return the settings of a guest: no clients, half of the memory, and the node name of its data."""
         config = self._config
         return replace(
@@ -167,7 +182,7 @@ class ServedGuests:
             node=None,
             links=None,
             begins=False,
-            cluster_port=0,
+            cluster_port=port and port - worker + 1,  # a process adds the number of those before it
             recover_cluster=False,
             rejoin_cluster=False,
             load_definitions=None,
