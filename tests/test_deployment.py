@@ -358,7 +358,26 @@ def test_what_the_chart_renders_is_right(values: dict[str, object], tmp_path: Pa
     assert container["image"] == f"jumpmq:{jumpmq.__version__}"
     settings = {one["name"].removeprefix("JUMPMQ_").lower() for one in container["env"] if "JUMPMQ" in one["name"]}
     assert settings <= set(SETTINGS)
-    assert ("cluster" in settings) == (values.get("nodes", 1) != 1)
+    for there in ("cluster" in settings, "copies" in settings, "lifecycle" in container):
+        assert there == (values.get("nodes", 1) != 1)
+    if "copies" in settings:
+        manifest = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "jumpmq.yaml").read_text()))[-1]
+        [other] = manifest["spec"]["template"]["spec"]["containers"]
+        assert container["lifecycle"] == other["lifecycle"]
+        assert {"name": "JUMPMQ_COPIES", "value": "3"} in container["env"]
+
+
+def test_a_pod_waits_until_no_queue_would_stop_without_it() -> None:
+    """What its shell runs before it ends, with a password that a URL has to escape."""
+    manifest = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "jumpmq.yaml").read_text()))[-1]
+    [container] = manifest["spec"]["template"]["spec"]["containers"]
+    *shell, script = container["lifecycle"]["preStop"]["exec"]["command"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    given = {"PATH": path, "JUMPMQ_DEFAULT_USER": "admin", "JUMPMQ_DEFAULT_PASS": "a/b@c#d e"}
+    with jumpmq.running(default_user="admin", default_pass="a/b@c#d e") as broker:
+        here = script.replace("127.0.0.1:15672", f"127.0.0.1:{broker.http_port}")
+        done = subprocess.run([*shell, here], env=given, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done
 
 
 @pytest.mark.parametrize(
