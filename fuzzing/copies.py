@@ -111,13 +111,15 @@ class Node(JumpMQ):
         may_end: whether the process may end by itself, since a sync has failed or hung.
     """
 
-    def __init__(self, number: int, directory: Path, urls: str, workers: int, *, cut: bool) -> None:
+    def __init__(
+        self, number: int, directory: Path, urls: str, workers: int, *, cut: bool = False, copies: int = 1
+    ) -> None:
         self.number, self.is_hit, self._cut = number, False, cut
         self.disk: FaultyDisk | None = None
         self.may_end = False
         self.ports = free_ports(2)
         ports = ("--port", str(self.ports[0]), "--http-port", str(self.ports[1]))
-        where = ("--cluster-host", address_of(number), "--cluster-port", LINKS)
+        where = ("--cluster-host", address_of(number), "--cluster-port", LINKS, "--copies", str(copies))
         more = ("--workers", str(workers), "--queue-leader-locator", "balanced") if workers > 1 else ()
         options = (*ports, *where, "--cluster", CLUSTER, "--etcd", urls, *more)
         super().__init__(directory / f"data-{number + 1}", NODES[number], options)
@@ -334,7 +336,7 @@ class Cluster:
         }
 
     def want(self, home: int, copies: int) -> None:
-        """Change the number of copies."""
+        """Change the number of copies, once etcd answers."""
 
         async def ask() -> None:
             client = Etcd([self._member.url])
@@ -343,8 +345,14 @@ class Cluster:
             finally:
                 await client.close()
 
+        def is_asked() -> bool:
+            with contextlib.suppress(EtcdError):
+                asyncio.run(ask())
+                return True
+            return False
+
         self._wanted[home] = wanted = Wanted.of(self.homes[home], NODES, copies)
-        asyncio.run(ask())
+        wait(is_asked, PATIENCE)
 
     # --- blows ---
 
