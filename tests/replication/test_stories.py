@@ -1,6 +1,7 @@
 """What operators read of failures, event by event, in the simulated world: S1 to S17."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.replication import stories
@@ -205,3 +206,13 @@ TOLD: list[Callable[[int], None]] = [
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_story_ends_as_operators_are_told(story: Callable[[int], None], seed: int) -> None:
     story(seed)
+
+
+def test_a_set_that_is_short_takes_a_follower_at_once() -> None:
+    """S11 again: nothing is complete without one, and no one has to prove for a time that it keeps up."""
+    story = Story(1)
+    for name in "bc":
+        story.node(name).pace.pace.times = replace(TIMES, steady=1e9, most_steady=1e9)
+    story.part("ab", "ba", "ac", "ca")
+    story.until(lambda: story.world.value.short)
+    story.until(lambda: story.set == "bc")

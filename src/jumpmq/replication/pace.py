@@ -272,7 +272,8 @@ class Pace:
         actions = self.replica.remove(overdue) if overdue else []
         for peer in sorted(leader.following - waited):
             arrears = self._arrears(peer, now)
-            if now - arrears.steady >= arrears.hold and node_of(peer) in leader.known.members:
+            hold = 0.0 if leader.known.short else arrears.hold  # nothing is complete without it
+            if now - arrears.steady >= hold and node_of(peer) in leader.known.members:
                 actions += self.replica.join(peer)
         return actions
 

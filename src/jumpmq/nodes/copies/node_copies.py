@@ -524,7 +524,7 @@ class NodeCopies:
     def comes_back(self, home: int) -> bool:
         """Return True if another node will soon serve a lost home."""
         known = self.known.get(home)
-        return known is not None and known.copies > 1 and not known.short
+        return known is not None and known.copies > 1 and (not known.short or bool(known.eligible))
 
     def wanted(self, home: int) -> Wanted | None:
         """Return the operator's wish for a home; None without one."""
