@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -151,7 +152,12 @@ def test_what_a_lost_node_has_confirmed_is_served_by_another_and_leadership_retu
     published(two, "q", range(300, 400))
     one.start()  # it is there once it leads again
     assert node_of(three.configuration().leader) == NAMES[0]
-    assert taken(one, "q") == list(range(400))
+    os.killpg(one.pid, signal.SIGSTOP)
+    until(lambda: node_of(three.configuration().leader) != NAMES[0])
+    os.killpg(one.pid, signal.SIGCONT)
+    until(lambda: "the process starts again" in one.log.read_text())
+    assert "was started later" not in one.log.read_text()  # as where two processes have one data directory
+    assert taken(two, "q") == list(range(400))
 
 
 @pytest.mark.slow

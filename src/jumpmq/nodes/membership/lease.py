@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from jumpmq.broker.bulk.starts import Sight
@@ -38,6 +39,10 @@ Every note makes a revision, kept by etcd until compaction."""
 
 EPOCH = "run", "epoch"
 """Kind and key of the record of the last epoch of a data directory's process."""
+
+
+REPLICA_TIMEOUT = 10.0
+"""Time in seconds for a replica to end a process whose home is served by another node."""
 
 
 class Promise:
@@ -132,7 +137,7 @@ class Lease:
     def require_epoch(self, epoch: int) -> None:
         """End the process if the home has a later epoch."""
         if epoch > self.epoch:
-            self._etcd.on_failure(superseded(self._etcd))
+            self._superseded()
 
     async def bury_workers(self) -> None:
         """Delete the keys of all ended processes of the node, so that nothing waits for the processes."""
@@ -209,8 +214,18 @@ class Lease:
 
     async def _give_way(self) -> None:
         """End the process; does not return."""
-        self._etcd.on_failure(superseded(self._etcd))
+        self._superseded()
         await asyncio.Event().wait()
+
+    def _superseded(self) -> None:
+        """End the process. Where the home has copies, its replica does, and has the process start again in place: it is
+        not the second one of a data directory, and confirms nothing meanwhile.
+        """
+        fail = partial(self._etcd.on_failure, superseded(self._etcd))
+        if self._leads:
+            asyncio.get_running_loop().call_later(REPLICA_TIMEOUT, fail)
+        else:
+            fail()
 
     async def _put(self, same: list[dict[str, Any]]) -> None:
         """Put the local process's keys with a new lease.
