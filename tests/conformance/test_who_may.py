@@ -115,6 +115,12 @@ GET /api/copies/99                        401 401 401 404 404
 PUT /api/copies/99                        401 401 401 401 404 {"copies": 1}
 PUT /api/copies/99/leader                 401 401 401 401 404 {"node": "n"}
 DELETE /api/copies/99/leader              401 401 401 401 404
+GET /api/copies/99/check                  401 401 401 404 404
+POST /api/copies/99/check                 401 401 401 401 404
+POST /api/queues/quorum/replicas/on/n/grow 401 401 401 401 404 {"strategy": "all"}
+DELETE /api/queues/quorum/replicas/on/n/shrink 401 401 401 401 404
+POST /api/queues/quorum/here/q/replicas/add 401 401 401 401 400 {"node": "n"}
+DELETE /api/queues/quorum/here/q/replicas/delete 401 401 401 401 400 {"node": "n"}
 POST /api/stop                            401 401 401 401 204
 """
 

@@ -50,6 +50,7 @@ class Broker(BrokerParts):
         node_figures: the same of this node.
         home_figures: the same of this home alone.
         copies: of the homes of its cluster.
+        at: name of the node whose process this is; not that of the home where another node serves the home.
         set_workers: has the node be served by so many processes; None where it is one process.
     """
 
@@ -59,6 +60,7 @@ class Broker(BrokerParts):
         self.figures: Figures = self.home_figures
         self.node_figures: Figures = self.home_figures
         self.copies: Copies = NoCopies()
+        self.at = self.node
         self.set_workers: Callable[[int], None] | None = None
         self._is_restored = False  # whether the queues have what was kept
         self._closing: asyncio.Task[None] | None = None  # closes clients
@@ -81,8 +83,12 @@ class Broker(BrokerParts):
     @property
     def running_nodes(self) -> list[str]:
         """Responding nodes of the cluster, including the local node, in the order of joining."""
-        up = self.running_homes
-        return [node for node, homes in self.topology.nodes.items() if not up.isdisjoint(homes)]
+        up = {self.node_serving(home) for home in self.running_homes}
+        return [node for node in self.topology.nodes if node in up]
+
+    def node_serving(self, home: int) -> str:
+        """Return the node whose process serves a home, or is to: of a home with copies not always its own node."""
+        return self.copies.leader_of(home) or self.topology.node_of(home)
 
     @property
     def sender(self) -> Sender:

@@ -74,6 +74,7 @@ class Config:
             how many.
         rack: where this node is: copies go to nodes of different racks first; None for nowhere in particular.
         replace_after: seconds without a node until another one gets its copies; 0 for never.
+        failover_after: seconds without a sign of the leader of a home after which this node's copy may lead it.
         queue_leader_locator: at which home a queue is that does not say so itself: ``client-local`` or ``balanced``, as
             RabbitMQ's setting.
         node: name of this node; None is the one that the data directory keeps, and in a new one :func:`default_node`.
@@ -134,6 +135,7 @@ class Config:
     copies: int = 1
     rack: str | None = None
     replace_after: int = 600
+    failover_after: int = 3
     recover_cluster: bool = False
     recover_without: str | None = None
     rejoin_cluster: bool = False

@@ -4,7 +4,7 @@ A broker that is no node of a cluster has none (:class:`NoCopies`); ``jumpmq.nod
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 CopyState = Literal["leader", "in set", "eligible", "joining", "away"]
 """State of a member's copy.
@@ -26,6 +26,22 @@ class CopiesUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class CopyChanges:
+    """Number of changes of a home's set and leader since the start of the observing process.
+
+    Attributes:
+        joined, left: copies that came into the set, and that left it.
+        handovers: planned changes of the leader.
+        failovers: lives of leading processes that began without: at another node, or again at the same one.
+    """
+
+    joined: int = 0
+    left: int = 0
+    handovers: int = 0
+    failovers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class HomeCopies:
     """Copies of a home.
 
@@ -38,10 +54,14 @@ class HomeCopies:
         min: number of copies that have to store a commit.
         members: state of each member's copy, by node, the seat first.
         wanted_copies, wanted_min: what an operator has asked for; equal to ``copies`` and ``min`` once it is so.
+        wanted_members: nodes that are to have a copy.
         wanted_leader: node that is to lead by an operator's wish; empty for the seat.
         lag_octets: octets of the log that each follower has not stored, by node; only at the leading process.
         racks: of members' nodes that have one.
         troubles: what is wrong with copies, by node.
+        lag_seconds: age of the oldest of them, to half a second.
+        lease_left: seconds for which the leading process delivers without hearing of others; None elsewhere.
+        changes: of the set and the leader.
     """
 
     home: int
@@ -53,15 +73,24 @@ class HomeCopies:
     members: dict[str, CopyState]
     wanted_copies: int
     wanted_min: int
+    wanted_members: tuple[str, ...]
     wanted_leader: str
     lag_octets: dict[str, int]
     racks: dict[str, str]
     troubles: dict[str, str]
+    lag_seconds: dict[str, float]
+    lease_left: float | None
+    changes: CopyChanges
 
     @property
     def in_set(self) -> int:
         """Number of copies that store each commit, the leader's included."""
         return sum(state in ("leader", "in set") for state in self.members.values())
+
+    @property
+    def online(self) -> list[str]:
+        """Members with a running node."""
+        return [node for node, state in self.members.items() if state != "away"]
 
     @property
     def stands(self) -> bool:
@@ -73,11 +102,21 @@ class HomeCopies:
         return self.members.get(node) in ("leader", "in set") and self.in_set <= self.min
 
 
+class CopyFiles(NamedTuple):
+    """Files of a node's copy of a home that are compared with others, with their lengths in octets, by name."""
+
+    node: str
+    lengths: dict[str, int]
+
+
 class Copies(Protocol):
     """Copies of the homes of a broker."""
 
     def listed(self) -> list[HomeCopies]:
         """Return the copies of all homes, as last seen in etcd, by number; homes without copies have one member."""
+
+    def leader_of(self, home: int) -> str | None:
+        """Return the node that serves a home, or is to, as last seen in etcd; None for an unknown home."""
 
     async def set_copies(self, home: int, copies: int, least: int | None = None) -> None:
         """Ask for so many copies of a home; the home's leader brings them about.
@@ -90,6 +129,23 @@ class Copies(Protocol):
             CopiesUnavailable: etcd does not answer.
         """
 
+    async def add_member(self, home: int, node: str) -> None:
+        """Ask for a further copy of a home, at a running node. Half of the copies, rounded up, have to store a commit,
+        unless an operator has said how many.
+
+        Raises:
+            CopiesRefused: the node does not run or has a copy already, or there cannot be so many.
+            CopiesUnavailable: etcd does not answer.
+        """
+
+    async def remove_member(self, home: int, node: str) -> None:
+        """Ask for an end of a node's copy of a home.
+
+        Raises:
+            CopiesRefused: the home belongs to the node, or is served there, or the node has no copy.
+            CopiesUnavailable: etcd does not answer.
+        """
+
     async def set_leader(self, home: int, node: str | None) -> None:
         """Ask for a member to lead a home as soon as its copy has all; None for the home's seat, as soon as it may.
 
@@ -98,6 +154,32 @@ class Copies(Protocol):
             CopiesUnavailable: etcd does not answer.
         """
 
+    async def files(self, home: int) -> CopyFiles | None:
+        """Return the files of this process's copy of a home; None without one."""
+
+    async def checksum(self, home: int, name: str, offset: int, length: int) -> tuple[str, int | None] | None:
+        """Return the local node's name, and the CRC-32 of octets of a file in the local copy; None for missing octets.
+
+        Without a copy here, the result is None.
+        """
+
+    async def is_damaged(self, home: int, name: str, length: int) -> tuple[str, bool] | None:
+        """Return the local node's name, and True if a file of the local copy is visibly damaged in its first octets.
+
+        Without a copy here, the result is None.
+        """
+
+    async def end(self, home: int) -> None:
+        """End a home that another node than its seat serves, with all copies. The copies' files stay.
+
+        Raises:
+            CopiesUnavailable: etcd does not answer.
+        """
+
+
+NO_CLUSTER = "only homes of a cluster's nodes have copies; this broker is no node of a cluster"
+"""Reason for refusals by a broker outside of a cluster."""
+
 
 class NoCopies:
     """Copies of a broker that is no node of a cluster: none. See :class:`Copies`."""
@@ -105,8 +187,29 @@ class NoCopies:
     def listed(self) -> list[HomeCopies]:
         return []
 
+    def leader_of(self, home: int) -> str | None:
+        return None
+
     async def set_copies(self, home: int, copies: int, least: int | None = None) -> None:
-        raise CopiesRefused("only homes of a cluster's nodes have copies; this broker is no node of a cluster")
+        raise CopiesRefused(NO_CLUSTER)
+
+    async def add_member(self, home: int, node: str) -> None:
+        raise CopiesRefused(NO_CLUSTER)
+
+    async def remove_member(self, home: int, node: str) -> None:
+        raise CopiesRefused(NO_CLUSTER)
 
     async def set_leader(self, home: int, node: str | None) -> None:
-        raise CopiesRefused("only homes of a cluster's nodes have copies; this broker is no node of a cluster")
+        raise CopiesRefused(NO_CLUSTER)
+
+    async def files(self, home: int) -> CopyFiles | None:
+        return None
+
+    async def checksum(self, home: int, name: str, offset: int, length: int) -> tuple[str, int | None] | None:
+        return None
+
+    async def is_damaged(self, home: int, name: str, length: int) -> tuple[str, bool] | None:
+        return None
+
+    async def end(self, home: int) -> None:
+        raise CopiesRefused(NO_CLUSTER)

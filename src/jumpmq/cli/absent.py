@@ -4,7 +4,10 @@ from __future__ import annotations
 
 _ERLANG = "JumpMQ runs on Python, not on Erlang"
 _MIRRORS = "there are no mirrored queues, as in RabbitMQ 4.0"
-_MEMBERS = "copies are of a home, with all its queues: `jumpmqctl set_copies COUNT [--home HOME]` sets how many"
+_MEMBERS = (
+    "a copy is of a home, with all its queues: `jumpmqctl shrink NODE` removes a node's, "
+    "`jumpmqctl set_copies COUNT [--home HOME]` sets how many there are"
+)
 _STATUS = "`jumpmqctl list_copies` and `jumpmqctl quorum_status QUEUE` show the copies"
 _PLUGINS = "JumpMQ has no plugins: what is there is always on"
 _FLAGS = "JumpMQ has no feature flags: what is there is always on"
@@ -22,14 +25,11 @@ _NOTHING = "it does nothing in RabbitMQ either"
 
 REASONS: dict[str, str] = {
     "activate_free_disk_space_monitoring": _DISK,
-    "add_member": _MEMBERS,
-    "add_replica": _MEMBERS,
     "autocomplete": _COMPLETION,
     "certificates": "`jumpmqctl check_certificate_expiration` says whether one expires soon",
     "change_cluster_node_type": "all nodes keep data on disk",
     "check_if_any_deprecated_features_are_used": _FLAGS,
     "check_if_cluster_has_classic_queue_mirroring_policy": _MIRRORS,
-    "check_if_new_quorum_queue_replicas_have_finished_initial_sync": _STATUS,
     "check_if_node_is_mirror_sync_critical": _MIRRORS,
     "cipher_suites": _TLS,
     "command_line_arguments": "`jumpmqctl environment` shows the settings in force",
@@ -58,7 +58,6 @@ REASONS: dict[str, str] = {
     "force_gc": _ERLANG,
     "force_reset": _RESET,
     "force_standalone_khepri_boot": _ERLANG,
-    "grow": _MEMBERS,
     "is_booting": "the broker answers when it has started: `jumpmqctl await_startup`",
     "join_cluster": _JOIN,
     "list_ciphers": _SETTINGS,
@@ -98,7 +97,6 @@ REASONS: dict[str, str] = {
     "runtime_thread_stats": _ERLANG,
     "schema_info": _ERLANG,
     "set_stream_retention_policy": "set a policy with max-age or max-length-bytes: `jumpmqctl set_policy`",
-    "shrink": _MEMBERS,
     "start_app": _STOP,
     "stop_app": _STOP,
     "stream_status": _STATUS,

@@ -250,6 +250,14 @@ SETTINGS = {
             "600",
         ),
         Setting(
+            "failover_after",
+            "SECONDS",
+            "seconds from 3 to 60",
+            "silence of the node that serves a home after which this one, which has a copy, serves it",
+            _number(3, 60),
+            "3",
+        ),
+        Setting(
             "recover_cluster",
             "true|false",
             "true or false",

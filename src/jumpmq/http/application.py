@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from jumpmq.http.copy_checks import CopyChecks
 from jumpmq.http.plumbing.authentication import Authentication
 from jumpmq.http.plumbing.compressing import Compressed
 from jumpmq.http.plumbing.errors import ANSWERS, ambiguous_length
@@ -60,6 +61,7 @@ from jumpmq.http.resources import (
     queue_messages,
     queues,
     readers,
+    replicas,
     ring_changes,
     rings,
     shards,
@@ -116,7 +118,7 @@ API = (
         fences,
         group_offsets,
     ),
-    *(warnings, history, log, allowed, node_control, login_attempts, losses, workers, copies),
+    *(warnings, history, log, allowed, node_control, login_attempts, losses, workers, copies, replicas),
 )
 """The resources below ``/api``; their paths are in ``ROUTES``."""
 
@@ -153,6 +155,7 @@ def application(
         "stop_broker": stop_broker,
         "forwarder": forwarder,
         "node_forwarder": node_forwarder,
+        "copy_checks": CopyChecks(),
     }
     api, metrics, site = (_room(resources, state) for resources in (API, METRICS, SITE))
     named = {"api": _guarded(Compressed(api), broker, sessions), "metrics": _guarded(metrics, broker, sessions)}

@@ -87,6 +87,7 @@ class Look:
         hosts: samples of what channels have counted, by virtual host.
         churn: what came and went.
         cpu: seconds of processor time by home.
+        processes: a home of each process, by its node and number.
         links: octets that were sent, by the homes at both ends.
         consumers_of: consumers by queue.
         ready, unacknowledged: of all queues; what streams keep is not ready in this sense.
@@ -106,6 +107,7 @@ class Look:
     hosts: dict[str, Sample] = field(default_factory=dict)
     churn: Counts = (0,) * len(CHURN)
     cpu: dict[int, float] = field(default_factory=dict)
+    processes: dict[tuple[str, int], int] = field(default_factory=dict)
     links: dict[tuple[int, int], int] = field(default_factory=dict)
     consumers_of: dict[int, int] = field(default_factory=dict)
     ready: int = 0
@@ -247,7 +249,8 @@ class Rates:
 
     def last_cpu(self, node: str) -> float:
         """Return a node's processor time at the last reading, 1.0 being one whole processor."""
-        return round(sum(map(self.last_cpu_of_home, self._homes_of(node))), 3)
+        homes = (home for (name, _), home in self.latest.processes.items() if name == node)
+        return round(sum(map(self.last_cpu_of_home, homes)), 3)
 
     def last_cpu_of_home(self, home: int) -> float:
         """Return a process's processor time at the last reading, 1.0 being one whole processor."""
@@ -255,12 +258,9 @@ class Rates:
 
     def last_link_rate(self, node: str, other: str) -> float:
         """Return the octets per second from a node to a second one at the last reading."""
-        pairs = ((one, to) for one in self._homes_of(node) for to in self._homes_of(other))
+        at = self._broker.node_serving
+        pairs = [(one, to) for one, to in self.latest.links if at(one) == node and at(to) == other]
         return round(sum(self._grown(lambda look: look.links, pair) for pair in pairs), 1)
-
-    def _homes_of(self, node: str) -> list[int]:
-        topology = self._broker.topology
-        return list(topology.nodes.get(node) or [topology.home])
 
     def _grown(self, counters: Callable[[Look], Mapping[Any, float]], key: Hashable) -> float:
         """Return the rate of a counter at the last reading, per second; 0 for a new or reset counter."""
@@ -354,6 +354,7 @@ class Rates:
         look.churn = self._figures.churn()
         for state in self._figures.states():
             look.cpu[state.home] = state.node.cpu
+            look.processes[state.node.name, state.node.pid] = state.home
             look.links |= {(state.home, home): sent for home, _, sent in state.node.links}
 
     def _sum_up(self, vhost: str, queues: list[QueueCounts], look: Look) -> None:

@@ -18,6 +18,7 @@ from jumpmq.broker.routing.sending import Sender
 from jumpmq.broker.upkeep.slices import decided
 from jumpmq.nodes.beginning import Beginning, listen
 from jumpmq.nodes.joining.joining import Membership
+from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.log.first import LET_GO, First
 from jumpmq.nodes.log.follower import Follower
 from jumpmq.nodes.log.log_link import serve_log
@@ -124,13 +125,18 @@ class OtherHomes:
         assert self._member is not None
         return self._member.me
 
-    def know_copies(self, has_copies: Callable[[int], bool], comes_back: Callable[[int], bool]) -> None:
+    def know_copies(
+        self, has_copies: Callable[[int], bool], comes_back: Callable[[int], bool], count: Callable[[int], int]
+    ) -> None:
         """Hold publishes and requests for a lost home with copies until another node serves the home.
 
         Args:
             has_copies: true of a home with copies: streams move there through its log.
             comes_back: true of a home that is served again soon when it is lost.
+            count: number of copies of a home: queues that ask for several are placed by that.
         """
+        if isinstance(self._topology.log, ClusterLog):
+            self._topology.log.copies_of = count
         self._parts.queue_moves.streams.has_copies = has_copies
         self._parts.enqueue.comes_back = self._parts.channels.comes_back = comes_back
 

@@ -323,7 +323,7 @@ SETTINGS = (
     ),
     QueueSetting(
         "initial-cluster-size",
-        "accepted, without effect",
+        "in a cluster a queue declared with it is placed where there are so many copies, or most",
         kinds=STREAM,
         check=checks.positive,
         policy=(is_count, "{} is not a valid cluster size"),
@@ -338,7 +338,7 @@ SETTINGS = (
     ),
     QueueSetting(
         "quorum-initial-group-size",
-        "accepted, without effect",
+        "in a cluster a queue declared with it is placed where there are so many copies, or most",
         kinds=QUORUM,
         check=checks.positive,
     ),

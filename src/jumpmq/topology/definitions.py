@@ -91,6 +91,13 @@ class QueueDefinition:
         """The queue type: ``classic`` unless given by ``x-queue-type``."""
         return self.arguments.text("x-queue-type") or "classic"
 
+    @property
+    def group_size(self) -> int:
+        """Number of copies that a quorum queue or stream asks for; 0 unless it does."""
+        name = {"quorum": "x-quorum-initial-group-size", "stream": "x-initial-cluster-size"}.get(self.type, "")
+        field = self.arguments.get(name)
+        return field.value if field is not None and isinstance(field.value, int) else 0
+
     def numbered(self, id: int, node: str) -> "QueueDefinition":
         """Return a copy with an id, and the node of its home. (``dataclasses.replace`` takes three times as long.)"""
         declared = self.vhost, self.name, self.durable, self.exclusive, self.auto_delete, self.arguments, self.owner

@@ -21,9 +21,11 @@ class CommonLog(Protocol):
 
     Attributes:
         is_shared: whether other processes decide the same changes.
+        has_copies: whether homes may have copies, which queues can ask for.
     """
 
     is_shared: bool
+    has_copies: bool
 
     def propose(self, pending: Pending) -> None:
         """A change is asked for here."""
@@ -42,7 +44,7 @@ class LocalLog:
         decide: decides a change when those before it are: :meth:`Topology.decide`.
     """
 
-    is_shared = False
+    is_shared = has_copies = False
 
     def __init__(self, decide: Callable[[Pending], None]) -> None:
         self.propose = decide

@@ -6,6 +6,7 @@ whole, in one commit. A change that is refused changes nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, Wake, never_wake
@@ -152,18 +153,21 @@ class Topology(State):
         """Return the definition of a queue to declare.
 
         Args:
-            home: where its messages will be; unless given, here or where the fewest queues are, as its locator says.
-                One that is exclusive is here.
+            home: where its messages will be; unless given, here or where the fewest queues are, as its locator says,
+                or where there are as many copies as it asks for. One that is exclusive is here.
         """
+        is_free = home is None and self.log.is_shared and not exclusive
         if home is None:
-            is_free = self.log.is_shared and not exclusive
-            is_away = self.home in self.left or self._is_balanced(vhost, name, arguments)
+            is_away = self.home in self.left or self.is_balanced(vhost, name, arguments)
             home = ANYWHERE if is_free and is_away else self.home
-        return super().define_queue(
+        definition = super().define_queue(
             vhost, name, durable, exclusive, auto_delete, arguments, owner, user=user, home=home
         )
+        if is_free and self.log.has_copies and definition.group_size > 1:
+            return replace(definition, home=ANYWHERE)
+        return definition
 
-    def _is_balanced(self, vhost: str, name: str, arguments: Arguments) -> bool:
+    def is_balanced(self, vhost: str, name: str, arguments: Arguments) -> bool:
         """Return True if a queue goes to the home with the fewest queues: by arguments, policy, or the settings."""
         policy = self.vhosts[vhost].policies.in_force("queue", name).definition if vhost in self.vhosts else {}
         said = [arguments.text(f"x-{key}") for key in LOCATORS] + [policy.get(key) for key in LOCATORS]

@@ -92,7 +92,7 @@ def test_waiting_for_nodes_and_shutting_down(output, failure) -> None:
         assert run("jumpmqctl", "ping", JUMPMQ_URL=url_of(other)).returncode == 69
 
 
-@pytest.mark.parametrize("verb", ["eval", "disable", "grow", "log_tail"])
+@pytest.mark.parametrize("verb", ["eval", "disable", "delete_member", "log_tail"])
 def test_a_verb_that_is_not_there_is_answered_with_a_sentence(failure, verb: str) -> None:
     said = f"Error (argument validation): jumpmqctl has no '{verb}': {REASONS[verb]}.\n"
     assert failure(verb, "anything") == (64, said)

@@ -1,5 +1,6 @@
 """Copies as operators see and change them: jumpmqctl and the management API, at three nodes with a real etcd."""
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,7 +124,10 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     assert "each process starts again once, which closes the connections to one@host" in said
     until(lambda: answered(lambda: cluster.states(1, at=1) == dict.fromkeys(NODES, "in set") | {NODES[0]: "leader"}))
     until(lambda: answered(lambda: cluster.copies(1)["copies"] == 3))
-    assert cluster.copies(1)["wanted"] == {"copies": 3, "min": 2, "leader": "one@host"}
+    assert cluster.copies(1)["wanted"] == {"copies": 3, "min": 2, "members": NODES, "leader": "one@host"}
+    _members_are_changed(cluster)
+    _copies_are_compared(cluster)
+    _queues_are_where_there_are_copies(cluster)
     assert cluster.output("-q", "await_online_quorum_plus_one") == ""
     assert cluster.output("-q", "check_if_node_is_quorum_critical").endswith(
         "reported no quorum queues with minimum quorum\n"
@@ -132,8 +136,8 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     assert [line.split("\t")[:3] for line in status] == [
         ["Node Name", "Raft State", "Membership"],
         ["one@host", "leader", "voter"],
-        ["two@host", "follower", "voter"],
         ["three@host", "follower", "voter"],
+        ["two@host", "follower", "voter"],
     ]
     figures = requests.get(f"{cluster.url(2)}/metrics", timeout=30).text
     assert 'jumpmq_copies_members{home="1"} 3.0' in figures
@@ -170,6 +174,22 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     assert warnings["copies-missing"] == "one@host: home 1 has 2 of 3 copies; one@host is away."
     assert cluster.control("check_if_node_is_quorum_critical", at=1).returncode == 69
 
+    leader = cluster.copies(1, at=1)["leader"]
+    until(lambda: cluster.ask("GET", "queues/%2F/q", at=1)[1]["state"] == "running")
+    lost = cluster.ask("GET", "nodes/one@host", at=1)[1]
+    assert (lost["running"], lost["copies_led"], lost["copies_followed"]) == (False, 0, 1)
+    assert [(one["running"], one["served_by"], one["messages"]) for one in lost["workers"]] == [(False, leader, 2)]
+    there = cluster.ask("GET", f"nodes/{leader}", at=1)[1]
+    assert (there["running"], there["copies_led"], len(there["workers"])) == (True, 1, 1)
+    assert all(one["name"] != "one@host" for one in there["cluster_links"])
+    shown = cluster.ask("GET", "queues/%2F/q", at=1)[1]
+    assert (shown["node"], shown["leader"], shown["messages"]) == ("one@host", leader, 2)
+    assert (sorted(shown["members"]), sorted(shown["online"])) == (sorted(NODES), sorted(NODES[1:]))
+    running = json.loads(cluster.output("cluster_status", "--formatter", "json", at=1))["running_nodes"]
+    assert sorted(running) == sorted(NODES[1:])
+    of_leader = requests.get(f"{cluster.url(NODES.index(leader))}/metrics", timeout=30).text
+    assert "\nrabbitmq_queue_messages_ready 2.0\n" in of_leader
+
     heir = next(node for node in NODES[1:] if node != cluster.copies(1, at=1)["leader"])
     status, refusal = cluster.ask("PUT", "copies/1/leader", {"node": "four@host"}, at=1)
     assert (status, refusal["reason"].startswith("node 'four@host' has no copy of home 1")) == (400, True)
@@ -180,3 +200,107 @@ def test_a_home_gets_copies_and_is_served_again_when_its_node_dies(cluster: Clus
     until(lambda: cluster.copies(1, at=2)["wanted"]["leader"] == "one@host")
     assert "leaders bring it about" in cluster.output("-q", "set_copies", "1", at=1)
     until(lambda: {one["wanted"]["copies"] for one in cluster.ask("GET", "copies", at=2)[1]} == {1})
+
+
+def _members_are_changed(cluster: Cluster) -> None:
+    """Change the members of home 1, which has all nodes, by RabbitMQ's verbs."""
+    head = "home\tmembers\tqueues\tresult\n"
+    assert cluster.output("-q", "grow", "two@host", "even") == ""
+    assert cluster.output("-q", "grow", "two@host", "all", "--queue-pattern", "^none$") == ""
+    refused = cluster.control("grow", "four@host", "all")
+    assert (refused.returncode, refused.stderr) == (65, "Error:\nnode 'four@host' is not in the cluster\n")
+    refused = cluster.control("-q", "shrink", "one@host")
+    reason = "home 1: the home belongs to node 'one@host', which always has a copy of it"
+    assert refused.stdout == f"{head}1\tone@host, two@host, three@host\t2\terror: {reason}\n"
+    assert (refused.returncode, refused.stderr) == (69, "Error:\n1 home could not be changed\n")
+    refused = cluster.control("add_member", "quorum", "two@host")
+    assert (refused.returncode, refused.stderr) == (69, "Error:\nhome 1: node 'two@host' has a copy already\n")
+    assert cluster.control("add_member", "none", "two@host").returncode == 65
+    for method, path, body, expected in (
+        (
+            "POST",
+            "replicas/on/two@host/grow",
+            {"strategy": "all", "queue_pattern": "("},
+            "must be a regular expression",
+        ),
+        ("POST", "replicas/on/two@host/grow", {"strategy": "some"}, "'strategy' must be"),
+        ("POST", "%2F/quorum/replicas/add", {"node": "four@host"}, "node 'four@host' is not in the cluster"),
+        ("DELETE", "%2F/quorum/replicas/delete", {"node": "two@host"}, "'jumpmqctl shrink two@host' removes"),
+    ):
+        status, refusal = cluster.ask(method, f"queues/quorum/{path}", body)
+        assert (status, expected in refusal["reason"]) == (400, True), refusal
+    cluster.ask("PUT", "users/watch", {"password": "watch", "tags": "monitoring"})
+    assert cluster.ask("GET", "copies", user="watch")[0] == 200
+    assert cluster.ask("DELETE", "queues/quorum/replicas/on/two@host/shrink", user="watch")[0] == 401
+
+    assert cluster.output("-q", "shrink", "two@host") == f"{head}1\tone@host, three@host\t2\tok\n"
+    until(lambda: set(cluster.states(1)) == {"one@host", "three@host"})
+    assert cluster.copies(1)["min"] == 1
+    said = cluster.output("-q", "add_member", "quorum", "two@host")
+    assert said == "home 1 is to have copies on one@host, three@host, two@host, with 1 other queue\n"
+    until(lambda: cluster.copies(1)["in_set"] == 3 and cluster.copies(1)["min"] == 2)
+    synced = cluster.output("-q", "check_if_new_quorum_queue_replicas_have_finished_initial_sync", at=1)
+    assert synced == "Node two@host reported no queues with promotable replicas\n"
+
+
+def _copies_are_compared(cluster: Cluster) -> None:
+    """Compare the copies of home 1, before and after an octet of one of them is damaged, which is mended again."""
+    assert cluster.ask("GET", "copies/1/check") == (
+        404,
+        {"error": "not_found", "reason": "the copies of home 1 were not compared at this node"},
+    )
+    assert cluster.ask("POST", "copies/1/check", user="watch")[0] == 401
+    said = cluster.output("-q", "check_copies", "1", at=2)
+    assert said.startswith("home 1: copies on one@host, three@host, two@host are equal: ")
+    assert cluster.ask("GET", "copies/1/check", at=2, user="watch")[1]["state"] == "equal"
+    for home, reason in ((3, "home 3 has one copy"), (9, "no home 9")):
+        refused = cluster.control("check_copies", str(home))
+        assert (refused.returncode, refused.stderr) == (65, f"Error:\n{reason}\n")
+
+    log = cluster.nodes[1].data_dir / "copies" / "1" / "log"
+    path = next(one for one in sorted(log.glob("*.log")) if b"before" in one.read_bytes())
+    at = path.read_bytes().index(b"before")
+
+    def write(octets: bytes) -> None:
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(octets)
+
+    write(b"beforE")
+    refused = cluster.control("-q", "check_copies")
+    write(b"before")
+    assert (refused.returncode, refused.stderr) == (69, "Error:\ncopies of 1 home differ, or could not be compared\n")
+    first, difference = refused.stdout.splitlines()
+    assert first == "home 1: copies on one@host, three@host, two@host differ:"
+    assert difference.startswith(f"log/{path.name}, ") and difference.endswith("; not as written: two@host")
+    (told,) = cluster.ask("GET", "copies/1/check")[1]["differences"]
+    assert told["offset"] <= at < told["offset"] + told["length"]
+    sums = told["checksums"]
+    assert sums["one@host"] == sums["three@host"] != sums["two@host"]
+
+
+def _queues_are_where_there_are_copies(cluster: Cluster) -> None:
+    """Declare queues that ask for copies at node three, whose home has one."""
+    for kind, argument in (("quorum", "x-quorum-initial-group-size"), ("stream", "x-initial-cluster-size")):
+        for count, node in ((1, "three@host"), (3, "one@host"), (5, "one@host")):
+            body = {"durable": True, "arguments": {"x-queue-type": kind, argument: count}}
+            assert cluster.ask("PUT", "queues/%2F/placed", body, at=2)[0] == 201
+            assert cluster.ask("GET", "queues/%2F/placed", at=2)[1]["node"] == node
+            assert cluster.ask("DELETE", "queues/%2F/placed", at=2)[0] == 204
+
+
+def test_a_lost_node_is_forgotten_once_its_queues_have_moved(cluster: Cluster) -> None:
+    until(lambda: cluster.ask("GET", "queues/%2F/q", at=1)[1]["state"] == "running")
+    status, refusal = cluster.ask("DELETE", "nodes/one@host", at=1)
+    assert status == 400
+    assert "serves its home 1 (durable queues: 2): drain node 'one@host' first" in refusal["reason"]
+    refused = cluster.control("forget_cluster_node", "one@host", at=2)
+    assert refused.stderr.endswith(
+        "`jumpmqctl drain --node one@host` moves them, with their messages, before the node can be forgotten\n"
+    )
+    cluster.output("drain", "--node", "one@host", at=1)
+    assert cluster.ask("GET", "queues/%2F/q", at=1)[1]["messages"] == 2
+    assert "0 queues were on the node" in cluster.output("forget_cluster_node", "one@host", at=1)
+    until(lambda: [one["name"] for one in cluster.ask("GET", "nodes", at=2)[1]] == sorted(NODES[1:]))
+    until(lambda: [one["home"] for one in cluster.ask("GET", "copies", at=2)[1]] == [2, 3])
+    assert cluster.ask("GET", "queues/%2F/q", at=2)[1]["messages"] == 2

@@ -105,7 +105,7 @@ class Identified(Protocol):
 class Shown(Protocol):
     """Parts of a broker's process read for metrics."""
 
-    node: str
+    at: str
     peers: Peers
     topology: Topology
     slices: Slices
@@ -435,7 +435,7 @@ class HomeFigures:
         """The node."""
         broker, alarms = self._broker, self._broker.alarms
         return NodeFigures(
-            name=broker.node,
+            name=broker.at,
             pid=os.getpid(),
             durable=broker.store is not None,
             started_at=time.time() - broker.uptime,

@@ -475,6 +475,7 @@ class NodeFigures(NamedTuple):
     """Usage and limits of a node: octets of memory and disk, files, client connections.
 
     Attributes:
+        name: of the node that runs the process, which may serve a home of another node.
         started_at: seconds since the epoch, by the clock as it is set now.
         disk_free: None where nothing is kept on disk.
         losses: what is missing from the data directory and not acknowledged.

@@ -40,13 +40,13 @@ class Alarms:
         disk_free_limit: octets that are to stay free there.
 
     Attributes:
-        memory, disk: whether the alarm is in effect.
+        memory, disk, copies: whether the alarm is in effect.
         disk_free: octets that were free when last looked; None where nothing is kept.
         disk_free_limit: octets below which the disk is short.
     """
 
     def __init__(self, account: MemoryAccount, commits: Commits, directory: Path | None, disk_free_limit: int) -> None:
-        self.memory = self.disk = False
+        self.memory = self.disk = self.copies = False
         self.disk_free: int | None = None
         self.disk_free_limit = disk_free_limit
         self._account = account
@@ -57,12 +57,13 @@ class Alarms:
     @property
     def active(self) -> bool:
         """True if publishers are to be blocked."""
-        return self.memory or self.disk or self._account.exhausted
+        return self.memory or self.disk or self.copies or self._account.exhausted
 
     @property
     def resources(self) -> list[str]:
-        """Resources in short supply: ``memory``, ``disk``."""
-        return [name for name, short in (("memory", self.memory), ("disk", self.disk)) if short]
+        """Resources in short supply: ``memory``, ``disk``, ``copies``."""
+        alarms = ("memory", self.memory), ("disk", self.disk), ("copies", self.copies)
+        return [name for name, short in alarms if short]
 
     @property
     def reason(self) -> str:
@@ -87,6 +88,13 @@ class Alarms:
         if not self.active:
             while self._blocked:
                 self._blocked.pop().unblock()
+
+    def note_copies(self, lacks: bool) -> None:
+        """Set whether so few copies of the home are there that nothing is confirmed."""
+        self._note("copies", self.copies, lacks, lambda: "fewer copies are there than have to store what is confirmed")
+        self.copies = lacks
+        if not lacks:
+            self.look()
 
     def _look_at_memory(self) -> None:
         account = self._account

@@ -14,7 +14,7 @@ from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
 
-ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
+ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space", "copies_alarm": "copies"}
 """Alarms of a node, with descriptions."""
 
 Port = Annotated[int, typer.Argument(metavar="PORT", min=0, max=65535, help="number of the port")]

@@ -1,9 +1,10 @@
-"""Copies of homes: `list_copies`, `set_copies`, `transfer_leadership`, and RabbitMQ's verbs about quorums."""
+"""Copies of homes: `list_copies`, `set_copies`, `transfer_leadership`, and RabbitMQ's verbs of quorum queues."""
 
 from __future__ import annotations
 
 import os
 import time
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from jumpmq.cli.session import Session
 from jumpmq.management import TIMEOUT, Refusal
 
 COLUMNS = ["home", "seat", "served_by", "epoch", "copies", "min", "in_set", "members", "wanted", "troubles"]
+GROWN_COLUMNS = ["home", "members", "queues", "result"]
 STATUS_COLUMNS = ["Node Name", "Raft State", "Membership", "Term"]
 
 RAFT = {
@@ -32,8 +34,27 @@ LOOK = 0.5
 
 QUORUM = ("health", "checks", "node-is-quorum-critical")
 
+
+class Strategy(StrEnum):
+    """Selection of homes for a further copy: all homes, or homes with an even number of copies."""
+
+    all = "all"
+    even = "even"
+
+
+class MembershipName(StrEnum):
+    """RabbitMQ's kinds of members."""
+
+    promotable = "promotable"
+    voter = "voter"
+
+
 Home = Annotated[int, typer.Argument(metavar="HOME", min=1, help="number of the home, as list_copies shows it")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="name of the queue")]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="name of the node")]
+Membership = Annotated[
+    MembershipName | None, typer.Option("--membership", help="as RabbitMQ's; a copy counts when it has all messages")
+]
 
 
 def list_copies(session: Session) -> None:
@@ -90,7 +111,7 @@ def set_copies(
     session.inform(f"Setting copies of {counted(len(found), 'home')} to {count} ...")
     body = {"copies": count} | ({} if least is None else {"min": least})
     for one in found:
-        _change(session, "PUT", str(one["home"]), body=body)
+        _asked(session, "PUT", "copies", str(one["home"]), body=body)
     new = [one["seat"] for one in found if count > 1 and len(one["members"]) == 1]
     if new:
         session.say(
@@ -112,13 +133,61 @@ def transfer_leadership(
     only when it leads again.
     """
     session.inform(f"Transferring leadership of home {home} to node {member} ...")
-    _change(session, "PUT", str(home), "leader", body={"node": member})
+    _asked(session, "PUT", "copies", str(home), "leader", body={"node": member})
     session.say(f"Node {member} leads home {home} as soon as its copy has all; `jumpmqctl list_copies` shows it.")
 
 
-def _change(session: Session, method: str, *path: str, body: Any) -> None:
+def check_copies(
+    session: Session,
+    home: Annotated[
+        int | None, typer.Argument(metavar="HOME", min=1, help="number of the home; all with copies unless given")
+    ] = None,
+) -> None:
+    """Compares the copies of a home, or of all homes, octet for octet by checksums, and fails if any differ.
+
+    The nodes go on serving meanwhile. Ctrl-C ends the waiting only.
+    """
+    session.inform("Comparing copies ...")
+    found = [one["home"] for one in session.api.get("copies") if home in (None, one["home"])]
+    copied = {one["home"] for one in session.api.get("copies") if len(one["members"]) > 1}
+    if home is not None and home not in copied:
+        raise CommandError(f"home {home} has one copy" if found else f"no home {home}", os.EX_DATAERR)
+    failed = [one for one in found if one in copied and not _are_equal(session, one)]
+    if failed:
+        raise CommandError(f"copies of {counted(len(failed), 'home')} differ, or could not be compared")
+
+
+def _are_equal(session: Session, home: int) -> bool:
+    session.api.post("copies", str(home), "check")
+    told = -1
+    while (check := session.api.get("copies", str(home), "check"))["state"] == "running":
+        if check["octets"] and check["compared"] != told:
+            told = check["compared"]
+            session.inform(f"home {home}: {told} of {check['octets']} bytes")
+        time.sleep(LOOK)
+    if check["state"] == "failed":
+        session.say(f"home {home}: {check['reason']}")
+        return False
+    where = f"home {home}: copies on {', '.join(check['nodes'])}"
+    if check["state"] == "equal":
+        session.say(f"{where} are equal: {check['octets']} bytes in {counted(check['files'], 'file')}")
+        return True
+    session.say(f"{where} differ:")
+    for one in check["differences"]:
+        sums = ", ".join(f"{node} {crc}" for node, crc in one["checksums"].items())
+        damaged = f"; not as written: {', '.join(one['damaged'])}" if one["damaged"] else ""
+        session.say(f"{one['file']}, {one['length']} bytes from {one['offset']} on: {sums}{damaged}")
+    return False
+
+
+def _asked(session: Session, method: str, *path: str, body: Any = None) -> Any:
+    """Return the answer to a request.
+
+    Raises:
+        CommandError: what is named does not exist; the text is the broker's.
+    """
     try:
-        session.api.ask(method, "copies", *path, body=body)
+        return session.api.ask(method, *path, body=body)
     except Refusal as refusal:
         if refusal.code == 404 and refusal.reason:
             raise CommandError(refusal.reason, os.EX_DATAERR) from None
@@ -137,6 +206,89 @@ def quorum_status(session: Session, queue: Queue) -> None:
         return
     home = copies[0]
     session.table(STATUS_COLUMNS, [[one["node"], *RAFT[one["state"]], home["epoch"]] for one in home["members"]])
+
+
+def add_member(session: Session, queue: Queue, member: Node, membership: Membership = None) -> None:
+    """Adds a copy of a queue's home, with all durable queues there, on a node.
+
+    Returns when that is recorded; `list_copies` shows how far it is.
+    """
+    session.inform(f"Adding a replica for queue {queue} on node {member}...")
+    _add_member(session, queue, member)
+
+
+def add_replica(session: Session, stream: Queue, member: Node) -> None:
+    """Adds a copy of a stream's home, with all durable queues there, on a node, as `add_member` does."""
+    session.inform(f"Adding a replica for queue {stream} on node {member}...")
+    _add_member(session, stream, member)
+
+
+def _add_member(session: Session, queue: str, node: str) -> None:
+    if session.api.find("queues", session.vhost, queue) is None:
+        raise NoQueue
+    told = session.api.post("queues", "quorum", session.vhost, queue, "replicas", "add", body={"node": node})
+    others = counted(told["queues"] - 1, "other queue")
+    session.say(f"home {told['home']} is to have copies on {', '.join(told['members'])}, with {others}")
+
+
+def grow(
+    session: Session,
+    member: Node,
+    strategy: Annotated[Strategy, typer.Argument(help="all homes that match, or those with an even number of copies")],
+    vhost_pattern: Annotated[str, typer.Option("--vhost-pattern", help="regular expression of virtual hosts")] = ".*",
+    queue_pattern: Annotated[str, typer.Option("--queue-pattern", help="regular expression of durable queues")] = ".*",
+    membership: Membership = None,
+    errors_only: Annotated[bool, typer.Option("--errors-only", help="list what was refused only")] = False,
+) -> None:
+    """Adds a copy on a node of all homes, or of those with a queue that matches. A copy is of all durable queues.
+
+    Returns when that is recorded; `list_copies` shows how far it is.
+    """
+    session.inform(f"Growing {strategy} quorum queues on {member}...")
+    body = {"strategy": strategy.value, "vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
+    _changed(
+        session, _asked(session, "POST", "queues", "quorum", "replicas", "on", member, "grow", body=body), errors_only
+    )
+
+
+def shrink(
+    session: Session,
+    member: Node,
+    errors_only: Annotated[bool, typer.Option("--errors-only", help="list what was refused only")] = False,
+) -> None:
+    """Removes the copies of other nodes' homes from a node. The node's own homes stay."""
+    session.inform(f"Shrinking quorum queues on {member}...")
+    _changed(session, _asked(session, "DELETE", "queues", "quorum", "replicas", "on", member, "shrink"), errors_only)
+
+
+def _changed(session: Session, homes: list[dict[str, Any]], errors_only: bool) -> None:
+    """List homes whose members were changed.
+
+    Raises:
+        CommandError: one of them could not be changed.
+    """
+    rows = [
+        [one["home"], ", ".join(one["members"]), one["queues"], f"error: {one['error']}" if "error" in one else "ok"]
+        for one in homes
+        if "error" in one or not errors_only
+    ]
+    session.table(GROWN_COLUMNS, rows)
+    if failed := sum("error" in one for one in homes):
+        raise CommandError(f"{counted(failed, 'home')} could not be changed")
+
+
+def check_if_new_quorum_queue_replicas_have_finished_initial_sync(session: Session) -> None:
+    """Fails if copies on the node do not have all messages of their homes yet."""
+    node = session.node_name
+    joining = [
+        str(one["home"])
+        for one in session.api.get("copies")
+        for member in one["members"]
+        if member["node"] == node and member["state"] in ("joining", "eligible")
+    ]
+    if joining:
+        raise CommandError(f"Node {node} reported some queues with promotable replicas: of homes {', '.join(joining)}")
+    session.say(f"Node {node} reported no queues with promotable replicas")
 
 
 def check_if_node_is_quorum_critical(session: Session) -> None:
@@ -175,6 +327,7 @@ def _critical(session: Session) -> str | None:
 
 
 VERBS = (
-    list_copies, set_copies, transfer_leadership, quorum_status, check_if_node_is_quorum_critical,
+    list_copies, set_copies, transfer_leadership, check_copies, grow, shrink, add_member, add_replica, quorum_status,
+    check_if_node_is_quorum_critical, check_if_new_quorum_queue_replicas_have_finished_initial_sync,
     await_online_quorum_plus_one,
 )  # fmt: skip

@@ -122,15 +122,22 @@ def set_workers(
 
 
 def rebalance(
-    session: Session, kind: Annotated[str, typer.Argument(metavar="all", help="which queues: all of them")] = "all"
+    session: Session,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="all; quorum or stream: leaders only")] = "all",
 ) -> None:
-    """Moves queues from the fullest nodes and workers to the emptiest, and waits for the moves.
+    """Has each home be led by the node that it belongs to, moves queues from the fullest nodes and workers to the
+    emptiest, and waits for the moves. With `quorum` or `stream` no queue moves.
 
     Queues that cannot move stay (`drain` says why). Ctrl-C ends the waiting only.
     """
-    if kind != "all":
-        raise UsageError("queues of all kinds are rebalanced together: say `all`")
+    if kind not in ("all", "quorum", "stream"):
+        raise UsageError("what is rebalanced must be one of all, quorum and stream")
     session.inform("Rebalancing queues ...")
+    if kind != "all":
+        for one in session.api.get("copies"):
+            if one["wanted"]["leader"] != one["seat"]:
+                session.api.delete("copies", str(one["home"]), "leader")
+        return
     session.api.post("rebalance", "queues", body={})
     while True:
         time.sleep(LOOK)  # first moves begin

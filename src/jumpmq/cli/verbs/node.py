@@ -89,7 +89,8 @@ def forget_cluster_node(
 ) -> None:
     """Removes a stopped node from the cluster, with all its queues: their messages are lost to the cluster.
 
-    A node that has durable queues takes `--yes`: nothing tells whether they are empty while it is down.
+    A node that has durable queues takes `--yes`: nothing tells whether they are empty while it is down. Refused while
+    another node serves them from a copy: `drain --node NODE` moves them first.
     """
     session.inform(f"Removing node {name} from the cluster")
     try:
@@ -111,6 +112,13 @@ def _require_no_queues(session: Session, node: str) -> None:
     Raises: CommandError: the node has queues that outlive it.
     """
     kept = session.api.get("nodes", node, "contents")["kept"]
+    heirs = {one["served_by"] for one in session.api.get("nodes", node)["workers"] if "served_by" in one}
+    if kept and heirs:
+        raise CommandError(
+            f"{', '.join(sorted(heirs))} {'serves' if len(heirs) == 1 else 'serve'} "
+            f"{counted(kept, 'durable queue')} of node {node}: `jumpmqctl drain --node {node}` moves them, with their "
+            "messages, before the node can be forgotten"
+        )
     if kept:
         raise CommandError(
             f"{counted(kept, 'durable queue')} of node {node} would be deleted, with what the node holds for "
@@ -175,7 +183,7 @@ def stop(
 
 
 def _alarms(node: dict[str, Any]) -> list[str]:
-    names = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
+    names = {"mem_alarm": "memory", "disk_free_alarm": "disk space", "copies_alarm": "copies"}
     return [name for key, name in names.items() if node.get(key)]
 
 

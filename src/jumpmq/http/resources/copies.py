@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -10,6 +12,7 @@ from starlette.responses import Response
 from jumpmq.amqp.errors import NotFound
 from jumpmq.broker.copies import HomeCopies
 from jumpmq.broker.telemetry import audit
+from jumpmq.http.copy_checks import Ask, CopyChecks
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
@@ -63,6 +66,40 @@ async def _lead(request: Request, node: str | None) -> Response:
     return changing.deleted()
 
 
+async def begin_check(request: Request) -> Response:
+    """``POST /api/copies/{home}/check``: compare the copies of a home by checksums, in the background; answered before
+    it begins. Nothing changes while a comparison is under way."""
+    home, copies = _home(request), requested.broker(request).copies
+    act = requested.forwarder(request).act
+    here: dict[str, Ask] = {
+        "copy_files": copies.files,
+        "copy_checksum": copies.checksum,
+        "copy_damaged": copies.is_damaged,
+    }
+
+    async def ask(name: str, *arguments: Any) -> list[Any]:
+        own, others = await asyncio.gather(here[name](*arguments), act(name, *arguments))
+        return [*([] if own is None else [own]), *others]
+
+    _checks(request).begin(home, ask)
+    audit.record("check copies", user=requested.user(request).name, home=home)
+    return changing.deleted()
+
+
+async def check(request: Request) -> Response:
+    """``GET /api/copies/{home}/check``: the last comparison that was begun at this node: ``state`` (``running``,
+    ``equal``, ``different``, ``failed``), how far it is, and what differs: file, offset, checksum by node."""
+    home = _home(request)
+    if (found := _checks(request).of.get(home)) is None:
+        raise NotFound(f"the copies of home {home} were not compared at this node")
+    return answer_object(request, asdict(found))
+
+
+def _checks(request: Request) -> CopyChecks:
+    found: CopyChecks = request.app.state.copy_checks
+    return found
+
+
 def _home(request: Request) -> int:
     """Return the number of the home in the path.
 
@@ -76,7 +113,7 @@ def _home(request: Request) -> int:
 
 
 def _shown(copies: HomeCopies) -> dict[str, Any]:
-    lags = copies.lag_octets
+    lags, ages = copies.lag_octets, copies.lag_seconds
     return {
         "home": copies.home,
         "seat": copies.seat,
@@ -88,7 +125,7 @@ def _shown(copies: HomeCopies) -> dict[str, Any]:
         "confirms": not copies.stands,
         "members": [
             {"node": node, "state": state}
-            | ({"lag_bytes": lags[node]} if node in lags else {})
+            | ({"lag_bytes": lags[node], "lag_seconds": ages.get(node, 0.0)} if node in lags else {})
             | ({"rack": copies.racks[node]} if node in copies.racks else {})
             | ({"trouble": copies.troubles[node]} if node in copies.troubles else {})
             for node, state in copies.members.items()
@@ -96,6 +133,7 @@ def _shown(copies: HomeCopies) -> dict[str, Any]:
         "wanted": {
             "copies": copies.wanted_copies,
             "min": copies.wanted_min,
+            "members": list(copies.wanted_members),
             "leader": copies.wanted_leader or copies.seat,
         },
     }
@@ -106,6 +144,8 @@ ROUTES = [
     Endpoint("GET", "/api/copies", listed, access=Access.MONITORING),
     Endpoint("GET", ONE, one_home, access=Access.MONITORING),
     Endpoint("PUT", ONE, set_copies, access=Access.ADMINISTRATOR, shape=COPIES),
+    Endpoint("GET", f"{ONE}/check", check, access=Access.MONITORING),
+    Endpoint("POST", f"{ONE}/check", begin_check, access=Access.ADMINISTRATOR),
     Endpoint("PUT", f"{ONE}/leader", set_leader, access=Access.ADMINISTRATOR, shape=LEADER),
     Endpoint("DELETE", f"{ONE}/leader", clear_leader, access=Access.ADMINISTRATOR),
 ]

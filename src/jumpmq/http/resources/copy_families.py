@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.requests import Request
 
 from jumpmq.broker.copies import HomeCopies
@@ -28,14 +29,43 @@ def copies(request: Request) -> list[Metric]:
         families.append(family := GaugeMetricFamily(name, about, labels=("home",)))
         for one in found:
             family.add_metric((str(one.home),), read(one))
+    return [*families, *_lags(found), *_changes(found)]
+
+
+def _lags(found: list[HomeCopies]) -> list[Metric]:
+    """Lag of followers and remaining lease of the leader, known to the serving process."""
     about = "Octets of the log that a copy has not stored, at the process that serves the home"
-    lag = GaugeMetricFamily("jumpmq_copies_lag_bytes", about, labels=("home", "node"))
+    octets = GaugeMetricFamily("jumpmq_copies_lag_bytes", about, labels=("home", "node"))
+    about = "Age of the oldest octets that a copy has not stored, at the process that serves the home"
+    seconds = GaugeMetricFamily("jumpmq_copies_lag_seconds", about, labels=("home", "node"))
+    about = "How long the process that serves the home goes on delivering without a sign of the other copies"
+    lease = GaugeMetricFamily("jumpmq_copies_lease_left_seconds", about, labels=("home",))
     for one in found:
-        for node, octets in one.lag_octets.items():
-            lag.add_metric((str(one.home), node), octets)
+        for node, behind in one.lag_octets.items():
+            octets.add_metric((str(one.home), node), behind)
+        for node, age in one.lag_seconds.items():
+            seconds.add_metric((str(one.home), node), age)
+        if one.lease_left is not None and isfinite(one.lease_left):
+            lease.add_metric((str(one.home),), round(one.lease_left, 3))
     about = "1 for a copy with which something is wrong; list_copies says what"
     troubled = GaugeMetricFamily("jumpmq_copies_troubled", about, labels=("home", "node"))
     for one in found:
         for node in one.troubles:
             troubled.add_metric((str(one.home), node), 1)
-    return [*families, lag, troubled]
+    return [octets, seconds, lease, troubled]
+
+
+def _changes(found: list[HomeCopies]) -> list[Metric]:
+    """Changes of set and leader since the start of the local process."""
+    labels = ("home", "change")
+    changes = CounterMetricFamily("jumpmq_copies_set_changes", "Copies that joined the set, or left it", labels=labels)
+    about = "Lives of leading processes that began unplanned, at another node or the same one"
+    failovers = CounterMetricFamily("jumpmq_copies_failovers", about, labels=("home",))
+    handovers = CounterMetricFamily("jumpmq_copies_handovers", "Planned changes of the leader", labels=("home",))
+    for one in found:
+        home, seen = str(one.home), one.changes
+        changes.add_metric((home, "joined"), seen.joined)
+        changes.add_metric((home, "left"), seen.left)
+        failovers.add_metric((home,), seen.failovers)
+        handovers.add_metric((home,), seen.handovers)
+    return [changes, failovers, handovers]

@@ -102,14 +102,14 @@ async def definitions(request: Request) -> JSONResponse:
 
 
 async def alarms(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/alarms``: whether memory or disk is short, or definitions cannot be changed, anywhere in
-    the cluster."""
+    """``GET /api/health/checks/alarms``: whether memory, disk or copies are short, or definitions cannot be changed,
+    anywhere in the cluster."""
     return _alarms(requested.broker(request).figures, "There are alarms in effect in the cluster")
 
 
 async def local_alarms(request: Request) -> JSONResponse:
-    """``GET /api/health/checks/local-alarms``: whether memory or disk is short here. A standstill of definitions is no
-    reason to take clients away from all nodes."""
+    """``GET /api/health/checks/local-alarms``: whether memory or disk is short here, or copies of a home that is served
+    here. A standstill of definitions is no reason to take clients away from all nodes."""
     return _alarms(requested.node_figures(request), "There are alarms in effect on the node", definitions=False)
 
 
@@ -132,7 +132,7 @@ async def node(request: Request) -> JSONResponse:
 
 
 def _alarms(figures: Figures, reason: str, *, definitions: bool = True) -> JSONResponse:
-    names = {"memory": "memory", "disk": "disk space"}
+    names = {"memory": "memory", "disk": "disk space", "copies": "copies"}
     nodes: dict[str, list[HomeState]] = {}
     for state in figures.states():
         nodes.setdefault(state.node.name, []).append(state)

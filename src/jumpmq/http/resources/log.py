@@ -31,16 +31,19 @@ async def log(request: Request) -> Response:
     count = query.get("count", KEPT)
     found = _found(request, query.get("text", "").lower(), _number(query.get("level", LEVELS[0])))[:count]
     others = await requested.forwarder(request).everywhere(request)
-    for records in others.values():
-        found += records
-    return answer(sorted(found, key=lambda record: -record["time"])[:count] if others else found)
+    if not others:
+        return answer(found)
+    # A process that serves several homes answers for each of them.
+    told = {tuple(record.values()): record for records in (found, *others.values()) for record in records}
+    return answer(sorted(told.values(), key=lambda record: -record["time"])[:count])
 
 
 def _found(request: Request, text: str, level: int) -> list[dict[str, Any]]:
     """Return the matching records of this process, latest first."""
     recent: RecentLog = request.app.state.recent_log
     broker = requested.broker(request)
-    of = {"node": broker.node, "worker": broker.config.worker}
+    worker = broker.config.worker if broker.at == broker.node else 1  # which serves homes of other nodes
+    of = {"node": broker.at, "worker": worker}
     records = reversed(recent.records)
     return [one | of for one in records if text in one["message"].lower() and _number(one["level"]) >= level]
 

@@ -176,10 +176,10 @@ OF_HOME: dict[str, tuple[str, Callable[[NodeFigures], float]]] = {
 
 def _homes(request: Request) -> list[Metric]:
     """Metrics per home; empty with a single home."""
-    if not requested.node_forwarder(request).others:
-        return []
     figures = requested.node_figures(request)
     states = figures.states()
+    if len(states) + len(figures.down()) < 2:
+        return []
     up = GaugeMetricFamily("jumpmq_home_up", "1 while a home answers", labels=("home",))
     for home, answers in sorted([*((state.home, 1) for state in states), *((home, 0) for home in figures.down())]):
         up.add_metric((str(home),), answers)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jumpmq.amqp.errors import NotFound
+from jumpmq.broker.copies import CopiesUnavailable
 from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.access import Access
 from jumpmq.http.plumbing.answers import answer_list, answer_object
@@ -18,11 +21,20 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.rates import LOOKS, Rates
 from jumpmq.http.samples import OF_NODE, add_samples, growth
-from jumpmq.topology import ForgetNode
+from jumpmq.topology import ForgetNode, LeaveHome
+from jumpmq.topology.definitions import home_of
 
 if TYPE_CHECKING:
+    from jumpmq.broker import Broker
     from jumpmq.broker.figures.values import NodeFigures
     from jumpmq.http.history import Track
+
+
+END_TIMEOUT = 20.0
+"""Maximum wait for the end of a home that another node serves, in seconds."""
+
+END_LOOK = 0.1
+"""Interval of looking whether it has ended, in seconds."""
 
 
 async def all_nodes(request: Request) -> Response:
@@ -44,7 +56,7 @@ async def one_node(request: Request) -> Response:
 
 async def forget_node(request: Request) -> Response:
     """``DELETE /api/nodes/{node}``: remove a stopped node and its queues, and return the names of the
-    removed queues.
+    removed queues. Refused while another node serves durable queues of it.
     """
     broker, name = requested.broker(request), requested.name(request, "node")
     homes = broker.topology.nodes.get(name)
@@ -52,6 +64,9 @@ async def forget_node(request: Request) -> Response:
         raise NotFound(f"no node '{name}'")
     if name in broker.running_nodes:
         raise BadRequest(f"node '{name}' runs: it must be stopped before it can be forgotten")
+    for home in homes:
+        if home in broker.running_homes:
+            await _end_served(request, name, home)
     gone = [
         {"vhost": host.name, "name": declared.name}
         for host in broker.topology.vhosts.values()
@@ -60,6 +75,42 @@ async def forget_node(request: Request) -> Response:
     ]
     await changing.apply(request, ForgetNode(name))
     return answer_object(request, {"queues": gone})
+
+
+async def _end_served(request: Request, node: str, home: int) -> None:
+    """End a home that another node serves in place of a node.
+
+    Raises:
+        BadRequest: the home still has something that would be lost.
+        CopiesUnavailable: it does not end.
+    """
+    broker = requested.broker(request)
+    await changing.apply(request, LeaveHome(home))  # so that no queue comes meanwhile
+    await broker.figures.refresh()
+    if (has := _outlives(broker, home)) is not None:
+        await changing.apply(request, LeaveHome(home, False))
+        raise BadRequest(
+            f"node '{node}' does not run, but node '{broker.node_serving(home)}' serves its home {home} ({has}): "
+            f"drain node '{node}' first, or start a node of that name with an empty data directory in its place"
+        )
+    await broker.copies.end(home)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_TIMEOUT):
+            while home in broker.running_homes:  # noqa: ASYNC110
+                await asyncio.sleep(END_LOOK)
+            return
+    raise CopiesUnavailable(f"home {home} does not end: look into the log of node '{broker.node_serving(home)}'")
+
+
+def _outlives(broker: Broker, home: int) -> str | None:
+    """Describe a home's contents that survive a restart; None for an empty home."""
+    declared = [one for host in broker.topology.vhosts.values() for one in host.declared.values()]
+    kept = [one for one in declared if one.definition.is_kept]
+    here = sum(one.definition.home == home for one in kept)
+    moving = sum(bool(one.definition.before) and home_of(one.definition.before) == home for one in kept)
+    sent = [count for one in broker.figures.states() if one.home == home for _, count, _ in one.outbox]
+    counts = {"durable queues": here, "queues on their way": moving, "messages for other nodes": sum(sent)}
+    return ", ".join(f"{what}: {count}" for what, count in counts.items() if count) or None
 
 
 async def contents(request: Request) -> Response:
@@ -99,7 +150,7 @@ def require_node(request: Request) -> None:
 def _node(request: Request, name: str) -> dict[str, Any]:
     """Return a node; of an unreachable one only the state, the time and the contents."""
     broker = requested.broker(request)
-    workers = {"workers": _workers(request, name)}
+    workers = _copies(broker, name) | {"workers": _workers(request, name)}
     if name == broker.node:
         return _sampled(request) | workers
     if (found := broker.figures.nodes().get(name)) is not None:
@@ -107,9 +158,22 @@ def _node(request: Request, name: str) -> dict[str, Any]:
     return {"name": name, "type": "disc", "running": name in broker.running_nodes, "partitions": []} | workers
 
 
+def _copies(broker: Broker, node: str) -> dict[str, int | bool]:
+    """Return the numbers of homes with copies that a node leads and follows, and whether one that it leads has too few;
+    nothing without a cluster.
+    """
+    if not (listed := broker.copies.listed()):
+        return {}
+    members = [one for one in listed if len(one.members) > 1 and node in one.members]
+    led = sum(one.leader == node for one in members)
+    lacks = any(one.stands for one in members if one.leader == node)
+    return {"copies_led": led, "copies_followed": len(members) - led, "copies_alarm": lacks}
+
+
 def _workers(request: Request, name: str) -> list[dict[str, Any]]:
     """Return the processes of a node, with their homes. JumpMQ's own.
 
+    ``served_by`` is the node whose process serves the home meanwhile, where the node's own does not run.
     ``cpu`` is the processor time that it takes, 1.0 being one processor as a whole.
     ``messages`` of one that does not answer are those that it had when it last did.
     """
@@ -118,16 +182,19 @@ def _workers(request: Request, name: str) -> list[dict[str, Any]]:
     found = []
     for number, home in enumerate(broker.topology.nodes.get(name, ()), 1):
         state, absence = states.get(home), absences.get(home)
+        at = name if state is None else state.node.name
         one: dict[str, Any] = {
             "worker": number,
             "home": home,
-            "running": state is not None and absence is None,
+            "running": state is not None and absence is None and at == name,
             "leaves": home in broker.topology.left,
             "queues": broker.topology.holdings.queues_by_home[home],
             "messages": rates.latest.of_homes.get(home, 0) if absence is None else absence.messages,
         }
         if absence is not None:
             one["down_since"] = round(absence.since, 3)
+        elif at != name:
+            one["served_by"] = at
         elif state is not None:
             one |= {
                 "os_pid": str(state.node.pid),
@@ -183,10 +250,10 @@ def shown(request: Request, node: NodeFigures) -> dict[str, Any]:
 
 def _links(request: Request, node: NodeFigures) -> list[dict[str, Any]]:
     """Return the nodes with links from a node, with the octets waiting to be sent and the octets sent per second."""
-    homes, rates = requested.broker(request).topology.homes, request.app.state.rates
+    at, rates = requested.broker(request).node_serving, request.app.state.rates
     found: dict[str, dict[str, Any]] = {}
     for home, unsent, _ in node.links:
-        if (name := homes.get(home, node.name)) != node.name:
+        if (name := at(home)) != node.name:
             one = found.setdefault(name, {"name": name, "unsent": 0, "send_oct_details": {"rate": 0.0}})
             one["unsent"] += unsent
     for name, one in found.items():

@@ -103,7 +103,7 @@ async def declare_queue(request: Request) -> Response:
     host, name = requested.virtual_host(request), stripped(requested.name(request, "queue"))
     body = await requested.shaped_body(request, SHAPE)
     broker, node = requested.broker(request), body.pop("node", None)
-    if node not in (None, broker.node, *broker.running_nodes):
+    if node not in (None, broker.node) and broker.running_homes.isdisjoint(broker.topology.nodes.get(node, ())):
         raise BadRequest(f"Node {node} could not be contacted")
     if broker.topology.sharding.is_pseudo_queue(host, name):
         raise BadRequest(f"exchange '{name}' is sharded: a queue of its name would be hidden behind its shards")
@@ -117,10 +117,16 @@ async def declare_queue(request: Request) -> Response:
 
 
 def _emptiest(broker: Broker, node: str) -> int:
-    """Return the running home of a node with the fewest queues."""
+    """Return the running home of a node with the fewest queues.
+
+    Raises:
+        BadRequest: all of them are left.
+    """
     topology = broker.topology
     homes = [one for one in topology.nodes[node] if one in broker.running_homes and one not in topology.left]
-    return min(homes or topology.nodes[node], key=lambda one: (topology.holdings.queues_by_home[one], one))
+    if not homes:
+        raise BadRequest(f"node {node} is left: no queue is placed there")
+    return min(homes, key=lambda one: (topology.holdings.queues_by_home[one], one))
 
 
 async def delete_queue(request: Request) -> Response:
@@ -187,10 +193,14 @@ async def _move(request: Request, definition: QueueDefinition, body: dict[str, A
 
 
 async def rebalance(request: Request) -> Response:
-    """``POST /api/rebalance/queues``: move queues from the fullest to the emptiest homes, a few at a time; answered
-    before the first move."""
+    """``POST /api/rebalance/queues``: have each home be led by its own node, and move queues from the fullest to the
+    emptiest homes, a few at a time; answered before the first move."""
+    broker = requested.broker(request)
+    for one in broker.copies.listed():
+        if one.wanted_leader not in ("", one.seat):
+            await broker.copies.set_leader(one.home, None)
     await requested.forwarder(request).act("rebalance")
-    requested.broker(request).peers.moves.rebalance()
+    broker.peers.moves.rebalance()
     return changing.deleted()
 
 
@@ -275,6 +285,7 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
             "last_seq": figures.last_seq,
         }
         | _home(requested.broker(request), definition)
+        | _copies(request, definition)
         | _down_since(request, definition, figures)
         | _move_under_way(requested.broker(request).topology, declared.definition)
         | _message_figures(figures)
@@ -287,6 +298,19 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
 def _home(broker: Broker, definition: QueueDefinition) -> dict[str, Any]:
     """Return the number of the queue's home, if several homes exist: ``/api/workers`` lists the homes."""
     return {"home": definition.home} if broker.peers.is_shared else {}
+
+
+def _copies(request: Request, definition: QueueDefinition) -> dict[str, Any]:
+    """Return where the copies of a durable queue's home are, with RabbitMQ's names; nothing without copies."""
+    if not hasattr(request.state, "copies"):  # read once a request: many queues are shown
+        listed = requested.broker(request).copies.listed()
+        request.state.copies = {
+            one.home: {"leader": one.leader, "members": list(one.members), "online": one.online}
+            for one in listed
+            if len(one.members) > 1
+        }
+    found: dict[str, Any] = request.state.copies.get(definition.home, {}) if definition.is_kept else {}
+    return found
 
 
 def _down_since(request: Request, definition: QueueDefinition, figures: QueueFigures) -> dict[str, Any]:

@@ -36,14 +36,15 @@ def of_nodes(broker: Broker, absences: Absences) -> Iterator[Warning]:
             advice = "Look into the log of the node: the disk may be full, read-only or broken."
             text = f"What is published at {name} is not committed: {complaint}."
             yield Warning("commits", "alarm", "node", "", name, text, advice)
-        yield from _restarted(name, [one.node for one in states if one.node.name == name])
+        workers = [one.node for one in states if one.node.name == name == broker.topology.node_of(one.home)]
+        yield from _restarted(name, workers)
     yield from _standstill(states)
     yield from _unlinked(broker, absences)
 
 
 def _restarted(node: str, workers: list[NodeFigures]) -> Iterator[Warning]:
     """Yield a warning for workers restarted recently while further workers of the node went on."""
-    first = min(one.started_at for one in workers)
+    first = min((one.started_at for one in workers), default=0.0)
     again = [one.started_at for one in workers if one.started_at - first > STARTED_TOGETHER]
     lately = [started_at for started_at in again if time.time() - started_at < RESTARTED_FOR]
     if lately:
@@ -114,7 +115,7 @@ def _holes(away: list[Absence]) -> str:
 def _unlinked(broker: Broker, absences: Absences) -> Iterator[Warning]:
     pairs = dict[tuple[str, str], None]()
     for one, other in absences.unlinked():
-        pairs[broker.topology.node_of(one), broker.topology.node_of(other)] = None
+        pairs[broker.node_serving(one), broker.node_serving(other)] = None
     for one_node, other_node in pairs:
         where = (
             f"{one_node} has no link to {other_node}"

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -22,10 +23,11 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.beginning import listen
 from jumpmq.nodes.copies.announced import Announced
 from jumpmq.nodes.copies.kept_copy import KeptCopy
+from jumpmq.nodes.copies.observed import Observed
 from jumpmq.nodes.copies.returns import Returns
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.entering import LAST_PORT
-from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, has, put
+from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, delete, has, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
@@ -74,8 +76,10 @@ FAREWELL = 0.05
 log = logging.getLogger(__name__)
 
 
-Extend = Callable[[float], None]
-"""Callback taking the end of a home's lease, by the clock that counts suspended time."""
+Extend = Callable[[float, bool], None]
+"""Callback taking the end of a home's lease, by the clock that counts suspended time, and True while fewer than `min`
+copies are in the set.
+"""
 
 
 class Guests(Protocol):
@@ -106,6 +110,8 @@ class NodeCopies:
         known: configurations of all homes, by number, as last seen in etcd.
         copies: those that this process keeps, by the number of the home.
         racks: of nodes, as far as known.
+        wanted: what operators or the settings want of homes, by number.
+        observed: what was observed of homes' copies over time, by number.
     """
 
     def __init__(
@@ -126,9 +132,10 @@ class NodeCopies:
         self._boot = boot
         self._guests = guests
         self._again = again
-        self._wanted: dict[int, Wanted] = {}
+        self.wanted: dict[int, Wanted] = {}
         self._led: dict[int, asyncio.Event] = {}  # set to end serving a home, by number
         self._gates: dict[int, Extend] = {}  # take up to when a led home delivers
+        self.observed: defaultdict[int, Observed] = defaultdict(Observed)
         self._since: dict[int, tuple[Configuration, float]] = {}  # configuration of a led home, and since when
         self._returns: dict[int, Returns] = {}  # by home
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
@@ -257,10 +264,10 @@ class NodeCopies:
 
     def _take_wanted(self, name: str, value: bytes | None) -> None:
         if value is None:
-            self._wanted.pop(int(name), None)
+            self.wanted.pop(int(name), None)
             return
         try:
-            self._wanted[int(name)] = Wanted.from_json(value)
+            self.wanted[int(name)] = Wanted.from_json(value)
         except (ConfigurationError, ValueError) as error:
             log.error("home %s: %s", name, error)
 
@@ -268,7 +275,10 @@ class NodeCopies:
         home = int(name)
         if value is None:  # the home was left, or its node forgotten
             self.known.pop(home, None)
-            self._drop(home)
+            if home != self.me.home and home in self._led:
+                self._led.pop(home).set()  # the copy is dropped when the guest has ended
+            else:
+                self._drop(home)
             return
         try:
             known = Configuration.from_json(value)
@@ -286,9 +296,10 @@ class NodeCopies:
             copy.home.on_value(known)
 
     def _see(self, home: int, before: Configuration, known: Configuration) -> None:
-        asked = wanted.leader if (wanted := self._wanted.get(home)) is not None else ""
+        asked = wanted.leader if (wanted := self.wanted.get(home)) is not None else ""
         returns = self._returns.setdefault(home, Returns())
         returns.see(before, known, asked, asyncio.get_running_loop().time())
+        self.observed[home].on_configuration(before, known)
 
     def _is_kept_here(self, known: Configuration) -> bool:
         """True if a configuration places a copy of a remote home at this node."""
@@ -304,7 +315,8 @@ class NodeCopies:
             directory = directory / DIRECTORY / str(home)
         keys = self._keys
         claims = Claims(self._etcd.client, keys.home(home), [self._etcd.is_ours], keys.led(home))
-        copy = KeptCopy(home, log_id, directory, self.me.node, claims, self._sessions, Times(), self)
+        times = Times(failover=float(self._config.failover_after))  # leaders' leases are of two seconds, whatever it is
+        copy = KeptCopy(home, log_id, directory, self.me.node, claims, self._sessions, times, self)
         self.copies[home] = copy
         self._run(f"copy {home}", copy.keep())
 
@@ -350,6 +362,11 @@ class NodeCopies:
             rest = FAILED_REST
         finally:
             self._led.pop(copy.number, None)
+        if copy.number not in self.known:
+            await copy.release(ends=True)
+            self._gates.pop(copy.number, None)
+            self._drop(copy.number)
+            return
         if copy.is_doubted:
             rest = FAILED_REST
         heir = None if self._is_stopping else self._heir(copy, any_node=copy.is_doubted)
@@ -377,7 +394,7 @@ class NodeCopies:
         home, known = copy.home, None if copy.home is None else copy.home.roles.known
         if home is None or known is None:
             return None
-        wanted = self._wanted.get(copy.number)
+        wanted = self.wanted.get(copy.number)
         node = (wanted.leader if wanted else "") or known.seat
         if node == self.me.node and not any_node:
             return None
@@ -401,7 +418,8 @@ class NodeCopies:
 
     def _renew_lease(self, home: int) -> None:
         if (copied := self.copies[home].home) is not None and home in self._led:
-            self._gates[home](copied.delivers_until)
+            known = copied.roles.known
+            self._gates[home](copied.delivers_until, known is not None and known.short)
         else:
             del self._gates[home]
 
@@ -412,7 +430,7 @@ class NodeCopies:
             await self._adjust_wishes()
             if self._announced is not None:
                 await self._announced.tell({home: copy.trouble for home, copy in self.copies.items()})
-            wanted = self._wanted.get(self.me.home)
+            wanted = self.wanted.get(self.me.home)
             if self._prepare is not None and wanted is not None and wanted.copies > 1:
                 try:
                     self._prepare()
@@ -436,14 +454,14 @@ class NodeCopies:
         copies at other nodes in place of those at nodes that have been away for long.
         """
         nodes = self.nodes
-        if self.me.home not in self._wanted and 1 < self._config.copies <= len(nodes):
+        if self.me.home not in self.wanted and 1 < self._config.copies <= len(nodes):
             wanted = Wanted.of(self.me.node, nodes, self._config.copies, racks=self.racks)
             key = self._keys.wanted(self.me.home)
             with contextlib.suppress(EtcdError):  # it is tried again
                 await self._etcd.client.transaction([self._etcd.is_ours, absent(key)], [put(key, wanted.to_json())])
         announced, after = self._announced, self._config.replace_after or math.inf
-        for home in self._led.keys() & self._wanted.keys() & self.known.keys():
-            wanted, known = self._wanted[home], self.known[home]
+        for home in self._led.keys() & self.wanted.keys() & self.known.keys():
+            wanted, known = self.wanted[home], self.known[home]
             gone = set() if announced is None else announced.gone(wanted.members, after, boot_time())
             if (instead := wanted.replaced(known, nodes, gone, self.racks)) is not None:
                 log.warning("home %d is to have copies at %s", home, ", ".join(instead.members))
@@ -451,14 +469,16 @@ class NodeCopies:
                     await self.want(home, instead, wanted)
 
     def _tend_home(self, copied: CopiedHome, copy: KeptCopy) -> None:
-        known, now = copied.roles.known, asyncio.get_running_loop().time()
-        if known is None or copied.roles.leader is None:
+        known, now, leader = copied.roles.known, asyncio.get_running_loop().time(), copied.roles.leader
+        if known is None or leader is None:
             return
+        stored = {one: leader.stored.get(one, 0) for one in leader.following}
+        self.observed[copy.number].on_stored(leader.copy.end, stored, now)
         before, since = self._since.get(copy.number, (None, now))
         if before != known:
             since = now
         self._since[copy.number] = known, since
-        wanted = self._wanted.get(copy.number)
+        wanted = self.wanted.get(copy.number)
         if wanted is not None:
             self._step(copied, wanted, known)
         is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
@@ -500,7 +520,16 @@ class NodeCopies:
         same = [self._etcd.is_ours, *([] if before is None else [has(key, before.to_json())])]
         done, _ = await self._etcd.client.transaction(same, [put(key, wanted.to_json())])
         if done or before is None:
-            self._wanted[home] = wanted
+            self.wanted[home] = wanted
+
+    async def end(self, home: int) -> None:
+        """End a home: no node serves the home or keeps copies from now on.
+
+        Raises:
+            EtcdError: etcd cannot be asked.
+        """
+        gone = self._keys.home(home), self._keys.led(home), self._keys.wanted(home)
+        await self._etcd.client.transaction([self._etcd.is_ours], [delete(key) for key in gone])
 
     @property
     def nodes(self) -> list[str]:
@@ -519,16 +548,12 @@ class NodeCopies:
     def has_copies(self, home: int) -> bool:
         """Return True if a home has copies, or is about to."""
         known = self.known.get(home)
-        return home in self._wanted or (known is not None and len(known.members) > 1)
+        return home in self.wanted or (known is not None and len(known.members) > 1)
 
     def comes_back(self, home: int) -> bool:
         """Return True if another node will soon serve a lost home."""
         known = self.known.get(home)
         return known is not None and known.copies > 1 and (not known.short or bool(known.eligible))
-
-    def wanted(self, home: int) -> Wanted | None:
-        """Return the operator's wish for a home; None without one."""
-        return self._wanted.get(home)
 
 
 def _client(config: Config, me: Membership) -> Etcd:

@@ -1,12 +1,18 @@
 """Copies of a cluster's homes, as operators see and change them: see :class:`~jumpmq.broker.copies.Copies`."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
-from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable, CopyState, HomeCopies
+from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable, CopyFiles, CopyState, HomeCopies
 from jumpmq.nodes.copies.node_copies import NodeCopies
 from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.etcd.client import EtcdError
+from jumpmq.nodes.replicas.copied_home import CopiedHome
+from jumpmq.queues import clock
 from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
+from jumpmq.replication.lineage import cut_to
+from jumpmq.store import comparing
 from jumpmq.topology import Topology
 
 
@@ -25,6 +31,15 @@ class OperatedCopies:
     def listed(self) -> list[HomeCopies]:
         return [self._of(home, known) for home, known in sorted(self._copies.known.items())]
 
+    def count(self, home: int) -> int:
+        """Return the number of copies that a home is to have."""
+        wanted, known = self._copies.wanted.get(home), self._copies.known.get(home)
+        return wanted.copies if wanted is not None else 1 if known is None else known.copies
+
+    def leader_of(self, home: int) -> str | None:
+        known = self._copies.known.get(home)
+        return None if known is None else node_of(known.leader)
+
     def _of(self, home: int, known: Configuration) -> HomeCopies:
         nodes = self._copies.nodes
         states: dict[str, CopyState] = dict.fromkeys(known.members, "away")
@@ -33,7 +48,9 @@ class OperatedCopies:
         states |= {node_of(one): "in set" for one in known.set if node_of(one) in nodes}
         if (leader := node_of(known.leader)) in nodes:
             states[leader] = "leader"
-        wanted = self._copies.wanted(home)
+        wanted, observed = self._copies.wanted.get(home), self._copies.observed[home]
+        copied = self._copied(home)
+        leads = copied is not None and copied.roles.leader is not None
         return HomeCopies(
             home=home,
             seat=known.seat,
@@ -44,10 +61,14 @@ class OperatedCopies:
             members=states,
             wanted_copies=known.copies if wanted is None else wanted.copies,
             wanted_min=known.min if wanted is None else wanted.min,
+            wanted_members=known.members if wanted is None else wanted.members,
             wanted_leader="" if wanted is None else wanted.leader,
             lag_octets={node_of(one): octets for one, octets in self._copies.lags_of(home).items()},
             racks={node: rack for node, rack in self._copies.racks.items() if rack and node in states},
             troubles={node: text for node, text in self._copies.troubles_of(home).items() if node in states},
+            lag_seconds={node_of(one): round(age, 1) for one, age in observed.lag_seconds.items()} if leads else {},
+            lease_left=max(0.0, copied.delivers_until - clock.boot_time()) if copied is not None and leads else None,
+            changes=observed.changes,
         )
 
     async def set_copies(self, home: int, copies: int, least: int | None = None) -> None:
@@ -58,14 +79,67 @@ class OperatedCopies:
             raise CopiesRefused(str(error)) from None
         await self._want(home, wanted)
 
+    async def add_member(self, home: int, node: str) -> None:
+        if node not in self._topology.nodes:
+            raise CopiesRefused(f"node '{node}' is not in the cluster")
+        if node not in self._copies.nodes:
+            raise CopiesRefused(f"node '{node}' does not run, or keeps no copies yet")
+        await self._change(home, lambda wanted: wanted.with_member(node))
+
+    async def remove_member(self, home: int, node: str) -> None:
+        if self.leader_of(home) == node != self._seat_of(home):
+            raise CopiesRefused(
+                f"node '{node}' serves home {home}: transfer its leadership to another member before, or start the "
+                f"node that it belongs to"
+            )
+        await self._change(home, lambda wanted: wanted.without_member(node))
+
+    async def _change(self, home: int, change: Callable[[Wanted], Wanted]) -> None:
+        seat = self._seat_of(home)
+        wanted = self._copies.wanted.get(home) or Wanted(1, 1, (seat,))
+        try:
+            wanted = change(wanted)
+        except ConfigurationError as error:
+            raise CopiesRefused(f"home {home}: {error}") from None
+        await self._want(home, wanted)
+
     async def set_leader(self, home: int, node: str | None) -> None:
         self._seat_of(home)
-        wanted = self._copies.wanted(home)
+        wanted = self._copies.wanted.get(home)
         if wanted is None or len(wanted.members) < 2:
             raise CopiesRefused(f"home {home} has no copies that could lead it")
         if node is not None and node not in wanted.members:
             raise CopiesRefused(f"node '{node}' has no copy of home {home}: {', '.join(wanted.members)} have one")
         await self._want(home, replace(wanted, leader=node or ""))
+
+    async def files(self, home: int) -> CopyFiles | None:
+        if (copied := self._copied(home)) is None:
+            return None
+        directory, copy = self._copies.copies[home].directory, copied.roles.copy
+        ends = {one.segment: one.end for one in cut_to(copy.lineage, min(copy.complete, copy.end))}
+        return CopyFiles(self._copies.me.node, await asyncio.to_thread(comparing.lengths, directory, ends))
+
+    async def checksum(self, home: int, name: str, offset: int, length: int) -> tuple[str, int | None] | None:
+        if self._copied(home) is None:
+            return None
+        directory = self._copies.copies[home].directory
+        return self._copies.me.node, await asyncio.to_thread(comparing.checksum, directory, name, offset, length)
+
+    async def is_damaged(self, home: int, name: str, length: int) -> tuple[str, bool] | None:
+        if self._copied(home) is None:
+            return None
+        directory = self._copies.copies[home].directory
+        return self._copies.me.node, await asyncio.to_thread(comparing.is_damaged, directory, name, length)
+
+    def _copied(self, home: int) -> CopiedHome | None:
+        kept = self._copies.copies.get(home)
+        return None if kept is None else kept.home
+
+    async def end(self, home: int) -> None:
+        try:
+            await self._copies.end(home)
+        except EtcdError as error:
+            raise CopiesUnavailable(f"copies cannot be changed: {error}") from None
 
     def _seat_of(self, home: int) -> str:
         if home not in self._topology.homes:

@@ -92,8 +92,9 @@ def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) ->
     Args:
         copy: whose replica leads the broker's home; None for a home without copies.
     """
-    broker.copies = OperatedCopies(copies, broker.topology)
-    _others(broker).know_copies(copies.has_copies, copies.comes_back)
+    broker.copies = operated = OperatedCopies(copies, broker.topology)
+    broker.at = copies.me.node
+    _others(broker).know_copies(copies.has_copies, copies.comes_back, operated.count)
     if copy is not None:
         copies.gate(copy.number, LeasedDeliveries(broker).extend)
 
@@ -117,9 +118,16 @@ class LeasedDeliveries:
         self._broker = broker
         self._is_held = True
 
-    def extend(self, until: float) -> None:
-        """Set the end of the lease."""
+    def extend(self, until: float, is_short: bool) -> None:
+        """Set the end of the lease.
+
+        Args:
+            is_short: fewer copies are in the set than have to store what is confirmed.
+        """
         broker = self._broker
+        if is_short is not broker.alarms.copies:
+            with broker.turns.turn():
+                broker.alarms.note_copies(is_short)
         is_held = clock.boot_time() >= until
         if is_held and not self._is_held:
             log.warning("home %d: other copies are silent, and may be led elsewhere: clients wait", broker.config.home)

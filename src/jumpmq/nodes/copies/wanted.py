@@ -63,6 +63,39 @@ class Wanted:
             members.append(node)
         return cls(copies, least, tuple(members))
 
+    def with_member(self, node: str) -> Self:
+        """Return the wish for a further copy, at a node.
+
+        Raises:
+            ConfigurationError: the node has a copy already, or there are as many as there can be.
+        """
+        if node in self.members:
+            raise ConfigurationError(f"node '{node}' has a copy already")
+        if len(self.members) == MOST:
+            raise ConfigurationError(f"a home has 1 to {MOST} copies, not {MOST + 1}")
+        members, substitute = self.members[: self.copies], self.members[self.copies :]
+        return self._resized(self.copies + 1, (*members, node, *substitute))
+
+    def without_member(self, node: str) -> Self:
+        """Return the wish without the copy of a node.
+
+        Raises:
+            ConfigurationError: the home belongs to the node, or the node has no copy.
+        """
+        if node not in self.members:
+            raise ConfigurationError(f"node '{node}' has no copy")
+        if node == self.members[0]:
+            raise ConfigurationError(f"the home belongs to node '{node}', which always has a copy of it")
+        is_substitute = node in self.members[self.copies :]
+        members = tuple(one for one in self.members if one != node)
+        resized = self._resized(self.copies if is_substitute else self.copies - 1, members)
+        return replace(resized, leader="" if self.leader == node else self.leader)
+
+    def _resized(self, copies: int, members: tuple[str, ...]) -> Self:
+        """Return the wish for a different number of copies. A minimum that an operator has chosen stays."""
+        least = default_min(copies) if self.min == default_min(self.copies) else min(self.min, copies)
+        return replace(self, copies=copies, min=least, members=members)
+
     @classmethod
     def from_json(cls, octets: bytes) -> Self:
         """Parse etcd's value.

@@ -87,8 +87,11 @@ class ClusterLog(SharedLog):
         everywhere: answers askers when the homes awaited have applied an entry; the same homes, unless set.
         on_ask: called when there is something to append.
         on_applied: called when an entry has been applied, with its number and the home that has asked for it.
+        copies_of: number of copies of a home.
         on_forgotten: called with a sentence when others have forgotten this node; nothing is applied any more.
     """
+
+    has_copies = True
 
     def __init__(
         self,
@@ -104,6 +107,7 @@ class ClusterLog(SharedLog):
         self.on_ask: Callable[[], None] = lambda: None
         self.on_applied: Callable[[int, int], None] = lambda entry, home: None
         self.on_forgotten: Callable[[str], None] = log.critical
+        self.copies_of: Callable[[int], int] = lambda home: 1
         self._home = home  # number of the local home
         self._boot = boot  # makes entries' ids different in each run
         self._joined = joined  # the other homes where queues may be
@@ -142,10 +146,20 @@ class ClusterLog(SharedLog):
         self.on_ask()
 
     def _with_home(self, change: Change) -> Change:
-        """A queue that may be anywhere is where the fewest are: the asker chooses."""
+        """Return a declaration with the home chosen by the asker, where it may be anywhere: the one with the fewest
+        queues. A queue that asks for several copies is at a home with so many, or with the most, if possible this one.
+        """
         if not isinstance(change, DeclareQueue) or change.definition.home != ANYWHERE:
             return change
-        return self.least_loaded(change, {self._home, *self._joined()}, self._coming)
+        homes = {self._home, *self._joined()} - self._topology.left or {self._home}
+        definition = change.definition
+        if definition.group_size > 1:
+            enough = min(definition.group_size, max(map(self.copies_of, homes)))
+            homes = {home for home in homes if self.copies_of(home) >= enough}
+            is_balanced = self._topology.is_balanced(definition.vhost, definition.name, definition.arguments)
+            if self._home in homes and not is_balanced:
+                homes = {self._home}
+        return self.least_loaded(change, homes, self._coming)
 
     def to_append(self) -> Entry | None:
         """Return the entry to append next: unchanged until received back; None without proposals."""

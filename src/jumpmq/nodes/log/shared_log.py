@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from jumpmq.amqp.errors import MetadataTimeout
 from jumpmq.topology import Change, DeclareQueue
+from jumpmq.topology.arguments import Arguments
 from jumpmq.topology.holdings import Holdings
 from jumpmq.topology.proposals import Pending
 
@@ -50,6 +51,7 @@ class Deciding(Protocol):
 
     def decide(self, pending: Pending) -> None: ...
     def refuse_own_end(self, change: Change) -> None: ...
+    def is_balanced(self, vhost: str, name: str, arguments: Arguments) -> bool: ...
 
 
 class Everywhere:
@@ -123,6 +125,7 @@ class SharedLog(ABC):
     """
 
     is_shared = True
+    has_copies = False
 
     def __init__(self, topology: Deciding, digest: Callable[[], int]) -> None:
         self.digests: dict[int, int] = {}

@@ -66,6 +66,21 @@ async def suspend(broker: Broker, suspended: bool) -> None:
     await broker.listening.suspend(suspended)
 
 
+async def copy_files(broker: Broker, home: int) -> Any:
+    """See :meth:`~jumpmq.broker.copies.Copies.files`."""
+    return await broker.copies.files(home)
+
+
+async def copy_checksum(broker: Broker, home: int, name: str, offset: int, length: int) -> Any:
+    """See :meth:`~jumpmq.broker.copies.Copies.checksum`."""
+    return await broker.copies.checksum(home, name, offset, length)
+
+
+async def copy_damaged(broker: Broker, home: int, name: str, length: int) -> Any:
+    """See :meth:`~jumpmq.broker.copies.Copies.is_damaged`."""
+    return await broker.copies.is_damaged(home, name, length)
+
+
 async def end_group_member(broker: Broker, group: list[Any], member: str, reason: str) -> bool:
     """End a member of a consumer group; returns whether it was here.
 
@@ -82,6 +97,7 @@ ACTS: dict[str, Callable[..., Awaitable[Any]]] = {
     for one in (
         *(close_connections, acknowledge_losses, set_limits, set_log_level, forget_attempts, rebalance, suspend),
         end_group_member,
+        *(copy_files, copy_checksum, copy_damaged),
         give,
     )
 }

@@ -63,6 +63,11 @@ async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | N
         lambda: broker.topology.homes.keys() - {own}, lambda home: HomeClient(home, partial(links.call, home))
     )
     of_node = HomeClients(lambda: set(broker.topology.nodes.get(broker.node, ())) - {own}, clients.__getitem__)
+
+    def served_here() -> set[int]:
+        return {home for home in broker.topology.homes if broker.node_serving(home) == broker.node} - {own}
+
+    served = HomeClients(served_here, clients.__getitem__)
     is_front = broker.config.worker == FRONT
     here = Passing(own, of_node)
     listener = PrivateListener(broker, None, here=here if is_front else LOCAL)
@@ -71,7 +76,7 @@ async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | N
     returning = others.returning(lambda home, *asked: ask(clients[home], "give", *asked)) if is_front else None
     try:
         if is_front:
-            async with _answering(broker, others, clients, here, stop_broker):
+            async with _answering(broker, others, clients, here, stop_broker, served):
                 yield
         else:
             yield
@@ -84,17 +89,23 @@ async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | N
 
 @asynccontextmanager
 async def _answering(
-    broker: Broker, others: OtherHomes, clients: HomeClients, here: Passing, stop_broker: Stop | None
+    broker: Broker,
+    others: OtherHomes,
+    clients: HomeClients,
+    here: Passing,
+    stop_broker: Stop | None,
+    served: HomeClients | None = None,
 ) -> AsyncIterator[None]:
     """Answer clients, with the statistics of remote homes.
 
     Args:
         clients: of all of them.
         here: those of this node.
+        served: those that processes of this node serve, unless they are the same.
     """
     broker.figures = figures = MergedFigures(broker.home_figures, AskedHomes(clients))
-    if broker.config.homes > 1:
-        broker.node_figures = figures.of(AskedHomes(here.clients))
+    if served is not None or broker.config.homes > 1:
+        broker.node_figures = figures.of(AskedHomes(here.clients if served is None else served))
     server = HTTPServer(broker, stop_broker, Passing(broker.config.home, clients), here)
 
     def abandon(link: Link) -> None:

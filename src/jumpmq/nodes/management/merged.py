@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import add
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
@@ -356,11 +357,16 @@ def _added_links(values: list[list[tuple[int, int, int]]]) -> list[tuple[int, in
     return [(home, unsent[home], sent[home]) for home in sorted(unsent)]
 
 
+def _joined(values: list[list[tuple[str, str, int]]]) -> list[tuple[str, str, int]]:
+    """All listeners: of a node's processes one may serve another node's home, which takes no clients."""
+    return list({tuple(one): one for one in chain(*values)}.values())  # JSON has made lists of some
+
+
 OF_NODE: dict[str, Callable[[list[Any]], Any]] = {
     "name": _own,
     "pid": _own,
     "durable": _own,
-    "started_at": _own,
+    "started_at": min,
     "resident": sum,
     "memory_limit": sum,
     "memory_alarm": any,
@@ -375,16 +381,24 @@ OF_NODE: dict[str, Callable[[list[Any]], Any]] = {
     "connections": sum,
     "connections_limit": sum,
     "blocked": sum,
-    "listeners": _own,
+    "listeners": _joined,
     "links": _added_links,
     "cpu": sum,
 }
 """Merge rule per field of :class:`NodeFigures` for the node's homes, all on a single disk."""
 
+OF_PROCESS = frozenset({"resident", "files", "files_limit", "connections_limit", "cpu"})
+"""Fields of :class:`NodeFigures` that homes served by the same process have in common."""
+
 
 def _together(homes: list[NodeFigures]) -> NodeFigures:
     """Return a node's statistics, merged from the node's homes."""
-    return NodeFigures(**{name: merge([getattr(one, name) for one in homes]) for name, merge in OF_NODE.items()})
+    processes = {one.pid: one for one in reversed(homes)}.values()
+
+    def values(name: str) -> list[Any]:
+        return [getattr(one, name) for one in (processes if name in OF_PROCESS else homes)]
+
+    return NodeFigures(**{name: merge(values(name)) for name, merge in OF_NODE.items()})
 
 
 def _runs(items: list[QueueDefinition]) -> Iterator[list[QueueDefinition]]:

@@ -66,22 +66,28 @@ function Picture({ nodes, causes }) {
   </section>`;
 }
 
+/** The nodes that serve homes of one that does not run. */
+const heirsOf = (node) => [...new Set(node.workers.map((one) => one.served_by).filter(Boolean))];
+
+const served = (queues, heirs) => `${format.plural(queues, "queue")} served by ${heirs.join(", ")}`;
+
 /** A node as a box in the colour of its health: its workers, what they hold, its links, and what can be done to it. */
 function Box({ node, running, most, causes, again }) {
   const person = usePerson();
   const down = !node.running;
-  const state = down || causes.some((one) => one.severity === "alarm") ? "alarm" : causes.length || node.workers.some((one) => !one.running) ? "warning" : "good";
+  const heirs = heirsOf(node);
+  const state = (down && !heirs.length) || causes.some((one) => one.severity === "alarm") ? "alarm" : causes.length || node.workers.some((one) => !one.running) ? "warning" : "good";
   const since = node.workers.map((one) => one.down_since).filter(Boolean).sort()[0];
   const queues = node.workers.reduce((sum, one) => sum + one.queues, 0);
   return html`<section class=${`panel box ${state}`} aria-label=${node.name}>
     <header><h2><a href=${link("nodes", node.name)}>${node.name}</a></h2> <${State} node=${node} />
-      <p class="note">${down ? `${format.plural(queues, "queue")} down${since ? ` since ${format.since(since)}` : ""}` : html`up ${format.span((node.uptime ?? 0) / 1000)}`}</p></header>
+      <p class="note">${heirs.length ? served(queues, heirs) : down ? `${format.plural(queues, "queue")} down${since ? ` since ${format.since(since)}` : ""}` : html`up ${format.span((node.uptime ?? 0) / 1000)}`}</p></header>
     ${causes.map((one) => html`<p key=${one.kind} class=${one.severity === "alarm" ? "failure" : "caution"}>${one.text}</p>`)}
     ${node.workers.length > 0 && html`<${Table} caption=${`Workers of ${node.name}`} rows=${node.workers} rowKey=${(one) => one.home} columns=${[
-      { label: "Worker", render: (one) => html`${one.worker}${!one.running && html` <${Mark} state="alarm">down<//>`}${one.leaves && html` <${Mark}>leaves<//>`}` },
+      { label: "Worker", render: (one) => html`${one.worker}${one.served_by ? html` <${Mark} state="warning">at ${one.served_by}<//>` : !one.running && html` <${Mark} state="alarm">down<//>`}${one.leaves && html` <${Mark}>leaves<//>`}` },
       { label: "Queues", num: true, render: (one) => format.count(one.queues) },
-      { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${one.queues / most} state=${one.running ? "" : "alarm"} label=${format.plural(one.queues, "queue")} />` },
-      { label: "Messages", num: true, render: (one) => (one.running ? format.short(one.messages) : one.messages ? html`${format.short(one.messages)} <span class="note">then</span>` : "–") },
+      { label: "", class: "wide-cell", render: (one) => html`<${Bar} share=${one.queues / most} state=${one.running || one.served_by ? "" : "alarm"} label=${format.plural(one.queues, "queue")} />` },
+      { label: "Messages", num: true, render: (one) => (one.running || one.served_by ? format.short(one.messages) : one.messages ? html`${format.short(one.messages)} <span class="note">then</span>` : "–") },
       { label: "CPU", num: true, render: (one) => told(one.cpu, format.percent) },
       { label: "Memory", num: true, render: (one) => told(one.mem_used, format.octets) },
       { label: "Clients", num: true, render: (one) => told(one.connections, format.count) },
@@ -89,9 +95,9 @@ function Box({ node, running, most, causes, again }) {
     ${!down && html`<p class="note">${format.plural(node.sockets_used, "connection")} · ${format.octets(node.mem_used)} of memory · ${node.disk_free == null ? "nothing on disk" : `${format.octets(node.disk_free)} of disk free`}</p>
     ${running.length > 1 && html`<p class="note links">Links: <${Links} node=${node} running=${running} /></p>`}`}
     ${person.may("administrator") && html`<div class="buttons">
-      ${!down && running.length > 1 && html`<${Drain} node=${node.name} again=${again} />`}
+      ${(heirs.length ? queues : !down && running.length > 1) && html`<${Drain} node=${node.name} again=${again} />`}
       ${!down && html`<${Listeners} node=${node.name} clients=${node.sockets_used} />`}
-      ${down && html`<${Forget} node=${node} queues=${queues} again=${again} />`}
+      ${down && (!heirs.length || !queues) && html`<${Forget} node=${node} queues=${queues} again=${again} />`}
       ${!down && node.name === person.node && node.workers.length > 1 && html`<${FewerWorkers} node=${node} again=${again} />`}
     </div>`}
   </section>`;
@@ -187,13 +193,14 @@ export function Node({ name }) {
   const fullest = useLive((signal) => get("/api/queues", { node: name, page: 1, page_size: 100, sort: "messages", sort_reverse: true }, signal), 5, [url]);
   const node = useLast(data);
   const contents = useLast(inside.data);
+  const heirs = node ? heirsOf(node) : [];
   if (!node || !contents) return html`<${Page} title=${name} kind="Node"><${Failure} error=${error ?? inside.error} /><//>`;
   return html`<${Page} title=${name} kind="Node">
     <${Failure} error=${error} />
     <${Tiles}>
       <${Tile} label="State" value=${node.running ? "runs" : "down"} state=${node.running ? "" : "alarm"} />
       <${Tile} label="Queues" value=${format.count(contents.queues)} />
-      <${Tile} label="Messages" value=${node.running ? format.count(contents.messages) : "–"} />
+      <${Tile} label="Messages" value=${node.running || heirs.length ? format.count(contents.messages) : "–"} />
       <${Tile} label="Connections" value=${told(node.sockets_used, format.count)} />
       ${node.running && html`<${Tile} label="Up" value=${format.span((node.uptime ?? 0) / 1000)} state="text" />
       <${Tile} label="Memory" value=${format.octets(node.mem_used)} />
@@ -202,7 +209,7 @@ export function Node({ name }) {
       <${Tile} label="Files" value=${format.count(node.fd_used)} unit=${`of ${format.short(node.fd_total)}`} />`}
     <//>
     ${node.running && html`<${LiveCharts} url=${path("history", "nodes", name)} which=${["cpu", "memory", "connections", ...(node.disk_free == null ? [] : ["disk"])]} />`}
-    <p class="note">${node.running ? `If this node fails, its ${format.plural(contents.queues, "queue")} ${contents.queues === 1 ? "is" : "are"} unavailable until it returns.` : "Its queues are down; their messages are on its disk."}</p>
+    <p class="note">${heirs.length ? html`This node does not run. ${heirs.map((one) => html`<a key=${one} href=${link("nodes", one)}>${one}</a> `)}serves its queues, whose messages ${heirs.length > 1 ? "they have" : "it has"} copies of.` : node.running && node.copies_led ? "If this node fails, another one with a copy serves its durable queues." : node.running ? `If this node fails, its ${format.plural(contents.queues, "queue")} ${contents.queues === 1 ? "is" : "are"} unavailable until it returns.` : "Its queues are down; their messages are on its disk."}</p>
     <div class="columns">
       ${node.running && html`<${About} node=${node} />`}
       ${node.running && html`<${Logins} node=${name} />`}
@@ -210,7 +217,7 @@ export function Node({ name }) {
         { label: "Exchange", class: "name", render: (one) => html`<a href=${link("exchanges", one.vhost, one.exchange)}>${one.exchange}</a>` },
         { label: "Virtual host", key: "vhost", minor: true },
         { label: "Shards", num: true, render: (one) => format.count(one.shards) },
-        { label: "Messages", num: true, render: (one) => (node.running ? format.count(one.messages) : "–") },
+        { label: "Messages", num: true, render: (one) => (node.running || heirs.length ? format.count(one.messages) : "–") },
       ]} /><//>
       ${node.cluster_links?.length > 0 && html`<${Panel} title="Links"><${Facts} facts=${node.cluster_links.map((one) => [one.name, `${format.octets(one.send_oct_details.rate)}/s, ${format.octets(one.unsent)} wait`])} /><//>`}
     </div>

@@ -1,0 +1,154 @@
+"""Comparison of the copies of homes by checksums, in the background.
+
+Each process that has a copy tells the files' lengths and checksums of their parts; the process that was asked compares
+them. What differs is looked at again after some seconds, since files may go or be cut meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jumpmq.broker.copies import CopyFiles
+
+PART = 4 << 20
+"""Octets that are compared at once."""
+
+FINEST = 4096
+"""Octets to which a difference is narrowed down."""
+
+REST = 1.0
+"""Rest after each comparison, as a multiple of its duration: half of the time is left to others."""
+
+AGAIN = 3.0
+"""Seconds until what differs is looked at again."""
+
+NAMED = 100
+"""Maximum number of differences that are told."""
+
+Ask = Callable[..., Awaitable[Any]]
+"""Runs an operation on copies (:mod:`jumpmq.nodes.management.acting`) in all reachable processes, including the local
+process; returns the list of results.
+"""
+
+Part = tuple[str, int, int]
+"""Name of a file, offset and length of a part of it."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class CopyCheck:
+    """Comparison of the copies of a home.
+
+    Attributes:
+        started_at: in seconds since the epoch.
+        state: ``running``, ``equal``, ``different``, or ``failed``.
+        nodes: whose copies are compared.
+        files, octets: to be compared, all copies of an octet being one.
+        compared: octets that were compared.
+        differences: file, offset, length, checksum by node, and nodes whose file is not as it was written.
+        reason: why it failed.
+    """
+
+    home: int
+    started_at: float
+    state: str = "running"
+    nodes: list[str] = field(default_factory=list)
+    files: int = 0
+    octets: int = 0
+    compared: int = 0
+    differences: list[dict[str, Any]] = field(default_factory=list)
+    reason: str = ""
+
+
+class CopyChecks:
+    """Comparisons begun at this process: the latest of each home."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, CopyCheck] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, home: int, ask: Ask) -> None:
+        """Begin to compare the copies of a home, unless that is under way."""
+        if home in self.of and self.of[home].state == "running":
+            return
+        self.of[home] = check = CopyCheck(home, time.time())
+        task = asyncio.get_running_loop().create_task(_run(check, ask), name=f"check of home {home}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _run(check: CopyCheck, ask: Ask) -> None:
+    try:
+        await _compare(check, ask)
+    except Exception as error:
+        log.exception("the copies of home %d could not be compared", check.home)
+        check.state, check.reason = "failed", str(error)
+    else:
+        log.info("home %d: copies on %s are %s", check.home, ", ".join(check.nodes), check.state)
+
+
+async def _compare(check: CopyCheck, ask: Ask) -> None:
+    told: list[CopyFiles] = [CopyFiles(*one) for one in await ask("copy_files", check.home)]
+    copies = {one.node: one.lengths for one in told}
+    check.nodes = sorted(copies)
+    if len(copies) < 2:
+        who = check.nodes[0] if copies else "no node"
+        raise CheckFailed(f"only {who} tells of its copy of home {check.home}")
+    common: dict[str, int] = {}
+    for name in sorted({name for lengths in copies.values() for name in lengths}):
+        lengths = [lengths[name] for lengths in copies.values() if name in lengths]
+        if len(lengths) > 1 and min(lengths):
+            common[name] = min(lengths)
+    check.files, check.octets = len(common), sum(common.values())
+    suspects: list[Part] = []
+    for name, length in common.items():
+        for offset in range(0, length, PART):
+            part = name, offset, min(PART, length - offset)
+            began = time.monotonic()
+            if await _differ(check.home, part, ask):
+                suspects.append(part)
+            check.compared += part[2]
+            await asyncio.sleep(REST * (time.monotonic() - began))
+    if suspects:
+        await asyncio.sleep(AGAIN)
+    for part in suspects[:NAMED]:
+        if await _differ(check.home, part, ask):
+            check.differences.append(await _difference(check.home, part, ask))
+    check.state = "different" if check.differences else "equal"
+
+
+class CheckFailed(Exception):
+    """Copies cannot be compared; the text says why."""
+
+
+async def _sums(home: int, part: Part, ask: Ask) -> dict[str, int]:
+    """Return the checksum of a part of a file, by node."""
+    found = [(node, crc) for node, crc in await ask("copy_checksum", home, *part) if crc is not None]
+    return dict(found)
+
+
+async def _differ(home: int, part: Part, ask: Ask) -> bool:
+    return len(set((await _sums(home, part, ask)).values())) > 1
+
+
+async def _difference(home: int, part: Part, ask: Ask) -> dict[str, Any]:
+    """Describe a difference, narrowed down to its first octets."""
+    name, offset, length = part
+    while length > FINEST:
+        half = length // 2
+        if await _differ(home, (name, offset, half), ask):
+            length = half
+        else:
+            offset, length = offset + half, length - half
+    sums = await _sums(home, (name, offset, length), ask)
+    damaged = sorted(
+        {node for node, is_damaged in await ask("copy_damaged", home, name, offset + length) if is_damaged}
+    )
+    checksums = {node: f"{crc:08x}" for node, crc in sorted(sums.items())}
+    return {"file": name, "offset": offset, "length": length, "checksums": checksums, "damaged": damaged}

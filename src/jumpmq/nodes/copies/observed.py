@@ -1,0 +1,56 @@
+"""Observations of homes' copies over time: the lag of followers in seconds, and changes of set and leader."""
+
+import dataclasses
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping
+
+from jumpmq.broker.copies import CopyChanges
+from jumpmq.replication.configuration import Configuration, Replica
+
+SAMPLES = 7200
+"""Maximum number of kept ends of a log, half a second apart: a longer lag is told as that of the oldest."""
+
+
+class Observed:
+    """Observations of a home.
+
+    Attributes:
+        changes: how often set and leader have changed since the process was started.
+        lag_seconds: age of the oldest octets that each follower has not stored; of a home that is led here.
+    """
+
+    def __init__(self) -> None:
+        self.changes = CopyChanges()
+        self.lag_seconds: dict[Replica, float] = {}
+        self._ends: deque[tuple[int, float]] = deque(maxlen=SAMPLES)  # of the log, each with when it was seen
+
+    def on_configuration(self, before: Configuration, after: Configuration) -> None:
+        """Count what differs between two configurations; the second one is the later."""
+        if after.v <= before.v:
+            return
+        changes = self.changes
+        joined, left = len({*after.set} - {*before.set}), len({*before.set} - {*after.set})
+        hands_over = after.leader != before.leader and before.leader in after.set
+        self.changes = dataclasses.replace(
+            changes,
+            joined=changes.joined + joined,
+            left=changes.left + left,
+            handovers=changes.handovers + hands_over,
+            failovers=changes.failovers + (after.epoch > before.epoch and not hands_over),
+        )
+
+    def on_stored(self, end: int, stored: Mapping[Replica, int], now: float) -> None:
+        """Note the end of the log, and the positions up to which followers have stored it.
+
+        Args:
+            now: by a monotonic clock, in seconds.
+        """
+        if not self._ends or end > self._ends[-1][0]:
+            self._ends.append((end, now))
+        self.lag_seconds = {one: self._age(position, now) for one, position in stored.items()}
+
+    def _age(self, stored: int, now: float) -> float:
+        """Return how long ago the log was first seen to be longer than up to a position; 0 where it is not."""
+        at = bisect_right(self._ends, stored, key=lambda one: one[0])
+        return now - self._ends[at][1] if at < len(self._ends) else 0.0

@@ -1,0 +1,81 @@
+"""Files of a data directory, for the comparison of copies of it: their names, lengths and checksums.
+
+Compared are the segments of the log up to what is complete, and the files of streams. The index is each copy's own. All
+functions block for the disk.
+"""
+
+import re
+import zlib
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from jumpmq.store import stream_files, stream_segment
+from jumpmq.store.files import Files
+from jumpmq.store.log import DIRECTORY, file_name
+from jumpmq.store.scan import OpenSegment
+
+AT_ONCE = 1 << 20
+"""Octets that are read at once."""
+
+NAMES = re.compile(rf"{DIRECTORY}/\d+\.log|{stream_files.DIRECTORY}/\d+/[^/]+{re.escape(stream_segment.SUFFIX)}")
+"""Names of files that are compared."""
+
+
+def lengths(directory: Path, ends: Mapping[int, int]) -> dict[str, int]:
+    """Return the lengths in octets of the files that are compared, by name.
+
+    Args:
+        ends: octets of the log's segments that are complete, by number.
+    """
+    found = {f"{DIRECTORY}/{file_name(segment)}": end for segment, end in ends.items()}
+    found = {name: length for name, length in found.items() if (directory / name).exists()}
+    for path in sorted((directory / stream_files.DIRECTORY).glob(f"[0-9]*/*{stream_segment.SUFFIX}")):
+        if path.parent.name.isdigit():
+            name = path.relative_to(directory).as_posix()
+            try:
+                found[name] = stream_segment.Segment.open(path, on_loss=lambda loss: None).size
+            except FileNotFoundError:  # the stream's retention has let go of it
+                continue
+    return found
+
+
+def checksum(directory: Path, name: str, offset: int, length: int) -> int | None:
+    """Return the CRC-32 of octets of a file; None if they are not there.
+
+    Raises:
+        ValueError: files of the name are not compared.
+        OSError: the octets cannot be read.
+    """
+    if NAMES.fullmatch(name) is None:
+        raise ValueError(f"{name} is no file of a copy")
+    crc = 0
+    try:
+        with (directory / name).open("rb") as file:
+            file.seek(offset)
+            while length and (octets := file.read(min(AT_ONCE, length))):
+                crc, length = zlib.crc32(octets, crc), length - len(octets)
+    except FileNotFoundError:
+        return None
+    return None if length else crc
+
+
+def is_damaged(directory: Path, name: str, length: int) -> bool:
+    """Return True if a segment of the log is not as it was written, by its own checksums; False of other files.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if NAMES.fullmatch(name) is None or not name.startswith(f"{DIRECTORY}/"):
+        return False
+    with closing(OpenSegment(Files(), directory / name)) as file:
+        if file.opening is None:
+            return True
+        end = 0
+        for found in file.commits():
+            if found.offset >= length:
+                break
+            if found.damaged or not file.is_whole(found):
+                return True
+            end = found.end
+        return end < length and file.has_commits
