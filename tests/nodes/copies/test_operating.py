@@ -270,6 +270,7 @@ def _copies_are_compared(cluster: Cluster) -> None:
     refused = cluster.control("-q", "check_copies")
     write(b"before")
     assert (refused.returncode, refused.stderr) == (69, "Error:\ncopies of 1 home differ, or could not be compared\n")
+    assert refused.stdout.count("\n") == 2, refused.stdout
     first, difference = refused.stdout.splitlines()
     assert first == "home 1: copies on one@host, three@host, two@host differ:"
     assert difference.startswith(f"log/{path.name}, ") and difference.endswith("; not as written: two@host")

@@ -69,8 +69,8 @@ async def grow(request: Request) -> Response:
 
 
 async def shrink(request: Request) -> Response:
-    """``DELETE /api/queues/quorum/replicas/on/{node}/shrink``: have a node keep no copies of other nodes' homes, also one
-    that was forgotten; the answer is as of ``grow``."""
+    """``DELETE /api/queues/quorum/replicas/on/{node}/shrink``: have a node, which may be forgotten, keep no copies of
+    other nodes' homes; the answer is as of ``grow``."""
     node, listed = requested.name(request, "node"), requested.broker(request).copies.listed()
     homes = [one for one in listed if node in one.wanted_members and len(one.wanted_members) > 1]
     if not homes:
