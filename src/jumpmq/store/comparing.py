@@ -13,6 +13,7 @@ from pathlib import Path
 from jumpmq.store import stream_files, stream_segment
 from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, file_name
+from jumpmq.store.records import OPENING_SIZE
 from jumpmq.store.scan import OpenSegment
 
 AT_ONCE = 1 << 20
@@ -63,19 +64,26 @@ def checksum(directory: Path, name: str, offset: int, length: int) -> int | None
 def is_damaged(directory: Path, name: str, length: int) -> bool:
     """Return True if a segment of the log is not as it was written, by its own checksums; False of other files.
 
+    Args:
+        length: octets of the file that are complete.
+
     Raises:
         OSError: it cannot be read.
     """
     if NAMES.fullmatch(name) is None or not name.startswith(f"{DIRECTORY}/"):
         return False
-    with closing(OpenSegment(Files(), directory / name)) as file:
+    try:
+        segment = OpenSegment(Files(), directory / name)
+    except FileNotFoundError:
+        return False
+    with closing(segment) as file:
         if file.opening is None:
             return True
-        end = 0
+        end = OPENING_SIZE
         for found in file.commits():
             if found.offset >= length:
                 break
             if found.damaged or not file.is_whole(found):
                 return True
             end = found.end
-        return end < length and file.has_commits
+        return end < length

@@ -13,6 +13,7 @@ from tests.cli.commands import run
 from tests.etcd import etcd, needs_etcd
 from tests.waiting import until
 
+from jumpmq.store.records import FRAME, OPENING_SIZE
 from jumpmq.testing import JumpMQ
 from jumpmq.testing.ports import free_ports
 
@@ -257,18 +258,19 @@ def _copies_are_compared(cluster: Cluster) -> None:
         refused = cluster.control("check_copies", str(home))
         assert (refused.returncode, refused.stderr) == (65, f"Error:\n{reason}\n")
 
-    log = cluster.nodes[1].data_dir / "copies" / "1" / "log"
-    path = next(one for one in sorted(log.glob("*.log")) if b"before" in one.read_bytes())
-    at = path.read_bytes().index(b"before")
+    path = max((cluster.nodes[1].data_dir / "copies" / "1" / "log").glob("0*.log"))
+    at = OPENING_SIZE + FRAME.size  # of the first block of the first commit
 
-    def write(octets: bytes) -> None:
+    def invert() -> None:
         with path.open("r+b") as file:
             file.seek(at)
-            file.write(octets)
+            octet = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([octet ^ 255]))
 
-    write(b"beforE")
+    invert()
     refused = cluster.control("-q", "check_copies")
-    write(b"before")
+    invert()
     assert (refused.returncode, refused.stderr) == (69, "Error:\ncopies of 1 home differ, or could not be compared\n")
     assert refused.stdout.count("\n") == 2, refused.stdout
     first, difference = refused.stdout.splitlines()
