@@ -7,7 +7,7 @@ import requests
 from tests.store.opened import Opened, make_messages
 from tests.wire import login
 
-from jumpmq.queues.records import RETRY
+from jumpmq.store.kinds import RETRY
 from jumpmq.testing import JumpMQ
 
 

@@ -1,9 +1,9 @@
-"""The table of records of queues: what a store of any release holds is read by it."""
+"""Records of queues: what a store of any release holds is found at its queue."""
 
 import gc
 import weakref
 
-from jumpmq.queues import make_queue, records
+from jumpmq.queues import make_queue
 from jumpmq.queues.base import QueueContext
 from jumpmq.queues.records import OF_QUEUES, QueueRecords, owner_epoch, records_of_queues
 from jumpmq.store.stream_files import StreamFiles
@@ -36,12 +36,6 @@ def test_the_example_has_every_kind() -> None:
 def test_what_was_delivered_is_unknown_after_a_crash() -> None:
     assert records_of_queues(STORED, clean=False)[7].delivered_seq is None
     assert records_of_queues(STORED, clean=True)[7].delivered_seq == 12
-
-
-def test_the_table_names_every_kind() -> None:
-    assert records.__doc__ is not None
-    for kind in (*OF_QUEUES, "owner_epoch"):
-        assert f"``{kind}``" in records.__doc__
 
 
 def test_a_deleted_stream_needs_no_collection_of_garbage() -> None:

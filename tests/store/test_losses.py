@@ -10,6 +10,7 @@ from tests.store.opened import Opened, killed_now, left, make_messages
 from jumpmq.store import losses
 from jumpmq.store.files import Files
 from jumpmq.store.inspection import check, salvage
+from jumpmq.store.kinds import LOSS
 from jumpmq.store.recovery import OpenSegment
 
 QUEUES = {1: set(range(1, 202)), 2: set(range(1, 202)) - set(range(41, 61)), 3: set(range(1, 202, 2))}
@@ -185,8 +186,8 @@ def kept(directory: Path) -> dict[str, float]:
 def test_losses_recorded_in_the_log_go_to_the_file(tmp_path: Path) -> None:
     """As versions before wrote them."""
     opened = Opened(tmp_path / "broker")
-    opened.store.put(losses.KIND, "one is gone", 5.5)
-    opened.store.put(losses.KIND, "another was", -4.5)
+    opened.store.put(LOSS, "one is gone", 5.5)
+    opened.store.put(LOSS, "another was", -4.5)
     opened.restart()
     assert opened.store.losses.listed() == [("one is gone", 5.5)]
     opened.work_until(lambda: opened.store.dirty)

@@ -14,9 +14,10 @@ from tests.store.opened import killed_now
 from tests.store.stream_opened import Opened, bodies, message
 
 from jumpmq.store.files import Files
+from jumpmq.store.kinds import STREAM
 from jumpmq.store.records import BLOCK, CHUNK_AT
 from jumpmq.store.recovery import Recovery
-from jumpmq.store.stream_bounds import KIND, Bounds, Known
+from jumpmq.store.stream_bounds import Bounds, Known
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import check
 from jumpmq.store.stream_segment import Segment
@@ -202,13 +203,13 @@ def test_a_crash_after_files_came_and_before_the_store_knows_of_them_keeps_them(
     left = source.files.hand_over(source.log, {}, leave=True)
     source.commit()
     opened = Opened(tmp_path / "before")
-    opened.store.delete(KIND, "7")  # as for a stream whose files are to come
+    opened.store.delete(STREAM, "7")  # as for a stream whose files are to come
     opened.commit()
     assert opened.files.take_over(7, left).end == COUNT
     opened.work_until(lambda: not opened.store._upkeep.has_snapshot)  # the index is written
     shutil.copytree(opened.directory, tmp_path / "killed", ignore=shutil.ignore_patterns("*.new"))
     with contextlib.closing(sqlite3.connect(tmp_path / "killed" / "jumpmq.db")) as index, index:
-        kept = index.execute("SELECT key, value FROM definition WHERE kind = ?", [KIND]).fetchall()
+        kept = index.execute("SELECT key, value FROM definition WHERE kind = ?", [STREAM]).fetchall()
     assert kept == [("7", Bounds(0, 0, 0, 0, 0, is_exact=True).encode())]
     killed = Opened(tmp_path / "killed")
     assert bodies(killed.log) == list(range(COUNT)) and killed.losses == []

@@ -14,6 +14,7 @@ from jumpmq.queues import Outcome, Queue, clock
 from jumpmq.queues.classic import ClassicQueue
 from jumpmq.queues.memory import Held
 from jumpmq.queues.records import QueueRecords, records_of_queues
+from jumpmq.store.kinds import FENCE_MARK, FENCE_QUEUE, FENCE_RING
 from jumpmq.topology import AddVirtualHost, DeleteQueue, SetPolicy, Topology, fences
 
 KEYS = [f"key {number}" for number in range(40)]
@@ -392,7 +393,7 @@ def test_records_go_when_nothing_waits_any_more(opened: Opened) -> None:
     scaled.topology.flush_rings()
     opened.commit()
     again = restarted(opened.crash())
-    assert {kind for kind, _, _ in again.definitions} >= {fences.RING, fences.MARK, fences.QUEUE}
+    assert {kind for kind, _, _ in again.definitions} >= {FENCE_RING, FENCE_MARK, FENCE_QUEUE}
     for name in "ab":
         again.settle(name, again.take(name))
     assert len(again.take("c")) == again.contents("c").unacknowledged_count

@@ -15,7 +15,7 @@ from jumpmq.broker.copies import Copies, NoCopies
 from jumpmq.broker.errors import BrokerError, NotCommitted
 from jumpmq.broker.figures.figures import Figures
 from jumpmq.broker.figures.home import HomeFigures
-from jumpmq.broker.opening import IDENTITY, Opened, kept_identity
+from jumpmq.broker.opening import Opened, kept_identity
 from jumpmq.broker.parts import BrokerParts
 from jumpmq.broker.peers import Enter, Peers, Restored, alone
 from jumpmq.broker.restoring import restore_contents
@@ -25,6 +25,7 @@ from jumpmq.broker.security.passwords import hash_password
 from jumpmq.broker.security.rate import UNLIMITED
 from jumpmq.broker.telemetry import audit
 from jumpmq.store import Store, StoreError
+from jumpmq.store.kinds import IDENTITY, STARTED_AT
 from jumpmq.topology import AddHome, AddVirtualHost, PutUser, SetPermissions
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ class Broker(BrokerParts):
         """Put a first commit on disk: from now on messages are delivered, so that the last stop, if clean, no longer
         tells the delivered messages. A disk refusing writes does not keep consumers from stored messages."""
         if self.store is not None:
-            self.store.put("run", "started_at", self.started_at)
+            self.store.put(*STARTED_AT, self.started_at)
             self.store.put(*IDENTITY, self.identity)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._commits.wait(), MARK_TIMEOUT)

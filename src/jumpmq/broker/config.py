@@ -7,22 +7,8 @@ from pathlib import Path
 from jumpmq.amqp.protocol import CHANNEL_MAX, FRAME_MAX
 from jumpmq.broker.security.certificates import ClientCertificates, LoginName, ServerTLS
 
-HOMES = "run", "homes"
-"""Store key of the broker's number of homes, once more than one."""
-
 OTHER_HOMES = "homes"
 """Directory of the data directory with those of the homes but the first."""
-
-LEFT = "run", "left"
-"""Store key marking the home as removed from the broker."""
-
-MEMBERSHIP = "run", "cluster"
-"""Store key of the node's membership in a cluster."""
-
-RETURNING = "run", "returning"
-"""Store key of the shards returning to a node after the node's first start; True before the first start has listed the
-shards.
-"""
 
 
 def homes_in(data_dir: Path | None) -> int:

@@ -10,12 +10,10 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.memory import resources
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store import Store, StoreError
+from jumpmq.store.kinds import IDENTITY
 
 Record = tuple[str, str, Any]
 """Kind, key and value of a definition's record."""
-
-IDENTITY = "run", "identity"
-"""Record identifying the broker."""
 
 LEAST_BACKLOG = 4 << 20
 """Octets that may wait for the disk, even with little memory."""

@@ -20,7 +20,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.broker.bulk.starts import Sight
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.remote import RemoteChannels, no_remote
-from jumpmq.broker.config import HOMES, MEMBERSHIP, Config, default_node
+from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.connection.handed import KEEPS_ALL, HandsOver
 from jumpmq.broker.connection.services import Services
 from jumpmq.broker.errors import BrokerError, HomeUnreachable
@@ -29,6 +29,7 @@ from jumpmq.broker.opening import Opened, Record
 from jumpmq.broker.routing.sending import NOWHERE, Sender
 from jumpmq.queues import Queue
 from jumpmq.store import Batch
+from jumpmq.store.kinds import HOMES, MEMBERSHIP
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import Topology, records
 from jumpmq.topology.declared import DeclaredQueue

@@ -2,9 +2,10 @@
 
 from jumpmq.broker.opening import Record
 from jumpmq.queues import Queue
-from jumpmq.queues.records import ATTEMPTS, RETRY, QueueRecords, owner_epoch, records_of_queues
+from jumpmq.queues.records import QueueRecords, owner_epoch, records_of_queues
 from jumpmq.store import Batch, Store
 from jumpmq.store.definitions import BEHIND, numbered
+from jumpmq.store.kinds import ATTEMPTS, RETRY
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology import Topology
 

@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 
-from jumpmq.broker.config import HOMES, LEFT, Config
+from jumpmq.broker.config import Config
 from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.broker.opening import Opened, Record
 from jumpmq.nodes.log.log_link import FollowedLog
 from jumpmq.nodes.log.shared_log import FIRST
 from jumpmq.nodes.transport.links import Links
-
-APPLIED = "applied"
-"""Kind of the record with the last entry of the log that a home has applied."""
+from jumpmq.store.kinds import APPLIED, HOMES, LEFT
 
 
 @dataclass(frozen=True, slots=True)

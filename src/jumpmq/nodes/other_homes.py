@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from jumpmq.broker.bulk.starts import Sight
 from jumpmq.broker.channel.channel import Channel
 from jumpmq.broker.channel.remote import RemoteChannels
-from jumpmq.broker.config import HOMES, LEFT, RETURNING, Config
+from jumpmq.broker.config import Config
 from jumpmq.broker.connection.handed import KEEPS_ALL, HandsOver
 from jumpmq.broker.connection.pause import LEASE, STOPPED
 from jumpmq.broker.memory.alarms import Alarms
@@ -19,16 +19,16 @@ from jumpmq.broker.upkeep.slices import decided
 from jumpmq.nodes.beginning import Beginning, listen
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.log.cluster_log import ClusterLog
-from jumpmq.nodes.log.first import LET_GO, First
+from jumpmq.nodes.log.first import First
 from jumpmq.nodes.log.follower import Follower
 from jumpmq.nodes.log.log_link import serve_log
-from jumpmq.nodes.log.messages import ENTRY
 from jumpmq.nodes.log.shared_log import FIRST
 from jumpmq.nodes.membership.standstill import Standstill
 from jumpmq.nodes.moves.returning import Ask, Returning
 from jumpmq.nodes.parts import Parts
 from jumpmq.nodes.transport.links import Links
 from jumpmq.store import Batch
+from jumpmq.store.kinds import ENTRY, HOMES, LEFT, LET_GO, RETURNING
 from jumpmq.topology import AddHome, Change, RemoveHome, Topology
 from jumpmq.topology.snapshot import followed_digest, records_of
 

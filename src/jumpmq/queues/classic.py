@@ -26,7 +26,7 @@ from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready import ReadyMessages
 from jumpmq.queues.ready_kinds import AnyReady, Around, slotted, unslotted
-from jumpmq.queues.records import DELIVERED, SEQUENCE, QueueRecords
+from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.resting import NAMED, carried, carrying
 from jumpmq.queues.retries import Retries, status_of
 from jumpmq.queues.runs import (
@@ -44,6 +44,7 @@ from jumpmq.queues.taken import TakenMessages
 from jumpmq.queues.unstored import Unstored
 from jumpmq.queues.view import ReadyView, View
 from jumpmq.store import Batch
+from jumpmq.store.kinds import DELIVERED, SEQUENCE
 
 CHUNK_OCTETS = 1 << 20
 """The most octets of bodies handed to consumers at once, give or take one message."""

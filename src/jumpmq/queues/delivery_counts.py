@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.by_number import ByNumber
-from jumpmq.queues.records import ATTEMPTS
+from jumpmq.store.kinds import ATTEMPTS
 
 FORGOTTEN = 1024
 """Delivery counts of purged or deleted messages forgotten per step: about a millisecond."""

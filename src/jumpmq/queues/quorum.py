@@ -25,10 +25,11 @@ from jumpmq.queues.leftovers import Forget
 from jumpmq.queues.memory import Held
 from jumpmq.queues.priorities import HIGH, LAST_NORMAL, WeightedMessages
 from jumpmq.queues.ready import ReadyMessages
-from jumpmq.queues.records import PRIORITIES, QueueRecords
+from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.retries import status_of
 from jumpmq.queues.runs import by_priority, carries, settle_stored
 from jumpmq.store import Batch
+from jumpmq.store.kinds import PRIORITIES
 
 DELIVERY_COUNT = "x-delivery-count"
 _DELIVERY_COUNT = DELIVERY_COUNT.encode()

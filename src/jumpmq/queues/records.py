@@ -1,33 +1,10 @@
-"""Records of queues in the store, beside their messages: one table of kinds, with the grammar of their keys.
-
-======================  ====================  =======================================================================
-kind                    key                   value
-======================  ====================  =======================================================================
-``sequence``            QUEUE                 lowest number not yet reserved for a message
-``delivered``           QUEUE                 highest number delivered, written at a clean stop
-``attempts``            QUEUE SEQ             deliveries of a message, in queues that count them
-``priorities``          QUEUE                 true once a quorum queue has held a message of a higher priority
-``retry``               QUEUE SEQ             [due, count]: rest of a returned message (:mod:`~jumpmq.queues.resting`)
-``entered``             QUEUE                 offset up to which messages buffered during a move are in a stream
-``group-offset``        QUEUE GROUP           {offset, delivered, skipped} of a consumer group in a stream
-``owner_epoch``         ``home``              ceiling of owner epochs of this home (:mod:`~jumpmq.queues.epochs`)
-======================  ====================  =======================================================================
-
-QUEUE and SEQ are decimal numbers.
-"""
+"""Records of queues in the store, beside their messages; :mod:`jumpmq.store.kinds` has their kinds and grammars."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-SEQUENCE = "sequence"
-DELIVERED = "delivered"
-ATTEMPTS = "attempts"
-PRIORITIES = "priorities"
-RETRY = "retry"
-ENTERED = "entered"
-GROUP_OFFSET = "group-offset"
-OWNER_EPOCH = "owner_epoch"
+from jumpmq.store.kinds import ATTEMPTS, DELIVERED, ENTERED, GROUP_OFFSET, OWNER_EPOCH, PRIORITIES, RETRY, SEQUENCE
 
 
 @dataclass

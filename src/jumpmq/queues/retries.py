@@ -9,10 +9,10 @@ from jumpmq.queues.arguments import Limits
 from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.ready import PAGED_AT_ONCE
-from jumpmq.queues.records import RETRY
 from jumpmq.queues.resting import Key, Noted, Resting, alone
 from jumpmq.queues.slots import SlottedMessages
 from jumpmq.queues.taken import TakenMessages
+from jumpmq.store.kinds import RETRY
 
 RETRIED = 500
 """Maximum number of rested messages released per step."""

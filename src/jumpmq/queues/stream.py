@@ -27,15 +27,16 @@ from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.delivery import CHUNK
 from jumpmq.queues.group_offsets import GroupOffset
 from jumpmq.queues.memory import Held, held_octets
-from jumpmq.queues.records import ENTERED, QueueRecords
+from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.runs import carries
 from jumpmq.queues.stream_filter import FILTER, UNFILTERED, StreamFilter
 from jumpmq.queues.stream_offsets import StreamOffsets
 from jumpmq.queues.stream_view import StreamView
 from jumpmq.queues.view import View
-from jumpmq.store import Batch, stream_bounds
+from jumpmq.store import Batch
 from jumpmq.store.definitions import named
 from jumpmq.store.errors import Unreadable
+from jumpmq.store.kinds import ENTERED, STREAM
 from jumpmq.store.stream_bounds import Handed
 from jumpmq.store.stream_copy import Extent
 from jumpmq.store.stream_files import StreamFiles
@@ -110,7 +111,7 @@ class Stream(Queue):
         super().put_behind(queue)
         self._awaits = self._log.handed is None
         if self._awaits and self._journal is not None:
-            self._journal.delete(stream_bounds.KIND, str(self.id))  # its files tell, once they are here
+            self._journal.delete(STREAM, str(self.id))  # its files tell, once they are here
         if self._log.handed is not None:
             self._entered = self._log.handed.bounds.end
 

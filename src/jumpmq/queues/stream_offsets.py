@@ -11,8 +11,8 @@ from jumpmq.queues import clock
 from jumpmq.queues.clock import NEVER
 from jumpmq.queues.consumer import Consumer, ConsumerGroup
 from jumpmq.queues.group_offsets import MAX_GROUPS, WRITE_INTERVAL, GroupOffset, GroupOffsets
-from jumpmq.queues.records import GROUP_OFFSET
 from jumpmq.queues.runs import by_slot
+from jumpmq.store.kinds import GROUP_OFFSET
 from jumpmq.store.stream_bounds import Handed
 
 

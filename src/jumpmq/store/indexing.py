@@ -18,10 +18,11 @@ from jumpmq.store.batch import Batch
 from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index, Update, first_segment_behind
+from jumpmq.store.kinds import STREAM, STREAM_FLOOR
 from jumpmq.store.log import DIRECTORY, file_name
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.scan import OpenSegment
-from jumpmq.store.stream_bounds import FLOOR, KIND, Known
+from jumpmq.store.stream_bounds import Known
 from jumpmq.store.stream_log import StreamLog, is_foreign
 from jumpmq.store.stream_redo import sync
 
@@ -99,13 +100,13 @@ def _take_streams(directory: Path, found: Recovery, files: Files, update: Update
     """Bring the files of streams up to the log, and their records into the update."""
     changes = update.definitions
     for kind, key in changes.removed:
-        if kind == KIND and (kind, key) not in found.definitions:
+        if kind == STREAM and (kind, key) not in found.definitions:
             shutil.rmtree(directory / key, ignore_errors=True)
-    cut = {int(key) for kind, key in changes.put if kind == FLOOR}
+    cut = {int(key) for kind, key in changes.put if kind == STREAM_FLOOR}
     for number, known in found.streams().items():
         if known.pieces or number in cut:
             log = _redone(directory / str(number), known, files)
-            changes.put[KIND, str(number)] = log.bounds.encode()
+            changes.put[STREAM, str(number)] = log.bounds.encode()
             update.files += log.take_unsynced()
             log.close()
 

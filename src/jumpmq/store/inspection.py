@@ -14,13 +14,13 @@ from jumpmq.store.batch import Batch
 from jumpmq.store.definitions import QueueNaming, parsed
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
+from jumpmq.store.kinds import LOSS, STREAM
 from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY, Log
 from jumpmq.store.reader import Reader
 from jumpmq.store.records import CLEAN, DEFINITIONS, DROPPED, MESSAGES, MOVED, SETTLED
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.scan import OpenSegment, Place
-from jumpmq.store.stream_bounds import KIND
 from jumpmq.store.stream_redo import redo
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def check(directory: Path) -> Iterator[str]:
 
 def _losses(directory: Path, found: Recovery) -> Iterator[str]:
     """Yield current losses, and losses found by a broker but not acknowledged by an operator."""
-    recorded = {key: json.loads(text) for (kind, key), text in found.definitions.items() if kind == losses.KIND}
+    recorded = {key: json.loads(text) for (kind, key), text in found.definitions.items() if kind == LOSS}
     recorded |= dict(losses.read(directory))
     for loss in dict.fromkeys([*found.losses, *recorded]):
         if recorded.get(loss, 1) > 0:
@@ -134,7 +134,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
             for (kind, key), value in found.definitions.items():
                 store.put_text(kind, key, value)
             for number, one in known.items():
-                store.put_text(KIND, str(number), one.bounds._replace(end=one.end).encode())
+                store.put_text(STREAM, str(number), one.bounds._replace(end=one.end).encode())
             taken, reader = 0, Reader(log, queue_name, on_loss=logging.getLogger(__name__).warning)
             for batches in found.queues.values():
                 taken += _copy(batches, reader, store)

@@ -19,9 +19,6 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "losses"
 
-KIND = "loss"
-"""Kind of the records that had the losses in earlier versions, by the sentence."""
-
 REMIND_INTERVAL = 3600.0
 """Seconds between reminders of losses in the log."""
 

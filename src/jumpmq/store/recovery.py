@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from jumpmq.store import definitions, index, records, schema
+from jumpmq.store import definitions, index, kinds, records, schema
 from jumpmq.store.batch import Batch
 from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
@@ -21,7 +21,7 @@ from jumpmq.store.log import DIRECTORY, OFFSET_BITS, Segment, file_name
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import CHUNK_AT, DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, STREAM, Head
 from jumpmq.store.scan import Found, OpenSegment, Place, SegmentFile, given_up
-from jumpmq.store.stream_bounds import FLOOR, KIND, Bounds, Known, Piece
+from jumpmq.store.stream_bounds import Bounds, Known, Piece
 from jumpmq.store.unindexed import Unindexed
 
 log = logging.getLogger(__name__)
@@ -299,13 +299,15 @@ class Recovery:
 
     def streams(self) -> dict[int, Known]:
         """Return the known state of streams, by stream number."""
-        found = {int(key): Bounds.decode(text) for (kind, key), text in self.definitions.items() if kind == KIND}
+        found = {
+            int(key): Bounds.decode(text) for (kind, key), text in self.definitions.items() if kind == kinds.STREAM
+        }
         for number, bounds in found.items():
             was_given = self.clean and not bounds.end and number not in self._pieces  # files, while no broker ran
             if self._gaps or was_given:  # what there is may be in the streams' files alone
                 found[number] = bounds._replace(is_exact=False)
         nothing = Bounds(0, 0, 0, 0, 0)
-        floors = {int(key): int(text) for (kind, key), text in self.definitions.items() if kind == FLOOR}
+        floors = {int(key): int(text) for (kind, key), text in self.definitions.items() if kind == kinds.STREAM_FLOOR}
         numbers = found.keys() | self._pieces.keys()
         return {one: Known(found.get(one, nothing), self._pieces.get(one, ()), floors.get(one, 0)) for one in numbers}
 
@@ -396,7 +398,7 @@ class Recovery:
             else:
                 self.definitions.pop((kind, key), None)
                 self.unindexed.definitions.delete((kind, key))
-                if kind == KIND:
+                if kind == kinds.STREAM:
                     self._pieces.pop(int(key), None)
 
     def _drop(self, content: bytes) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import definitions, losses, opening, schema, stream_bounds, stream_import
+from jumpmq.store import definitions, kinds, losses, opening, schema, stream_import
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.column_layout import Layout
@@ -85,7 +85,7 @@ class Store(Staging):
     ) -> None:
         super().__init__(noted, commit_bytes=commit_bytes, linger_bytes=linger_bytes)
         self.losses = Losses()
-        recorded = _take(found.definitions, losses.KIND)  # by an earlier version
+        recorded = _take(found.definitions, kinds.LOSS)  # by an earlier version
         self.losses.restore({loss: json.loads(text) for loss, text in recorded} | dict(_read_losses(directory)))
         if recorded:
             self.losses.keep_again()
@@ -93,7 +93,7 @@ class Store(Staging):
         sources = _take(found.definitions, stream_import.SOURCE)
         self.stream_sources = {int(key): Source.decode(text) for key, text in sources}
         self.is_copied = epoch > 0
-        for kind in (stream_bounds.KIND, stream_bounds.FLOOR):
+        for kind in (kinds.STREAM, kinds.STREAM_FLOOR):
             _take(found.definitions, kind)
         for loss in found.losses:
             self.losses.add(loss)
@@ -241,7 +241,7 @@ class Store(Staging):
             self.losses.keep_again()
             return
         for loss in self._recorded_losses:
-            self.delete(losses.KIND, loss)
+            self.delete(kinds.LOSS, loss)
         self._recorded_losses = []
 
     def acknowledge_losses(self) -> None:
@@ -254,11 +254,11 @@ class Store(Staging):
     def bound_stream(self, log: StreamLog) -> None:
         """Stage a record of a stream's content: for a new stream, or for files from a remote home. Appended messages
         are in the log, and enter the index automatically."""
-        self.put_text(stream_bounds.KIND, str(log.number), log.bounds.encode())
+        self.put_text(kinds.STREAM, str(log.number), log.bounds.encode())
 
     def retain_stream(self, log: StreamLog) -> None:
         """Stage a record of how much retention has left of a stream."""
-        self.put_text(stream_bounds.FLOOR, str(log.number), str(log.first))
+        self.put_text(kinds.STREAM_FLOOR, str(log.number), str(log.first))
 
     def put_source(self, number: int, source: Source | None) -> None:
         """Stage the origin of a stream's files; None for none any more."""
@@ -277,8 +277,8 @@ class Store(Staging):
 
     def drop_stream(self, log: StreamLog) -> None:
         """Stage the removal of a stream."""
-        self.delete(stream_bounds.KIND, str(log.number))
-        self.delete(stream_bounds.FLOOR, str(log.number))
+        self.delete(kinds.STREAM, str(log.number))
+        self.delete(kinds.STREAM_FLOOR, str(log.number))
         self.drop_queue(log.number)
         self._upkeep.forget_stream(log)
 

@@ -8,12 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-KIND = "stream"
-"""Kind of the stream records; the key is the stream's number."""
-
-FLOOR = "stream floor"
-"""The kind of the records of the lowest offset that retention has left; the key is the stream's number."""
-
 HANDED = "handed-over"
 """File in the directory of a stream from a remote home, with the remote home's knowledge of the stream."""
 

@@ -17,11 +17,12 @@ from jumpmq.store.completion import Complete
 from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index, Update
+from jumpmq.store.kinds import STREAM
 from jumpmq.store.log import Log, Segment
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.reader import Reader
 from jumpmq.store.recovery import Recovery, segments_of
-from jumpmq.store.stream_bounds import KIND, Known
+from jumpmq.store.stream_bounds import Known
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.stream_redo import sync
 from jumpmq.store.unindexed import Unindexed
@@ -226,7 +227,7 @@ class Upkeep:
         update = self._unindexed.take(segment, commit)
         for log in self._streams:
             if not log.is_gone:
-                update.definitions.put[KIND, str(log.number)] = log.bounds.encode()
+                update.definitions.put[STREAM, str(log.number)] = log.bounds.encode()
                 update.files += log.take_unsynced()
         self._streams = {}
         return update

@@ -4,7 +4,7 @@ A change of an exchange whose keys are to stay in order is noted with the placem
 queue that may have lost keys and is not empty, and the queues that may have got some, each with its number at which
 that begins. As a queue that gets keys may get them by way of a third, it also waits for the changes before that are
 still open. All of that is recorded with the change, in one commit; a mark's record goes when nothing is left at it,
-the others with the last mark. Kinds of record: ``fence_ring``, ``fence_mark``, ``fence_queue``.
+the others with the last mark.
 
 Where there are other homes (:class:`Others`), each notes the change for the queues that it has. It does so when all
 homes route by the new ring, and what they had sent by the old one has come; until then nothing is published by the new
@@ -25,6 +25,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.queues import Queue, clock
 from jumpmq.queues.fences import FenceFigures
 from jumpmq.queues.marks import Mark
+from jumpmq.store.kinds import FENCE_MARK, FENCE_QUEUE, FENCE_RING
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
 from jumpmq.topology.exchanges import HASH_EXCHANGES, Exchange
@@ -33,8 +34,6 @@ from jumpmq.topology.records import RecordKeeper, key_of
 from jumpmq.topology.vhost import Before, VirtualHost
 
 log = logging.getLogger(__name__)
-
-RING, MARK, QUEUE = "fence_ring", "fence_mark", "fence_queue"
 
 PLACE_BITS = 16
 """Bits of a ring change's number for its index within the change of definitions."""
@@ -236,7 +235,7 @@ class Fences:
             for name in change.marks:
                 self._put_mark(change, name, [])
         else:
-            self._delete(change, RING)
+            self._delete(change, FENCE_RING)
         exchange = self._exchange(change)
         now = {} if exchange is None else exchange.placed()
         got = [(queue, name) for name in change.got if isinstance(queue := now.get(name), Queue)]
@@ -290,11 +289,11 @@ class Fences:
         barriers = queue.barriers()
         if barriers is not None and barriers.hold(change, queue.next_seq, name):
             change.gainers[queue] = name
-            self._put(change, QUEUE, {"queue": queue.id, "name": name, "first_seq": queue.next_seq}, queue.id)
+            self._put(change, FENCE_QUEUE, {"queue": queue.id, "name": name, "first_seq": queue.next_seq}, queue.id)
 
     def _ended(self, change: RingChange, name: str) -> None:
         """Nothing is left at a mark."""
-        self._delete(change, MARK, name)
+        self._delete(change, FENCE_MARK, name)
         if self.others is not None and name in change.sources:
             self.others.ended(MarkName(change.vhost, change.exchange, change.number, name))
         for queue in change.gainers:
@@ -303,9 +302,9 @@ class Fences:
                 queue.wake(clock.now())
         if any(mark.left for mark in change.marks.values()):
             return
-        self._delete(change, RING)
+        self._delete(change, FENCE_RING)
         for queue in change.gainers:
-            self._delete(change, QUEUE, queue.id)
+            self._delete(change, FENCE_QUEUE, queue.id)
         changes = self._open.get((change.vhost, change.exchange), [])
         if change in changes:
             changes.remove(change)
@@ -409,12 +408,14 @@ class Fences:
 
     def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
         """Take back the records, before the messages of queues are restored."""
-        found: dict[str, dict[tuple[Any, ...], list[Any]]] = {kind: defaultdict(list) for kind in (RING, MARK, QUEUE)}
+        found: dict[str, dict[tuple[Any, ...], list[Any]]] = {
+            kind: defaultdict(list) for kind in (FENCE_RING, FENCE_MARK, FENCE_QUEUE)
+        }
         for kind, _, value in definitions:
             if kind in found:
                 found[kind][value["vhost"], value["exchange"], value["number"]].append(value)
         queues = {queue.id: queue for host in self._topology.vhosts.values() for queue in host.queues.values()}
-        for (vhost, exchange, number), [value] in sorted(found[RING].items(), key=lambda one: one[0][2]):
+        for (vhost, exchange, number), [value] in sorted(found[FENCE_RING].items(), key=lambda one: one[0][2]):
             self._last[vhost, exchange] = number
             placement = restored(value["placement"])
             lost = {name: (number, source) for name, (number, source) in value.get("lost", {}).items()}
@@ -426,7 +427,7 @@ class Fences:
                 self._coming.append(change)
                 continue
             lifted: dict[int, list[str]] = defaultdict(list)
-            for one in found[MARK][vhost, exchange, number]:
+            for one in found[FENCE_MARK][vhost, exchange, number]:
                 ended = partial(self._ended, change, one["name"])
                 mark = Mark(one["source"], one["queue"], one["seq"], 1, ended)
                 mark.lifted_in.update(one["lifted"])
@@ -435,7 +436,7 @@ class Fences:
                 change.marks[one["name"]] = mark
                 if (source := queues.get(mark.queue_id)) is not None:
                     change.sources[one["name"]] = source
-            for one in found[QUEUE][vhost, exchange, number]:
+            for one in found[FENCE_QUEUE][vhost, exchange, number]:
                 queue = queues.get(one["queue"])
                 barriers = None if queue is None else queue.barriers()
                 if queue is None or barriers is None:
@@ -463,12 +464,12 @@ class Fences:
     def _put_ring(self, change: RingChange, is_coming: bool = False) -> None:
         value = {"since": change.since, "placement": change.placement.state()}
         coming = {"is_coming": True, "lost": change.lost, "got": change.got} if is_coming else {}
-        self._put(change, RING, value | coming)
+        self._put(change, FENCE_RING, value | coming)
 
     def _put_mark(self, change: RingChange, name: str, lifted: list[int]) -> None:
         mark = change.marks[name]
         value = {"name": name, "source": mark.source, "queue": mark.queue_id, "seq": mark.seq, "lifted": lifted}
-        self._put(change, MARK, value, name)
+        self._put(change, FENCE_MARK, value, name)
 
     def _put(self, change: RingChange, kind: str, value: dict[str, Any], *parts: Any) -> None:
         if self._journal is not None:

@@ -1,9 +1,7 @@
 """Storage of definitions: durable ones as (kind, key, JSON value) in a journal, and back.
 
-Kinds: ``vhost``, ``vhost_limits``, ``user``, ``user_limits``, ``permissions``, ``topic_permissions``,
-``global_parameter``, ``policy``, ``operator_policy``, ``exchange``, ``queue``, ``binding``, ``ring``, ``home``,
-``counter``, ``tracing`` and ``applied``.
-The key only tells one from the other; all that is needed to restore one is in its value.
+:mod:`jumpmq.store.kinds` has the kinds. The key only tells one from the other; all that is needed to restore one is in
+its value.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from jumpmq.store import kinds
 from jumpmq.store.changes import Definitions, json_text
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition, QueueDefinition
@@ -21,13 +20,8 @@ from jumpmq.topology.limits import Limits
 from jumpmq.topology.policies import Policy
 from jumpmq.topology.users import TopicPermissions, User
 
-SHARED = frozenset(
-    (
-        *("vhost", "vhost_limits", "user", "user_limits", "permissions", "topic_permissions", "global_parameter"),
-        *("policy", "operator_policy", "exchange", "queue", "binding", "ring", "home", "counter", "tracing", "applied"),
-    )
-)
-"""All kinds."""
+SHARED = frozenset(kind.name for kind in kinds.TABLE if kind.in_snapshot)
+"""Kinds of definitions."""
 
 NEXT_QUEUE_ID = "next-queue-id"
 """Key of the counter of home 1; those of further homes have the number appended."""
@@ -117,50 +111,50 @@ class Records:
             "description": host.description,
             "tags": list(host.tags),
         }
-        self._put("vhost", host.name, value | ({"home": host.home} if host.home else {}))
+        self._put(kinds.VHOST, host.name, value | ({"home": host.home} if host.home else {}))
 
     def delete_virtual_host(self, name: str) -> None:
-        self._delete("vhost", name)
+        self._delete(kinds.VHOST, name)
 
     def put_tracing(self, vhost: str, enabled: bool) -> None:
         """Record the tracing of a virtual host; only where further processes depend on it."""
         if self._shared and enabled:
-            self._put("tracing", vhost, {"name": vhost})
+            self._put(kinds.TRACING, vhost, {"name": vhost})
         elif self._shared:
-            self._delete("tracing", vhost)
+            self._delete(kinds.TRACING, vhost)
 
     def put_global_parameter(self, name: str, value: Any) -> None:
-        self._put("global_parameter", name, {"name": name, "value": value})
+        self._put(kinds.GLOBAL_PARAMETER, name, {"name": name, "value": value})
 
     def delete_global_parameter(self, name: str) -> None:
-        self._delete("global_parameter", name)
+        self._delete(kinds.GLOBAL_PARAMETER, name)
 
     def put_user(self, user: User) -> None:
         value = {"name": user.name, "password_hash": user.password_hash, "tags": list(user.tags)}
-        self._put("user", user.name, value)
+        self._put(kinds.USER, user.name, value)
 
     def delete_user(self, name: str) -> None:
-        self._delete("user", name)
+        self._delete(kinds.USER, name)
 
     def put_permissions(self, user: User, vhost: str) -> None:
         value = {"user": user.name, "vhost": vhost, **to_json(user.permissions[vhost])}
-        self._put("permissions", key_of(user.name, vhost), value)
+        self._put(kinds.PERMISSIONS, key_of(user.name, vhost), value)
 
     def delete_permissions(self, user: str, vhost: str) -> None:
-        self._delete("permissions", key_of(user, vhost))
+        self._delete(kinds.PERMISSIONS, key_of(user, vhost))
 
     def put_topic_permissions(self, user: str, vhost: str, exchange: str, granted: TopicPermissions) -> None:
         value = {"user": user, "vhost": vhost, "exchange": exchange, **to_json(granted)}
-        self._put("topic_permissions", key_of(user, vhost, exchange), value)
+        self._put(kinds.TOPIC_PERMISSIONS, key_of(user, vhost, exchange), value)
 
     def delete_topic_permissions(self, user: str, vhost: str, exchange: str) -> None:
-        self._delete("topic_permissions", key_of(user, vhost, exchange))
+        self._delete(kinds.TOPIC_PERMISSIONS, key_of(user, vhost, exchange))
 
     def put_user_limits(self, user: str, limits: Limits) -> None:
-        self._put_limits("user_limits", user, limits)
+        self._put_limits(kinds.USER_LIMITS, user, limits)
 
     def put_virtual_host_limits(self, vhost: str, limits: Limits) -> None:
-        self._put_limits("vhost_limits", vhost, limits)
+        self._put_limits(kinds.VHOST_LIMITS, vhost, limits)
 
     def _put_limits(self, kind: str, name: str, limits: Limits) -> None:
         if limits:
@@ -177,33 +171,33 @@ class Records:
     def put_applied(self, number: int) -> None:
         """Record the number of decided changes; only with a shared log."""
         if self._shared:
-            self._put("applied", "", number)
+            self._put(kinds.APPLIED, "", number)
 
     def put_exchange(self, definition: ExchangeDefinition) -> None:
         if definition.durable or self._shared:
-            self._put("exchange", key_of(definition.vhost, definition.name), to_json(definition))
+            self._put(kinds.EXCHANGE, key_of(definition.vhost, definition.name), to_json(definition))
 
     def delete_exchange(self, exchange: Exchange) -> None:
         if not (exchange.durable or self._shared):
             return
-        self._delete("exchange", key_of(exchange.vhost, exchange.name))
+        self._delete(kinds.EXCHANGE, key_of(exchange.vhost, exchange.name))
         if isinstance(exchange, ConsistentHashExchange):
             self._changed_rings.pop(exchange, None)
             self._rings_aside.pop(exchange, None)
             self._undigested_rings.pop(exchange, None)
-            self._delete("ring", key_of(exchange.vhost, exchange.name))
+            self._delete(kinds.RING, key_of(exchange.vhost, exchange.name))
 
     def put_home(self, home: int, node: str, leaves: bool = False) -> None:
-        self._put("home", str(home), {"home": home, "node": node} | ({"leaves": True} if leaves else {}))
+        self._put(kinds.HOME, str(home), {"home": home, "node": node} | ({"leaves": True} if leaves else {}))
 
     def delete_home(self, home: int) -> None:
-        self._delete("home", str(home))
+        self._delete(kinds.HOME, str(home))
 
     def put_forgotten_home(self, home: int, node: str) -> None:
-        self._put("home", str(home), {"home": home, "node": node, "forgotten": True})
+        self._put(kinds.HOME, str(home), {"home": home, "node": node, "forgotten": True})
 
     def put_counter(self, home: int, number: int) -> None:
-        self._put("counter", _counter_key(home), number)
+        self._put(kinds.COUNTER, _counter_key(home), number)
 
     def put_numbered_queue(self, definition: QueueDefinition) -> None:
         """Record a newly numbered queue."""
@@ -217,22 +211,22 @@ class Records:
             for name in "before", "original":
                 if not value[name]:
                     del value[name]
-            self._put("queue", key_of(definition.vhost, definition.name), value)
+            self._put(kinds.QUEUE, key_of(definition.vhost, definition.name), value)
 
     def delete_queue(self, definition: QueueDefinition) -> None:
         if definition.is_kept or self._shared:
-            self._delete("queue", key_of(definition.vhost, definition.name))
+            self._delete(kinds.QUEUE, key_of(definition.vhost, definition.name))
 
     def put_binding(self, source: Exchange, binding: Binding, destination: Destination, user: str) -> None:
         self._note_ring(source)
         if self._keeps(source, destination):
             value = {"vhost": source.vhost, **to_json(binding)}
-            self._put("binding", key_of(*value.values()), value | ({"user": user} if user else {}))
+            self._put(kinds.BINDING, key_of(*value.values()), value | ({"user": user} if user else {}))
 
     def delete_binding(self, source: Exchange, binding: Binding, destination: Destination) -> None:
         self._note_ring(source)
         if self._keeps(source, destination):
-            self._delete("binding", key_of(source.vhost, *to_json(binding).values()))
+            self._delete(kinds.BINDING, key_of(source.vhost, *to_json(binding).values()))
 
     def note_ring(self, exchange: ConsistentHashExchange) -> None:
         """The ring of a durable exchange has changed; :meth:`flush_rings` will write it.
@@ -253,7 +247,7 @@ class Records:
         if self._changed_rings and self._journal is not None:
             rings = Definitions()
             for exchange in self._changed_rings:
-                rings.put["ring", key_of(exchange.vhost, exchange.name)] = _ring_text(exchange)
+                rings.put[kinds.RING, key_of(exchange.vhost, exchange.name)] = _ring_text(exchange)
             self._journal.change(rings)
         self._changed_rings.clear()
 
@@ -261,7 +255,7 @@ class Records:
         """Update the digest with the changed rings; called at the same point in all processes."""
         assert self.digest is not None
         for exchange in self._undigested_rings:
-            self.digest.put("ring", key_of(exchange.vhost, exchange.name), _ring_text(exchange))
+            self.digest.put(kinds.RING, key_of(exchange.vhost, exchange.name), _ring_text(exchange))
         self._undigested_rings.clear()
 
     def _keeps(self, source: Exchange, destination: Destination) -> bool:
@@ -300,9 +294,9 @@ def kept_node(definitions: Iterable[tuple[str, str, Any]], home: int) -> str | N
     """
     node = None
     for kind, key, value in definitions:
-        if kind == "home" and key == str(home):
+        if kind == kinds.HOME and key == str(home):
             return str(value["node"])
-        if kind == "queue" and value.get("home", 1) == home:
+        if kind == kinds.QUEUE and value.get("home", 1) == home:
             node = value.get("node") or node
     return node
 
@@ -312,7 +306,7 @@ def alone(definitions: list[tuple[str, str, Any]], journal: RecordKeeper | None)
 
     The journal forgets that, too.
     """
-    if journal is None or not any(kind == "applied" for kind, _, _ in definitions):
+    if journal is None or not any(kind == kinds.APPLIED for kind, _, _ in definitions):
         return definitions
     gone: set[tuple[str, str, str]] = set()  # transient queues and exchanges, by kind, virtual host and name
     for kind, _, value in definitions:
@@ -332,7 +326,7 @@ def alone(definitions: list[tuple[str, str, Any]], journal: RecordKeeper | None)
                 host, binding, _ = read_binding(value)
                 ends = ("exchange", host, binding.source), (binding.kind, host, binding.destination)
                 return not gone.isdisjoint(ends)
-        return kind in ("applied", "entry", "let_go", "tracing")
+        return kind in (kinds.APPLIED, kinds.ENTRY, kinds.LET_GO, kinds.TRACING)
 
     kept = []
     for kind, key, value in definitions:
@@ -374,7 +368,7 @@ def _is_kept(destination: Destination) -> bool:
 
 
 def _policy_kind(operator: bool) -> str:
-    return "operator_policy" if operator else "policy"
+    return kinds.OPERATOR_POLICY if operator else kinds.POLICY
 
 
 def _ring_text(exchange: ConsistentHashExchange) -> str:

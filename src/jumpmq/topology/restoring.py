@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from jumpmq.amqp.errors import AMQPError
+from jumpmq.store import kinds
 from jumpmq.topology import records
 from jumpmq.topology.definitions import home_of
 from jumpmq.topology.exchanges import ConsistentHashExchange
@@ -31,30 +32,30 @@ def restore(state: State, definitions: Iterable[tuple[str, str, Any]]) -> None:
     """
     found: dict[str, list[Any]] = defaultdict(list)
     for kind, key, value in definitions:
-        found[kind].append((key, value) if kind == "counter" else value)
-    for value in found["home"]:
+        found[kind].append((key, value) if kind == kinds.COUNTER else value)
+    for value in found[kinds.HOME]:
         (state.forgotten if value.get("forgotten") else state.homes)[value["home"]] = value["node"]
         if value.get("leaves"):
             state.left.add(value["home"])
     _restore_counters(state, found)
-    state.applied = found["applied"][0] if found["applied"] else 0
-    for value in found["vhost"]:
+    state.applied = found[kinds.APPLIED][0] if found[kinds.APPLIED] else 0
+    for value in found[kinds.VHOST]:
         host = VirtualHost(value["name"], state.records, state.holdings, state.fences)
         host.default_queue_type = value.get("default_queue_type")
         host.description, host.tags = value.get("description", host.description), tuple(value.get("tags", ()))
         host.home = value.get("home", 0)
         state.vhosts[host.name] = host
-    state.global_parameters = {value["name"]: value["value"] for value in found["global_parameter"]}
+    state.global_parameters = {value["name"]: value["value"] for value in found[kinds.GLOBAL_PARAMETER]}
     _restore_users(state, found)
     # Before exchanges and queues, which then come with the policies in force.
     _restore_policies(state, found)
     state.fences.is_restoring = True  # bindings that are restored move no keys
-    _restore_each(found, "tracing", partial(_restore_tracing, state))
-    _restore_each(found, "exchange", partial(_restore_exchange, state))
-    _restore_each(found, "queue", partial(_restore_queue, state))
-    _restore_each(found, "binding", partial(_restore_binding, state))
+    _restore_each(found, kinds.TRACING, partial(_restore_tracing, state))
+    _restore_each(found, kinds.EXCHANGE, partial(_restore_exchange, state))
+    _restore_each(found, kinds.QUEUE, partial(_restore_queue, state))
+    _restore_each(found, kinds.BINDING, partial(_restore_binding, state))
     # After bindings, which make rings of their own: where buckets lie depends on the order of all earlier changes.
-    _restore_each(found, "ring", partial(_restore_ring, state))
+    _restore_each(found, kinds.RING, partial(_restore_ring, state))
     state.fences.is_restoring = False
 
 
@@ -68,19 +69,19 @@ def _restore_each(found: Found, kind: str, restore: Callable[[Any], object]) -> 
 
 
 def _restore_counters(state: State, found: Found) -> None:
-    state.counters = {records.home_of_counter(key): value for key, value in found["counter"]}
-    for value in found["queue"]:  # the counter's record can be lost to a damage
+    state.counters = {records.home_of_counter(key): value for key, value in found[kinds.COUNTER]}
+    for value in found[kinds.QUEUE]:  # the counter's record can be lost to a damage
         home, counter = value.get("home", 1), value["id"] & records.COUNTER
         state.counters[home] = max(state.counters.get(home, 1), counter + 1)
 
 
 def _restore_users(state: State, found: Found) -> None:
-    for value in found["user"]:
+    for value in found[kinds.USER]:
         state.users[value["name"]] = User(value["name"], value["password_hash"], tuple(value["tags"]))
-    _restore_each(found, "permissions", partial(_restore_permissions, state))
-    _restore_each(found, "topic_permissions", partial(_restore_topic_permissions, state))
-    _restore_each(found, "user_limits", lambda value: state.users[value["name"]].limits.update(value["limits"]))
-    _restore_each(found, "vhost_limits", lambda value: state.vhosts[value["name"]].limits.update(value["limits"]))
+    _restore_each(found, kinds.PERMISSIONS, partial(_restore_permissions, state))
+    _restore_each(found, kinds.TOPIC_PERMISSIONS, partial(_restore_topic_permissions, state))
+    _restore_each(found, kinds.USER_LIMITS, lambda value: state.users[value["name"]].limits.update(value["limits"]))
+    _restore_each(found, kinds.VHOST_LIMITS, lambda value: state.vhosts[value["name"]].limits.update(value["limits"]))
 
 
 def _restore_permissions(state: State, value: dict[str, Any]) -> None:
@@ -94,7 +95,7 @@ def _restore_topic_permissions(state: State, value: dict[str, Any]) -> None:
 
 
 def _restore_policies(state: State, found: Found) -> None:
-    for kind, operator in (("policy", False), ("operator_policy", True)):
+    for kind, operator in ((kinds.POLICY, False), (kinds.OPERATOR_POLICY, True)):
         _restore_each(found, kind, partial(_restore_policy, state, operator))
     for host in state.vhosts.values():
         at_once("", host.in_force.follow())  # the predeclared exchanges

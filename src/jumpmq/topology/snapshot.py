@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jumpmq.store.kinds import RING
 from jumpmq.topology.digest import Digest
 from jumpmq.topology.exchanges import ConsistentHashExchange
 from jumpmq.topology.records import Records
@@ -49,7 +50,7 @@ def digest_of(state: State, *leaves_out: str) -> Digest:
 def followed_digest(state: State) -> Callable[[], int]:
     """Return a function for the current digest of definitions, without rings: they follow from
     bindings, and are long."""
-    digest = state.records.digest = digest_of(state, "ring")
+    digest = state.records.digest = digest_of(state, RING)
     return lambda: digest.value
 
 

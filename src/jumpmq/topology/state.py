@@ -14,8 +14,8 @@ from jumpmq.queues import QUEUE_TYPES, Queue, make_queue
 from jumpmq.queues.base import NO_DEAD_LETTERING, DeadLettering, Journal, QueueContext, Wake, never_wake
 from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.memory import MemoryAccount
-from jumpmq.queues.records import OWNER_EPOCH
 from jumpmq.store.definitions import BEHIND
+from jumpmq.store.kinds import OWNER_EPOCH
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.declared import DeclaredQueue

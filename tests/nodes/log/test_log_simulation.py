@@ -21,12 +21,12 @@ from tests.simulated_loop import SimulatedLoop
 from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import AMQPError
-from jumpmq.nodes.log.first import LET_GO, First
+from jumpmq.nodes.log.first import First
 from jumpmq.nodes.log.follower import Follower
 from jumpmq.nodes.log.log_link import LOG, PATIENCE, FollowedLog, serve_log
-from jumpmq.nodes.log.messages import ENTRY
 from jumpmq.nodes.log.shared_log import FIRST
 from jumpmq.store.changes import Definitions
+from jumpmq.store.kinds import ENTRY, LET_GO
 from jumpmq.topology import (
     AddHome,
     AddVirtualHost,

@@ -15,17 +15,12 @@ from jumpmq.broker.bulk.reader_group import LEASE, QueueInUse, ReaderGroup
 from jumpmq.broker.bulk.starts import Sight, Starts
 from jumpmq.broker.upkeep.slices import Sliced, in_turns
 from jumpmq.queues.reservations import OWNED, Piece, Reservations
+from jumpmq.store.kinds import READER_GROUP, RESERVATION
 
 if TYPE_CHECKING:
     from jumpmq.queues import Queue
     from jumpmq.store import Store
     from jumpmq.topology import Topology, VirtualHost
-
-PLACE = "reservation"
-"""The kind of definition that a group's place in a queue is stored as."""
-
-GROUP = "reader-group"
-"""Definition kind of stored groups."""
 
 LEASE_CHECK = 0.25
 """Seconds between two looks at the leases."""
@@ -135,14 +130,14 @@ class ReaderGroups:
             queues: the restored ones by ``id``.
         """
         for kind, _, record in definitions:
-            if kind == GROUP:
+            if kind == READER_GROUP:
                 group = ReaderGroup.restore(record)
                 self._groups[group.vhost, group.name] = group
         for kind, key, record in definitions:
-            if kind == PLACE:
+            if kind == RESERVATION:
                 queue = queues.get(record["queue"])
                 if queue is None:
-                    self._forget_record(PLACE, key)
+                    self._forget_record(RESERVATION, key)
                 else:
                     group = self._made(queue.vhost, record["group"])
                     group.places[queue.name] = Reservations.restore(queue, record)
@@ -459,7 +454,7 @@ class ReaderGroups:
     def _on_gone(self, group: ReaderGroup, queue: Queue) -> None:
         place = group.places.pop(queue.name, None)
         if place is not None:
-            self._forget_record(PLACE, place.key)
+            self._forget_record(RESERVATION, place.key)
             self._broker.topology.later(f"dropping what was reserved of {queue!r}", place.drop())
             group.lost[queue.name] = queue.message_count
             self._record_group(group)
@@ -468,11 +463,11 @@ class ReaderGroups:
 
     def _record_place(self, place: Reservations) -> None:
         if self._broker.store is not None and place.queue.durable and not place.queue.deleted:
-            self._broker.store.put(PLACE, place.key, place.record())
+            self._broker.store.put(RESERVATION, place.key, place.record())
 
     def _record_group(self, group: ReaderGroup) -> None:
         if self._broker.store is not None:
-            self._broker.store.put(GROUP, group.key, group.record())
+            self._broker.store.put(READER_GROUP, group.key, group.record())
 
     def _forget_record(self, kind: str, key: str) -> None:
         if self._broker.store is not None:
@@ -486,11 +481,11 @@ class ReaderGroups:
             for callback in place.queue.on_gone
             if not (isinstance(callback, partial) and callback.args == (group,))
         )
-        self._forget_record(PLACE, place.key)
+        self._forget_record(RESERVATION, place.key)
 
     def _forget(self, group: ReaderGroup) -> None:
         self._groups.pop((group.vhost, group.name), None)
-        self._forget_record(GROUP, group.key)
+        self._forget_record(READER_GROUP, group.key)
 
     # --- leases ---
 

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from jumpmq.store.kinds import START
+
 if TYPE_CHECKING:
     from jumpmq.store import Store
-
-KIND = "start"
-"""Definition kind of a stored start: the last commit before the start, by the start's name."""
 
 MOST = 1000
 """Number of starts kept: the most recent, and the first."""
@@ -44,12 +43,12 @@ class Starts:
         Args:
             definitions: all that the store kept, as (kind, key, value).
         """
-        kept = sorted((commit, start) for kind, start, commit in definitions if kind == KIND)
+        kept = sorted((commit, start) for kind, start, commit in definitions if kind == START)
         for _, start in (forgotten := kept[1:-MOST]):
-            store.delete(KIND, start)
+            store.delete(START, start)
         del kept[1 : 1 + len(forgotten)]
         self._begun = {start: commit for commit, start in kept} | {self._boot: store.last_commit}
-        store.put(KIND, self._boot, store.last_commit)
+        store.put(START, self._boot, store.last_commit)
 
     @classmethod
     def until_now(cls, store: Store, definitions: list[tuple[str, str, Any]]) -> Starts:
@@ -59,7 +58,7 @@ class Starts:
             definitions: see :meth:`begin`.
         """
         found = cls("")
-        kept = sorted((commit, start) for kind, start, commit in definitions if kind == KIND)
+        kept = sorted((commit, start) for kind, start, commit in definitions if kind == START)
         found._begun = {start: commit for commit, start in kept} | {"": store.last_commit}
         return found
 

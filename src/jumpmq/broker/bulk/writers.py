@@ -27,13 +27,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jumpmq.amqp.errors import PreconditionFailed
 from jumpmq.broker.security.accounts import Principal
+from jumpmq.store.kinds import WRITER
 from jumpmq.topology import Asker, Change, DeleteUser, DeleteVirtualHost
 
 if TYPE_CHECKING:
     from jumpmq.store import Store
-
-KIND = "writer"
-"""The kind of definition that the place of a writer's part is stored as."""
 
 REMEMBERED = 30 * 86400
 """Seconds after which an absent part is forgotten, at a start of the broker or when room is needed."""
@@ -129,7 +127,7 @@ class Writers:
             definitions: all that the store kept, as (kind, key, value).
         """
         self._store = store
-        for kind, key, (written_at, *place) in (one for one in definitions if one[0] == KIND):
+        for kind, key, (written_at, *place) in (one for one in definitions if one[0] == WRITER):
             if time.time() - written_at >= REMEMBERED:
                 store.delete(kind, key)
                 continue
@@ -288,7 +286,7 @@ class Writers:
         now = time.time()
         self._put(writer, part, now, place)
         if self._store is not None:
-            self._store.put(KIND, writer.key(part), [now, *place])
+            self._store.put(WRITER, writer.key(part), [now, *place])
 
     def _put(self, writer: WriterId, part: str, written_at: float, place: WriterPlace) -> None:
         parts = self._places.setdefault(writer, {})
@@ -314,4 +312,4 @@ class Writers:
 
     def _delete(self, key: str) -> None:
         if self._store is not None:
-            self._store.delete(KIND, key)
+            self._store.delete(WRITER, key)

@@ -14,23 +14,20 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from jumpmq.broker.bulk.starts import OlderDirectory, Starts
-from jumpmq.broker.config import LEFT, MEMBERSHIP, RETURNING
 from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, Value, absent, delete, end_of, has, put
 from jumpmq.nodes.etcd.keys import FORMAT, Keys
-from jumpmq.nodes.joining.rejoining import RECOVERY, Recovery, bring_queues, kept_recovery, strayed
+from jumpmq.nodes.joining.rejoining import Recovery, bring_queues, kept_recovery, strayed
 from jumpmq.nodes.log.cluster_log import PLACE_BITS, forgotten
 from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.log.snapshots import SnapshotHead, read_snapshot, write_snapshot
 from jumpmq.store import Store
+from jumpmq.store.kinds import APPLIED, HOME, LEFT, MEMBERSHIP, QUEUE, RECOVERY, RETURNING
 from jumpmq.topology import Topology
 from jumpmq.topology.records import SHARED
 from jumpmq.topology.snapshot import records_of
 
 log = logging.getLogger(__name__)
-
-APPLIED = "applied"
-"""Kind of the record with the last change of the cluster's log applied by a home."""
 
 AHEAD = 1_000_000
 """Entries between the log of a node and the start of the log of a recovered cluster: more than other nodes may have
@@ -352,17 +349,17 @@ class Joining:
         Raises:
             BrokerError: the node was forgotten.
         """
-        home = next((value for kind, key, value in given if (kind, key) == ("home", str(me.home))), None)
+        home = next((value for kind, key, value in given if (kind, key) == (HOME, str(me.home))), None)
         if home is not None and home.get("forgotten"):
             raise BrokerError(forgotten(str(me)))
-        there = {value["id"] for kind, _, value in given if kind == "queue"}
+        there = {value["id"] for kind, _, value in given if kind == QUEUE}
         kept = []
         for kind, key, value in found:
             if kind not in SHARED:
                 kept.append((kind, key, value))
             else:
                 self._store.delete(kind, key)  # also what comes again, which has another place in the order, perhaps
-            if kind == "queue" and value["id"] not in there and value.get("home", 1) == me.home:
+            if kind == QUEUE and value["id"] not in there and value.get("home", 1) == me.home:
                 log.warning(
                     "queue '%s' in vhost '%s' was deleted while this node was away", value["name"], value["vhost"]
                 )

@@ -22,6 +22,7 @@ from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.log.compacting import compact
 from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.log.snapshots import read_snapshot
+from jumpmq.store.kinds import QUEUE, RECOVERY
 from jumpmq.topology import DeclareQueue
 from jumpmq.topology.definitions import QueueDefinition
 from jumpmq.topology.json_form import to_json
@@ -29,9 +30,6 @@ from jumpmq.topology.proposals import THE_BROKER
 from jumpmq.topology.records import read_queue
 
 log = logging.getLogger(__name__)
-
-RECOVERY = "run", "recovery"
-"""Kind and key of the record of the recovery that a data directory follows."""
 
 PART = 100
 """Number of queues declared per entry of the log."""
@@ -99,7 +97,7 @@ async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -
         BrokerError: some of them cannot be declared.
         EtcdError: etcd cannot be asked; to be tried again.
     """
-    here = [read_queue(value) for kind, _, value in found if kind == "queue" and value.get("home", 1) == home]
+    here = [read_queue(value) for kind, _, value in found if kind == QUEUE and value.get("home", 1) == home]
     here = [queue for queue in here if queue.is_kept]
     missing = await _missing(etcd, keys, here)
     for begin in range(0, len(missing), PART):
@@ -119,7 +117,7 @@ async def bring_queues(etcd: Etcd, keys: Keys, home: int, found: list[Record]) -
 async def _missing(etcd: Etcd, keys: Keys, queues: list[QueueDefinition]) -> list[QueueDefinition]:
     """Return the queues missing in the cluster, or known to the cluster by different numbers."""
     records = await read_snapshot(etcd, keys, await compact(etcd, keys))
-    known = {(value["vhost"], value["name"], value["id"]) for kind, _, value in records if kind == "queue"}
+    known = {(value["vhost"], value["name"], value["id"]) for kind, _, value in records if kind == QUEUE}
     return [one for one in queues if (one.vhost, one.name, one.id) not in known]
 
 

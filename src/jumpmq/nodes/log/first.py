@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any, Protocol
 
-from jumpmq.nodes.log.messages import ENTRY, Entry, Message, OnDisk, Ordered, Port, error_to_json
+from jumpmq.nodes.log.messages import Entry, Message, OnDisk, Ordered, Port, error_to_json
 from jumpmq.nodes.log.shared_log import FIRST, Deciding, Everywhere, Record, SharedLog
+from jumpmq.store.kinds import ENTRY, LET_GO
 from jumpmq.topology import Change, DeclareQueue, RemoveHome
 from jumpmq.topology.json_form import to_json
 from jumpmq.topology.proposals import Asker, Pending
-
-LET_GO = "let_go"
-"""Kind of the record with the number of the last entry that all homes have."""
 
 SNAPSHOT_PART = 500
 """Number of records sent to a new home together."""

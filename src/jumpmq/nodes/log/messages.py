@@ -27,9 +27,6 @@ from jumpmq.store.changes import json_text
 from jumpmq.topology import Change
 from jumpmq.topology.proposals import Asker, Pending
 
-ENTRY = "entry"
-"""Kind of the record, and of the message, of an entry."""
-
 Message = dict[str, Any]
 """Message between homes about the log, in JSON form."""
 

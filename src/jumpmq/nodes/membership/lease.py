@@ -28,6 +28,7 @@ from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
 from jumpmq.replication.configuration import Configuration, ConfigurationError
 from jumpmq.store import Store
+from jumpmq.store.kinds import EPOCH
 
 LEASE = 10
 """Seconds after which etcd takes a process without a sign of life for dead."""
@@ -35,10 +36,6 @@ LEASE = 10
 NOTE_INTERVAL = 60.0
 """Interval between two notes in etcd of this node's state on disk, in seconds, besides notes at starts and clean stops.
 Every note makes a revision, kept by etcd until compaction."""
-
-
-EPOCH = "run", "epoch"
-"""Kind and key of the record of the last epoch of a data directory's process."""
 
 
 REPLICA_TIMEOUT = 10.0

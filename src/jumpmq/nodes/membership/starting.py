@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.config import HOMES, Config, default_node
+from jumpmq.broker.config import Config, default_node
 from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.passwords import hash_password
 from jumpmq.nodes.etcd.keys import Keys
@@ -15,6 +15,7 @@ from jumpmq.nodes.membership.cluster_etcd import answered_at_start
 from jumpmq.nodes.membership.lease import Promise
 from jumpmq.nodes.membership.member import Member
 from jumpmq.store import Store
+from jumpmq.store.kinds import HOMES
 from jumpmq.topology import AddVirtualHost, PutUser, SetPermissions, Topology
 from jumpmq.topology.records import alone, kept_node
 from jumpmq.topology.snapshot import records_of

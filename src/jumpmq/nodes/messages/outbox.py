@@ -35,6 +35,7 @@ from jumpmq.queues.memory import OVERHEAD, MemoryAccount, held_octets
 from jumpmq.queues.runs import enter_queue, persistent, settle_stored
 from jumpmq.store import Batch, Store
 from jumpmq.store.definitions import AHEAD, ON_WAY
+from jumpmq.store.kinds import OUTBOX
 from jumpmq.topology import Asker, Change, DeleteQueue, Topology
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import home_of
@@ -62,9 +63,6 @@ AWAITED = 5.0
 
 TICKS = 30
 """Low bits of a message's number, below the start time of the process in seconds."""
-
-KIND = "outbox"
-"""Kind of the records of the source, and of the number that the last run began with."""
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +173,7 @@ class Outbox:
         """
         self._topology = topology
         topology.listeners.append(self._follow)
-        kept = {key: value for kind, key, value in definitions if kind == KIND}
+        kept = {key: value for kind, key, value in definitions if kind == OUTBOX}
         if kept:
             self._source = uuid.UUID(kept["source"])
             self._next = max(self._next, kept["first"] + (1 << TICKS))
@@ -280,8 +278,8 @@ class Outbox:
         return forwarding.is_done
 
     def _note_source(self, store: Store, first: int) -> None:
-        store.put(KIND, "source", self._source.hex)
-        store.put(KIND, "first", first)
+        store.put(OUTBOX, "source", self._source.hex)
+        store.put(OUTBOX, "first", first)
         self._is_noted = True
 
     async def _commit(self) -> None:

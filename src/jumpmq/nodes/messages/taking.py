@@ -21,12 +21,9 @@ from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import FORWARD, SLICE_HEAD, SLICE_TAKEN, TAKEN
 from jumpmq.queues import Queue
 from jumpmq.queues.base import STORE
-from jumpmq.store import Store
+from jumpmq.store import Store, kinds
 from jumpmq.store.definitions import AHEAD
 from jumpmq.topology import Asker, Change, DeleteQueue, EndMove, Topology
-
-KIND = "taken"
-"""Kind of the record of the last message that was taken, by home and queue."""
 
 
 class _Last(NamedTuple):
@@ -110,12 +107,12 @@ class Taking:
         here = {queue.id for host in topology.vhosts.values() for queue in host.queues.values()}
         here |= {queue | AHEAD for queue in here}
         here |= {queue.id for host in topology.vhosts.values() for queue in host.departed.values()}
-        for key, value in [(key, value) for kind, key, value in definitions if kind == KIND]:
+        for key, value in [(key, value) for kind, key, value in definitions if kind == kinds.TAKEN]:
             home, queue = map(int, key.split())
             if queue in here:
                 self._last.setdefault(queue, {})[home] = _Last(*value)
             elif self._store is not None:
-                self._store.delete(KIND, key)
+                self._store.delete(kinds.TAKEN, key)
 
     def _follow(self, change: Change, asker: Asker) -> None:
         if isinstance(change, DeleteQueue):
@@ -126,7 +123,7 @@ class Taking:
     def _forget(self, queue: int) -> None:
         for home in self._last.pop(queue, ()):
             if self._store is not None:
-                self._store.delete(KIND, f"{home} {queue}")
+                self._store.delete(kinds.TAKEN, f"{home} {queue}")
 
     def _up(self, link: Link) -> None:
         self._answers[link.peer] = _Answers(link, self._turns)
@@ -184,5 +181,5 @@ class Taking:
             messages = messages[max(0, had) :]
         by_home[home] = taken = _Last(source, upto)
         if self._store is not None:
-            self._store.put(KIND, f"{home} {queue}", list(taken))
+            self._store.put(kinds.TAKEN, f"{home} {queue}", list(taken))
         return messages

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.broker.config import RETURNING
 from jumpmq.nodes.transport.links import Links
 from jumpmq.store import Store
+from jumpmq.store.kinds import RETURNING
 from jumpmq.topology import Topology
 from jumpmq.topology.declared import DeclaredQueue
 
@@ -65,7 +65,7 @@ class Returning:
         """Bring back shards until none is left.
 
         Args:
-            kept: the value of :data:`~jumpmq.broker.config.RETURNING` at the start.
+            kept: the value of :data:`~jumpmq.store.kinds.RETURNING` at the start.
         """
         while len(self._homes) < self._workers:  # noqa: ASYNC110
             await asyncio.sleep(PAUSE)

@@ -20,14 +20,12 @@ from jumpmq.nodes.moves.move_tasks import MoveTasks
 from jumpmq.nodes.moves.stream_offers import CopyRefused, StreamOffers
 from jumpmq.queues.stream import Stream
 from jumpmq.store import Store
+from jumpmq.store.kinds import STREAM_MOVE
 from jumpmq.store.stream_copy import Extent
 from jumpmq.topology import Change, DeleteQueue, MoveQueue, Topology
 from jumpmq.topology.changes.queues import refuse_move
 from jumpmq.topology.declared import DeclaredQueue
 from jumpmq.topology.definitions import QueueDefinition
-
-KIND = "stream move"
-"""Kind of the record with a stream's destination home, by the stream's number."""
 
 NEAR = 16 << 20
 """Maximum number of octets left to copy before the stream moves."""
@@ -75,7 +73,7 @@ class StreamMoves:
 
     def restore(self, definitions: Iterable[tuple[str, str, Any]]) -> None:
         """Restore the recorded state."""
-        self._homes = {int(key): value for kind, key, value in definitions if kind == KIND}
+        self._homes = {int(key): value for kind, key, value in definitions if kind == STREAM_MOVE}
 
     def serve(self, topology: Topology, readers: Readers) -> None:
         """Continue with pending streams, and accept more."""
@@ -117,7 +115,7 @@ class StreamMoves:
             raise PreconditionFailed(f"{subject} is on its way already")
         self._homes[queue.id] = home
         if self._store is not None:
-            self._store.put(KIND, str(queue.id), home)
+            self._store.put(STREAM_MOVE, str(queue.id), home)
         self._run(queue, home)
 
     def end(self, queue: DeclaredQueue) -> None:
@@ -189,7 +187,7 @@ class StreamMoves:
     def _forget(self, number: int) -> None:
         del self._homes[number]
         if self._store is not None:
-            self._store.delete(KIND, str(number))
+            self._store.delete(STREAM_MOVE, str(number))
 
 
 def _added(before: list[Extent], now: list[Extent]) -> int:
