@@ -1,6 +1,6 @@
 """Queues: ready and unacknowledged messages, limits, expiry, delivery in turn. No I/O: the store is handed in.
 
-The kinds of queue are a file each; this is their registry, and the only place that names them.
+The kinds of queue are a file each; this is their registry. What a kind can is said by attributes of its class.
 """
 
 from typing import Any

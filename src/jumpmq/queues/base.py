@@ -230,6 +230,9 @@ class Queue(ABC):
         knows_exclusive_consumers: whether one consumer may ask to be the only one; else that is ignored.
         is_internal: whether the broker alone makes, feeds and reads it, for an exchange.
         append_only: whether reading takes nothing from it; as in RabbitMQ, ``if-empty`` then does not hinder a delete.
+        holds_back: whether messages can wait here for older ones of their key in other queues.
+        replicated: whether RabbitMQ replicates queues of this kind.
+        policy_target: the value of ``apply-to`` for policies of this kind alone; empty for kinds of the broker alone.
     """
 
     __slots__ = (
@@ -250,6 +253,9 @@ class Queue(ABC):
     takes_global_prefetch: ClassVar[bool] = True
     knows_exclusive_consumers: ClassVar[bool] = True
     append_only: ClassVar[bool] = False
+    holds_back: ClassVar[bool] = False
+    replicated: ClassVar[bool] = False
+    policy_target: ClassVar[str] = ""
     is_internal: ClassVar[bool] = False
     requeues_in_place: bool = True
     source: int = STORE

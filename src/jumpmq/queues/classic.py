@@ -88,6 +88,8 @@ class ClassicQueue(Queue):
     )  # fmt: skip
 
     type = "classic"
+    policy_target = "classic_queues"
+    holds_back = True
     argument_checks = settings.argument_checks(type)
     refused_policy_keys = settings.refused_policy_keys(type)
 

@@ -49,6 +49,8 @@ class DelayedQueue(ClassicQueue):
     __slots__ = ()
 
     type = "delayed"
+    policy_target = ""
+    holds_back = False
     is_internal = True
     argument_checks: ClassVar[Mapping[str, checks.Check]] = {
         "x-queue-type": checks.string,

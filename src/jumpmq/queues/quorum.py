@@ -42,6 +42,8 @@ class QuorumQueue(ClassicQueue):
     """A classic queue that persists all messages and counts deliveries (:mod:`~jumpmq.queues.delivery_counts`)."""
 
     type = "quorum"
+    policy_target = "quorum_queues"
+    replicated = True
     argument_checks = settings.argument_checks(type)
     refused_policy_keys = settings.refused_policy_keys(type)
     always_durable = True

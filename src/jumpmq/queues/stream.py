@@ -69,6 +69,8 @@ class Stream(Queue):
     """A stream of a virtual host."""
 
     type = "stream"
+    policy_target = "streams"
+    replicated = True
     argument_checks = settings.argument_checks(type)
     refused_policy_keys = settings.refused_policy_keys(type)
     always_durable = True

@@ -43,6 +43,11 @@ class DeclaredQueue:
         return QUEUE_TYPES[self.type].is_internal
 
     @property
+    def append_only(self) -> bool:
+        """True if reading takes nothing from the queue, as from a stream."""
+        return QUEUE_TYPES[self.type].append_only
+
+    @property
     def destination(self) -> "Queue | DeclaredQueue":
         """Destination for exchanges: the contents if local."""
         return self if self.contents is None else self.contents

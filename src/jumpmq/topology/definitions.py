@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from jumpmq.queues import DEFAULT_QUEUE_TYPE
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 
 HOME_BITS = 40
@@ -89,7 +90,7 @@ class QueueDefinition:
     @property
     def type(self) -> str:
         """The queue type: ``classic`` unless given by ``x-queue-type``."""
-        return self.arguments.text("x-queue-type") or "classic"
+        return self.arguments.text("x-queue-type") or DEFAULT_QUEUE_TYPE
 
     @property
     def group_size(self) -> int:

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
+from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology import patterns, policy_definitions
 from jumpmq.topology.bindings import Kind
 
 APPLY_TO = {
     "queues": ("queue",),
-    "classic_queues": ("classic",),
-    "quorum_queues": ("quorum",),
-    "streams": ("stream",),
+    **{kind.policy_target: (kind.type,) for kind in QUEUE_TYPES.values() if kind.policy_target},
     "exchanges": ("exchange",),
     "all": ("queue", "exchange"),
 }

@@ -681,7 +681,7 @@ class ConsumerGroups:
 
     def _is_stream(self, host: VirtualHost, name: str) -> bool:
         declared = host.declared.get(name)
-        return declared is not None and declared.type == "stream"
+        return declared is not None and declared.append_only
 
     def _check(self, live: LiveGroup, reader: GroupPrincipal) -> Iterator[None]:
         """Check the queues readable by a reader, and end the reader's members if none is."""
@@ -775,7 +775,7 @@ class ConsumerGroups:
                             "the user may not read", live.name, live.vhost, barred[0].user, name)  # fmt: skip
         if (
             declared.exclusive
-            or declared.type == "stream"
+            or declared.append_only
             or declared.contents is None
             or (not declared.contents.takes_global_prefetch)
         ):

@@ -53,12 +53,12 @@ class QueueFlow(NamedTuple):
     @property
     def excess(self) -> float:
         """By how much more comes in than is settled; of a stream, from which nothing is taken, 0."""
-        return 0.0 if self.queue.type == "stream" else max(0.0, self.published - self.settled)
+        return 0.0 if self.queue.append_only else max(0.0, self.published - self.settled)
 
     @property
     def trouble(self) -> tuple[int, ...]:
         """Sort key: fuller queues first, rounded, so that the order does not change with every reading."""
-        waiting = 0 if self.queue.type == "stream" else self.ready + self.unacknowledged
+        waiting = 0 if self.queue.append_only else self.ready + self.unacknowledged
         return _rough(waiting), _rough(int(self.excess)), _rough(int(self.published))
 
 

@@ -22,7 +22,7 @@ from jumpmq.http.plumbing import changing, requested
 from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.warnings.moves import standing_still
-from jumpmq.queues import Outcome
+from jumpmq.queues import QUEUE_TYPES, Outcome
 from jumpmq.topology import DeclareQueue
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 ALIVENESS_QUEUE = "aliveness-test"
 AMQP_NAMES = frozenset({"amqp", "amqp091", "amqp0.9.1"})
-REPLICATED = frozenset({"quorum", "stream"})
-"""Types of queues replicated by RabbitMQ."""
-
 NAMED = 1000
 """Maximum number of queues named by a check."""
 
@@ -64,7 +61,7 @@ async def quorum(request: Request) -> JSONResponse:
     found = [
         one
         async for one in broker.slices.through(there)
-        if (one.definition.is_kept if one.definition.home in copies else one.type in REPLICATED)
+        if (one.definition.is_kept if one.definition.home in copies else QUEUE_TYPES[one.type].replicated)
     ]
     if not found:
         return JSONResponse({"status": "ok"})

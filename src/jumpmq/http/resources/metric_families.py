@@ -16,15 +16,13 @@ from jumpmq._version import __version__
 from jumpmq.broker.figures.values import OF_CHANNELS, ChannelFigures, HomeState
 from jumpmq.broker.telemetry.churn import Churn
 from jumpmq.http.plumbing import requested
+from jumpmq.queues import DECLARABLE_TYPES
 from jumpmq.topology import Exchange
 from jumpmq.topology.tally import Tally
 
 COMPATIBLE_WITH = "3.10.8"
 PROTOCOL = "amqp091"
 PUBLISH = OF_CHANNELS.index("publish")
-KINDS = ("classic", "quorum", "stream")
-"""Values of ``queue_type``, as ``rabbit_KIND_queue``."""
-
 DEATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "expired": {"classic": ("at_most_once", "disabled"), "quorum": ("at_least_once", "at_most_once", "disabled")},
     "rejected": {"classic": ("at_most_once", "disabled"), "quorum": ("at_least_once", "at_most_once", "disabled")},
@@ -198,7 +196,7 @@ def delivered(tallies: dict[str, Tally]) -> Families:
     for name in ("delivered", *DELIVERED):
         help_text, labels = f"messages {name.replace('_', ' ')}", ("protocol", "queue_type")
         found[name] = CounterMetricFamily(f"rabbitmq_global_messages_{name}", help_text, labels=labels)
-    for kind in KINDS:
+    for kind in DECLARABLE_TYPES:
         tally, key = tallies.get(kind, Tally()), (PROTOCOL, _queue_type(kind))
         found["delivered"].add_metric(key, tally.deliver + tally.deliver_no_ack + tally.get + tally.get_no_ack)
         for name, of in DELIVERED.items():

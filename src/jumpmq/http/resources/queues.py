@@ -234,7 +234,8 @@ async def _where(request: Request, wanted: str, queues: list[QueueDefinition]) -
     broker, found = requested.broker(request), list[QueueDefinition]()
     async for queue in broker.slices.through(queues):
         ready, unacknowledged = rates.last_counts(queue.id)[-2:]
-        if queue.type == "stream" or QUEUE_TYPES[queue.type].is_internal or not ready + unacknowledged:
+        kind = QUEUE_TYPES[queue.type]
+        if kind.append_only or kind.is_internal or not ready + unacknowledged:
             continue
         if wanted == "unattended" and rates.latest.consumers_of.get(queue.id):
             continue

@@ -17,6 +17,7 @@ from jumpmq.http.resources.nodes import require_node
 from jumpmq.http.resources.permissions import shown_permissions
 from jumpmq.http.samples import add_samples
 from jumpmq.http.schema.shapes import BOOLEAN, HOME, TEXT, TEXTS, Shape
+from jumpmq.queues import DEFAULT_QUEUE_TYPE
 from jumpmq.topology import AddVirtualHost, DeleteVirtualHost, SetPermissions, SetTracing, VirtualHost
 
 SHAPE = Shape(
@@ -100,7 +101,7 @@ async def _shown(request: Request, host: VirtualHost) -> dict[str, Any]:
         "description": host.description,
         "tags": list(host.tags),
         "metadata": {"description": host.description, "tags": list(host.tags)},
-        "default_queue_type": host.default_queue_type or "classic",
+        "default_queue_type": host.default_queue_type or DEFAULT_QUEUE_TYPE,
         "tracing": host.tracing,
         "cluster_state": {requested.broker(request).node: "running"},
         "message_stats": stats,

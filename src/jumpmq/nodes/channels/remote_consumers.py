@@ -134,7 +134,7 @@ class RemoteConsumer:
     @property
     def resumes(self) -> bool:
         """True if the consumer can be opened again. A stream's would begin where it began before."""
-        return self.declared.type != "stream"
+        return not self.declared.append_only
 
     def resume(self) -> None:
         """Open the consumer again, as its home is served by another node."""

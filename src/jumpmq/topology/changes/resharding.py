@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
 from jumpmq.amqp.errors import PreconditionFailed
-from jumpmq.queues import QUEUE_TYPES
+from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.changes.base import Change
@@ -144,7 +144,7 @@ def _problem(state: State, exchange: Exchange, settings: ShardSettings) -> str |
             return f"{subject}: its shards' names would be longer than {MAX_NAME} octets"
     try:
         binding = Binding(exchange.name, "queue", last, _binding_key(exchange, settings))
-        exchange.check(binding, settings.queue_type or "classic")
+        exchange.check(binding, settings.queue_type or DEFAULT_QUEUE_TYPE)
     except PreconditionFailed as error:
         return f"{subject}: {error.text}"
     return None

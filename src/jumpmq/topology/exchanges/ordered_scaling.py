@@ -3,6 +3,7 @@ until the previous queue has none (:mod:`jumpmq.queues.fences`)."""
 
 from jumpmq.amqp import erlang
 from jumpmq.amqp.errors import PreconditionFailed
+from jumpmq.queues import QUEUE_TYPES
 from jumpmq.topology.bindings import Binding
 from jumpmq.topology.definitions import ExchangeDefinition
 from jumpmq.topology.exchanges.base import Exchange
@@ -31,7 +32,8 @@ def require_fenceable(exchange: Exchange, binding: Binding, queue_type: str | No
     Raises:
         PreconditionFailed: it is one.
     """
-    if not ordered_scaling(exchange.definition) or queue_type in ("classic", "quorum"):
+    holds_back = queue_type is not None and QUEUE_TYPES[queue_type].holds_back
+    if holds_back or not ordered_scaling(exchange.definition):
         return
     what = "another exchange" if queue_type is None else f"a queue of type '{queue_type}'"
     raise PreconditionFailed(
