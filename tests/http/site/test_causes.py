@@ -11,7 +11,7 @@ from tests.http.site.test_views import problems
 from tests.waiting import until
 
 import jumpmq
-from jumpmq.http import outages, warnings
+from jumpmq.http.warnings import outages, watch
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def unfolded(site, kind):
 
 
 def test_what_waits_without_inflow_is_told_until_it_is_gone(api, channel, site, monkeypatch):
-    monkeypatch.setattr(warnings, "HELD", 0.5)
+    monkeypatch.setattr(watch, "HELD", 0.5)
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave", "x-message-ttl": 0}
     channel.queue_declare("grave", durable=True)
     channel.queue_declare("mortal", durable=True, arguments=dead)
