@@ -168,7 +168,7 @@ class CopiedHome:
         self._catching_up = CatchingUp(now())
         self._shipping = Shipping(directory.directory, copy, self.send, self._on_gone, self.pause)
         self._incoming = Incoming(directory.end, directory.next_number)
-        self._asked = Asked(claims, number, self.on_value, self._on_read, self.alarm)
+        self._asked = Asked(claims, number, self.on_value, self.on_value, self.alarm)
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
         self._renews = False  # whether the disk takes another identity when it is closed
@@ -426,17 +426,12 @@ class CopiedHome:
 
     # --- etcd ---
 
-    def on_value(self, value: Configuration) -> None:
-        """Take a configuration from etcd, watched or as the answer to a swap."""
-        if not self._ended:
-            self._learn(value, self.roles.on_value)
-
-    def _on_read(self, value: Configuration, read: Read) -> None:
-        self._learn(value, partial(self.roles.on_read, read=read))
-
-    def _learn(self, value: Configuration, learn: Callable[[Configuration], list[Action]]) -> None:
+    def on_value(self, value: Configuration, read: Read | None = None) -> None:
+        """Take a configuration from etcd: watched, or as the answer to a swap or to a read."""
+        if self._ended:
+            return
         before = self.roles.known
-        actions = learn(value)
+        actions = self.roles.on_value(value) if read is None else self.roles.on_read(value, read)
         if self.roles.known is not before:
             self._pace.on_value(before, value, now())
             self._disk.do(Know(value.to_json().decode()))
