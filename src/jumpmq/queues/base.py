@@ -232,6 +232,7 @@ class Queue(ABC):
         append_only: whether reading takes nothing from it; as in RabbitMQ, ``if-empty`` then does not hinder a delete.
         holds_back: whether messages can wait here for older ones of their key in other queues.
         replicated: whether RabbitMQ replicates queues of this kind.
+        group_size_argument: the queue argument with the number of copies; empty where a kind has none.
         policy_target: the value of ``apply-to`` for policies of this kind alone; empty for kinds of the broker alone.
     """
 
@@ -256,6 +257,7 @@ class Queue(ABC):
     holds_back: ClassVar[bool] = False
     replicated: ClassVar[bool] = False
     policy_target: ClassVar[str] = ""
+    group_size_argument: ClassVar[str] = ""
     is_internal: ClassVar[bool] = False
     requeues_in_place: bool = True
     source: int = STORE

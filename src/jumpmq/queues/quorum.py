@@ -43,6 +43,7 @@ class QuorumQueue(ClassicQueue):
 
     type = "quorum"
     policy_target = "quorum_queues"
+    group_size_argument = "x-quorum-initial-group-size"
     replicated = True
     argument_checks = settings.argument_checks(type)
     refused_policy_keys = settings.refused_policy_keys(type)

@@ -70,6 +70,7 @@ class Stream(Queue):
 
     type = "stream"
     policy_target = "streams"
+    group_size_argument = "x-initial-cluster-size"
     replicated = True
     argument_checks = settings.argument_checks(type)
     refused_policy_keys = settings.refused_policy_keys(type)

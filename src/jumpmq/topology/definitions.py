@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from jumpmq.queues import DEFAULT_QUEUE_TYPE
+from jumpmq.queues import DEFAULT_QUEUE_TYPE, QUEUE_TYPES
 from jumpmq.topology.arguments import NO_ARGUMENTS, Arguments
 
 HOME_BITS = 40
@@ -95,8 +95,7 @@ class QueueDefinition:
     @property
     def group_size(self) -> int:
         """Number of copies that a quorum queue or stream asks for; 0 unless it does."""
-        name = {"quorum": "x-quorum-initial-group-size", "stream": "x-initial-cluster-size"}.get(self.type, "")
-        field = self.arguments.get(name)
+        field = self.arguments.get(QUEUE_TYPES[self.type].group_size_argument)
         return field.value if field is not None and isinstance(field.value, int) else 0
 
     def numbered(self, id: int, node: str) -> "QueueDefinition":
