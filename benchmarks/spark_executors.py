@@ -20,7 +20,7 @@ from benchmarks.spark_scale import EXCHANGE, declare
 from jumpmq.spark import SCHEMA, JumpMQDataSource
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 from jumpmq.testing import HOST, JumpMQ
 
 CHUNK = 10_000
@@ -60,7 +60,7 @@ def main() -> None:
     with JumpMQ() as broker:
         url = f"http://guest:guest@{HOST}:{broker.http_port}"
         declare(url, 100)
-        client = Client(Broker(url))
+        client = Client(BrokerAddress(url))
         fill(client, messages)
         for tasks in (2, most):
             group = read(url, tasks, broker.pid)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from fuzzing.workers import Striking, served
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 
 QUEUES = 6
 """Of each writer."""
@@ -50,7 +50,7 @@ class Writer(threading.Thread):
         self.rows = 0
         self.expected: Expected = {queue: [] for queue in queues}
         self.error: Exception | None = None
-        self._client = Client(Broker(url, retry_seconds=PATIENCE), met=True)
+        self._client = Client(BrokerAddress(url, retry_seconds=PATIENCE), met=True)
         self._target = target
         self._queues = queues
         self._stopping = stop

@@ -30,8 +30,8 @@ def spark_options() -> str:
     from jumpmq.spark import options, sink
 
     fields = {
-        **_fields(options.Broker),
-        **{name: _fields(options.Broker)["tls"] for name in ("ca", "certificate", "key")},
+        **_fields(options.BrokerAddress),
+        **{name: _fields(options.BrokerAddress)["tls"] for name in ("ca", "certificate", "key")},
     }
     readers = {
         "reading and writing": (options.BROKER_OPTIONS, fields),

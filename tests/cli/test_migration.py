@@ -22,7 +22,7 @@ import jumpmq
 from jumpmq.amqp.properties import Properties
 from jumpmq.cli.migration.rings import RingsUnknown, read_rings
 from jumpmq.spark.client import Client
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 from jumpmq.testing import RabbitMQ, RabbitMQNode
 
 pytestmark = pytest.mark.skipif(not RabbitMQ.available(), reason=RabbitMQ.available().reason)
@@ -73,7 +73,7 @@ def bodies(port: int, queue: str, vhost: str = "/") -> list[bytes]:
 
 def properties_in(broker: jumpmq.RunningBroker, queue: str) -> list[Properties]:
     """The properties of what is in a queue, as they are kept."""
-    found = Client(Broker(broker.http_url)).ready([[queue, 0, 1000]], ["properties"])
+    found = Client(BrokerAddress(broker.http_url)).ready([[queue, 0, 1000]], ["properties"])
     return [Properties.parse(one) for batch in found for one in batch.column(0).to_pylist()]
 
 

@@ -9,7 +9,7 @@ import pytest
 import jumpmq
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.client import publish_frames
-from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
+from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, RequestRefused
 from jumpmq.testing import BrokerProcess
 
 PERSISTENT = b"\x10\x00\x02"
@@ -78,7 +78,7 @@ def test_a_mandatory_message_that_reaches_no_queue_comes_back(amqp: AMQPConnecti
 
 
 def test_a_queue_that_is_not_there(amqp: AMQPConnection) -> None:
-    with pytest.raises(Refused, match="no queue 'nowhere' in vhost '/'") as refused:
+    with pytest.raises(RequestRefused, match="no queue 'nowhere' in vhost '/'") as refused:
         amqp.declared("nowhere")
     assert refused.value.code == 404
 
@@ -87,17 +87,17 @@ def test_a_queue_that_is_deleted_while_it_is_consumed(amqp: AMQPConnection, brok
     amqp.consume(queue, 10)
     with AMQPConnection(AMQPAddress("127.0.0.1", broker.port)) as other:
         other.call(m.QueueDelete(queue=queue), m.QueueDeleteOk)
-    with pytest.raises(Refused, match=f"cancelled the consumer of '{queue}'"):
+    with pytest.raises(RequestRefused, match=f"cancelled the consumer of '{queue}'"):
         amqp.wait(60)
 
 
 def test_a_wrong_password(broker: BrokerProcess) -> None:
-    with pytest.raises(Refused, match="ACCESS_REFUSED"):
+    with pytest.raises(RequestRefused, match="ACCESS_REFUSED"):
         AMQPConnection(AMQPAddress("127.0.0.1", broker.port, password="wrong"))
 
 
 def test_a_virtual_host_that_is_not_there(broker: BrokerProcess) -> None:
-    with pytest.raises(Refused, match="vhost nowhere not found"):
+    with pytest.raises(RequestRefused, match="vhost nowhere not found"):
         AMQPConnection(AMQPAddress("127.0.0.1", broker.port, "nowhere"))
 
 

@@ -37,7 +37,7 @@ from tests.spark.processes import SPECULATIVE, Cluster, environment, processes
 from jumpmq.management import ManagementClient, ManagementError
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 from jumpmq.testing import JumpMQ, ending_with_us, free_ports
 
 CORES = (2, 3, 4)
@@ -72,7 +72,7 @@ class Feed(threading.Thread):
         super().__init__(name="feed", daemon=True)
         self.count = 0
         self.at_rest = threading.Lock()
-        self._client = Client(Broker(url, retry_seconds=PATIENCE), met=True)
+        self._client = Client(BrokerAddress(url, retry_seconds=PATIENCE), met=True)
         self._stopped = threading.Event()
         self._error: BaseException | None = None
 

@@ -19,7 +19,7 @@ from tests.spark.proxy import Proxy
 import jumpmq
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 
 COUNT = 3000
 BODY = b"x" * 4096
@@ -30,7 +30,7 @@ def read(broker: Any, meanwhile: Callable[[], None]) -> Counter[int]:
     """Look at the queue ``q1``; the answer is cut after two thirds. How often each number came."""
     proxy = Proxy(broker.http_port, COUNT * len(BODY) * 2 // 3, meanwhile)
     try:
-        client = Client(Broker(f"http://guest:guest@127.0.0.1:{proxy.port}"), met=True)
+        client = Client(BrokerAddress(f"http://guest:guest@127.0.0.1:{proxy.port}"), met=True)
         batches = client.ready([["q1", 1, COUNT]], ["body"])
         found = Counter(number for batch in batches for number in batch.column("seq").to_pylist())
     finally:
@@ -49,7 +49,7 @@ def take_some(channel: Any) -> None:
 @pytest.fixture
 def filled(broker: Any, channel: Any) -> Any:
     rows = ipc_stream(pa.table({"body": [BODY] * COUNT}))
-    assert Client(Broker(broker.http_url)).publish(rows, {"queue": "q1"})["published"] == COUNT
+    assert Client(BrokerAddress(broker.http_url)).publish(rows, {"queue": "q1"})["published"] == COUNT
     channel.basic_qos(prefetch_count=TAKEN)
     return channel
 
@@ -80,7 +80,7 @@ def test_a_process_of_the_broker_that_is_down_is_waited_for(tmp_path: Path) -> N
             for name in names:
                 channel.queue_declare(name, durable=True, arguments={"x-queue-leader-locator": "balanced"})
                 publish(channel, name, [b"a", b"b"])
-        client = Client(Broker(broker.http_url), met=True)
+        client = Client(BrokerAddress(broker.http_url), met=True)
         workers = sorted(
             pid
             for pid, parent, command in processes()

@@ -14,7 +14,7 @@ from tests.spark.sources import declare, numbered, publish, table
 
 from jumpmq.spark import Router
 from jumpmq.spark.client import Client
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_a_task_that_runs_twice_at_once_publishes_once(cluster, broker, channel,
         driver.kill()
     for kind in ("table", "stream"):
         assert (tmp_path / f"{kind}-0-0").exists() and (tmp_path / f"{kind}-0-1").exists()
-    rows = Client(Broker(broker.http_url)).ready([["out", 0, 1_000_000]], ["body"])
+    rows = Client(BrokerAddress(broker.http_url)).ready([["out", 0, 1_000_000]], ["body"])
     found = Counter(int(body) for batch in rows for body in batch["body"].to_pylist())
     assert found == dict.fromkeys(range(120_000), 2)
 

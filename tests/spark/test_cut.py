@@ -19,7 +19,7 @@ import jumpmq
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, sink
 from jumpmq.spark.client import Client
 from jumpmq.spark.ipc import ipc_stream
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 from jumpmq.spark.partitions import WORTHWHILE
 from jumpmq.spark.sink import Written
 
@@ -112,7 +112,7 @@ def test_a_sink_publishes_nothing_twice_when_a_micro_batch_is_divided_otherwise(
 ) -> None:
     monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
     channel.queue_declare("out", durable=True)
-    client = Client(Broker(broker.http_url))
+    client = Client(BrokerAddress(broker.http_url))
     first = Attempt(broker, before)
     for part in range(before):
         with pytest.raises(RuntimeError, match="lightning"):
@@ -161,7 +161,7 @@ def test_a_task_that_another_attempt_at_it_has_overtaken_goes_on_behind(
     """As with speculation: neither fails, however far the other one got, and whatever its chunks."""
     monkeypatch.setattr(sink, "CHUNK_ROWS", 5)
     channel.queue_declare("out", durable=True)
-    client = Client(Broker(broker.http_url))
+    client = Client(BrokerAddress(broker.http_url))
     attempt = Attempt(broker, 1)
 
     def overtake() -> None:
@@ -189,7 +189,7 @@ def test_a_task_that_was_overtaken_with_other_rows_fails(
     others = [*range(20), *range(200, 260)]
     with pytest.raises(JumpMQError, match="with other rows, in another order, or in other partitions"):
         attempt.task(0, overtaken(rows_of(range(120)), 4, lambda: attempt.task(0, rows_of(others))))
-    assert published(Client(Broker(broker.http_url))) == others
+    assert published(Client(BrokerAddress(broker.http_url))) == others
 
 
 def test_a_reader_that_is_gone_asks_nothing_more(tmp_path: Path) -> None:

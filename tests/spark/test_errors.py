@@ -14,7 +14,7 @@ from jumpmq.management import ManagementClient
 from jumpmq.spark import SCHEMA, JumpMQDataSource, JumpMQError, Router, plain_errors
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import reason
-from jumpmq.spark.options import Broker, SourceOptions
+from jumpmq.spark.options import BrokerAddress, SourceOptions
 from jumpmq.spark.schema import check_schema
 from jumpmq.spark.sink import SinkOptions
 
@@ -87,12 +87,14 @@ def test_a_url_is_read_from_a_file(tmp_path):
 
 def test_several_urls_are_told_from_a_password_with_commas():
     urls = "http://me:a,b@one:15672, https://me:a,b@two"
-    assert Broker(urls).urls == ["http://me:a,b@one:15672", "https://me:a,b@two"]
+    assert BrokerAddress(urls).urls == ["http://me:a,b@one:15672", "https://me:a,b@two"]
 
 
 def test_option_names_are_not_case_sensitive():
     given = {"URL": URL, "Queue": "q", "maxmessagespertrigger": "5", "BROKERRETRYSECONDS": "1.5"}
-    assert SourceOptions.parse(given) == SourceOptions(Broker(URL, retry_seconds=1.5), queues=("q",), max_messages=5)
+    assert SourceOptions.parse(given) == SourceOptions(
+        BrokerAddress(URL, retry_seconds=1.5), queues=("q",), max_messages=5
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_options_that_mean_nothing_to_a_table_are_refused(option):
 )
 def test_urls(url):
     with pytest.raises(JumpMQError, match="option 'url'"):
-        Client(Broker(url))
+        Client(BrokerAddress(url))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +223,7 @@ def test_nothing_listening(spark, broker):
 
 def test_another_kind_of_server():
     with jumpmq.running() as broker, pytest.raises(JumpMQError, match="speaks AMQP: the management port is another"):
-        Client(Broker(f"http://127.0.0.1:{broker.port}")).require_broker()
+        Client(BrokerAddress(f"http://127.0.0.1:{broker.port}")).require_broker()
 
 
 def test_a_stream_of_an_unknown_queue(spark, broker, tmp_path):

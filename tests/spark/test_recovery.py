@@ -13,7 +13,7 @@ from tests.spark.sources import Restartable, Sink, declare, numbered, publish, r
 
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import Gone
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 
 
 def test_the_broker_may_restart_between_planning_and_reading(spark, tmp_path):
@@ -39,7 +39,7 @@ def test_transient_messages_that_died_with_the_broker_are_called_so(tmp_path):
             declare(connection.channel())
             for mode in (1, 2, 1):
                 connection.channel().basic_publish("", "q1", b"", pika.BasicProperties(delivery_mode=mode))
-        client = Client(Broker(broker.http_url))
+        client = Client(BrokerAddress(broker.http_url))
         until = time.monotonic() + 10
         while client.ranges(None, ["q1"])["q1"]["messages"] < 3 and time.monotonic() < until:
             time.sleep(0.01)

@@ -13,7 +13,7 @@ from tests.spark.sources import Restartable, Sink, declare, numbered, publish, r
 import jumpmq.spark
 from jumpmq.spark import JumpMQError
 from jumpmq.spark.client import Client
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 from jumpmq.spark.source import URL_VARIABLE, JumpMQDataSource
 from jumpmq.testing import free_ports
 
@@ -56,10 +56,10 @@ def test_a_query_with_a_url_of_its_own_has_nothing_of_the_session(monkeypatch) -
 
 def test_the_next_of_several_urls_is_asked_where_one_is_away(broker, channel) -> None:
     dead = f"http://guest:guest@127.0.0.1:{free_ports(1)[0]}"
-    client = Client(Broker(f"{dead},{broker.http_url}"))
+    client = Client(BrokerAddress(f"{dead},{broker.http_url}"))
     assert client.ranges(None, ["q1"]).keys() == {"q1"}
     with pytest.raises(JumpMQError, match="nothing listens at"):
-        Client(Broker(f"{dead},{dead}")).ranges(None, ["q1"])
+        Client(BrokerAddress(f"{dead},{dead}")).ranges(None, ["q1"])
 
 
 @pytest.mark.parametrize("checkpoint_known", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -15,7 +15,7 @@ from tests.waiting import until
 
 import jumpmq
 from jumpmq.spark.client import Client
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 
 QUEUES = [f"q{number}" for number in range(4)]
 ROWS = 60_000
@@ -40,7 +40,7 @@ def broker(tmp_path):
 
 def contents(broker):
     """The numbers that the queues have, and how many each."""
-    client = Client(Broker(broker.http_url), met=True)
+    client = Client(BrokerAddress(broker.http_url), met=True)
     counts, numbers = [], []
     for queue in QUEUES:
         before = len(numbers)

@@ -13,7 +13,7 @@ from jumpmq.store.files import Files
 from jumpmq.store.log import SEGMENT_BYTES
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
-from jumpmq.store.stream_segment import Segment
+from jumpmq.store.stream_segment import StreamSegment
 
 START = 1_700_000_000
 
@@ -39,7 +39,7 @@ class Opened:
         self.directory = directory
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
         self.tell: Callable[[], object] = lambda: None
-        self.retired: list[Segment] = []
+        self.retired: list[StreamSegment] = []
         self._is_closed = False
         self.store = Store.open(
             directory,

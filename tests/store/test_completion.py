@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jumpmq.broker.commit.receipts import Numbered
     from jumpmq.store.staging import Staging
     from jumpmq.store.stream_log import StreamLog
-    from jumpmq.store.upkeep import Upkeep
+    from jumpmq.store.upkeep import LogUpkeep
 
 SEGMENT = 16 << 10
 
@@ -208,7 +208,9 @@ def test_so_many_octets_are_stored_and_no_more(tmp_path: Path, monkeypatch: pyte
 
 if TYPE_CHECKING:
 
-    def what_mypy_refuses(numbered: Numbered, staging: Staging, stream: StreamLog, upkeep: Upkeep, stored: int) -> None:
+    def what_mypy_refuses(
+        numbered: Numbered, staging: Staging, stream: StreamLog, upkeep: LogUpkeep, stored: int
+    ) -> None:
         """The number of a commit that is only stored, in place of a complete one's: mypy reports an ignore in vain."""
         numbered.completed = stored  # type: ignore[assignment]
         staging.succeed(stored)  # type: ignore[arg-type]
@@ -308,7 +310,7 @@ def test_an_earlier_commit_that_is_complete_does_not_part_what_came_back(
     opened.error()
     held.release()
     opened.wait_for(failed - 1)
-    opened.work_until(lambda: opened.store._pipeline.state is pipeline.State.RETRYING)
+    opened.work_until(lambda: opened.store._pipeline.state is pipeline.PipelineStep.RETRYING)
     (one,) = make_messages(1, 1, body=lambda seq: bytes(2000))
     opened.store.append(1, [one])
     opened.store.flush()

@@ -6,7 +6,7 @@ import pytest
 
 from jumpmq.amqp.messages import Message
 from jumpmq.store import Store
-from jumpmq.store.stream_bounds import Bounds, Handed
+from jumpmq.store.stream_bounds import Bounds, HandedFiles
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_import import ChunkCutter, ImportedChunk
 from jumpmq.store.stream_log import StreamLog
@@ -77,7 +77,7 @@ class Home:
 
     def adopt(self, end: int) -> StreamLog:
         self.files.open(HERE)
-        log = self.files.adopt(HERE, THERE, Handed(Bounds(0, end, 1, 0, 5), {"g": {"offset": 3}}))
+        log = self.files.adopt(HERE, THERE, HandedFiles(Bounds(0, end, 1, 0, 5), {"g": {"offset": 3}}))
         self.store.wait(self.store.flush())
         return log
 

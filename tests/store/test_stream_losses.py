@@ -20,7 +20,7 @@ from jumpmq.store.recovery import Recovery
 from jumpmq.store.stream_bounds import Bounds, Known
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import check
-from jumpmq.store.stream_segment import Segment
+from jumpmq.store.stream_segment import StreamSegment
 
 COUNT = 100
 
@@ -51,7 +51,7 @@ def cut(place: int) -> Callable[[Path], None]:
     def cut_file(directory: Path) -> None:
         path = files(directory)[place]
         octets = path.read_bytes()
-        segment = Segment.open(path)
+        segment = StreamSegment.open(path)
         path.write_bytes(octets[: segment._positions[2]])
 
     return cut_file

@@ -37,7 +37,7 @@ LARGEST_FRAME = 1 << 30
 
 
 @dataclass(slots=True)
-class Delivery:
+class ClientDelivery:
     """A message from ``basic.deliver`` or ``basic.get-ok``.
 
     Attributes:
@@ -67,7 +67,7 @@ class Returned:
     body: bytes = b""
 
 
-Event = m.Method | Ack | Delivery | Returned
+Event = m.Method | Ack | ClientDelivery | Returned
 
 
 class ClientProtocol:
@@ -80,7 +80,7 @@ class ClientProtocol:
     def __init__(self) -> None:
         self.frame_max = LARGEST_FRAME
         self._received = bytearray()
-        self._content: Delivery | Returned | None = None
+        self._content: ClientDelivery | Returned | None = None
         self._missing = 0
         self._pieces: list[bytes] = []
 
@@ -129,7 +129,7 @@ class ClientProtocol:
             return m.decode(payload)
         return None
 
-    def _header(self, payload: bytes) -> Delivery | Returned | None:
+    def _header(self, payload: bytes) -> ClientDelivery | Returned | None:
         content = self._content
         if content is None:
             raise UnexpectedFrame("the server sent a content header without a method")
@@ -137,7 +137,7 @@ class ClientProtocol:
         content.properties = payload[12:]
         return None if self._missing else self._whole(b"")
 
-    def _body(self, piece: bytes) -> Delivery | Returned | None:
+    def _body(self, piece: bytes) -> ClientDelivery | Returned | None:
         if self._content is None or len(piece) > self._missing:
             raise UnexpectedFrame("the server sent a body that it did not announce")
         self._missing -= len(piece)
@@ -150,21 +150,21 @@ class ClientProtocol:
         self._pieces.clear()
         return self._whole(body)
 
-    def _whole(self, body: bytes) -> Delivery | Returned | None:
+    def _whole(self, body: bytes) -> ClientDelivery | Returned | None:
         content, self._content = self._content, None
         if content is not None:
             content.body = body
         return content
 
 
-def _delivery(payload: bytes, at: int) -> Delivery:
+def _delivery(payload: bytes, at: int) -> ClientDelivery:
     """``basic.deliver`` or ``basic.get-ok`` with the delivery tag at ``at``.
 
     Their layout is read in place: deliveries are by far the most frequent methods.
     """
     exchange_at = at + 10
     key_at = exchange_at + payload[exchange_at - 1]
-    return Delivery(
+    return ClientDelivery(
         int.from_bytes(payload[at : at + 8]),
         bool(payload[at + 8] & 1),
         payload[exchange_at:key_at].decode("utf-8", "surrogateescape"),
@@ -175,7 +175,7 @@ def _delivery(payload: bytes, at: int) -> Delivery:
     )
 
 
-def stream_offset(delivery: Delivery) -> int | None:
+def stream_offset(delivery: ClientDelivery) -> int | None:
     """Return the offset of a message from a stream; None for messages from classic and quorum queues.
 
     Its header is looked for among the octets, and all are parsed only where a publisher's look the same.

@@ -250,9 +250,9 @@ def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange:
 def _tell_unread(url: str, vhost: str) -> None:
     """Warn of messages in unbound queues, which no change of an exchange moves."""
     from jumpmq.spark.client import Client
-    from jumpmq.spark.options import Broker
+    from jumpmq.spark.options import BrokerAddress
 
-    for one in Client(Broker(url, vhost)).unread():
+    for one in Client(BrokerAddress(url, vhost)).unread():
         if not one["bound"]:
             echo(f"queue '{one['name']}' is not bound, has {one['ready']:,} messages and no reader", err=True)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.client import ClientProtocol, Delivery, Event, Returned
+from jumpmq.amqp.client import ClientDelivery, ClientProtocol, Event, Returned
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.amqp.events import Ack
 from jumpmq.amqp.fields import Field, typed
@@ -36,7 +36,7 @@ class ConnectionLost(Exception):
     """No answer, or a broken connection; the text names the address."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The broker refused a request, and closed the channel or the connection.
 
     Attributes:
@@ -50,7 +50,7 @@ class Refused(Exception):
         self.is_open = is_open
 
 
-class Cancelled(Refused):
+class Cancelled(RequestRefused):
     """The broker has cancelled a consumer: its queue was deleted, or has moved to a different node."""
 
 
@@ -75,7 +75,7 @@ class AMQPConnection:
 
     def __init__(self, address: AMQPAddress, tls: ssl.SSLContext | None = None, timeout: float = 30.0) -> None:
         self.address = address
-        self.deliveries: deque[Delivery] = deque()
+        self.deliveries: deque[ClientDelivery] = deque()
         self.returned: list[Returned] = []
         self.unconfirmed = 0
         self.refused: list[int] = []
@@ -117,7 +117,7 @@ class AMQPConnection:
         """
         return self.call(m.QueueDeclare(queue=queue, passive=True), m.QueueDeclareOk)
 
-    def declare_all(self, declarations: list[m.QueueDeclare]) -> list[m.QueueDeclareOk | Refused]:
+    def declare_all(self, declarations: list[m.QueueDeclare]) -> list[m.QueueDeclareOk | RequestRefused]:
         """Declare queues, with many requests on their way at once; return the answers in order.
 
         A refusal closes the channel, and with it go the declarations that are behind: it is opened again, and they are
@@ -126,7 +126,7 @@ class AMQPConnection:
         Raises:
             Refused: the broker closed the connection.
         """
-        found: list[m.QueueDeclareOk | Refused] = []
+        found: list[m.QueueDeclareOk | RequestRefused] = []
         at_once = MOST_DECLARATIONS
         while rest := declarations[len(found) : len(found) + at_once]:
             at_once = min(2 * at_once, MOST_DECLARATIONS)
@@ -134,7 +134,7 @@ class AMQPConnection:
                 self._write(map(self._frame, rest))
                 for _ in rest:
                     found.append(self._reply(m.QueueDeclareOk))  # noqa: PERF401 (those before a refusal count)
-            except Refused as refused:
+            except RequestRefused as refused:
                 if not refused.is_open:
                     raise
                 found += [self._reply(m.QueueDeclareOk) for _ in range(len(self._replies))]  # that came before it
@@ -159,7 +159,7 @@ class AMQPConnection:
         """Stop consuming. Earlier deliveries stay in `deliveries`."""
         self.call(m.BasicCancel(consumer_tag=consumer), m.BasicCancelOk)
 
-    def get(self, queue: str) -> Delivery | None:
+    def get(self, queue: str) -> ClientDelivery | None:
         """Get one message, to be acknowledged; None if the queue is empty."""
         self._write([self._frame(m.BasicGet(queue=queue))])
         until = time.monotonic() + self._timeout
@@ -213,7 +213,7 @@ class AMQPConnection:
         """Close the connection, in any state."""
         try:
             self.call(m.ConnectionClose(200, "done"), m.ConnectionCloseOk)
-        except (ConnectionLost, Refused):
+        except (ConnectionLost, RequestRefused):
             pass
         finally:
             self._socket.close()
@@ -320,7 +320,7 @@ class AMQPConnection:
 
     def _take(self, event: Event) -> None:
         match event:
-            case Delivery():
+            case ClientDelivery():
                 self.deliveries.append(event)
             case Ack(tags=tags, multiple=multiple):
                 self._settled(tags, multiple=multiple)
@@ -342,10 +342,10 @@ class AMQPConnection:
             case _:
                 self._replies.append(event)
 
-    def _closed(self, answer: m.Method, code: int, text: str, *, is_open: bool = False) -> Refused:
+    def _closed(self, answer: m.Method, code: int, text: str, *, is_open: bool = False) -> RequestRefused:
         with suppress(ConnectionLost):  # a broker that does not wait for the answer
             self._write([self._frame(answer)])
-        return Refused(code, text, is_open=is_open)
+        return RequestRefused(code, text, is_open=is_open)
 
     def _settled(self, tags: list[int], *, multiple: bool) -> None:
         """Messages are confirmed, or refused."""

@@ -22,7 +22,7 @@ class Asking(Protocol):
         """Begin the request; return False if the client is gone."""
 
 
-class _Line:
+class _WaitingLine:
     """Waiting connections of an address."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Admission:
     """Requests of an event loop."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, _Line] = OrderedDict()  # by address, in the order of their turns
+        self._lines: OrderedDict[str, _WaitingLine] = OrderedDict()  # by address, in the order of their turns
         self._begun = 0  # requests of this turn
         self._is_due = False  # whether the next turn is scheduled
 
@@ -54,7 +54,7 @@ class Admission:
         if self._begun < AT_ONCE and not self._lines:
             self._begin(connection)
             return
-        line = self._lines.setdefault(address, _Line())
+        line = self._lines.setdefault(address, _WaitingLine())
         (line.new if is_new else line.others).append(connection)
         self._schedule()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jumpmq.broker.figures.values import RingTrafficFigures
-from jumpmq.topology.exchanges.traffic import Counted, FrequentKey, distinct_of
+from jumpmq.topology.exchanges.traffic import CountedKeys, FrequentKey, distinct_of
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class RingCounts:
         missing_since_start: messages that lacked what is hashed, since the homes started.
     """
 
-    counted: Counted
+    counted: CountedKeys
     keys: dict[str, int]
     missing_since_start: int
 
@@ -43,7 +43,7 @@ def together(parts: Iterable[RingTrafficFigures], names: list[str]) -> RingCount
     told = min(len(one) for one in registers)
     distinct = [distinct_of([one[place] for one in registers]) for place in range(told)]
     keys = dict(zip(names, distinct[1:], strict=True)) if told > 1 else {}
-    counted = Counted(
+    counted = CountedKeys(
         min(one.since for one in found if one.since is not None),
         names,
         messages,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jumpmq.hashing.chi_squared import ChiSquared, chi_squared_test, survival
-from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, Counted
+from jumpmq.topology.exchanges.traffic import STANDARD_ERROR, CountedKeys
 
 
-def spread_of_messages(weights: Mapping[str, int], counted: Counted) -> ChiSquared | None:
+def spread_of_messages(weights: Mapping[str, int], counted: CountedKeys) -> ChiSquared | None:
     """Test messages against the weights; None for too few messages."""
     if _too_few(sum(counted.messages), weights):
         return None

@@ -20,7 +20,7 @@ from jumpmq.nodes.beginning import Beginning, listen
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.log.first import First
-from jumpmq.nodes.log.follower import Follower
+from jumpmq.nodes.log.follower import LogFollower
 from jumpmq.nodes.log.log_link import serve_log
 from jumpmq.nodes.log.shared_log import FIRST
 from jumpmq.nodes.membership.standstill import Standstill
@@ -35,7 +35,7 @@ from jumpmq.topology.snapshot import followed_digest, records_of
 log = logging.getLogger(__name__)
 
 
-class Member(Protocol):
+class ClusterMember(Protocol):
     """The local node as a cluster member.
 
     Attributes:
@@ -90,7 +90,7 @@ class OtherHomes:
         parts: Parts,
         begins: Beginning,
         same_machine: tuple[int, ...] = (),
-        member: Member | None = None,
+        member: ClusterMember | None = None,
     ) -> None:
         self.config = config
         self.identity = begins.identity
@@ -224,7 +224,9 @@ class OtherHomes:
             return
         else:
             self._note_homes(topology)
-            follower = Follower(topology, self._boot, self._parts.on_disk, self._on_failure, followed_digest(topology))
+            follower = LogFollower(
+                topology, self._boot, self._parts.on_disk, self._on_failure, followed_digest(topology)
+            )
             topology.log = follower
             await self._followed.follow(follower, lambda: topology.applied)
         pending = topology.propose(AddHome(self._home, broker.node))

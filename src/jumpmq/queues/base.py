@@ -21,7 +21,7 @@ from jumpmq.queues.columns import Columns
 from jumpmq.queues.consumer import Consumer, ConsumerGroup
 from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.fences import FencedMessages
-from jumpmq.queues.figures import Figures
+from jumpmq.queues.figures import MessageFigures
 from jumpmq.queues.memory import Held, MemoryAccount
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.retries import Retries
@@ -357,7 +357,7 @@ class Queue(ABC):
         """True if messages on disk should leave memory."""
         return self._account.tight
 
-    def figures(self) -> Figures | None:
+    def figures(self) -> MessageFigures | None:
         """Octets of messages by location; None if unknown for this queue type."""
         return None
 

@@ -19,7 +19,7 @@ from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.deduplication import Seen
 from jumpmq.queues.delivery import CHUNK, Delivery
 from jumpmq.queues.expiry import Expiry
-from jumpmq.queues.figures import Figures
+from jumpmq.queues.figures import MessageFigures
 from jumpmq.queues.leftovers import Forget, settle_spilled
 from jumpmq.queues.length_limit import LengthLimit
 from jumpmq.queues.memory import PAGED, Held
@@ -152,13 +152,13 @@ class ClassicQueue(Queue):
             shown["message_deduplication_cache_info"] = self._present.shown()
         return ({"backing_queue_status": shown} if shown else {}) | status_of(self.retries, self.limits)
 
-    def figures(self) -> Figures:
+    def figures(self) -> MessageFigures:
         ready, taken = self.ready, self.taken
         loaded, loaded_octets = ready.in_memory()
         unacknowledged = taken.octets_in_memory + taken.paged_octets
         stored = self._journal is not None
         spilled, spilled_octets = ready.spilled()
-        return Figures(
+        return MessageFigures(
             ready_octets=ready.size,
             unacknowledged_octets=unacknowledged,
             ready_in_memory=loaded,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class MessageFigures:
     """Octets of bodies in a queue, and location of messages.
 
     Attributes:

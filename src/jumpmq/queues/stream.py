@@ -37,7 +37,7 @@ from jumpmq.store import Batch
 from jumpmq.store.definitions import named
 from jumpmq.store.errors import Unreadable
 from jumpmq.store.kinds import ENTERED, STREAM
-from jumpmq.store.stream_bounds import Handed
+from jumpmq.store.stream_bounds import HandedFiles
 from jumpmq.store.stream_copy import Extent
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import SEGMENT_BYTES, StreamLog
@@ -147,7 +147,7 @@ class Stream(Queue):
         return self._files.hand_over(self._log, {one.group: one.record() for one in self.offsets}, leave=leave)
 
     @property
-    def handed(self) -> Handed | None:
+    def handed(self) -> HandedFiles | None:
         """Data left with the files by :meth:`hand_over`, or by the previous home."""
         return self._log.handed
 
@@ -174,7 +174,7 @@ class Stream(Queue):
         self._log.on_growth = _nobody
         self._go_on_with(self._files.take_over(self.id, directory, named(self.name, self.vhost)))
 
-    def adopt(self, imported: int, handed: Handed) -> None:
+    def adopt(self, imported: int, handed: HandedFiles) -> None:
         """As :meth:`take_over`, with what came through the log; see
         :meth:`~jumpmq.store.stream_files.StreamFiles.adopt`."""
         self._log.on_growth = _nobody

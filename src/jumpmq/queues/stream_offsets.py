@@ -13,7 +13,7 @@ from jumpmq.queues.consumer import Consumer, ConsumerGroup
 from jumpmq.queues.group_offsets import MAX_GROUPS, WRITE_INTERVAL, GroupOffset, GroupOffsets
 from jumpmq.queues.runs import by_slot
 from jumpmq.store.kinds import GROUP_OFFSET
-from jumpmq.store.stream_bounds import Handed
+from jumpmq.store.stream_bounds import HandedFiles
 
 
 class OffsetRecords(Protocol):
@@ -34,7 +34,7 @@ class GroupedStream(Protocol):
     @property
     def awaits(self) -> bool: ...
     @property
-    def handed(self) -> Handed | None: ...
+    def handed(self) -> HandedFiles | None: ...
     @property
     def first(self) -> int: ...
     @property

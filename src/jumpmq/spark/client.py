@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere, QueueInUse, TooLarge
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 from jumpmq.spark.origin import ANY, Origin
 from jumpmq.spark.patience import retried, taken_up
 
@@ -54,7 +54,7 @@ class Client:
         JumpMQError: the URL makes no sense.
     """
 
-    def __init__(self, broker: Broker, *, met: bool = False) -> None:
+    def __init__(self, broker: BrokerAddress, *, met: bool = False) -> None:
         try:
             self._nodes = [ManagementClient(url, tls=broker.tls) for url in broker.urls]  # the next is asked first
         except InvalidRequest as error:

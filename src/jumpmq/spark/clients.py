@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 
 if TYPE_CHECKING:
     from jumpmq.spark.rabbitmq.client import AMQPClient
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ReadingClient: TypeAlias = "Client | AMQPClient"
 
 
-def client_of(broker: Broker, *, met: bool = False) -> ReadingClient:
+def client_of(broker: BrokerAddress, *, met: bool = False) -> ReadingClient:
     """Return a client that reads from the broker; ``met`` as in :class:`Client`.
 
     Raises:

@@ -35,7 +35,7 @@ IN_CATALOG = (
 
 
 @dataclass(frozen=True)
-class Broker:
+class BrokerAddress:
     """Address of the broker.
 
     Attributes:
@@ -95,7 +95,7 @@ class SourceOptions:
         given: the names of the options that were given, in lower case.
     """
 
-    broker: Broker
+    broker: BrokerAddress
     exchange: str | None = None
     queues: tuple[str, ...] = ()
     pattern: str | None = None
@@ -212,7 +212,7 @@ def _time_of(name: str, milliseconds: str) -> str:
         raise JumpMQError(f"option '{name}' is beyond the year 9999: '{milliseconds}' milliseconds") from None
 
 
-def broker_of(given: dict[str, Any]) -> Broker:
+def broker_of(given: dict[str, Any]) -> BrokerAddress:
     """Remove the broker's options from ``given`` and return them.
 
     Raises:
@@ -225,7 +225,7 @@ def broker_of(given: dict[str, Any]) -> Broker:
     fields["url"] = _url_in_file(fields["url"])
     if tls != ClientTLS() and fields["url"].startswith(("http:", "amqp:")):
         raise JumpMQError("options 'tlsCa', 'tlsCertificate' and 'tlsKey' are for a URL with https:// or amqps://")
-    broker = Broker(tls=tls, **fields)
+    broker = BrokerAddress(tls=tls, **fields)
     if broker.speaks_amqp and len(broker.urls) > 1:
         raise JumpMQError("option 'url' names several brokers: over AMQP it is one")
     return broker

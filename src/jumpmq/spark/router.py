@@ -18,7 +18,7 @@ from jumpmq.hashing import MISSING, HashRing, header_key, moduli, modulus_array,
 from jumpmq.hashing.functions import NUMBERS, HashFunction, modulus_place
 from jumpmq.spark.client import Client
 from jumpmq.spark.errors import JumpMQError
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 
 HASHES = ("x-consistent-hash", "x-modulus-hash")
 
@@ -64,7 +64,7 @@ class Router:
         Raises:
             JumpMQError: there is no such exchange, or it hashes nothing.
         """
-        client = Client(Broker(url, vhost))
+        client = Client(BrokerAddress(url, vhost))
         client.require_broker()
         declared = client.exchange(exchange)
         if _routed_as(declared) == "x-consistent-hash":

@@ -42,7 +42,7 @@ from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import (
     BROKER_OPTIONS,
     URL_MISSING,
-    Broker,
+    BrokerAddress,
     Reads,
     broker_of,
     known,
@@ -96,7 +96,7 @@ class SinkOptions:
             version, or of another streaming query with the same, is refused.
     """
 
-    broker: Broker
+    broker: BrokerAddress
     exchange: str | None = None
     queue: str | None = None
     on_unroutable: str = "fail"
@@ -166,7 +166,7 @@ class Written(WriterCommitMessage):
     writer: str = ""
 
 
-class Writer:
+class MessageWriter:
     """Base of the batch and the stream writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -317,7 +317,7 @@ class Writer:
         return target | unroutable | {"persistent": persistent}
 
 
-class BatchWriter(Writer, DataSourceArrowWriter):
+class BatchWriter(MessageWriter, DataSourceArrowWriter):
     """Publishes a DataFrame."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -351,7 +351,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):
             self._client.forget_writer(self._writer)
 
 
-class StreamWriter(Writer, DataSourceStreamArrowWriter):
+class StreamWriter(MessageWriter, DataSourceStreamArrowWriter):
     """Publishes the micro-batches of a streaming query, exactly once; Spark creates one writer per attempt."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:

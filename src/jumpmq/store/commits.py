@@ -6,7 +6,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store import records
 from jumpmq.store.batch import Batch
 from jumpmq.store.changes import Changes
-from jumpmq.store.log import Segment
+from jumpmq.store.log import LogSegment
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import FRAME, Block, Commit
 from jumpmq.store.stream_end import Laid
@@ -59,10 +59,10 @@ class Prepared:
         self.relief = relief
         self.final = final
         self.write: Write | None = None
-        self.segment: Segment | None = None
+        self.segment: LogSegment | None = None
         self.number = 0
 
-    def place(self, number: int, segment: Segment, file: int, *, allocation: int) -> Write:
+    def place(self, number: int, segment: LogSegment, file: int, *, allocation: int) -> Write:
         """Return the write of the commit, placed in a segment."""
         begin = offset = segment.end + FRAME.size
         for block in self.blocks:

@@ -35,7 +35,7 @@ def lengths(directory: Path, ends: Mapping[int, int]) -> dict[str, int]:
         if path.parent.name.isdigit():
             name = path.relative_to(directory).as_posix()
             try:
-                found[name] = stream_segment.Segment.open(path, on_loss=lambda loss: None).size
+                found[name] = stream_segment.StreamSegment.open(path, on_loss=lambda loss: None).size
             except FileNotFoundError:  # the stream's retention has let go of it
                 continue
     return found

@@ -12,13 +12,13 @@ from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.column_layout import Layout, laid_out
 from jumpmq.store.errors import StoreError
-from jumpmq.store.reader import Reader
+from jumpmq.store.reader import BlockReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Contents:
+class BatchContents:
     """The messages of batches. Any thread may ask, but for :meth:`read_soon`.
 
     Args:
@@ -27,7 +27,7 @@ class Contents:
         directory: of the log, to be named in errors.
     """
 
-    def __init__(self, reader: Reader, background: Background, directory: Path) -> None:
+    def __init__(self, reader: BlockReader, background: Background, directory: Path) -> None:
         self._reader = reader
         self._background = background
         self._directory = directory

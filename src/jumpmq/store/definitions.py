@@ -40,7 +40,7 @@ _TITLE = b"JumpMQ definitions"
 
 
 @dataclass(frozen=True)
-class Copy:
+class ScannedFile:
     """The scanned definitions file.
 
     Attributes:
@@ -161,7 +161,7 @@ def line(octets: bytes) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(octets), octets)
 
 
-def look(path: Path) -> Copy | None:
+def look(path: Path) -> ScannedFile | None:
     """Scan the file; None if missing.
 
     Raises:
@@ -176,9 +176,9 @@ def look(path: Path) -> Copy | None:
         count += 1
         damaged += octets is None
     if title is None:
-        return Copy(path, 0, whole=False)
+        return ScannedFile(path, 0, whole=False)
     segment, wanted = map(int, title.split(b", ")[1:])
-    return Copy(path, segment, whole=count == wanted and not damaged)
+    return ScannedFile(path, segment, whole=count == wanted and not damaged)
 
 
 def lines(path: Path) -> Iterator[bytes | None]:

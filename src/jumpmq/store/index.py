@@ -50,7 +50,7 @@ class Update:
 
 
 @dataclass
-class Contents:
+class IndexContents:
     """Contents of an index.
 
     Attributes:
@@ -157,7 +157,7 @@ UNREADABLE = (sqlite3.Error, ArithmeticError, LookupError, TypeError, ValueError
 """Possible exceptions when reading a damaged file."""
 
 
-def read(path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> Contents:
+def read(path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> IndexContents:
     """Check and read an index without changing it. Damaged definitions and settlements are left out.
 
     Args:
@@ -192,7 +192,9 @@ def first_segment_behind(path: Path) -> int:
         raise schema.damaged(path, str(error)) from error
 
 
-def _contents(connection: sqlite3.Connection, path: Path, note: Callable[[tuple[Batch, int, int]], object]) -> Contents:
+def _contents(
+    connection: sqlite3.Connection, path: Path, note: Callable[[tuple[Batch, int, int]], object]
+) -> IndexContents:
     schema.check_tables(connection, path)
     warnings: list[str] = []
     lost: list[str] = []
@@ -202,7 +204,7 @@ def _contents(connection: sqlite3.Connection, path: Path, note: Callable[[tuple[
     rows = connection.execute("SELECT segment, clean_commit FROM replay").fetchall()
     if len(rows) != 1:
         raise schema.damaged(path, "where the log goes on is missing")
-    return Contents(definitions, list(batches.values()), rows[0][0], rows[0][1], warnings, lost)
+    return IndexContents(definitions, list(batches.values()), rows[0][0], rows[0][1], warnings, lost)
 
 
 def _definitions(connection: sqlite3.Connection, path: Path, lost: list[str]) -> dict[tuple[str, str], str]:

@@ -17,7 +17,7 @@ from jumpmq.store.files import Files
 from jumpmq.store.kinds import LOSS, STREAM
 from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY, Log
-from jumpmq.store.reader import Reader
+from jumpmq.store.reader import BlockReader
 from jumpmq.store.records import CLEAN, DEFINITIONS, DROPPED, MESSAGES, MOVED, SETTLED
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.scan import OpenSegment, Place
@@ -135,7 +135,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
                 store.put_text(kind, key, value)
             for number, one in known.items():
                 store.put_text(STREAM, str(number), one.bounds._replace(end=one.end).encode())
-            taken, reader = 0, Reader(log, queue_name, on_loss=logging.getLogger(__name__).warning)
+            taken, reader = 0, BlockReader(log, queue_name, on_loss=logging.getLogger(__name__).warning)
             for batches in found.queues.values():
                 taken += _copy(batches, reader, store)
             store.wait(store.flush())
@@ -154,7 +154,7 @@ def salvage(directory: Path, to: Path, open_store: Callable[[Path], Store]) -> I
         yield f"{kept} are in {to}"
 
 
-def _copy(batches: list[Batch], reader: Reader, store: Store) -> int:
+def _copy(batches: list[Batch], reader: BlockReader, store: Store) -> int:
     taken = 0
     for batch in batches:
         settled = batch.settled

@@ -13,7 +13,7 @@ from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS
 from jumpmq.store.records import OPENING_SIZE
-from jumpmq.store.scan import Found, OpenSegment, given_up
+from jumpmq.store.scan import FoundCommit, OpenSegment, given_up
 
 
 class Stretch(NamedTuple):
@@ -37,7 +37,7 @@ class Stretch(NamedTuple):
         return self[:3]
 
 
-class Read(NamedTuple):
+class ReadLineage(NamedTuple):
     """Result of :func:`read_lineage`.
 
     Attributes:
@@ -57,7 +57,7 @@ class _Segment(NamedTuple):
     first_commit: int
 
 
-def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> Read:
+def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> ReadLineage:
     """Read the lineage of the log in a data directory that no process writes to.
 
     The log ends behind the last commit before the first one that is not as written: a follower syncs several commits at
@@ -99,7 +99,7 @@ def read_lineage(directory: Path, mark: int = 0, files: Files | None = None) -> 
             raise _unreadable(path, error) from error
         if not is_whole:
             break
-    return Read(tuple(lineage.values()), damaged)
+    return ReadLineage(tuple(lineage.values()), damaged)
 
 
 def _segments(directory: Path, files: Files) -> list[_Segment]:
@@ -165,7 +165,7 @@ def _end(file: OpenSegment, limit: int | None, last: int, mark: int, damaged: li
     return end, True
 
 
-def _counting(commits: Iterator[Found], limit: int | None) -> Iterator[Found]:
+def _counting(commits: Iterator[FoundCommit], limit: int | None) -> Iterator[FoundCommit]:
     """Yield the commits that were not given up."""
     for found in commits:
         if limit is not None and found.number >= limit:

@@ -40,7 +40,7 @@ OPEN_FILES = 64
 """Number of segments with files kept open for reading."""
 
 
-class File:
+class OpenFile:
     """An open file, closed after the last reader."""
 
     __slots__ = ("_files", "descriptor")
@@ -53,7 +53,7 @@ class File:
         self._files.close(self.descriptor)
 
 
-class Segment:
+class LogSegment:
     """A file of the log.
 
     Attributes:
@@ -119,21 +119,21 @@ class Log:
         self.allocation = min(ALLOCATION, segment_bytes)
         self.directory = directory
         self.files = files
-        self.segments: dict[int, Segment] = {}
-        self.current: Segment | None = None
-        self.current_file: File | None = None
+        self.segments: dict[int, LogSegment] = {}
+        self.current: LogSegment | None = None
+        self.current_file: OpenFile | None = None
         self._next_number = 1
-        self._opened: dict[int, File] = {}
+        self._opened: dict[int, OpenFile] = {}
         self._lock = threading.Lock()
         self._spare: int | None = None  # a descriptor that is given up when clients have taken all others
 
-    def adopt(self, segments: list[Segment], after: int) -> None:
+    def adopt(self, segments: list[LogSegment], after: int) -> None:
         """Take over segments found at the start, in order; new segments get numbers above ``after``."""
         self.segments = {segment.number: segment for segment in segments}
         self._next_number = after + 1
         self._take_spare()
 
-    def begin(self, first_commit: int) -> Segment:
+    def begin(self, first_commit: int) -> LogSegment:
         """Continue in a new segment, with the given number of the first commit.
 
         Raises:
@@ -145,14 +145,14 @@ class Log:
         """Return the opening of the next segment, with the given number of the first commit."""
         return Opening(self._next_number, first_commit, secrets.randbits(32), self._epoch)
 
-    def make(self, opening: Opening) -> tuple[Segment, File]:
+    def make(self, opening: Opening) -> tuple[LogSegment, OpenFile]:
         """Create a segment's file, waiting for the disk. Callable from any thread.
 
         Raises:
             OSError: that fails, and there is none.
         """
         path = self.directory / file_name(opening.segment)
-        file = File(self.files, self.files.create(path))
+        file = OpenFile(self.files, self.files.create(path))
         try:
             self.files.allocate(file.descriptor, 0, self.allocation)
             self.files.write(file.descriptor, 0, [opening.encode()])
@@ -161,11 +161,11 @@ class Log:
         except OSError:
             self.files.remove(path)
             raise
-        segment = Segment(path, opening)
+        segment = LogSegment(path, opening)
         segment.allocated = self.allocation
         return segment, file
 
-    def enter(self, segment: Segment, file: File) -> Segment:
+    def enter(self, segment: LogSegment, file: OpenFile) -> LogSegment:
         """Continue in a segment already created."""
         self._next_number = segment.number + 1
         self.segments[segment.number] = self.current = segment
@@ -190,7 +190,7 @@ class Log:
         """Stop writing to the current segment: content behind the end is unknown."""
         self.current = self.current_file = None
 
-    def cut(self, segment: Segment) -> None:
+    def cut(self, segment: LogSegment) -> None:
         """Truncate a file behind the last commit, in any thread. A failure does not matter: the rest is never read."""
         try:
             self.files.truncate(self.file(segment.number).descriptor, segment.end)
@@ -198,7 +198,7 @@ class Log:
             return
         segment.allocated = segment.end
 
-    def forget(self, segment: Segment) -> Callable[[], None]:
+    def forget(self, segment: LogSegment) -> Callable[[], None]:
         """Forget a segment without live content; return a function to remove the file, in any thread,
         or raise OSError.
         """
@@ -218,7 +218,7 @@ class Log:
         segment = self.segments.get(number)
         return self.directory / file_name(number) if segment is None else segment.path
 
-    def file(self, number: int) -> File:
+    def file(self, number: int) -> OpenFile:
         """A segment's open file.
 
         Raises:
@@ -227,7 +227,7 @@ class Log:
         with self._lock:
             file = self._opened.pop(number, None)
             if file is None:
-                file = File(self.files, self._open(self.path(number)))
+                file = OpenFile(self.files, self._open(self.path(number)))
             if number in self.segments:  # else it is forgotten, and its room is given back with the last descriptor
                 self._opened[number] = file
             if len(self._opened) > OPEN_FILES:

@@ -33,7 +33,7 @@ from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.log import Log
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.staging import COMMIT_MESSAGES, Staging
-from jumpmq.store.upkeep import SPARSE, Upkeep
+from jumpmq.store.upkeep import SPARSE, LogUpkeep
 from jumpmq.store.writer import NO_ROOM, WRITTEN, Result, Writer
 
 PATIENCE = 5.0
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class State(enum.Enum):
+class PipelineStep(enum.Enum):
     """Step under way: see the module."""
 
     IDLE = "idle"
@@ -58,7 +58,8 @@ class State(enum.Enum):
     STOPPED = "stopped for good"
 
 
-IDLE, PREPARING, WRITING, RETRYING, ROLLING, STOPPED = State  # a global is found sooner than a member of an enumeration
+# A global is found sooner than a member of an enumeration.
+IDLE, PREPARING, WRITING, RETRYING, ROLLING, STOPPED = PipelineStep
 
 
 class Pipeline:
@@ -86,7 +87,7 @@ class Pipeline:
         staging: Staging,
         log: Log,
         number: int,
-        upkeep: Upkeep,
+        upkeep: LogUpkeep,
         writer: Writer,
         reserve: Reserve,
         segments: Background,

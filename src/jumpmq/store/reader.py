@@ -21,7 +21,7 @@ RETRIES = 2
 """Number of immediate retries of a failed read."""
 
 
-class Reader:
+class BlockReader:
     """Reads blocks; damaged or unreadable blocks are left out, and reported once. Nothing is settled thereby.
 
     Args:

@@ -17,11 +17,11 @@ from jumpmq.store import definitions, index, kinds, records, schema
 from jumpmq.store.batch import Batch
 from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
-from jumpmq.store.log import DIRECTORY, OFFSET_BITS, Segment, file_name
+from jumpmq.store.log import DIRECTORY, OFFSET_BITS, LogSegment, file_name
 from jumpmq.store.ranges import Ranges
 from jumpmq.store.records import CHUNK_AT, DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, STREAM, Head
-from jumpmq.store.scan import Found, OpenSegment, Place, SegmentFile, given_up
-from jumpmq.store.stream_bounds import Bounds, Known, Piece
+from jumpmq.store.scan import FoundCommit, OpenSegment, Place, SegmentFile, given_up
+from jumpmq.store.stream_bounds import Bounds, Known, StreamChunk
 from jumpmq.store.unindexed import Unindexed
 
 log = logging.getLogger(__name__)
@@ -74,9 +74,9 @@ class Recovery:
     ) -> None:
         self.definitions: dict[tuple[str, str], str] = {}
         self.queues: dict[int, list[Batch]] = {}
-        self.segments: list[Segment] = []
+        self.segments: list[LogSegment] = []
         self.last_commit = 0
-        self.tail: tuple[Segment, int] | None = None
+        self.tail: tuple[LogSegment, int] | None = None
         self._gapless_from: int | None = None  # first segment of the gapless end; None if unknown
         self._stopped_at = 0  # number of the last commit, where the index was written at a clean stop
         self.clean = True
@@ -90,7 +90,7 @@ class Recovery:
         self._note = note
         self._before = before
         self._by_id: dict[int, Batch] | None = None
-        self._pieces: dict[int, list[Piece]] = {}  # chunks in the log that the index does not cover, by the stream
+        self._pieces: dict[int, list[StreamChunk]] = {}  # chunks not in the index, by stream
         self._gaps: list[Gap] = []  # stretches of the log that are missing
         self._has_index = self._has_copy = False
         # Behind what is missing: queues of which a batch has begun since, and parts whose beginning is unknown.
@@ -151,7 +151,7 @@ class Recovery:
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}; put that right") from error
 
-    def _take_copy(self, copy: definitions.Copy) -> None:
+    def _take_copy(self, copy: definitions.ScannedFile) -> None:
         before, self.definitions = self.definitions, copy.definitions()
         self.unindexed.definitions.removed = before.keys() - self.definitions.keys()
         self.unindexed.definitions.put = {key: one for key, one in self.definitions.items() if before.get(key) != one}
@@ -174,7 +174,7 @@ class Recovery:
         last = next((place for place in reversed(range(len(known))) if known[place][1].has_commits), 0)
         for place, (path, file) in enumerate(known):
             assert file.opening is not None
-            segment = Segment(path, file.opening)
+            segment = LogSegment(path, file.opening)
             segment.end = segment.allocated = file.size
             if self.segments and self.segments[-1].number == segment.number:
                 self.warnings.append(f"{path} is a copy of {self.segments[-1].path}; it is left out")
@@ -197,7 +197,7 @@ class Recovery:
             self._miss(f"{path}, the last file of the log, is missing, and all that was committed in it")
             self.highest_segment = start
 
-    def _miss_before(self, segment: Segment) -> None:
+    def _miss_before(self, segment: LogSegment) -> None:
         """Record the commits missing between the replayed log and a segment."""
         start = self._gapless_from
         if start is None or segment.number < start:
@@ -230,7 +230,7 @@ class Recovery:
             return None
         return file
 
-    def _replay_segment(self, segment: Segment, file: SegmentFile, limit: int | None) -> None:
+    def _replay_segment(self, segment: LogSegment, file: SegmentFile, limit: int | None) -> None:
         """Take in a segment's commits.
 
         Args:
@@ -238,7 +238,7 @@ class Recovery:
                 commit may be unfinished.
         """
         applies = segment.number >= self.replayed_from
-        waiting: Found | None = None
+        waiting: FoundCommit | None = None
         segment.end = records.OPENING_SIZE
         for found in file.commits():
             if limit is not None and found.number >= limit:
@@ -262,7 +262,7 @@ class Recovery:
                 "or is damaged; it is left out"
             )
 
-    def _take(self, segment: Segment, file: SegmentFile, found: Found, applies: bool) -> None:
+    def _take(self, segment: LogSegment, file: SegmentFile, found: FoundCommit, applies: bool) -> None:
         segment.end = found.end
         segment.blocks += len(found.blocks)
         if applies and (found.damaged or (self._before is not None and not file.is_whole(found))):
@@ -276,7 +276,7 @@ class Recovery:
             for place in found.blocks:
                 self._apply(segment, file, place)
 
-    def _apply(self, segment: Segment, file: SegmentFile, place: Place) -> None:
+    def _apply(self, segment: LogSegment, file: SegmentFile, place: Place) -> None:
         kind = place.head.kind
         if kind in (MESSAGES, MOVED):
             self._apply_messages(segment, file, place)
@@ -291,10 +291,12 @@ class Recovery:
             content = octets[records.BLOCK.size : records.BLOCK.size + place.head.length]
             _APPLY[kind](self, content)
 
-    def _apply_chunk(self, segment: Segment, file: SegmentFile, place: Place) -> None:
+    def _apply_chunk(self, segment: LogSegment, file: SegmentFile, place: Place) -> None:
         head = place.head
         at = CHUNK_AT.unpack(file.octets(place.offset + records.BLOCK.size, CHUNK_AT.size))
-        piece = Piece(segment.path, place.offset, head.extent, segment.salt, head.first, head.first + head.rows, *at)
+        piece = StreamChunk(
+            segment.path, place.offset, head.extent, segment.salt, head.first, head.first + head.rows, *at
+        )
         self._pieces.setdefault(head.queue, []).append(piece)
 
     def streams(self) -> dict[int, Known]:
@@ -311,7 +313,7 @@ class Recovery:
         numbers = found.keys() | self._pieces.keys()
         return {one: Known(found.get(one, nothing), self._pieces.get(one, ()), floors.get(one, 0)) for one in numbers}
 
-    def _apply_messages(self, segment: Segment, file: SegmentFile, place: Place) -> None:
+    def _apply_messages(self, segment: LogSegment, file: SegmentFile, place: Place) -> None:
         head, position = place.head, segment.position(place.offset)
         start = place.offset + records.BLOCK.size
         last = head.first + head.rows - 1
@@ -436,7 +438,7 @@ class Recovery:
                             del noted[batch]
                             noted[left] = None
 
-    def _without(self, batch: Batch, missing: list[int], segments: dict[int, Segment]) -> Batch:
+    def _without(self, batch: Batch, missing: list[int], segments: dict[int, LogSegment]) -> Batch:
         """Return the rest of a batch with missing blocks, under the same id."""
         left = Batch(batch.queue_id, self._note)
         bounds = []  # the lowest number of each block that is left, and the highest
@@ -519,13 +521,13 @@ def _number(opened: tuple[Path, OpenSegment]) -> int:
     return opened[1].opening.segment
 
 
-def _has(segments: dict[int, Segment], position: int, length: int) -> bool:
+def _has(segments: dict[int, LogSegment], position: int, length: int) -> bool:
     """Return True if a file has the octets of a block."""
     segment = segments.get(position >> OFFSET_BITS)
     return segment is not None and position + length <= segment.position(segment.end)
 
 
-def _is_covered(batch: Batch, segments: dict[int, Segment]) -> bool:
+def _is_covered(batch: Batch, segments: dict[int, LogSegment]) -> bool:
     """Return True if the files have all blocks of a batch, judged for a single file by the last block."""
     positions = batch.positions
     one_file = positions[0] >> OFFSET_BITS == positions[-1] >> OFFSET_BITS
@@ -562,7 +564,7 @@ def _join(ranges: list[tuple[int, int]], first: int, last: int) -> None:
         ranges.append((first, last))
 
 
-def _state(directory: Path, segment: Segment | None, number: int) -> str:
+def _state(directory: Path, segment: LogSegment | None, number: int) -> str:
     """Return the problem of a segment with missing messages."""
     if segment is None:
         return f"{directory / file_name(number)} is not there, or not readable"
@@ -574,7 +576,7 @@ def segments_of(batch: Batch) -> range:
     return range(batch.positions[0] >> OFFSET_BITS, (batch.positions[-1] >> OFFSET_BITS) + 1)
 
 
-def register(batch: Batch, segments: dict[int, Segment]) -> None:
+def register(batch: Batch, segments: dict[int, LogSegment]) -> None:
     """Register a batch as live content of the segments."""
     numbers = segments_of(batch)
     for number in numbers:

@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Found:
+class FoundCommit:
     """A commit, or a stretch of the file in place of one or more commits.
 
     Attributes:
@@ -89,11 +89,11 @@ class SegmentFile:
         whole = len(octets) == place.head.extent and block_is_whole(octets, self.opening.salt)
         return octets if whole else None
 
-    def is_whole(self, found: Found) -> bool:
+    def is_whole(self, found: FoundCommit) -> bool:
         """Return True if all of a commit is as written."""
         return all(self.block(place) is not None for place in found.blocks)
 
-    def commits(self) -> Iterator[Found]:
+    def commits(self) -> Iterator[FoundCommit]:
         """Yield all commits in order, and damaged stretches in between. Content behind the last good commit is not
         reported.
         """
@@ -106,12 +106,12 @@ class SegmentFile:
                 if later is None:
                     return
                 blocks = list(self._blocks_between(offset, later.offset))
-                yield Found(offset, later.offset, number, blocks, damaged=True)
+                yield FoundCommit(offset, later.offset, number, blocks, damaged=True)
                 found = later
             yield found
             offset, number = found.end, found.number + 1
 
-    def _commit(self, offset: int) -> Found | None:
+    def _commit(self, offset: int) -> FoundCommit | None:
         """Return the commit at ``offset`` if the frame and the heads of the blocks are as written."""
         assert self.opening is not None
         frame = self.octets(offset, FRAME.size)
@@ -133,9 +133,9 @@ class SegmentFile:
             at += head.extent
             if at > end:
                 return None
-        return Found(offset, end, number, blocks) if heads == crc and at == end else None
+        return FoundCommit(offset, end, number, blocks) if heads == crc and at == end else None
 
-    def _next_commit(self, offset: int, number: int) -> Found | None:
+    def _next_commit(self, offset: int, number: int) -> FoundCommit | None:
         """Return the first good commit of a later number behind ``offset``: evidence that earlier commits were
         finished.
         """

@@ -26,7 +26,7 @@ from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.column_layout import Layout
 from jumpmq.store.completion import Complete, CompleteReceipt, Completion
-from jumpmq.store.contents import Contents
+from jumpmq.store.contents import BatchContents
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index
@@ -35,14 +35,14 @@ from jumpmq.store.lock import DirectoryLock
 from jumpmq.store.log import DIRECTORY, Log, segment_bytes_on
 from jumpmq.store.losses import Losses
 from jumpmq.store.pipeline import Pipeline
-from jumpmq.store.reader import Reader
+from jumpmq.store.reader import BlockReader
 from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.staging import COMMIT_BYTES, LINGER_BYTES, SPILLED, Staging
 from jumpmq.store.stream_bounds import Known
 from jumpmq.store.stream_import import Source
 from jumpmq.store.stream_log import StreamLog
-from jumpmq.store.upkeep import Upkeep
+from jumpmq.store.upkeep import LogUpkeep
 from jumpmq.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -112,12 +112,12 @@ class Store(Staging):
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
         self._writer = Writer(files, tell)
         completion.wake = self._writer.wake
-        self._reader = Reader(self._log, on_loss=self.losses.add)
+        self._reader = BlockReader(self._log, on_loss=self.losses.add)
         self._background = Background("jumpmq-background", self._writer.wake)  # the index, and what is to be moved
         self._reading = Background("jumpmq-reading", self._writer.wake)  # reads ahead
         self._segments = Background("jumpmq-segments", self._writer.wake)  # makes segments
-        self._contents = Contents(self._reader, self._reading, self._log.directory)
-        self._upkeep = Upkeep(
+        self._contents = BatchContents(self._reader, self._reading, self._log.directory)
+        self._upkeep = LogUpkeep(
             self._log,
             Index(directory / schema.FILE_NAME, files.noted),
             self._reader,
@@ -385,25 +385,25 @@ class Store(Staging):
         self._reader.queue_name = queue_name
 
     def read(self, batch: Batch, first: int | None = None, last: int | None = None) -> list[Message]:
-        """Return the unsettled messages of a batch, in order: see :meth:`Contents.read`. Callable from any thread."""
+        """Return unsettled messages of a batch, in order: see :meth:`BatchContents.read`. Callable from any thread."""
         return self._contents.read(batch, first, last)
 
     def layout(self, batch: Batch, first: int, last: int) -> Layout | None:
-        """Return messages of a batch as columns: see :meth:`Contents.layout`."""
+        """Return messages of a batch as columns: see :meth:`BatchContents.layout`."""
         return self._contents.layout(batch, first, last)
 
     def read_soon(
         self, ranges: list[tuple[Batch, int, int]], then: Callable[[list[list[Message]] | None], Any]
     ) -> None:
-        """As :meth:`read`, by a thread: see :meth:`Contents.read_soon`."""
+        """As :meth:`read`, by a thread: see :meth:`BatchContents.read_soon`."""
         self._contents.read_soon(ranges, then)
 
     def is_unread(self, batch: Batch) -> bool:
-        """Return True if part of a batch was left out because of a read error: see :meth:`Contents.is_unread`."""
+        """Return True if part of a batch was left out because of a read error: see :meth:`BatchContents.is_unread`."""
         return self._contents.is_unread(batch)
 
     def arrow(self, batch: Batch) -> pa.RecordBatch:
-        """All messages of a batch as Arrow columns: see :meth:`Contents.arrow`. Any thread may call it."""
+        """All messages of a batch as Arrow columns: see :meth:`BatchContents.arrow`. Any thread may call it."""
         return self._contents.arrow(batch)
 
     # --- the end ---

@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
         return cls(*json.loads(text))
 
 
-class Piece(NamedTuple):
+class StreamChunk(NamedTuple):
     """A chunk of a stream in the log.
 
     Attributes:
@@ -71,7 +71,7 @@ class Known(NamedTuple):
     """
 
     bounds: Bounds
-    pieces: Sequence[Piece] = ()
+    pieces: Sequence[StreamChunk] = ()
     floor: int = 0
 
     @property
@@ -85,7 +85,7 @@ class Known(NamedTuple):
         return max(self.bounds.end, self.pieces[-1].end) if self.pieces else self.bounds.end
 
 
-class Handed(NamedTuple):
+class HandedFiles(NamedTuple):
     """Information left with the files of a stream migrating to a different home.
 
     Attributes:
@@ -114,7 +114,7 @@ class Handed(NamedTuple):
         path.replace(directory / HANDED)
 
     @classmethod
-    def decode(cls, text: str) -> "Handed":
+    def decode(cls, text: str) -> "HandedFiles":
         """From JSON text."""
         bounds, offsets = json.loads(text)
         return cls(Bounds(*bounds)._replace(is_exact=True), offsets)

@@ -17,7 +17,7 @@ from jumpmq.store.files import Files
 from jumpmq.store.layout import all_octets
 from jumpmq.store.records import Block, stream_block
 from jumpmq.store.stream_import import ImportedChunk
-from jumpmq.store.stream_segment import MAX_BYTES, MAX_COUNT, SUFFIX, ChunkPlace, Segment, encode
+from jumpmq.store.stream_segment import MAX_BYTES, MAX_COUNT, SUFFIX, ChunkPlace, StreamSegment, encode
 from jumpmq.store.worker import StreamWrite
 
 ALLOCATED_AHEAD = 16 << 20
@@ -69,7 +69,7 @@ class StreamEnd:
         offset: of the next message, where a new one is.
     """
 
-    def __init__(self, directory: Path, last: Segment | None, files: Files, offset: int = 0) -> None:
+    def __init__(self, directory: Path, last: StreamSegment | None, files: Files, offset: int = 0) -> None:
         self._directory = directory
         self._files = files
         if last is None:

@@ -21,12 +21,12 @@ from jumpmq.store.background import Background
 from jumpmq.store.completion import NOT_KEPT
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
-from jumpmq.store.stream_bounds import Handed, Known
+from jumpmq.store.stream_bounds import HandedFiles, Known
 from jumpmq.store.stream_copy import SegmentCopy
 from jumpmq.store.stream_import import ImportedChunk, Source
 from jumpmq.store.stream_log import StreamLog, is_foreign
 from jumpmq.store.stream_redo import redo, sync
-from jumpmq.store.stream_segment import Segment
+from jumpmq.store.stream_segment import StreamSegment
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class StreamFiles:
         known: Mapping[int, Known] = MappingProxyType({}),
         sources: Mapping[int, Source] = MappingProxyType({}),
         on_loss: Callable[[str], object] = log.error,
-        on_retire: Callable[[Segment], object] = Segment.remove,
+        on_retire: Callable[[StreamSegment], object] = StreamSegment.remove,
     ) -> None:
         self._is_kept = directory is not None  # whether the directory stays
         self._directory = directory
@@ -227,7 +227,7 @@ class StreamFiles:
         """Return a segment of a stream being copied."""
         return SegmentCopy(self._files, self.coming(number), first)
 
-    def finish_coming(self, number: int, handed: Handed | None) -> Path:
+    def finish_coming(self, number: int, handed: HandedFiles | None) -> Path:
         """Sync the names of the copied files, and write the remote home's information, if given; return the directory.
         Callable from any thread.
 
@@ -280,7 +280,7 @@ class StreamFiles:
         if number in self._sources:
             self.remove(number)
 
-    def adopt(self, number: int, imported: int, handed: Handed) -> StreamLog:
+    def adopt(self, number: int, imported: int, handed: HandedFiles) -> StreamLog:
         """Return the log of a formerly empty stream, with all that was imported.
 
         Args:
@@ -330,7 +330,7 @@ class StreamFiles:
             self._files.sync_directory(changed)
         return self.open(number, name)
 
-    def _retire(self, number: int, segment: Segment) -> None:
+    def _retire(self, number: int, segment: StreamSegment) -> None:
         if self._store is not None and number in self._logs:
             self._store.retain_stream(self._logs[number])
         self._on_retire(segment)

@@ -11,7 +11,7 @@ import json
 import zlib
 from typing import NamedTuple
 
-from jumpmq.store.stream_bounds import Handed
+from jumpmq.store.stream_bounds import HandedFiles
 from jumpmq.store.stream_segment import ALIGNMENT, HEADER, MAGIC, ChunkPlace
 
 SOURCE = "stream source"
@@ -35,7 +35,7 @@ class Source(NamedTuple):
     """
 
     number: int
-    handed: Handed | None = None
+    handed: HandedFiles | None = None
     end: int = 0
 
     def encode(self) -> str:
@@ -46,7 +46,7 @@ class Source(NamedTuple):
     def decode(cls, text: str) -> Source:
         """From JSON text."""
         number, handed, end = json.loads(text)
-        return cls(number, None if handed is None else Handed.decode(handed), end)
+        return cls(number, None if handed is None else HandedFiles.decode(handed), end)
 
 
 class ImportedChunk(NamedTuple):

@@ -20,12 +20,12 @@ from jumpmq.amqp.messages import Message
 from jumpmq.store.completion import Complete
 from jumpmq.store.errors import StoreError, Unreadable
 from jumpmq.store.files import Files
-from jumpmq.store.stream_bounds import HANDED, Bounds, Handed, Known
+from jumpmq.store.stream_bounds import HANDED, Bounds, HandedFiles, Known
 from jumpmq.store.stream_copy import Extent
 from jumpmq.store.stream_end import Laid, StreamEnd, segment_path
 from jumpmq.store.stream_import import ImportedChunk
 from jumpmq.store.stream_redo import contents, redo, without
-from jumpmq.store.stream_segment import SUFFIX, Chunk, ChunkPlace, Segment, salt_of
+from jumpmq.store.stream_segment import SUFFIX, Chunk, ChunkPlace, StreamSegment, salt_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,7 @@ class StreamLog:
         known: Known | None = None,
         name: str = "",
         on_loss: Callable[[str], object] = log.error,
-        on_retire: Callable[[Segment], object] = Segment.remove,
+        on_retire: Callable[[StreamSegment], object] = StreamSegment.remove,
     ) -> None:
         is_new = _make(directory)
         self._directory = directory
@@ -165,7 +165,7 @@ class StreamLog:
         before = len(self._segments)
         for place in places:
             if not place.position:
-                self._segments.append(Segment.begun(segment_path(self._directory, place.first), place.first))
+                self._segments.append(StreamSegment.begun(segment_path(self._directory, place.first), place.first))
             self._segments[-1].add(place)
         self.on_growth(len(self._segments) > before)
 
@@ -192,7 +192,7 @@ class StreamLog:
             self._on_unreadable(error)
             raise
 
-    def _chunk(self, segment: Segment, row: int) -> Chunk | None:
+    def _chunk(self, segment: StreamSegment, row: int) -> Chunk | None:
         """Return a chunk; None if damaged."""
         first, end = segment.bounds(row)
         found = self._cache.get(first)
@@ -277,7 +277,7 @@ class StreamLog:
         while self._segments and self._segments[0].end <= offset:
             self._on_retire(self._segments.pop(0))
 
-    def _is_older(self, segment: Segment, oldest: float) -> bool:
+    def _is_older(self, segment: StreamSegment, oldest: float) -> bool:
         try:
             return segment.last_time < oldest * 1e6
         except Unreadable as error:
@@ -338,7 +338,7 @@ class StreamLog:
         self.close()
         self.is_gone = True
         self._tell = _nobody  # what a reader that is not done does not find any more is not lost
-        self.handed = Handed(self.bounds, offsets)
+        self.handed = HandedFiles(self.bounds, offsets)
         self.handed.write(self._directory)
         self._files.sync_directory(self._directory)
         return self._directory
@@ -382,14 +382,14 @@ def _make(directory: Path) -> bool:
     return True
 
 
-def _handed(directory: Path) -> Handed | None:
+def _handed(directory: Path) -> HandedFiles | None:
     try:
-        return Handed.decode((directory / HANDED).read_text())
+        return HandedFiles.decode((directory / HANDED).read_text())
     except FileNotFoundError:
         return None
 
 
-def _with_handed(known: Known | None, handed: Handed | None) -> Known | None:
+def _with_handed(known: Known | None, handed: HandedFiles | None) -> Known | None:
     """Return the bounds in the store or, after a crash before the store recorded files from another home, the bounds of
     the previous home.
     """
@@ -409,7 +409,7 @@ def is_foreign(directory: Path, known: Known) -> bool:
     return salt_of(paths[-1]) not in (0, bounds.salt)
 
 
-def lost_at_ends(segments: list[Segment], known: Known) -> list[tuple[int, int]]:
+def lost_at_ends(segments: list[StreamSegment], known: Known) -> list[tuple[int, int]]:
     """Offsets that are missing before the first segment and behind the last, as (first, end)."""
     first, end = (segments[0].first, segments[-1].end) if segments else (known.end, known.end)
     ends = (known.first, min(first, known.end)), (end, known.end)
@@ -427,7 +427,7 @@ def check(directory: Path, known: Known | None = None) -> Iterator[str]:
         yield f"{directory} has the files of another stream: offsets {first} to {end - 1} are lost"
         return
     known = _with_handed(known, _handed(directory))
-    segments: list[Segment] = []
+    segments: list[StreamSegment] = []
     paths, limit = _paths(directory), _limit(known)
     whole = [] if known is None else [piece for piece, chunk in contents(known.pieces, Files()) if chunk is not None]
     while limit is not None and paths and _first(paths[-1]) >= limit:
@@ -435,7 +435,7 @@ def check(directory: Path, known: Known | None = None) -> Iterator[str]:
     ends: list[int | None] = [_first(path) for path in paths[1:]]
     for path, last in zip(paths, [*ends, None], strict=False):
         try:
-            segment = Segment.open(path, last, lambda loss: None, limit)
+            segment = StreamSegment.open(path, last, lambda loss: None, limit)
             lost = [segment.bounds(row) for row in range(segment.rows) if not segment.is_whole(row)]
         except Unreadable as error:
             yield str(error)
@@ -459,7 +459,7 @@ def _paths(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"*{SUFFIX}"))
 
 
-def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], object]) -> list[Segment]:
+def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], object]) -> list[StreamSegment]:
     """Return the segments in a directory. Trailing files without a whole chunk are deleted; trailing files known to the
     store to have had a chunk are renamed, as are files of an unfinished commit, which go once other messages have been
     committed under their offsets. Files dropped by retention before a crash are deleted, too."""
@@ -474,9 +474,9 @@ def _segments(directory: Path, known: Known | None, on_loss: Callable[[str], obj
         path = paths.pop()
         path.replace(path.with_name(path.name + UNCOMMITTED))
     while paths:
-        last = Segment.open(paths[-1], None, on_loss, limit)
+        last = StreamSegment.open(paths[-1], None, on_loss, limit)
         if last.rows:
-            others = [Segment.open(path, _first(following), on_loss) for path, following in pairwise(paths)]
+            others = [StreamSegment.open(path, _first(following), on_loss) for path, following in pairwise(paths)]
             return [*others, last]
         path = paths.pop()
         if known is not None and last.first < known.end:

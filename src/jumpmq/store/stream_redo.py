@@ -11,7 +11,7 @@ from pathlib import Path
 from jumpmq.store.files import Files
 from jumpmq.store.log import read_whole
 from jumpmq.store.records import BLOCK, CHUNK_AT, block_is_whole, head_at
-from jumpmq.store.stream_bounds import Known, Piece
+from jumpmq.store.stream_bounds import Known, StreamChunk
 from jumpmq.store.stream_end import segment_path
 
 
@@ -44,7 +44,7 @@ def redo(directory: Path, known: Known, files: Files) -> list[Path]:
     return [directory, directory.parent, *(segment_path(directory, first) for first in segments)]
 
 
-def contents(pieces: Iterable[Piece], files: Files) -> Iterator[tuple[Piece, bytes | None]]:
+def contents(pieces: Iterable[StreamChunk], files: Files) -> Iterator[tuple[StreamChunk, bytes | None]]:
     """Yield pieces with the octets of chunks; None for damaged chunks.
 
     Raises:
@@ -65,7 +65,7 @@ def _chunk(octets: bytes) -> bytes:
     return octets[BLOCK.size + CHUNK_AT.size : BLOCK.size + head_at(octets).length]
 
 
-def without(lost: tuple[int, int], pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
+def without(lost: tuple[int, int], pieces: Iterable[StreamChunk]) -> Iterator[tuple[int, int]]:
     """Yield the parts of an offset range, as (first, end), outside of the given pieces."""
     first, end = lost
     for piece in pieces:

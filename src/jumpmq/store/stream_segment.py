@@ -116,7 +116,7 @@ def _columns(messages: list[Message], first: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([numbers, *others], schema=schema)
 
 
-class Segment:
+class StreamSegment:
     """A segment file for reading. :meth:`add` publishes appended chunks.
 
     The chunks of a file that is there are looked for when they are first asked about, as there may be many: whatever
@@ -169,7 +169,7 @@ class Segment:
         end: int | None = None,
         on_loss: Callable[[str], object] = log.error,
         limit: int | None = None,
-    ) -> Segment:
+    ) -> StreamSegment:
         """Open an existing file.
 
         Raises:
@@ -182,7 +182,7 @@ class Segment:
         return segment
 
     @classmethod
-    def begun(cls, path: Path, first: int) -> Segment:
+    def begun(cls, path: Path, first: int) -> StreamSegment:
         """Return a newly begun file: chunks are still to be added."""
         segment = cls(path, first)
         segment._known = True

@@ -18,9 +18,9 @@ from jumpmq.store.errors import StoreError, Unsynced
 from jumpmq.store.files import Files
 from jumpmq.store.index import Index, Update
 from jumpmq.store.kinds import STREAM
-from jumpmq.store.log import Log, Segment
+from jumpmq.store.log import Log, LogSegment
 from jumpmq.store.ranges import Ranges
-from jumpmq.store.reader import Reader
+from jumpmq.store.reader import BlockReader
 from jumpmq.store.recovery import Recovery, segments_of
 from jumpmq.store.stream_bounds import Known
 from jumpmq.store.stream_log import StreamLog
@@ -52,7 +52,7 @@ NO_DESCRIPTOR = errno.EMFILE, errno.ENFILE
 Moves = list[tuple[Batch, list[Message]]]
 
 
-class Upkeep:
+class LogUpkeep:
     """Tracks the live content of the log, and the changes not yet in the index.
 
     Args:
@@ -69,7 +69,7 @@ class Upkeep:
         self,
         log: Log,
         index: Index,
-        reader: Reader,
+        reader: BlockReader,
         background: Background,
         *,
         indexed: int,
@@ -138,7 +138,7 @@ class Upkeep:
             return False
         return time.monotonic() >= self._defined_at + QUIET
 
-    def note_written(self, segment: Segment, batch: Batch, octets: int, complete: Complete) -> None:
+    def note_written(self, segment: LogSegment, batch: Batch, octets: int, complete: Complete) -> None:
         """Messages of a batch were committed."""
         segment.batches.add(batch)
         segment.live += octets
@@ -168,7 +168,7 @@ class Upkeep:
                 segment.live -= batch.bytes * count / batch.count
                 break
 
-    def note_moved(self, segment: Segment, batch: Batch, position: int, length: int, complete: Complete) -> None:
+    def note_moved(self, segment: LogSegment, batch: Batch, position: int, length: int, complete: Complete) -> None:
         """Record the committed new location of the rest of a batch."""
         self._leave(batch, complete)
         batch.move(position, length, batch.first_seq)
@@ -304,7 +304,7 @@ class Upkeep:
             for one in list(self._log.segments.values()):
                 self._remove_if_dead(one, complete)
 
-    def _remove_if_dead(self, segment: Segment, complete: Complete) -> None:
+    def _remove_if_dead(self, segment: LogSegment, complete: Complete) -> None:
         is_needed = segment is self._log.current or segment.number >= min(self._indexed, self.kept_from)
         dead = not segment.batches and not is_needed
         if dead and segment.number in self._log.segments:
@@ -328,7 +328,7 @@ class Upkeep:
                 self._background.run(lambda batches=batches: self._read(batches), self._on_read)  # type: ignore[misc]
                 return
 
-    def _movable(self, segment: Segment) -> list[tuple[Batch, Any, Ranges]]:
+    def _movable(self, segment: LogSegment) -> list[tuple[Batch, Any, Ranges]]:
         """Return some live content of a segment, with locations and settled ranges."""
         batches, octets = [], 0.0
         for batch in segment.batches:

@@ -6,7 +6,7 @@ import contextlib
 import socket
 from random import SystemRandom
 
-from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
+from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, RequestRefused
 
 HOST = "127.0.0.1"
 
@@ -36,6 +36,6 @@ def accepts_clients(port: int) -> bool:
     """Return True if a guest can log in and open a channel."""
     try:
         AMQPConnection(AMQPAddress(HOST, port)).close()
-    except (ConnectionLost, Refused):
+    except (ConnectionLost, RequestRefused):
         return False
     return True

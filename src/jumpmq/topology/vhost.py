@@ -53,7 +53,7 @@ class Before(NamedTuple):
     destinations: Mapping[str, Destination]
 
 
-class RingChanges(Protocol):
+class AwaitedRingChanges(Protocol):
     """Ring changes awaited by queues; see :class:`~jumpmq.topology.fences.Fences`."""
 
     def before(self, exchange: Exchange) -> Before | None: ...
@@ -91,7 +91,9 @@ class VirtualHost:
         limits: those that are set (:data:`jumpmq.topology.limits.VIRTUAL_HOST_LIMITS`).
     """
 
-    def __init__(self, name: str, records: Records, holdings: Holdings, fences: RingChanges | None = None) -> None:
+    def __init__(
+        self, name: str, records: Records, holdings: Holdings, fences: AwaitedRingChanges | None = None
+    ) -> None:
         self.name = name
         self.fences = fences
         self.default_queue_type: str | None = None

@@ -22,7 +22,7 @@ from tests.topology.state import state_of
 
 from jumpmq.amqp.errors import AMQPError
 from jumpmq.nodes.log.first import First
-from jumpmq.nodes.log.follower import Follower
+from jumpmq.nodes.log.follower import LogFollower
 from jumpmq.nodes.log.log_link import LOG, PATIENCE, FollowedLog, serve_log
 from jumpmq.nodes.log.shared_log import FIRST
 from jumpmq.store.changes import Definitions
@@ -193,7 +193,7 @@ class Process:
         topology = self._topology(found if given_records is None else given_records)
         self.world.boots += 1
         boot, failed = f"boot{self.world.boots}", self.failed.append
-        follower = Follower(topology, boot, self.disk.when_done, failed, followed_digest(topology), failed)
+        follower = LogFollower(topology, boot, self.disk.when_done, failed, followed_digest(topology), failed)
         topology.log = follower
         await followed.follow(follower, lambda: topology.applied)
         topology.propose(AddHome(self.home, NODE))

@@ -26,7 +26,7 @@ from jumpmq.nodes.entering import enter
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, delete, end_of, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
-from jumpmq.nodes.joining.joining import Joining, Membership
+from jumpmq.nodes.joining.joining import ClusterJoining, Membership
 from jumpmq.nodes.log.compacting import compact
 from jumpmq.nodes.log.log_link import tell
 from jumpmq.nodes.log.snapshots import SnapshotHead, write_snapshot
@@ -508,15 +508,15 @@ async def test_a_name_that_was_mistyped_before_etcd_was_asked_does_not_stick(
             await start(replace(config, cluster="tset", node="noe@host", etcd="http://127.0.0.1:9"), enter)
     async with Cluster(tmp_path) as cluster:
         config = cluster.config(0)
-        keep, kept = Joining._keep, list[Membership]()
+        keep, kept = ClusterJoining._keep, list[Membership]()
 
-        async def killed(joining: Joining, me: Membership) -> None:
+        async def killed(joining: ClusterJoining, me: Membership) -> None:
             if kept:
                 raise BrokerError("killed")
             kept.append(me)
             await keep(joining, me)
 
-        monkeypatch.setattr(Joining, "_keep", killed)
+        monkeypatch.setattr(ClusterJoining, "_keep", killed)
         with pytest.raises(BrokerError, match="killed"):  # where etcd has it, and its directory does not know
             await cluster.started(replace(config, cluster="tset"))
         monkeypatch.undo()

@@ -18,7 +18,7 @@ from tests.broker.consumer_groups.members import until as soon
 from tests.http.api import API
 from tests.nodes.management.running_homes import RunningHomes, running_homes
 
-from jumpmq.nodes.log.follower import Follower
+from jumpmq.nodes.log.follower import LogFollower
 from jumpmq.topology.fences import LOOK_INTERVAL
 
 HOMES = (1, 2, 3)
@@ -131,7 +131,7 @@ def lag(running: RunningHomes, home: int, seconds: float) -> None:
     """Have a home make each change of the definitions so much later than it hears of it."""
     broker = running.brokers[home - 1]
     follower = broker.topology.log
-    assert isinstance(follower, Follower)
+    assert isinstance(follower, LogFollower)
     apply = follower._apply
 
     def later(message: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from tests.nodes.homes import homes, in_loop
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.messages import Message
 from jumpmq.nodes.messages.units import Unit
-from jumpmq.nodes.moves.copy_records import Copied, Copy
+from jumpmq.nodes.moves.copy_records import Copied, CopyRequest
 from jumpmq.nodes.transport import records
 from jumpmq.nodes.transport.records import ANSWERED, ASKED, NUMBER, REFUSED_MESSAGE, SLICE_HEAD, TABLE, Kind
 from jumpmq.replication.frames import Stored
@@ -129,7 +129,7 @@ def test_each_kind_has_a_number_and_a_name_of_its_own() -> None:
         ("REPLY", b"".join(Unit([], [message(b"r")]).encoded(4, 0))),
         ("METHOD", ASKED.pack(7, 10, 0) + m.QueuePurge(queue="q").encode()),
         ("FORWARD", SLICE_HEAD.pack(1, 2, 9, bytes(15) + b"\x09", 1) + NUMBER.pack(11) + unit(2, b"a")),
-        ("COPY", Copy(1 << 40 | 5, "a1", 0, [Extent(0, 9, 4096)], None).encode()),
+        ("COPY", CopyRequest(1 << 40 | 5, "a1", 0, [Extent(0, 9, 4096)], None).encode()),
         ("COPIED", Copied(1 << 40 | 5, "a1").encode()),
     ],
 )

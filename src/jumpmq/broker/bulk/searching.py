@@ -27,7 +27,7 @@ ROWS = 256
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchCriteria:
     """Search criteria; a message must meet all.
 
     Attributes:
@@ -87,7 +87,7 @@ class Search:
         next: the number that the next search begins with; None where there is nothing more to look at.
     """
 
-    def __init__(self, slices: Slices, queue: Queue, wanted: Wanted) -> None:
+    def __init__(self, slices: Slices, queue: Queue, wanted: SearchCriteria) -> None:
         self.searched = 0
         self.next: int | None = None
         self._slices = slices

@@ -35,7 +35,7 @@ from jumpmq.store import Store, StoreError, stream_files
 from jumpmq.store.completion import NO_RECEIPT, CompleteReceipt
 from jumpmq.store.stream_files import StreamFiles
 from jumpmq.store.stream_log import StreamLog
-from jumpmq.store.stream_segment import Segment
+from jumpmq.store.stream_segment import StreamSegment
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Commits:
         self._awaited = 0  # last awaited commit
         self._beginning = False  # whether a commit begins when what others have sent is read
         self._others = _Sockets(self._loop)  # whether other clients have sent something
-        self._retired: list[Segment] = []  # segments of streams that retention has let go of
+        self._retired: list[StreamSegment] = []  # segments of streams that retention has let go of
 
     def open(self, directory: Path, linger_bytes: int) -> Store:
         """Open the store in a directory.
@@ -229,7 +229,7 @@ class Commits:
             self.parts = {STORE: Part(self._stored, stored)}
         return stored
 
-    def _delete(self, streams: list[StreamLog], segments: list[Segment]) -> None:
+    def _delete(self, streams: list[StreamLog], segments: list[StreamSegment]) -> None:
         """Delete the files of removed streams, and of segments dropped by retention."""
         self.streams.delete(streams)
         for segment in segments:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jumpmq.broker.peers import MoveFigures
 from jumpmq.queues.fences import FenceFigures
-from jumpmq.queues.figures import Figures as MessageFigures
+from jumpmq.queues.figures import MessageFigures
 from jumpmq.topology.tally import Tally
 
 Counts = tuple[int, ...]
@@ -364,7 +364,7 @@ class ReaderFigures(NamedTuple):
 
 
 class RingTrafficFigures(NamedTuple):
-    """Recent traffic of a hash ring at a home; see :class:`jumpmq.topology.exchanges.traffic.Counted`.
+    """Recent traffic of a hash ring at a home; see :class:`jumpmq.topology.exchanges.traffic.CountedKeys`.
 
     Attributes:
         names: the destinations, to which ``messages`` belong.

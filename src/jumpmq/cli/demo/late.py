@@ -12,7 +12,7 @@ from jumpmq.cli.demo.findings import LATE
 from jumpmq.management import ManagementClient
 from jumpmq.spark import Router, uniformity
 from jumpmq.spark.client import Client
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 from jumpmq.spark.page import save, uniformity_page
 
 EXCHANGE = "late-flights"
@@ -42,7 +42,7 @@ def publish_late(spark: SparkSession, url: str) -> LateFlights:
         FROM flights WHERE arr_delay >= {LATE} AND tailnum IS NOT NULL
     """)
     late.write.format("jumpmq").mode("append").options(url=url, exchange=EXCHANGE).save()
-    ranges = Client(Broker(url)).ranges(EXCHANGE, [])
+    ranges = Client(BrokerAddress(url)).ranges(EXCHANGE, [])
     return LateFlights(late.count(), {queue: at["messages"] for queue, at in sorted(ranges.items())})
 
 

@@ -33,7 +33,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jumpmq.amqp.client import Delivery, as_published, stream_offset
+from jumpmq.amqp.client import ClientDelivery, as_published, stream_offset
 from jumpmq.client import AMQPConnection
 from jumpmq.management import ManagementClient, ManagementError
 
@@ -108,7 +108,7 @@ class Target:
         found: dict[str, Any] = self._ask(lambda: self._api.get("messages", self._vhost, "writers", self._writer))
         return found
 
-    def publish(self, chunk: int, deliveries: Sequence[Delivery], noted: str = "", done: int = 0) -> None:
+    def publish(self, chunk: int, deliveries: Sequence[ClientDelivery], noted: str = "", done: int = 0) -> None:
         """Publish a chunk and record its number; without messages, only record the previous chunk as done.
 
         Args:
@@ -128,7 +128,7 @@ class Target:
             self._publish(deliveries[first:end], query)
             first = end
 
-    def _publish(self, deliveries: Sequence[Delivery], query: dict[str, Any]) -> None:
+    def _publish(self, deliveries: Sequence[ClientDelivery], query: dict[str, Any]) -> None:
         body = _stream_of(self._queue, deliveries)
         answer = self._ask(
             lambda: self._api.ask("POST", "messages", self._vhost, "publish", body=body, query=query, headers=ARROW)
@@ -179,7 +179,7 @@ class Drain:
         self._moving: list[str] = []  # marks of the chunk that is published, or about to be
         self._lately: deque[tuple[float, list[str]]] = deque()  # marks of what was acknowledged, with its time
         self._lost: Counter[str] = Counter()  # of these, what the source may have forgotten
-        self._ready: list[Delivery] = []  # taken, and not moved yet
+        self._ready: list[ClientDelivery] = []  # taken, and not moved yet
         self._is_held = False  # whether messages are held until the other queue has room
 
     @property
@@ -225,23 +225,23 @@ class Drain:
         """The connection is used no more: what is not acknowledged comes again."""
         self._chunk, self._ready, self._is_held = None, [], False
 
-    def _take(self, amqp: AMQPConnection, most: int) -> list[Delivery]:
+    def _take(self, amqp: AMQPConnection, most: int) -> list[ClientDelivery]:
         """Take the first messages of the queue, unacknowledged."""
         if not self.gets:
             return _consumed(amqp, self.queue, most, self._patience)
-        found: list[Delivery] = []
+        found: list[ClientDelivery] = []
         while len(found) < most and (one := amqp.get(self.queue)) is not None:
             found.append(_as_published(one))
         return found
 
-    def _split(self, found: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+    def _split(self, found: list[ClientDelivery]) -> tuple[list[ClientDelivery], list[ClientDelivery]]:
         """Split messages into the next chunk, and the remaining messages."""
         if not self.marks_each and not any(map(_may_expire, found)):
             return found, []
         end = min(MARKED, next(_cuts(found), MARKED))
         return found[:end], found[end:]
 
-    def _move(self, amqp: AMQPConnection, part: list[Delivery]) -> None:
+    def _move(self, amqp: AMQPConnection, part: list[ClientDelivery]) -> None:
         assert self._chunk is not None
         self._moving = [mark(one) for one in part]
         noted = EACH + "".join(self._moving) if len(part) <= MARKED and len(list(_cuts(part))) == 1 else ""
@@ -306,7 +306,7 @@ class Drain:
         amqp.declared(self.queue)
         return is_here
 
-    def _settle_each(self, amqp: AMQPConnection, published: Counter[str], again: Counter[str]) -> list[Delivery]:
+    def _settle_each(self, amqp: AMQPConnection, published: Counter[str], again: Counter[str]) -> list[ClientDelivery]:
         """Acknowledge moved messages found in the queue again; return the remaining messages taken with them.
 
         Args:
@@ -360,7 +360,7 @@ class StreamCopy:
         return moved
 
 
-def digest(deliveries: Sequence[Delivery]) -> str:
+def digest(deliveries: Sequence[ClientDelivery]) -> str:
     """A digest of what a chunk holds; the empty text of nothing."""
     if not deliveries:
         return ""
@@ -372,7 +372,7 @@ def digest(deliveries: Sequence[Delivery]) -> str:
     return found.hexdigest()
 
 
-def mark(one: Delivery) -> str:
+def mark(one: ClientDelivery) -> str:
     """Return eight characters to distinguish a message from the rest: 48 bits of a digest."""
     found = hashlib.blake2b(digest_size=6)
     for part in _parts(one):
@@ -381,7 +381,7 @@ def mark(one: Delivery) -> str:
     return base64.urlsafe_b64encode(found.digest()).decode("ascii")
 
 
-def _parts(one: Delivery) -> tuple[bytes, ...]:
+def _parts(one: ClientDelivery) -> tuple[bytes, ...]:
     return one.exchange.encode("utf-8", "surrogateescape"), one.routing_key, one.properties, one.body
 
 
@@ -391,17 +391,17 @@ def _marks_in(noted: str) -> list[str]:
     return [marks[at : at + 8] for at in range(0, len(marks), 8)] if marks != noted else []
 
 
-def _may_expire(one: Delivery) -> bool:
+def _may_expire(one: ClientDelivery) -> bool:
     return bool(int.from_bytes(one.properties[:2]) & _EXPIRATION)
 
 
-def _consumed(amqp: AMQPConnection, queue: str, most: int, patience: float) -> list[Delivery]:
+def _consumed(amqp: AMQPConnection, queue: str, most: int, patience: float) -> list[ClientDelivery]:
     """Take the first messages of a queue, unacknowledged, with no further message delivered."""
     count = min(most, amqp.declared(queue).message_count)
     if not count:
         return []
     consumer = amqp.consume(queue, count)
-    found: list[Delivery] = []
+    found: list[ClientDelivery] = []
     while len(found) < count and amqp.wait(patience):
         found.append(_as_published(amqp.deliveries.popleft()))
     amqp.cancel(consumer)
@@ -410,7 +410,7 @@ def _consumed(amqp: AMQPConnection, queue: str, most: int, patience: float) -> l
     return found
 
 
-def _as_published(one: Delivery) -> Delivery:
+def _as_published(one: ClientDelivery) -> ClientDelivery:
     """Return the message without headers of the current delivery, to give a repeated delivery and the message equal
     digests.
     """
@@ -418,13 +418,13 @@ def _as_published(one: Delivery) -> Delivery:
     return one if octets is one.properties else replace(one, properties=octets)
 
 
-def _next_size(deliveries: Sequence[Delivery]) -> int:
+def _next_size(deliveries: Sequence[ClientDelivery]) -> int:
     """Return the maximum size of the next chunk, in messages: twice the last size, if the messages are no larger."""
     average = sum(len(one.body) for one in deliveries) // len(deliveries) + 1
     return max(1, min(CHUNK, 2 * len(deliveries), CHUNK_OCTETS // average))
 
 
-def _cuts(deliveries: Sequence[Delivery]) -> Iterator[int]:
+def _cuts(deliveries: Sequence[ClientDelivery]) -> Iterator[int]:
     """Yield the ends of the requests of a chunk; at least one."""
     octets = 0
     for place, one in enumerate(deliveries):
@@ -435,7 +435,7 @@ def _cuts(deliveries: Sequence[Delivery]) -> Iterator[int]:
     yield len(deliveries)
 
 
-def _stream_of(queue: str, deliveries: Sequence[Delivery]) -> bytes:
+def _stream_of(queue: str, deliveries: Sequence[ClientDelivery]) -> bytes:
     """Encode messages for the management API."""
     columns = {
         "queue": pa.repeat(queue, len(deliveries)),

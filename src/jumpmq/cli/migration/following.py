@@ -30,7 +30,7 @@ from jumpmq.cli.migration.definitions import CopiedDefinitions, copy_definitions
 from jumpmq.cli.migration.draining import Drain, Full, StreamCopy, Target
 from jumpmq.cli.migration.rings import Rings, RingsUnknown
 from jumpmq.cli.migration.source import Source, expires, lock, suit
-from jumpmq.client import AMQPConnection, ConnectionLost, Refused
+from jumpmq.client import AMQPConnection, ConnectionLost, RequestRefused
 from jumpmq.management import ManagementClient, ManagementError, NoAnswer, Refusal
 from jumpmq.serving.logs import escaped
 
@@ -187,7 +187,7 @@ class Bridge:
                 self._lost.succeed()
             except _Ending:
                 break
-            except (ConnectionLost, Refused) as error:
+            except (ConnectionLost, RequestRefused) as error:
                 self._source_lost(error)
             self.on_pass()
             if not moved:
@@ -315,7 +315,7 @@ class Bridge:
         self._lock(vhost)
         asked = [m.QueueDeclare(queue=lane.name, passive=True) for lane in lanes]
         for lane, answer in zip(lanes, self._connection(vhost).declare_all(asked), strict=True):
-            if isinstance(answer, Refused):
+            if isinstance(answer, RequestRefused):
                 self._failed(lane, answer)
                 continue
             lane.rest = answer.message_count
@@ -335,7 +335,7 @@ class Bridge:
         """
         try:
             moved = move(lane)
-        except Refused as refused:
+        except RequestRefused as refused:
             if not refused.is_open:
                 raise
             self._drop(lane)
@@ -451,7 +451,7 @@ def follow(bridge: Bridge, console: Console) -> None:
             bridge.begin()
             bridge.run()
         finally:
-            with suppress(ConnectionLost, Refused):
+            with suppress(ConnectionLost, RequestRefused):
                 bridge.close()
 
 

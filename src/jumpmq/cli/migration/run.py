@@ -17,7 +17,7 @@ from jumpmq.cli.migration.draining import Drain, MigrationError, StreamCopy, Tar
 from jumpmq.cli.migration.following import Bridge, follow
 from jumpmq.cli.migration.rings import Rings
 from jumpmq.cli.migration.source import Source, alone, suit
-from jumpmq.client import AMQPAddress, ConnectionLost, Refused
+from jumpmq.client import AMQPAddress, ConnectionLost, RequestRefused
 from jumpmq.management import ClientTLS, ManagementClient, ManagementError, NoAnswer
 from jumpmq.serving.logs import escaped
 
@@ -92,7 +92,7 @@ def migrate(move: Migration, *, messages: bool) -> MigrationResult:
             counts = [_move(one, copied, source, new, origin, progress) for one in queues]
     except ManagementError as error:
         raise MigrationError(str(error)) from None
-    except (ConnectionLost, Refused) as error:
+    except (ConnectionLost, RequestRefused) as error:
         raise MigrationError(f"{address}: {error}") from None
     return MigrationResult(sum(count > 0 for count in counts), sum(counts), copied)
 
@@ -115,7 +115,7 @@ def bridge(move: Migration, say: Callable[[str], None]) -> MigrationResult:
         follow(running, move.console)
     except ManagementError as error:
         raise MigrationError(str(error)) from None
-    except (ConnectionLost, Refused) as error:
+    except (ConnectionLost, RequestRefused) as error:
         raise MigrationError(f"{address}: {error}") from None
     return MigrationResult(running.queues, running.moved, CopiedDefinitions(), running.rest)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jumpmq.amqp import methods as m
 from jumpmq.cli.migration.draining import Drain, MigrationError
-from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, Refused
+from jumpmq.client import AMQPAddress, AMQPConnection, ConnectionLost, RequestRefused
 from jumpmq.management import ClientTLS, ManagementClient
 
 LOCK = "jumpmq migrate"
@@ -103,9 +103,9 @@ def lock(source: Source, vhost: str) -> AMQPConnection:
         connection = source.connect(vhost)
         try:
             connection.call(m.QueueDeclare(queue=LOCK, exclusive=True, auto_delete=True), m.QueueDeclareOk)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.code == _FORBIDDEN and refused.is_open:
-                with suppress(ConnectionLost, Refused):
+                with suppress(ConnectionLost, RequestRefused):
                     connection.call(m.ChannelOpen(), m.ChannelOpenOk)
                 return connection
             connection.close()

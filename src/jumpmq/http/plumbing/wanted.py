@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jumpmq.broker.bulk.searching import Wanted
+from jumpmq.broker.bulk.searching import SearchCriteria
 from jumpmq.http.plumbing import requested
 from jumpmq.http.plumbing.errors import BadRequest
 from jumpmq.http.schema.shapes import NAME, NUMBER, TEXT, Shape, one_of, whole
@@ -27,7 +27,7 @@ WANTED = Shape(
 """Shape of a filter; all conditions must hold."""
 
 
-def wanted_of(queue: Queue, said: Mapping[str, Any]) -> Wanted:
+def wanted_of(queue: Queue, said: Mapping[str, Any]) -> SearchCriteria:
     """Parse a filter for a queue.
 
     Args:
@@ -48,7 +48,7 @@ def wanted_of(queue: Queue, said: Mapping[str, Any]) -> Wanted:
     first, last = said.get("from", 0), min(said.get("to", requested.LAST_SEQ), queue.next_seq - 1)
     if since is not None and (found := queue.view.seq_at(since)) is not None:
         first = max(first, found)
-    return Wanted(
+    return SearchCriteria(
         first,
         last,
         since,

@@ -16,7 +16,7 @@ from jumpmq.http.plumbing.endpoint import Endpoint
 from jumpmq.http.ring_counts import RingCounts, together
 from jumpmq.http.spread import spread_of_keys, spread_of_messages
 from jumpmq.topology.exchanges import ConsistentHashExchange
-from jumpmq.topology.exchanges.traffic import Counted, FrequentKey
+from jumpmq.topology.exchanges.traffic import CountedKeys, FrequentKey
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -85,7 +85,7 @@ async def _shown_traffic(exchange: ConsistentHashExchange, broker: Broker) -> di
     found = together(parts, list(weights))
     if found is None:  # nothing came since the ring changed
         missing = sum(one.missing_since_start for one in parts)
-        found = RingCounts(Counted(None, list(weights), [0] * len(weights), 0, 0, 0, []), {}, missing)
+        found = RingCounts(CountedKeys(None, list(weights), [0] * len(weights), 0, 0, 0, []), {}, missing)
     counted, keys = found.counted, found.keys
     await broker.slices.next()
     return {

@@ -12,7 +12,7 @@ from jumpmq.http.ring_counts import together
 from jumpmq.http.spread import spread_of_keys, spread_of_messages
 from jumpmq.http.warnings.warning import Warning
 from jumpmq.topology import ConsistentHashExchange
-from jumpmq.topology.exchanges.traffic import Counted
+from jumpmq.topology.exchanges.traffic import CountedKeys
 
 if TYPE_CHECKING:
     from jumpmq.broker import Broker
@@ -93,7 +93,7 @@ async def warnings_of_ring(
             yield _skew(exchange, whole.counted, spread, name, share, share / ratio)
 
 
-def _missing(exchange: ConsistentHashExchange, counted: Counted, total: int, since_start: int) -> Warning:
+def _missing(exchange: ConsistentHashExchange, counted: CountedKeys, total: int, since_start: int) -> Warning:
     kind, what = exchange.hashed or ("header", "")
     went = exchange.missing_destination
     return _of_exchange(
@@ -108,7 +108,7 @@ def _missing(exchange: ConsistentHashExchange, counted: Counted, total: int, sin
 
 def _skew(
     exchange: ConsistentHashExchange,
-    counted: Counted,
+    counted: CountedKeys,
     keys: ChiSquared | None,
     name: str,
     share: float,

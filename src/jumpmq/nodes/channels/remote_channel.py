@@ -169,10 +169,10 @@ class RemoteChannel:
                 continue
             at = begin + size + 1
             if is_delivery:
-                content = _Content.delivered(payload, begin + 4)
+                content = _ArrivingContent.delivered(payload, begin + 4)
             elif kind == FRAME_METHOD:
                 method = m.decode(bytes(payload[begin : begin + size]))
-                content = _Content.got(method) if isinstance(method, m.BasicGetOk) else None
+                content = _ArrivingContent.got(method) if isinstance(method, m.BasicGetOk) else None
                 if content is None:
                     self._act(method)
             elif kind == FRAME_HEADER:
@@ -240,7 +240,7 @@ class RemoteChannel:
         request.waiting.end()
 
 
-class _Content:
+class _ArrivingContent:
     """Message with frames still arriving."""
 
     __slots__ = ("message", "method", "pieces", "size", "tag")
@@ -253,7 +253,7 @@ class _Content:
         self.pieces: list[bytes] = []
 
     @classmethod
-    def delivered(cls, payload: memoryview, at: int) -> "_Content":
+    def delivered(cls, payload: memoryview, at: int) -> "_ArrivingContent":
         """From the arguments of ``basic.deliver``."""
         tag = str(payload[at + 1 : at + 1 + payload[at]], "utf-8", "surrogateescape")
         at += 1 + payload[at]
@@ -266,7 +266,7 @@ class _Content:
         return cls(None, tag, message)
 
     @classmethod
-    def got(cls, method: m.BasicGetOk) -> "_Content":
+    def got(cls, method: m.BasicGetOk) -> "_ArrivingContent":
         """From ``basic.get-ok``."""
         message = Message(method.exchange, method.routing_key, b"", b"")
         message.seq, message.redelivered = method.delivery_tag, method.redelivered

@@ -38,7 +38,7 @@ from jumpmq.nodes.transport.records import (
     SETTLED,
     TWO,
 )
-from jumpmq.nodes.transport.windows import Window
+from jumpmq.nodes.transport.windows import SendWindow
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.memory import MemoryAccount
 from jumpmq.store.completion import CompleteReceipt
@@ -73,7 +73,7 @@ class _Served:
     wants_cancel_notice = True
 
     def __init__(
-        self, link: Link, services: ChannelServices, memory: MemoryAccount, opened: Any, window: Window
+        self, link: Link, services: ChannelServices, memory: MemoryAccount, opened: Any, window: SendWindow
     ) -> None:
         self.name: str = opened["name"]
         self.user = _principal(opened)
@@ -253,7 +253,7 @@ class ServedChannels:
         self._services: ChannelServices | None = None  # None before there is something to serve
         self._memory: MemoryAccount  # charged with unsettled deliveries
         self._served: dict[tuple[int, int], _Served] = {}  # by home and number
-        self._windows: dict[tuple[int, str], Window] = {}  # by home and the client's identity
+        self._windows: dict[tuple[int, str], SendWindow] = {}  # by home and the client's identity
         self._links = links
         self._held: list[tuple[Link, bytes]] = []  # methods that wait for the lease of this home's replica
         links.handlers[OPEN] = self._open
@@ -287,7 +287,7 @@ class ServedChannels:
     def _open(self, link: Link, payload: memoryview) -> None:
         opened = json.loads(bytes(payload))
         if self._services is not None and opened["vhost"] in self._services.topology.vhosts:
-            window = self._windows.setdefault((link.peer, opened["identity"]), Window())
+            window = self._windows.setdefault((link.peer, opened["identity"]), SendWindow())
             served = _Served(link, self._services, self._memory, opened, window)
             self._served[link.peer, opened["number"]] = served
 

@@ -1,7 +1,7 @@
 """Copy of a home at this node. When the replica ends, the copy is closed and opened again.
 
-A replica that is to lead gets a :class:`~jumpmq.nodes.copies.leading_store.LeadingStore`, and its :class:`Server` is
-told to serve the home with it.
+A replica that is to lead gets a :class:`~jumpmq.nodes.copies.leading_store.LeadingStore`, and its :class:`HomeServer`
+serves the home with the store.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from jumpmq.nodes.copies.leading_store import LeadingStore
 from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.nodes.replicas.claims import Claims
 from jumpmq.nodes.replicas.coming_files import DAMAGED, set_aside, settle
-from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, Alarms, CopiedHome
+from jumpmq.nodes.replicas.copied_home import FIXED_SEAT, CopiedHome, CopyAlarms
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory, DamagedCopy
 from jumpmq.nodes.replicas.offered_files import remove_offered
 from jumpmq.nodes.replicas.sessions import ReplicaSessions
@@ -39,7 +39,7 @@ HAND_OVER_TIMEOUT = 5.0
 log = logging.getLogger(__name__)
 
 
-class Server(Protocol):
+class HomeServer(Protocol):
     """Server of homes with a leading local replica."""
 
     def serve(self, copy: "KeptCopy") -> None:
@@ -79,11 +79,11 @@ class KeptCopy:
         claims: Claims,
         sessions: ReplicaSessions,
         times: Times = FIXED_SEAT,
-        server: Server | None = None,
+        server: HomeServer | None = None,
     ) -> None:
         self.home: CopiedHome | None = None
         self.leading: LeadingStore | None = None
-        self._alarm = Alarms(number)
+        self._alarm = CopyAlarms(number)
         self.is_doubted = (directory / DOUBTED).exists()
         self._marking: asyncio.Task[None] | None = None  # of the directory as that of a damaged copy
         self._failed = False  # whether the copy is closed, or about to be, as something is wrong

@@ -328,7 +328,7 @@ class NodeCopies:
             log.warning("no copy of home %d is wanted here any more; %s may be deleted", home, directory)
 
     def serve(self, copy: KeptCopy) -> None:
-        """See :class:`~jumpmq.nodes.copies.kept_copy.Server`."""
+        """See :class:`~jumpmq.nodes.copies.kept_copy.HomeServer`."""
         assert copy.home is not None and copy.home.roles.known is not None
         known = copy.home.roles.known
         self._see(copy.number, self.known.get(copy.number, known), known)
@@ -342,7 +342,7 @@ class NodeCopies:
             self._own.set_result(copy)
 
     def spares(self, number: int) -> bool:
-        """See :class:`~jumpmq.nodes.copies.kept_copy.Server`."""
+        """See :class:`~jumpmq.nodes.copies.kept_copy.HomeServer`."""
         known = self.known.get(number)
         if known is None or self._announced is None:
             return False

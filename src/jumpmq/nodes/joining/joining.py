@@ -17,7 +17,7 @@ from jumpmq.broker.bulk.starts import OlderDirectory, Starts
 from jumpmq.broker.errors import BrokerError, HomeLeft
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, Value, absent, delete, end_of, has, put
 from jumpmq.nodes.etcd.keys import FORMAT, Keys
-from jumpmq.nodes.joining.rejoining import Recovery, bring_queues, kept_recovery, strayed
+from jumpmq.nodes.joining.rejoining import ClusterRecovery, bring_queues, kept_recovery, strayed
 from jumpmq.nodes.log.cluster_log import PLACE_BITS, forgotten
 from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.log.snapshots import SnapshotHead, read_snapshot, write_snapshot
@@ -73,7 +73,7 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class NodeStart:
     """Initial state of a node.
 
     Attributes:
@@ -92,7 +92,7 @@ def kept_membership(records: list[Record]) -> Membership | None:
     return next((Membership(**value) for kind, key, value in records if (kind, key) == MEMBERSHIP), None)
 
 
-class Joining:
+class ClusterJoining:
     """The way in.
 
     Args:
@@ -128,7 +128,7 @@ class Joining:
         self._recovers = recovers  # whether the definitions of a lost cluster are taken from here
         self._me: Membership | None = None  # who it is, of which etcd may know though an attempt has failed
 
-    async def join(self, found: list[Record], node: str | None, default_node: str, worker: int = 1) -> Joined:
+    async def join(self, found: list[Record], node: str | None, default_node: str, worker: int = 1) -> NodeStart:
         """Be a member.
 
         Args:
@@ -187,14 +187,16 @@ class Joining:
             self._store.put(*RETURNING, True)
             found = [*found, (*RETURNING, True)]
         await self._keep(me)
-        return Joined(me, secret.value.decode(), found)
+        return NodeStart(me, secret.value.decode(), found)
 
-    async def _recovery(self) -> Recovery | None:
+    async def _recovery(self) -> ClusterRecovery | None:
         """Return the recovery followed by the cluster, if the cluster was recovered."""
         found = await self._etcd.get(self._keys.recovery)
-        return None if found is None else Recovery.read(found.value)
+        return None if found is None else ClusterRecovery.read(found.value)
 
-    async def _rejoin(self, me: Membership, recovery: Recovery | None, applied: int, found: list[Record]) -> None:
+    async def _rejoin(
+        self, me: Membership, recovery: ClusterRecovery | None, applied: int, found: list[Record]
+    ) -> None:
         """Bring in the queues of a node with data missing from the start of the recovered cluster.
 
         Raises:
@@ -401,7 +403,7 @@ async def recover_cluster(etcd: Etcd, keys: Keys, me: Membership, found: list[Re
         put(keys.homes, str(homes)),
         put(keys.member(me.process), member_value(me.home, me)),
         put(keys.recovered, str(entry)),
-        Recovery(uuid.uuid4().hex, kept_recovery(found), applied).put(keys),
+        ClusterRecovery(uuid.uuid4().hex, kept_recovery(found), applied).put(keys),
         put(keys.entry(entry), json.dumps({"id": uuid.uuid4().hex, "home": me.home, "changes": []})),
         head.put(keys),
         delete(keys.lost, end_of(keys.lost)),

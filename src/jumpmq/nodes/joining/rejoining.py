@@ -39,7 +39,7 @@ NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class ClusterRecovery:
     """A recovery of a cluster.
 
     Attributes:
@@ -53,7 +53,7 @@ class Recovery:
     entry: int
 
     @classmethod
-    def read(cls, value: bytes) -> "Recovery":
+    def read(cls, value: bytes) -> "ClusterRecovery":
         """Return the recovery stored in etcd."""
         found = json.loads(value)
         return cls(found["id"], found["before"], int(found["entry"]))
@@ -69,7 +69,7 @@ class Recovery:
         return recovery == self.id or (recovery == self.before and applied <= self.entry)
 
 
-def to_text(recovery: Recovery) -> str:
+def to_text(recovery: ClusterRecovery) -> str:
     """Return the JSON form of a recovery for etcd."""
     return json.dumps({"id": recovery.id, "before": recovery.before, "entry": recovery.entry})
 

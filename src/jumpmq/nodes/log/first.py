@@ -25,7 +25,7 @@ SNAPSHOT_PART = 500
 """Number of records sent to a new home together."""
 
 
-class Entries(Protocol):
+class EntryStore(Protocol):
     """Storage for recorded entries."""
 
     def put(self, kind: str, key: str, value: Any) -> None: ...
@@ -73,7 +73,7 @@ class First(SharedLog):
     def __init__(
         self,
         topology: Deciding,
-        entries: Entries,
+        entries: EntryStore,
         kept: Iterable[Message],
         let_go: int,
         records: Callable[[], Iterable[Record]],

@@ -18,7 +18,7 @@ STANDS_STILL = (
 """Reason of a refusal while the first worker is away, in the words of RabbitMQ 4."""
 
 
-class Follower(SharedLog):
+class LogFollower(SharedLog):
     """The sequencer at the other workers: the first one's, over a link.
 
     Args:

@@ -1,4 +1,4 @@
-"""Shared log over links: :class:`First` at the first home, :class:`Follower` at all others.
+"""Shared log over links: :class:`First` at the first home, :class:`LogFollower` at all others.
 
 A follower says what it has applied when its link is up. It is sent the definitions, if it has none, and then what came
 after; when it has applied that, it asks for changes.
@@ -14,7 +14,7 @@ from typing import Any
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.log.first import First
-from jumpmq.nodes.log.follower import Follower
+from jumpmq.nodes.log.follower import LogFollower
 from jumpmq.nodes.log.messages import Entry, Message
 from jumpmq.nodes.log.shared_log import FIRST, Record
 from jumpmq.nodes.transport.link import Link
@@ -128,7 +128,7 @@ class FollowedLog:
         self._on_failure = on_failure  # ends the process
         self._records: list[Record] = []  # the definitions that were sent
         self._early: list[Message] = []  # entries received before following
-        self._follower: Follower | None = None  # applies entries
+        self._follower: LogFollower | None = None  # applies entries
         self._applied_here: Callable[[], int] = lambda: 0  # the last entry that is applied
         self._target: int | None = None  # what the first home had when the link came up; None until it is known
         self._welcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # the first such
@@ -146,7 +146,7 @@ class FollowedLog:
         await self._welcome
         return self._records if self._applied is None else None
 
-    async def follow(self, follower: Follower, applied: Callable[[], int]) -> None:
+    async def follow(self, follower: LogFollower, applied: Callable[[], int]) -> None:
         """Apply entries received meanwhile and later; return once this home has all entries known to the first home at
         the start.
 

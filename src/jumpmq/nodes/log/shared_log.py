@@ -7,7 +7,7 @@ A *sequencer* orders the changes that processes propose, and is a subclass of :c
 
 ==============================================  ================================================================
 :class:`~jumpmq.nodes.log.first.First`          the first worker of a node: judges a change, records it, sends it
-:class:`~jumpmq.nodes.log.follower.Follower`    another worker: asks the first one, and replays its entries
+:class:`~jumpmq.nodes.log.follower.LogFollower`    another worker: asks the first one, and replays its entries
 :class:`~jumpmq.nodes.log.cluster_log.ClusterLog`   a node of a cluster: etcd orders, each node judges what it applies
 ==============================================  ================================================================
 

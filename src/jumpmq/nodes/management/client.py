@@ -49,7 +49,7 @@ class _Connection:
         return event  # type: ignore[return-value]
 
 
-class Answer:
+class HomeAnswer:
     """Answer of a home. To be used in a ``with`` block; unread data is dropped at the end of the block.
 
     Attributes:
@@ -135,7 +135,7 @@ class HomeClient:
         *,
         is_repeatable: bool = False,
         patience: float | None = ANSWER_TIMEOUT,
-    ) -> Answer:
+    ) -> HomeAnswer:
         """Send a request; returns when the head of the answer is there.
 
         Args:
@@ -188,7 +188,7 @@ class HomeClient:
 
     async def _exchange(
         self, connection: _Connection, request: h11.Request, body: bytes | AsyncIterable[bytes], patience: float | None
-    ) -> Answer:
+    ) -> HomeAnswer:
         await connection.send(request)
         if isinstance(body, bytes):
             if body:
@@ -200,7 +200,7 @@ class HomeClient:
         while not isinstance(event := await connection.receive(patience), h11.Response):
             if isinstance(event, h11.ConnectionClosed):
                 raise ConnectionResetError("the connection was closed")
-        return Answer(self, connection, event, patience)
+        return HomeAnswer(self, connection, event, patience)
 
     def give_back(self, connection: _Connection, is_whole: bool) -> None:
         """A connection is not used any more."""

@@ -20,7 +20,7 @@ from jumpmq.http.plumbing.errors import RefusedByHome
 from jumpmq.http.plumbing.forwarding import Bodies
 from jumpmq.http.plumbing.sessions_of_readers import joined, part_of
 from jumpmq.nodes.management import acting, principals
-from jumpmq.nodes.management.client import Answer
+from jumpmq.nodes.management.client import HomeAnswer
 from jumpmq.nodes.management.clients import HomeClients
 from jumpmq.topology import VirtualHost
 from jumpmq.topology.declared import DeclaredQueue
@@ -92,7 +92,7 @@ class Passing:
         headers = [one for one in scope["headers"] if one[0] in PASSED]
         return Passed(await self._ask(home, request, request.method, target, headers, body))
 
-    async def ask(self, request: Request, home: int, target: bytes, body: object) -> Answer:
+    async def ask(self, request: Request, home: int, target: bytes, body: object) -> HomeAnswer:
         """Forward a request with a new JSON body to a home, for the requesting user.
 
         Args:
@@ -114,7 +114,7 @@ class Passing:
         target: bytes,
         headers: list[tuple[bytes, bytes]],
         body: bytes,
-    ) -> Answer:
+    ) -> HomeAnswer:
         address = request.client.host if request.client is not None else ""
         told = [(principals.HEADER, principals.written(requested.principal(request))), (ADDRESS, address.encode())]
         return await self.clients[home].ask(method, target, [*headers, *told], body, patience=None)
@@ -183,7 +183,7 @@ class Passing:
         """
         if not bodies:
             return here
-        answers: list[Answer] = []
+        answers: list[HomeAnswer] = []
         try:
             for home, (queues, body) in bodies.items():
                 try:
@@ -198,7 +198,7 @@ class Passing:
             for answer in answers:
                 answer.close()
             raise
-        return Joined(here, answers, len(ArrowEncoder(columns).head()))
+        return JoinedStreams(here, answers, len(ArrowEncoder(columns).head()))
 
     async def act(self, name: str, *arguments: Any) -> list[Any]:
         """Request an action (:mod:`~.acting`) from all remote homes; return the results of answering homes."""
@@ -233,7 +233,7 @@ def _down(host: VirtualHost | None, home: int, queues: list[str]) -> NotFound:
 class Passed(Response):
     """Answer of a remote home."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: HomeAnswer) -> None:
         super().__init__(status_code=answer.status)
         self._answer = answer
 
@@ -262,7 +262,7 @@ class Passed(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class Joined(Passed):
+class JoinedStreams(Passed):
     """Several Arrow streams joined into a single stream.
 
     Args:
@@ -271,7 +271,7 @@ class Joined(Passed):
         head: octets before the first batch.
     """
 
-    def __init__(self, here: StreamingResponse, answers: list[Answer], head: int) -> None:
+    def __init__(self, here: StreamingResponse, answers: list[HomeAnswer], head: int) -> None:
         Response.__init__(self)
         self._here = here
         self._answers = answers

@@ -38,7 +38,7 @@ RECENT = 1000
 """Number of changes in the recent entries kept for homes whose links were down."""
 
 
-class Entries:
+class EtcdEntries:
     """Appends and applies the entries of the log for the local home.
 
     Args:

@@ -15,7 +15,7 @@ from jumpmq.nodes.etcd.keys import Keys, number_of
 from jumpmq.nodes.joining.joining import Membership, knows_more, other_format, set_back
 from jumpmq.nodes.log.cluster_log import Entry
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
-from jumpmq.nodes.membership.entries import Entries
+from jumpmq.nodes.membership.entries import EtcdEntries
 from jumpmq.nodes.membership.lease import Lease
 from jumpmq.nodes.membership.live_homes import LiveHomes
 
@@ -24,7 +24,7 @@ LOOK_INTERVAL = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class EtcdPoll:
     """Single poll of etcd.
 
     Attributes:
@@ -90,7 +90,7 @@ class Look:
         return number > self.number or self.entry is None or json.loads(value)["id"] == self.entry["id"]
 
 
-class Losses:
+class EtcdWatch:
     """Polls etcd every few seconds, for its acceptance of changes and for all entries applied here.
 
     Args:
@@ -100,7 +100,7 @@ class Losses:
         lease: of this process; announced again once etcd has everything.
     """
 
-    def __init__(self, etcd: ClusterEtcd, entries: Entries, live: LiveHomes, lease: Lease) -> None:
+    def __init__(self, etcd: ClusterEtcd, entries: EtcdEntries, live: LiveHomes, lease: Lease) -> None:
         self._etcd = etcd  # of this node
         self._entries = entries  # knows the last one
         self._live = live  # homes that live
@@ -123,7 +123,7 @@ class Losses:
             EtcdError: etcd cannot be asked.
         """
         client, standstill = self._etcd.client, self._etcd.standstill
-        look, known = Look(self._etcd.keys, self._etcd.me, *self._entries.last), self._live.revision
+        look, known = EtcdPoll(self._etcd.keys, self._etcd.me, *self._entries.last), self._live.revision
         reads = [*look.reads, get(self._etcd.keys.format), self._live.read]
         _, (*found, version, live) = await client.transaction([never(look.key)], [put(look.key, "")], reads)
         lacks, is_told = look.lacks(found)

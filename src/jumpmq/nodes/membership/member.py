@@ -21,10 +21,10 @@ from jumpmq.nodes.joining.joining import Membership, resign
 from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.membership.answers import Answers
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
-from jumpmq.nodes.membership.entries import Entries
+from jumpmq.nodes.membership.entries import EtcdEntries
 from jumpmq.nodes.membership.lease import LEASE, Lease, Promise, superseded
 from jumpmq.nodes.membership.live_homes import ClusterDirectory, LiveHomes
-from jumpmq.nodes.membership.lost import Losses
+from jumpmq.nodes.membership.lost import EtcdWatch
 from jumpmq.nodes.membership.peers import PeerMessages
 from jumpmq.nodes.membership.standstill import Standstill
 from jumpmq.nodes.membership.witness import Witness
@@ -87,7 +87,7 @@ class Member:
     log: ClusterLog
     live: LiveHomes
     lease: Lease
-    entries: Entries
+    entries: EtcdEntries
     answers: Answers
     witness: Witness
     peers: PeerMessages
@@ -155,7 +155,7 @@ class Member:
         self._run(self.answers.follow(self.live.revision), "what others say")
         self._run(self.answers.collect(), "answers")
         self._run(self._keep_alive(), "lease")
-        self._run(Losses(self.etcd, self.entries, self.live, self.lease).watch(), "etcd")
+        self._run(EtcdWatch(self.etcd, self.entries, self.live, self.lease).watch(), "etcd")
         self._run(self.entries.append(), "append")
         self._run(self.entries.compact(self._is_first, self._settings), "compaction")
         await self.catch_up()
@@ -177,7 +177,7 @@ class Member:
         self.log = log = self._log_of(topology, links)
         self.live = live = LiveHomes(self.etcd, self.directory, links, topology, lives, own)
         self.lease = Lease(self.etcd, self.directory.own, self._promise, sight, had, self.leads)
-        self.entries = Entries(
+        self.entries = EtcdEntries(
             self.etcd, log, live, self.lease, self._turns, lambda *entry: self.peers.tell_own(*entry)
         )
         behind = self.entries.behind

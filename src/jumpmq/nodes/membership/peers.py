@@ -13,7 +13,7 @@ from jumpmq.nodes.log.cluster_log import ClusterLog, Entry
 from jumpmq.nodes.log.log_link import tell
 from jumpmq.nodes.membership.answers import Answers
 from jumpmq.nodes.membership.cluster_etcd import ClusterEtcd
-from jumpmq.nodes.membership.entries import Entries
+from jumpmq.nodes.membership.entries import EtcdEntries
 from jumpmq.nodes.membership.lease import Lease
 from jumpmq.nodes.membership.witness import Witness
 from jumpmq.nodes.transport.link import Link
@@ -43,7 +43,7 @@ class PeerMessages:
         links: Links,
         log: ClusterLog,
         lease: Lease,
-        entries: Entries,
+        entries: EtcdEntries,
         answers: Answers,
         witness: Witness,
         lives_unlinked: Callable[[], bool],

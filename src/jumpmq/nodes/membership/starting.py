@@ -9,7 +9,7 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.broker.security.passwords import hash_password
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
-from jumpmq.nodes.joining.joining import Joined, Joining, kept_membership
+from jumpmq.nodes.joining.joining import ClusterJoining, NodeStart, kept_membership
 from jumpmq.nodes.log.shared_log import Record
 from jumpmq.nodes.membership.cluster_etcd import answered_at_start
 from jumpmq.nodes.membership.lease import Promise
@@ -50,7 +50,7 @@ async def enter(
         found = alone(found, store)
     settings = EtcdSettings.of(config)
     etcd, keys = settings.client(), Keys(settings.cluster)
-    joining = Joining(
+    joining = ClusterJoining(
         etcd,
         keys,
         store,
@@ -63,7 +63,7 @@ async def enter(
     )
     default = kept_node(found, 1) or default_node()
 
-    async def join() -> Joined:
+    async def join() -> NodeStart:
         joined = await joining.join(found, config.node, default, config.worker)
         if len(settings.secrets) > 1:
             await etcd.reseal(keys.all)

@@ -12,11 +12,11 @@
 import json
 from typing import NamedTuple, Self
 
-from jumpmq.store.stream_bounds import Handed
+from jumpmq.store.stream_bounds import HandedFiles
 from jumpmq.store.stream_copy import Extent
 
 
-class Copy(NamedTuple):
+class CopyRequest(NamedTuple):
     """Request for a home to copy a stream.
 
     Attributes:
@@ -31,7 +31,7 @@ class Copy(NamedTuple):
     attempt: str
     to: int
     extents: list[Extent]
-    handed: Handed | None
+    handed: HandedFiles | None
 
     @property
     def octets(self) -> int:
@@ -48,7 +48,11 @@ class Copy(NamedTuple):
         """From a record's payload."""
         number, attempt, to, extents, handed = json.loads(bytes(payload))
         return cls(
-            number, attempt, to, [Extent(*one) for one in extents], None if handed is None else Handed.decode(handed)
+            number,
+            attempt,
+            to,
+            [Extent(*one) for one in extents],
+            None if handed is None else HandedFiles.decode(handed),
         )
 
 

@@ -37,7 +37,7 @@ PATIENCE = 2.0
 log = logging.getLogger(__name__)
 
 
-class Pause(Protocol):
+class PausesClients(Protocol):
     """Has clients wait."""
 
     def begin(self, reason: str) -> None:
@@ -55,7 +55,7 @@ class RingChanges:
         self._turns = turns  # those of the broker
         self._on_disk = on_disk  # calls back once settlements are on disk
         self._topology: Topology  # its fences note changes
-        self._pause: Pause  # pauses clients
+        self._pause: PausesClients  # pauses clients
         self._serves = False  # whether the local queues are loaded
         self._made: dict[int, int] = {}  # last change reported by each linked home
         self._waits: dict[int, asyncio.TimerHandle] = {}  # changes pending at peers, with the timeout
@@ -67,7 +67,7 @@ class RingChanges:
         links.on_up.append(self._up)
         links.on_down.append(self._down)
 
-    def serve(self, topology: Topology, pause: Pause) -> None:
+    def serve(self, topology: Topology, pause: PausesClients) -> None:
         """Start serving, as the queues are ready; changes up to now are applied."""
         self._topology, self._pause, self._serves = topology, pause, True
         topology.fences.others = self

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.memory import resources
-from jumpmq.nodes.moves.copy_records import Copied, Copy
+from jumpmq.nodes.moves.copy_records import Copied, CopyRequest
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import COPIED, COPY, FORGET, GIVEN, NUMBER, PIECE, WANT, WANTED
@@ -92,7 +92,7 @@ class _Copying:
     """
 
     link: Link
-    copy: Copy
+    copy: CopyRequest
     pieces: deque[_Piece] = field(default_factory=deque)
     came: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False
@@ -185,7 +185,7 @@ class StreamCopies:
     # --- records ---
 
     def _copy(self, link: Link, payload: memoryview) -> None:
-        copy = Copy.decode(payload)
+        copy = CopyRequest.decode(payload)
         if self._files is None or copy.number in self._deleting:  # it is asked again
             return
         self._asked[copy.number] = asyncio.get_running_loop().time()
@@ -284,7 +284,7 @@ class StreamCopies:
                     segment.path.unlink()  # what it held is lost, which is told when the stream is opened
         return await asyncio.to_thread(files.finish_coming, copy.number, copy.handed)
 
-    async def _require_room(self, directory: Path, copy: Copy, octets: int) -> None:
+    async def _require_room(self, directory: Path, copy: CopyRequest, octets: int) -> None:
         """Refuse to copy what leaves less of the disk free than is to stay so; not where the stream has to come."""
         if not copy.to:
             room = max(0, await asyncio.to_thread(resources.disk_free, directory) - self._limit())

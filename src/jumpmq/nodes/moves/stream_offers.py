@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jumpmq.broker.commit.turns import Turns
-from jumpmq.nodes.moves.copy_records import Copied, Copy
+from jumpmq.nodes.moves.copy_records import Copied, CopyRequest
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import COPIED, COPY, FORGET, GIVEN, NUMBER, PIECE, WANT, WANTED
@@ -95,7 +95,7 @@ class StreamOffers:
     async def _ask(self, offer: _Offer, home: int, to: int, tell: Callable[[int], object]) -> Copied:
         offer.attempt, offer.answer = os.urandom(8).hex(), None
         stream, loop, again = offer.stream, asyncio.get_running_loop(), 0.0
-        question = Copy(stream.id, offer.attempt, to, stream.extents, stream.handed if to else None).encode()
+        question = CopyRequest(stream.id, offer.attempt, to, stream.extents, stream.handed if to else None).encode()
         while offer.answer is None:
             tell(offer.octets)
             if loop.time() >= again and (link := self._links.to(home)) is not None:

@@ -60,7 +60,7 @@ ALARM_SHOWN = 60.0
 log = logging.getLogger(__name__)
 
 
-class Alarms:
+class CopyAlarms:
     """Alarms of a copy: logged at the first occurrence, and shown until :data:`ALARM_SHOWN` seconds after the last.
 
     Args:
@@ -142,11 +142,11 @@ class CopiedHome:
         sessions: ReplicaSessions,
         home: CopyOwner,
         times: Times = FIXED_SEAT,
-        alarm: Alarms | None = None,
+        alarm: CopyAlarms | None = None,
     ) -> None:
         self.number = number
         self.me: Replica = f"{node}.{directory.noted.disk}"
-        self.alarm = alarm or Alarms(number)
+        self.alarm = alarm or CopyAlarms(number)
         copy = Copy(self.me, directory.noted.epoch, directory.noted.mark, directory.lineage, directory.kept)
         self.roles = Roles(copy)
         self._pace = Pace(self.roles, now(), times)

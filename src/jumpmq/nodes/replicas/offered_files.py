@@ -83,7 +83,7 @@ class OfferedFiles:
         path = self._path(name)
         if not name.startswith(f"{stream_files.DIRECTORY}/"):
             return path.stat().st_size
-        return stream_segment.Segment.open(path, on_loss=lambda loss: None).size
+        return stream_segment.StreamSegment.open(path, on_loss=lambda loss: None).size
 
     def _path(self, name: str) -> Path:
         return self._index_copy if name == schema.FILE_NAME else self._directory / name

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from jumpmq.nodes.transport.handshake import Handshake, Refused
+from jumpmq.nodes.transport.handshake import Handshake, HandshakeRefused
 from jumpmq.nodes.transport.link import HEADER, HELLO_TIMEOUT, LONGEST_HELLO
 from jumpmq.nodes.transport.records import HELLO, PROOF
 
@@ -61,7 +61,7 @@ class Caller(asyncio.Protocol):
             while not self._proved.done() and len(self._unread) >= HEADER.size:
                 length, kind = HEADER.unpack_from(self._unread)
                 if length > LONGEST_HELLO:
-                    raise Refused(f"it sends a record of {length} octets")
+                    raise HandshakeRefused(f"it sends a record of {length} octets")
                 if len(self._unread) < HEADER.size + length:
                     break
                 payload = bytes(self._unread[HEADER.size : HEADER.size + length])
@@ -75,13 +75,13 @@ class Caller(asyncio.Protocol):
     def _take(self, kind: int, payload: bytes) -> None:
         if kind == HELLO:
             if self._handshake.hear(payload).home != self._home:
-                raise Refused("another home answers")
+                raise HandshakeRefused("another home answers")
             self._write(PROOF, self._handshake.proof())
         elif kind == PROOF:
             self._handshake.require(payload)
             self._proved.set_result(None)
         else:
-            raise Refused(f"it sends a record of kind {kind} before it has proved who it is")
+            raise HandshakeRefused(f"it sends a record of kind {kind} before it has proved who it is")
 
     def _write(self, kind: int, payload: bytes) -> None:
         self._transport.write(HEADER.pack(len(payload), kind) + payload)

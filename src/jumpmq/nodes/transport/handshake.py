@@ -23,7 +23,7 @@ NONCE = 32
 """Octets of a nonce."""
 
 
-class Refused(Exception):
+class HandshakeRefused(Exception):
     """The peer is no part of this broker; the text gives the reason."""
 
 
@@ -83,12 +83,12 @@ class Handshake:
         """
         said = json.loads(hello)
         if not isinstance(said, dict):
-            raise Refused("it does not say who it is")
+            raise HandshakeRefused("it does not say who it is")
         version, cluster = said.get("version"), said.get("cluster")
         if version != VERSION:
-            raise Refused(f"it speaks version {_short(version)} of links, and this home version {VERSION}")
+            raise HandshakeRefused(f"it speaks version {_short(version)} of links, and this home version {VERSION}")
         if cluster != self._cluster:
-            raise Refused(f"it belongs to cluster {_short(cluster)}")
+            raise HandshakeRefused(f"it belongs to cluster {_short(cluster)}")
         self._heard = hello
         return Peer(int(said["home"]), str(said["boot"]), str(said["purpose"]), int(said.get("epoch", 0)))
 
@@ -103,7 +103,7 @@ class Handshake:
             Refused: it does not.
         """
         if not hmac.compare_digest(proof, self._proof(not self._connects)):
-            raise Refused("it does not know the secret")
+            raise HandshakeRefused("it does not know the secret")
 
     def _proof(self, of_connecting_end: bool) -> bytes:
         first, second = (self.hello, self._heard) if self._connects else (self._heard, self.hello)

@@ -16,7 +16,7 @@ from typing import cast
 
 from jumpmq.broker.commit.turns import Turns
 from jumpmq.broker.connection.closed import CLOSED
-from jumpmq.nodes.transport.handshake import CALL, Handshake, Peer, Refused
+from jumpmq.nodes.transport.handshake import CALL, Handshake, HandshakeRefused, Peer
 from jumpmq.nodes.transport.records import ALIVE, HELLO, PROOF
 from jumpmq.store.completion import CompleteReceipt
 
@@ -226,7 +226,7 @@ class Link(asyncio.BufferedProtocol):
         with self._turns.turn():
             try:
                 self._take_records()
-            except Refused as error:
+            except HandshakeRefused as error:
                 refusals.add(f"a link of {self._origin()} was refused: {error}")
                 self._break()
             except Exception as error:
@@ -285,14 +285,14 @@ class Link(asyncio.BufferedProtocol):
         elif kind == HELLO and self._said is None:
             self._said = self._handshake.hear(bytes(payload))
             if self.wanted not in (None, self._said.home):
-                raise Refused(f"home {self.wanted} was expected there")
+                raise HandshakeRefused(f"home {self.wanted} was expected there")
             if self._connects:
                 self._write_at_once(PROOF, self._handshake.proof())
         elif kind == PROOF and self._said is not None:
             self._handshake.require(bytes(payload))
             self._welcome(self._said)
         else:
-            raise Refused(f"it sends a record of kind {kind} before it has proved who it is")
+            raise HandshakeRefused(f"it sends a record of kind {kind} before it has proved who it is")
 
     def _welcome(self, peer: Peer) -> None:
         self.peer, self.boot, self.epoch = peer.home, peer.boot, peer.epoch

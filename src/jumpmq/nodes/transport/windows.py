@@ -2,7 +2,7 @@
 
 A client that does not read has so no more waiting for it than :data:`WINDOW` from each home, however many channels it
 has. Its home lets go of what has gone on to it (:class:`Owed`); the home of the queues delivers while there is room
-(:class:`Window`). Both count by remote channel too, so that one that is closed takes with it what it had under way.
+(:class:`SendWindow`). Both count by remote channel too, so that one that is closed takes with it what it had under way.
 """
 
 from typing import Protocol
@@ -18,7 +18,7 @@ class Served(Protocol):
         """Deliver messages, as the window has room."""
 
 
-class Window:
+class SendWindow:
     """Octets in flight to a client.
 
     Attributes:

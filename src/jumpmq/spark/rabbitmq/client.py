@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from jumpmq.amqp import methods as m
-from jumpmq.amqp.client import Delivery, stream_offset
-from jumpmq.client import AMQPConnection, Refused
+from jumpmq.amqp.client import ClientDelivery, stream_offset
+from jumpmq.client import AMQPConnection, RequestRefused
 from jumpmq.spark.errors import BrokerAway, Gone, JumpMQError
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 from jumpmq.spark.origin import ANY, Origin
 from jumpmq.spark.patience import taken_up
 from jumpmq.spark.rabbitmq.columns import AT_ONCE, batch_of
@@ -52,7 +52,7 @@ class AMQPClient:
         JumpMQError: the URL makes no sense.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerAddress) -> None:
         self._broker = broker
         self._address = address_of(broker)
         self._streams: dict[str, bool] = {}  # what is known of queues
@@ -231,7 +231,7 @@ def _counts(amqp: AMQPConnection, queues: list[str], missing: bool) -> dict[str,
     counts: dict[str, int] = {}
     answers = amqp.declare_all([m.QueueDeclare(queue=name, passive=True) for name in queues])
     for name, answer in zip(queues, answers, strict=True):
-        if not isinstance(answer, Refused):
+        if not isinstance(answer, RequestRefused):
             counts[name] = answer.message_count
         elif answer.code != NOT_FOUND or not missing:
             raise answer
@@ -242,7 +242,7 @@ def _attach(amqp: AMQPConnection, stream: str, place: str | int | datetime, pref
     return amqp.consume(stream, prefetch, {"x-stream-offset": place})
 
 
-def _messages(amqp: AMQPConnection, stream: str, first: int, last: int) -> Iterator[list[Delivery]]:
+def _messages(amqp: AMQPConnection, stream: str, first: int, last: int) -> Iterator[list[ClientDelivery]]:
     """Yield the messages of a range in order; the broker may begin earlier, at the start of a chunk."""
     _attach(amqp, stream, first, WINDOW)
     unacknowledged, reached = 0, first - 1
@@ -260,5 +260,5 @@ def _messages(amqp: AMQPConnection, stream: str, first: int, last: int) -> Itera
             yield wanted
 
 
-def _taken(amqp: AMQPConnection, most: int) -> list[Delivery]:
+def _taken(amqp: AMQPConnection, most: int) -> list[ClientDelivery]:
     return [amqp.deliveries.popleft() for _ in range(min(most, len(amqp.deliveries)))]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from jumpmq.amqp.client import Delivery, as_published, stream_offset
+from jumpmq.amqp.client import ClientDelivery, as_published, stream_offset
 
 AT_ONCE = 8192
 """Messages of a record batch."""
 
 
-def batch_of(queue: str, deliveries: Sequence[Delivery], columns: Sequence[str]) -> pa.RecordBatch:
+def batch_of(queue: str, deliveries: Sequence[ClientDelivery], columns: Sequence[str]) -> pa.RecordBatch:
     """A record batch of some deliveries of a queue.
 
     ``seq`` is the offset in a stream, else null, as is ``published_at``: RabbitMQ does not tell.
@@ -21,7 +21,7 @@ def batch_of(queue: str, deliveries: Sequence[Delivery], columns: Sequence[str])
     return pa.record_batch(made, list(columns))
 
 
-def _column(name: str, queue: str, deliveries: Sequence[Delivery]) -> pa.Array:
+def _column(name: str, queue: str, deliveries: Sequence[ClientDelivery]) -> pa.Array:
     match name:
         case "queue":
             return pa.repeat(queue, len(deliveries))

@@ -7,8 +7,8 @@ from typing import Any
 
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.fields import Field, typed
-from jumpmq.client import AMQPConnection, Refused
-from jumpmq.spark.options import Broker
+from jumpmq.client import AMQPConnection, RequestRefused
+from jumpmq.spark.options import BrokerAddress
 from jumpmq.spark.rabbitmq.link import connect
 
 ACCESS_REFUSED, PRECONDITION_FAILED, NOT_IMPLEMENTED = 403, 406, 540
@@ -19,7 +19,7 @@ MAY_HAVE = ("x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes"
 DIFFERENT = re.compile(r"inequivalent arg '([^']+)'.* current is the value '([^']*)' of type '(\w+)'")
 
 
-def streams_among(broker: Broker, amqp: AMQPConnection, queues: list[str]) -> set[str]:
+def streams_among(broker: BrokerAddress, amqp: AMQPConnection, queues: list[str]) -> set[str]:
     """Return the streams among existing queues.
 
     They are declared again as such: that is granted to a stream, and refused with the difference for any other queue. A
@@ -31,7 +31,7 @@ def streams_among(broker: Broker, amqp: AMQPConnection, queues: list[str]) -> se
         answers = amqp.declare_all([_declaration(queue, arguments) for queue, arguments in asked.items()])
         again: dict[str, dict[str, Any]] = {}
         for (queue, arguments), answer in zip(asked.items(), answers, strict=True):
-            if not isinstance(answer, Refused):
+            if not isinstance(answer, RequestRefused):
                 streams.add(queue)
             elif answer.code == ACCESS_REFUSED:
                 if _refuses_get(broker, queue):
@@ -49,13 +49,13 @@ def _declaration(queue: str, arguments: dict[str, Any]) -> m.QueueDeclare:
     return m.QueueDeclare(queue=queue, durable=True, arguments=table)
 
 
-def _refuses_get(broker: Broker, queue: str) -> bool:
+def _refuses_get(broker: BrokerAddress, queue: str) -> bool:
     try:
         with connect(broker) as amqp:
             found = amqp.get(queue)
             if found is not None:
                 amqp.requeue(found.tag)
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.code != NOT_IMPLEMENTED:
             raise
         return True

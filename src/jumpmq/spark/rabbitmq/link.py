@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from jumpmq.client import AMQPAddress, AMQPConnection, Cancelled, ConnectionLost, Refused
+from jumpmq.client import AMQPAddress, AMQPConnection, Cancelled, ConnectionLost, RequestRefused
 from jumpmq.management import InvalidRequest
 from jumpmq.spark.errors import BrokerAway, JumpMQError, NotThere
-from jumpmq.spark.options import Broker
+from jumpmq.spark.options import BrokerAddress
 
 NOT_FOUND = 404
 
 
-def address_of(broker: Broker) -> AMQPAddress:
+def address_of(broker: BrokerAddress) -> AMQPAddress:
     """Return the address in a URL; option ``vhost`` takes precedence over the URL's virtual host.
 
     Raises:
@@ -27,7 +27,7 @@ def address_of(broker: Broker) -> AMQPAddress:
     return address if broker.vhost == "/" else replace(address, vhost=broker.vhost)
 
 
-def connect(broker: Broker) -> AMQPConnection:
+def connect(broker: BrokerAddress) -> AMQPConnection:
     """A new connection.
 
     Raises:
@@ -51,6 +51,6 @@ def said_here(address: AMQPAddress) -> Iterator[None]:
         raise BrokerAway(str(error)) from None
     except Cancelled as cancelled:  # a new consumer finds the queue where it is now, or that it is not there
         raise BrokerAway(f"{cancelled} (broker at {address})") from None
-    except Refused as refused:
+    except RequestRefused as refused:
         kind = NotThere if refused.code == NOT_FOUND else JumpMQError
         raise kind(f"{refused} (broker at {address})") from None

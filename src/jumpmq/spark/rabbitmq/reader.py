@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from jumpmq.amqp.client import Delivery
+from jumpmq.amqp.client import ClientDelivery
 from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import BrokerAway, JumpMQError, QueueInUse
 from jumpmq.spark.ipc import ipc_stream
@@ -74,7 +74,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._run = uuid.uuid4().hex
         self._amqp: AMQPConnection | None = None
         self._queues: dict[str, str] = {}
-        self._taken: list[Delivery] = []
+        self._taken: list[ClientDelivery] = []
         self._end: Offset | None = None
         self._left: int | None = None
 
@@ -109,7 +109,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if end != self._end or start == end:
             return []  # of an earlier run: its messages are in the queues again
         columns = wire_columns(self._schema)
-        by_queue: dict[str, list[Delivery]] = {}
+        by_queue: dict[str, list[ClientDelivery]] = {}
         for one in self._taken:
             by_queue.setdefault(self._queues[one.consumer], []).append(one)
         counts = {queue: len(found) for queue, found in by_queue.items()}
@@ -169,9 +169,9 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise in_use
         return tag
 
-    def _take(self, amqp: AMQPConnection, most: int) -> list[Delivery]:
+    def _take(self, amqp: AMQPConnection, most: int) -> list[ClientDelivery]:
         """Return delivered messages, at most ``most``, until a pause."""
-        taken: list[Delivery] = []
+        taken: list[ClientDelivery] = []
         deliveries = amqp.deliveries
         while len(taken) < most and (deliveries or amqp.wait(BREATH if taken else self._patience(amqp))):
             taken += [deliveries.popleft() for _ in range(min(len(deliveries), most - len(taken)))]

@@ -40,7 +40,7 @@ class FrequentKey:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedKeys:
     """Counts of windows.
 
     Attributes:
@@ -105,14 +105,14 @@ class Traffic:
         elif now - window.since >= WINDOW:
             self._now, self._before = _Window(len(self._names)), window
 
-    def counted(self) -> Counted:
+    def counted(self) -> CountedKeys:
         """Return the counts of the last one or two windows."""
         window, before = self._now, self._before
         counts, missing, since = self._both(), window.missing, window.since
         if before is not None:
             missing, since = missing + before.missing, before.since
         found = sorted(counts.frequent(), key=lambda one: -one[2])
-        return Counted(
+        return CountedKeys(
             since,
             self._names,
             counts.messages(),
