@@ -70,6 +70,9 @@ NEARLY = 1 << 20
 PATIENCE = 5.0
 """Seconds without leadership of the own home until a process logs who serves the home."""
 
+GUESTS_TIMEOUT = 10.0
+"""Maximum time for guests to end in order, in seconds. A guest that begins may wait for copies that are gone."""
+
 FAREWELL = 0.05
 """Time in seconds for the last frames of replicas, before the close of the connections."""
 
@@ -214,12 +217,15 @@ class NodeCopies:
             until.set()
         guests = [task for name, task in self._tasks.items() if name.startswith("guest")]
         if guests:
-            await asyncio.gather(*guests, return_exceptions=True)
+            _, late = await asyncio.wait(guests, timeout=GUESTS_TIMEOUT)
+            for task in late:
+                log.warning("%s: it does not end in order, and is given up", task.get_name())
             await asyncio.sleep(FAREWELL)
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=GUESTS_TIMEOUT)
         if self._announced is not None:
             await self._links.stop()
             with contextlib.suppress(EtcdError, TimeoutError):
