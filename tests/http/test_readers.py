@@ -14,6 +14,7 @@ from tests.waiting import punctually, until
 import jumpmq
 from jumpmq.broker.bulk import reader_groups
 from jumpmq.store import Store
+from jumpmq.store.kinds import READER_GROUP, RESERVATION
 from jumpmq.testing import JumpMQ
 
 
@@ -483,9 +484,9 @@ def test_a_group_of_an_earlier_version_is_gone_on_with(tmp_path):
         assert reserve(api, {"q": None}, max_messages=4, session=session) == {"q": (1, 4)}
     with contextlib.closing(Store.open(tmp_path / "data", on_commit=lambda number: None)) as store:
         for kind, key, record in store.definitions():
-            if kind in (reader_groups.GROUP, reader_groups.PLACE):
+            if kind in (READER_GROUP, RESERVATION):
                 store.delete(kind, key)
-                is_place = kind == reader_groups.PLACE
+                is_place = kind == RESERVATION
                 older = record | {"group" if is_place else "name": "g"}
                 store.put(kind, f"{record['queue']} g" if is_place else json.dumps(["/", "g"]), older)
     with jumpmq.running(data_dir=tmp_path / "data") as broker:
