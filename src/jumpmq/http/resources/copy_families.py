@@ -22,14 +22,17 @@ OF_HOME: dict[str, tuple[str, Callable[[HomeCopies], int]]] = {
 def copies(request: Request) -> list[Metric]:
     """Metrics of homes with copies; empty where no home has any."""
     found = [one for one in requested.broker(request).copies.listed() if len(one.members) > 1]
-    if not found:
-        return []
-    families: list[Metric] = []
+    return families(found) if found else []
+
+
+def families(found: list[HomeCopies]) -> list[Metric]:
+    """All families, with the samples of homes."""
+    made: list[Metric] = []
     for name, (about, read) in OF_HOME.items():
-        families.append(family := GaugeMetricFamily(name, about, labels=("home",)))
+        made.append(family := GaugeMetricFamily(name, about, labels=("home",)))
         for one in found:
             family.add_metric((str(one.home),), read(one))
-    return [*families, *_lags(found), *_changes(found)]
+    return [*made, *_lags(found), *_changes(found)]
 
 
 def _lags(found: list[HomeCopies]) -> list[Metric]:
