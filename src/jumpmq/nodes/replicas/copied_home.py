@@ -42,7 +42,7 @@ from jumpmq.replication.catching_up import CatchingUp
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Beat, Beaten, Complete, Data, Frame, Manifest, Piece, Segment, Stored, Unfit, Want
-from jumpmq.replication.lineage import Lineage, Stretch, before, segment_at
+from jumpmq.replication.lineage import Lineage, Stretch, before, position_at, segment_at
 from jumpmq.replication.needs import affordable, needed_by_follower, needed_by_members
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica as Roles
@@ -392,10 +392,14 @@ class CopiedHome:
                     self._act(self.roles.on_begun(answer))
 
     def _index(self) -> None:
-        """Index the log of a following copy up to the mark; octets behind the mark may still change."""
+        """Index the log of a following copy up to the mark; octets behind the mark may still change.
+
+        A mark at the begin of a segment tells that its file is there, and not that its opening is.
+        """
         lock, leads = self._directory.lock, self.roles.leader is not None or self.roles.candidate is not None
-        if lock is not None and not leads and not self._ended:
-            self._indexing.run(segment_at(self.roles.copy.mark), lock.fileno())
+        mark = self.roles.copy.mark
+        if lock is not None and not leads and not self._ended and mark != position_at(segment_at(mark), 0):
+            self._indexing.run(segment_at(mark), lock.fileno())
 
     def _on_indexed(self, indexed: Indexed) -> None:
         """Remove segments consumed by the copy's index (R11), except segments that peers may need."""
