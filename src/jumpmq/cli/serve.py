@@ -25,6 +25,7 @@ from jumpmq.serving.process import (
     STOPS,
     calm_garbage_collection,
     end_at_once,
+    end_on_signal,
     keep_memory,
     prepare,
     start_again,
@@ -106,7 +107,6 @@ async def _serve_until_signal(config: Config) -> bool:
     def go_again(reason: str, in_order: bool) -> None:
         log.warning("%s: the process starts again", reason)
         if not in_order:
-            signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
             start_again()
         again.set()
         stop.set()
@@ -115,10 +115,13 @@ async def _serve_until_signal(config: Config) -> bool:
         asyncio.get_running_loop().add_signal_handler(number, end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     await until_stopped(_serve(config, stop, started, go_again, end), stop, started)
-    if again.is_set():  # what comes from now on waits for the next run of the program
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-        await asyncio.sleep(0)
-    return again.is_set() and not told.is_set()
+    await asyncio.sleep(0)  # for handlers of signals that have come
+    if not again.is_set() or told.is_set():
+        return False
+    for number in STOPS:
+        asyncio.get_running_loop().remove_signal_handler(number)
+    end_on_signal()
+    return True
 
 
 async def _serve(

@@ -86,11 +86,21 @@ def end_at_once(reason: str) -> None:
     os._exit(1)
 
 
+def end_on_signal() -> None:
+    """Have a signal to stop end the process at once, as its broker has stopped, and it is about to start again.
+
+    A signal may be given to any thread: a mask of the main thread does not keep it for the next run.
+    """
+    for number in STOPS:
+        signal.signal(number, lambda number, frame: os._exit(0))
+
+
 def start_again() -> NoReturn:
     """Replace this process by a new run of the program, with the same arguments and process number.
 
-    After several short lives there is a pause before, in which a signal to stop ends the process.
+    After several short lives there is a pause before. A signal to stop ends the process, here or in the next run.
     """
+    end_on_signal()
     _shut_down_connections()
     is_short = time.monotonic() - _BEGAN < SHORT_LIFE
     told = os.environ.get(RESTARTS, "")
@@ -99,6 +109,7 @@ def start_again() -> NoReturn:
         _pause(pause, f"the process ended soon after its start {restarts} times; it starts again in {pause:g} s")
     logging.shutdown()
     sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {RESTARTS: str(restarts)})
 
 
@@ -113,14 +124,10 @@ def restart_pause(restarts: int) -> float:
 
 def _pause(seconds: float, reason: str) -> None:
     """Log the reason, and wait in the main thread, where handlers run: a signal may come to any thread."""
-    for number in STOPS:
-        signal.signal(number, lambda number, frame: os._exit(0))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     log.error(reason)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.05)
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
 
 
 def _shut_down_connections() -> None:
