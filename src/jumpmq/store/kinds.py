@@ -204,6 +204,13 @@ STREAM = _kind(
 STREAM_FLOOR = _kind(
     "stream floor", Key.NUMBER, "QUEUE", "lowest offset left by retention", "jumpmq.store.recovery.Recovery"
 )
+STREAM_SOURCE = _kind(
+    "stream source",
+    Key.NUMBER,
+    "QUEUE, or its number at the home that still serves it",
+    "[number, handed: text or null, end]",
+    "jumpmq.store.stream_import.Source.decode",
+)
 STREAM_MOVE = _kind(
     "stream move", Key.NUMBER, "QUEUE", "HOME that has the files", "jumpmq.nodes.moves.stream_moves.StreamMoves"
 )

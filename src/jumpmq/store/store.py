@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import Message
-from jumpmq.store import definitions, kinds, losses, opening, schema, stream_import
+from jumpmq.store import definitions, kinds, losses, opening, schema
 from jumpmq.store.background import Background
 from jumpmq.store.batch import Batch
 from jumpmq.store.column_layout import Layout
@@ -90,7 +90,7 @@ class Store(Staging):
         if recorded:
             self.losses.keep_again()
         self.streams: dict[int, Known] = found.streams()
-        sources = _take(found.definitions, stream_import.SOURCE)
+        sources = _take(found.definitions, kinds.STREAM_SOURCE)
         self.stream_sources = {int(key): Source.decode(text) for key, text in sources}
         self.is_copied = epoch > 0
         for kind in (kinds.STREAM, kinds.STREAM_FLOOR):
@@ -263,9 +263,9 @@ class Store(Staging):
     def put_source(self, number: int, source: Source | None) -> None:
         """Stage the origin of a stream's files; None for none any more."""
         if source is None:
-            self.delete(stream_import.SOURCE, str(number))
+            self.delete(kinds.STREAM_SOURCE, str(number))
         else:
-            self.put_text(stream_import.SOURCE, str(number), source.encode())
+            self.put_text(kinds.STREAM_SOURCE, str(number), source.encode())
 
     def sync_stream(self, log: StreamLog) -> None:
         """Record possibly unsynced files of a stream: to be synced before the index passes the log's copy."""

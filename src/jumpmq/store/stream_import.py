@@ -2,7 +2,8 @@
 
 In a home with copies, files that were put beside the log would be on one disk alone. So a stream that moves there is
 written through the log, octet for octet and in steps: all copies make its files from the log, as those of any stream.
-Its directory keeps the number that the stream had at the other home, and a record (:data:`SOURCE`) names it.
+Its directory keeps the number that the stream had at the other home, and a record of kind
+:data:`~jumpmq.store.kinds.STREAM_SOURCE` names that number.
 """
 
 from __future__ import annotations
@@ -13,10 +14,6 @@ from typing import NamedTuple
 
 from jumpmq.store.stream_bounds import HandedFiles
 from jumpmq.store.stream_segment import ALIGNMENT, HEADER, MAGIC, ChunkPlace
-
-SOURCE = "stream source"
-"""Kind of the records of imported streams; the key is the stream's number, or its number at the other home as long as
-the stream is served there."""
 
 MOST_OCTETS = 1 << 30
 """Octets of a chunk at most: a header that says more is damaged."""
