@@ -13,12 +13,10 @@ import zlib
 from typing import NamedTuple
 
 from jumpmq.store.stream_bounds import HandedFiles
-from jumpmq.store.stream_segment import ALIGNMENT, HEADER, MAGIC, ChunkPlace
+from jumpmq.store.stream_segment import ALIGNMENT, HEADER, MAGIC_OCTETS, ChunkPlace
 
 MOST_OCTETS = 1 << 30
 """Octets of a chunk at most: a header that says more is damaged."""
-
-_MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
 
 
 class Source(NamedTuple):
@@ -108,7 +106,7 @@ class ChunkCutter:
 
     def _length_at(self, at: int) -> int:
         """Return the octets of the chunk at a position, as far as its header tells; 0 where none begins."""
-        if self._left[at : at + 4] != _MAGIC_OCTETS[: len(self._left) - at]:
+        if self._left[at : at + 4] != MAGIC_OCTETS[: len(self._left) - at]:
             return 0
         if len(self._left) - at < HEADER.size:
             return HEADER.size
@@ -129,6 +127,6 @@ class ChunkCutter:
     def _next_magic(self, at: int) -> int:
         """Return the next position behind the given one at which a chunk may begin."""
         at = behind = at + 1
-        while (at := self._left.find(_MAGIC_OCTETS, at)) >= 0 and (self._skipped + at) % ALIGNMENT:
+        while (at := self._left.find(MAGIC_OCTETS, at)) >= 0 and (self._skipped + at) % ALIGNMENT:
             at += 1
         return max(behind, len(self._left) - 3) if at < 0 else at

@@ -48,6 +48,7 @@ CHECKED = slice(8, 52)
 """Range of the second checksum of a header."""
 
 MAGIC = 0x314D5453
+MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
 ALIGNMENT = 64
 MAX_COUNT = 4096
 """Most messages in a chunk."""
@@ -352,7 +353,7 @@ class StreamSegment:
     def _places_behind(self, octets: FileOctets, position: int) -> Iterator[ChunkPlace]:
         """Yield whole chunks behind a position without a chunk."""
         end, salt = self.end, self.salt
-        while (position := octets.find(_MAGIC_OCTETS, position + 1)) >= 0:
+        while (position := octets.find(MAGIC_OCTETS, position + 1)) >= 0:
             if position % ALIGNMENT or (place := place_of(octets, position)) is None:
                 continue
             fits = place.first >= end and place.first + place.rows <= self._limit
@@ -400,9 +401,6 @@ def salt_of(path: Path) -> int:
         return 0
     magic, *_, salt, crc = HEADER.unpack(octets)
     return int(salt) if magic == MAGIC and zlib.crc32(octets[CHECKED]) == crc else 0
-
-
-_MAGIC_OCTETS = MAGIC.to_bytes(4, "little")
 
 
 def place_of(octets: FileOctets, position: int) -> ChunkPlace | None:
