@@ -28,6 +28,11 @@ def segment_at(position: int) -> int:
     return position >> OFFSET_BITS
 
 
+def offset_at(position: int) -> int:
+    """Return the offset of a position in the segment's file."""
+    return position & (1 << OFFSET_BITS) - 1
+
+
 def before(segment: int) -> int:
     """Return the position behind all segments before a given segment, whatever their ends, and before the segment's
     file; 0 before the first.
@@ -60,7 +65,7 @@ def extends(longer: Sequence[Stretch], shorter: Sequence[Stretch]) -> bool:
 
 def cut_to(lineage: Sequence[Stretch], position: int) -> Lineage:
     """Return the lineage of a log truncated at a position."""
-    segment, offset = segment_at(position), position & (1 << OFFSET_BITS) - 1
+    segment, offset = segment_at(position), offset_at(position)
     kept = tuple(stretch for stretch in lineage if stretch.segment < segment)
     cut = [stretch._replace(end=offset) for stretch in lineage if stretch.segment == segment]
     return (*kept, *cut)
@@ -70,7 +75,7 @@ def grown_to(lineage: Sequence[Stretch], position: int) -> Lineage:
     """The lineage of a log whose last segment was written up to a position."""
     last = lineage[-1]
     assert segment_at(position) == last.segment and position >= end_of(lineage), "a log grows in its last segment"
-    return (*lineage[:-1], last._replace(end=position & (1 << OFFSET_BITS) - 1))
+    return (*lineage[:-1], last._replace(end=offset_at(position)))
 
 
 def from_segment(lineage: Sequence[Stretch], segment: int) -> Lineage:

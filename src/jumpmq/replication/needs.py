@@ -5,14 +5,11 @@ from collections.abc import Mapping
 from jumpmq.replication.configuration import Replica, node_of
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.leader import Leader
-from jumpmq.replication.lineage import Lineage, segment_at
+from jumpmq.replication.lineage import Lineage, offset_at, segment_at
 from jumpmq.replication.replica import Replica as Roles
-from jumpmq.store.log import OFFSET_BITS
 
 MOST_KEPT = 1 << 30
 """Maximum octets of consumed segments kept for members which are behind or away."""
-
-OFFSETS = (1 << OFFSET_BITS) - 1
 
 
 def needed_by_members(leader: Leader, copy: Copy) -> int:
@@ -51,7 +48,7 @@ def lags(leader: Leader | None) -> Mapping[Replica, int]:
 
 def octets_behind(lineage: Lineage, position: int) -> int:
     """Return the octets of a log behind a position."""
-    segment, offset = segment_at(position), position & OFFSETS
+    segment, offset = segment_at(position), offset_at(position)
     return sum(
         stretch.end - (min(offset, stretch.end) if stretch.segment == segment else 0)
         for stretch in lineage

@@ -42,7 +42,7 @@ from jumpmq.replication.catching_up import CatchingUp
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Beat, Beaten, Complete, Data, Frame, Manifest, Piece, Segment, Stored, Unfit, Want
-from jumpmq.replication.lineage import Lineage, Stretch, before, position_at, segment_at
+from jumpmq.replication.lineage import Lineage, Stretch, before, offset_at, segment_at
 from jumpmq.replication.needs import affordable, needed_by_follower, needed_by_members
 from jumpmq.replication.pace import Pace, Times
 from jumpmq.replication.replica import Replica as Roles
@@ -398,7 +398,7 @@ class CopiedHome:
         """
         lock, leads = self._directory.lock, self.roles.leader is not None or self.roles.candidate is not None
         mark = self.roles.copy.mark
-        if lock is not None and not leads and not self._ended and mark != position_at(segment_at(mark), 0):
+        if lock is not None and not leads and not self._ended and offset_at(mark):
             self._indexing.run(segment_at(mark), lock.fileno())
 
     def _on_indexed(self, indexed: Indexed) -> None:

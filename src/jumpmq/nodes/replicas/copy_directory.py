@@ -17,14 +17,24 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from jumpmq.replication.lineage import Lineage, Stretch, before, cut_to, end_of, grown_to, segment_at
+from jumpmq.replication.lineage import (
+    Lineage,
+    Stretch,
+    before,
+    cut_to,
+    end_of,
+    grown_to,
+    offset_at,
+    position_at,
+    segment_at,
+)
 from jumpmq.store import checked_file
 from jumpmq.store.commits import ZEROED_COMMITS, ZEROS
 from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.lock import DirectoryLock
-from jumpmq.store.log import ALLOCATION, DIRECTORY, OFFSET_BITS, file_name, read_whole
+from jumpmq.store.log import ALLOCATION, DIRECTORY, file_name, read_whole
 from jumpmq.store.records import OPENING_SIZE, Opening
 from jumpmq.store.scan import OpenSegment
 
@@ -33,8 +43,6 @@ NOTE = "replica"
 
 REWRITTEN = 1 << 20
 """Octets rewritten at once."""
-
-OFFSETS = (1 << OFFSET_BITS) - 1
 
 
 class DamagedCopy(StoreError):
@@ -207,7 +215,7 @@ class CopyDirectory:
         if read.damaged:
             at = read.damaged[0]
             raise DamagedCopy(
-                f"{self.path(at >> OFFSET_BITS)} is damaged at octet {at & OFFSETS}, in what was complete; move"
+                f"{self.path(segment_at(at))} is damaged at octet {offset_at(at)}, in what was complete; move"
                 f" {self.directory} away, and the home is copied again"
             )
         ends = {file_name(stretch.segment): stretch for stretch in read.lineage}
@@ -224,7 +232,7 @@ class CopyDirectory:
 
     def _rewrite(self, path: Path, stretch: Stretch, mark: int) -> None:
         """Truncate a segment at its end, rewrite the octets behind the mark, and sync."""
-        begin = mark & OFFSETS if stretch.segment == segment_at(mark) else 0
+        begin = offset_at(mark) if stretch.segment == segment_at(mark) else 0
         if stretch.segment < segment_at(mark):
             begin = stretch.end
         file = self._files.open(path)
@@ -245,7 +253,7 @@ class CopyDirectory:
         opening = Opening(number, self.next_commit(), secrets.randbits(32), epoch)
         stretch = Stretch(number, epoch, opening.salt, 0)
         self.open_segment(stretch)
-        self.append(number << OFFSET_BITS, opening.encode())
+        self.append(position_at(number, 0), opening.encode())
         self.sync()
         return stretch._replace(end=OPENING_SIZE)
 
@@ -267,9 +275,9 @@ class CopyDirectory:
         if self._segment is None or self._segment[0] != segment:
             self._release()
             self._segment = segment, self._files.open(self.path(segment))
-            self._allocated = self._zeroed = position & OFFSETS
+            self._allocated = self._zeroed = offset_at(position)
         self._unsynced = True
-        self._write(self._segment[1], position & OFFSETS, octets)
+        self._write(self._segment[1], offset_at(position), octets)
         self.lineage = grown_to(self.lineage, position + len(octets))
 
     def _write(self, file: int, offset: int, octets: bytes) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from jumpmq.replication.configuration import Replica
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Complete, Data, Fetched, Frame, Segment
-from jumpmq.replication.lineage import Stretch, position_at
-from jumpmq.store.log import DIRECTORY, OFFSET_BITS, file_name, read_whole
+from jumpmq.replication.lineage import Stretch, offset_at, position_at
+from jumpmq.store.log import DIRECTORY, file_name, read_whole
 from jumpmq.store.records import FRAME, MAGIC, OPENING_SIZE
 
 PIECE = 512 << 10
@@ -28,7 +28,6 @@ WINDOW = 8 << 20
 COMPLETE_INTERVAL = 0.02
 """Interval between frames with the complete position, in seconds."""
 
-OFFSETS = (1 << OFFSET_BITS) - 1
 
 log = logging.getLogger(__name__)
 
@@ -122,10 +121,10 @@ class Shipping:
                     follower.wake.clear()
                     await follower.wake.wait()
                     continue
-                if position_at(stretch.segment, 0) > follower.at or follower.at & OFFSETS == 0:
+                if position_at(stretch.segment, 0) > follower.at or offset_at(follower.at) == 0:
                     follower.at = position_at(stretch.segment, 0)
                     self._send(peer, Segment(epoch, stretch._replace(end=0)))
-                offset = follower.at & OFFSETS
+                offset = offset_at(follower.at)
                 length = min(PIECE, stretch.end - offset)
                 if (pause := self._pause(peer, length)) > 0:
                     await asyncio.sleep(pause)
@@ -190,7 +189,7 @@ class _Follower:
         end = self.at + len(octets)
         while self.commit_end < end:
             offset = self.commit_end - self.at
-            if not self.commit_end & OFFSETS:
+            if not offset_at(self.commit_end):
                 self.commit_end += OPENING_SIZE
             elif len(octets) - offset >= FRAME.size:
                 magic, _, _, length, _ = FRAME.unpack_from(octets, offset)
