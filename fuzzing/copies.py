@@ -37,10 +37,10 @@ from tests.cutting import Cuts, can_cut, run_as
 from fuzzing.clients import GONE, ReconnectingClient
 from fuzzing.faulty_disk import ALLOCATE, CREATE, SLOW, SYNC, WRITE, FaultyDisk, is_available
 from fuzzing.history import problems
-from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.replication.configuration import Configuration, node_of
+from jumpmq.replication.wanted import Wanted
 from jumpmq.testing import JumpMQ, children, free_ports
 from jumpmq.testing.etcd import EtcdMember, etcd
 

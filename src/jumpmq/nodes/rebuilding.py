@@ -25,6 +25,7 @@ from jumpmq.nodes.replicas.copy_directory import NOTE, Noted
 from jumpmq.replication.configuration import Configuration, ConfigurationError
 from jumpmq.replication.lineage import end_of
 from jumpmq.replication.rebuilding import NotRebuilt, Offer, rebuilt
+from jumpmq.replication.wanted import Wanted
 from jumpmq.store.errors import StoreError
 from jumpmq.store.inspection import read_definitions
 from jumpmq.store.lineage import read_lineage
@@ -167,12 +168,11 @@ class Rebuilding:
             return
         if found.leader != offer.replica:
             return
-        # As an operator's wish (:class:`~jumpmq.nodes.copies.wanted.Wanted`), which etcd had, too.
-        wish = json.dumps({"copies": found.copies, "min": found.min, "members": found.members, "leader": ""})
+        wanted = Wanted(found.copies, found.min, found.members)  # etcd has lost the operator's wish, too
         puts = [
             put(self._keys.home(home), found.to_json()),
             put(self._keys.led(home), str(found.epoch)),
-            put(self._keys.wanted(home), wish),
+            put(self._keys.wanted(home), wanted.to_json()),
         ]
         if (await self._etcd.transaction([self._is_ours, absent(self._keys.home(home))], puts))[0]:
             log.warning("home %d, which etcd had lost, goes on with the copy of node '%s'", home, self._me.node)

@@ -17,6 +17,9 @@ replica            a copy and the part that it plays; all events come in here
 pace               everything that depends on time: leases, claims, removals, joins
 joining            a copy as files, for a member whose log ends before the leader's begins
 needs              segments that other replicas may need, and how far followers are behind
+catching_up        how fast members outside of the set get what they lack
+wanted             the wish of an operator for a home, and the next step towards it
+rebuilding         the configuration of a home that etcd has lost
 frames, actions    what replicas say to each other, and ask of their surroundings
 =================  =================================================================================================
 

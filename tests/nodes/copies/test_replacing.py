@@ -8,8 +8,8 @@ from tests.etcd import etcd, needs_etcd
 from tests.nodes.copies.test_failover import Node, Nodes, published, served, taken, until
 
 from jumpmq.management import ManagementClient
-from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.replication.configuration import Configuration, node_of
+from jumpmq.replication.wanted import Wanted
 
 NODES = ["a", "b", "c", "d", "e"]
 RACKS = {"a": "left", "b": "left", "c": "right", "d": "right"}

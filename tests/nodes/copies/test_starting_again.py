@@ -10,8 +10,8 @@ import pytest
 from tests.etcd import etcd, needs_etcd
 from tests.nodes.copies.test_failover import KEYS, Node, served_again, until
 
-from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.etcd.client import Etcd, put
+from jumpmq.replication.wanted import Wanted
 from jumpmq.testing import children
 
 pytestmark = [needs_etcd, pytest.mark.several]

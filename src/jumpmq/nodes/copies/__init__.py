@@ -11,7 +11,6 @@ serves the home once its replica (:mod:`jumpmq.nodes.replicas`) leads, and may s
 ``announced``        addresses of processes for copies, and troubles of copies, as etcd has them
 ``returns``          when leadership may return to the node that a home belongs to
 ``observed``         how long followers are behind; changes of set and leader
-``wanted``           what an operator wants of a home, and the next step on the way there
 ``member_file``      the membership of a home with copies, known before its store is opened
 ``kept_copy``        a copy at this node, opened again after whatever ended it
 ``leading_store``    the store of a home whose replica leads

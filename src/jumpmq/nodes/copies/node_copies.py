@@ -25,7 +25,6 @@ from jumpmq.nodes.copies.announced import Announced
 from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.observed import Observed
 from jumpmq.nodes.copies.returns import Returns
-from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.entering import LAST_PORT
 from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, delete, has, put
 from jumpmq.nodes.etcd.keys import Keys
@@ -44,6 +43,7 @@ from jumpmq.queues.clock import boot_time
 from jumpmq.replication.configuration import Configuration, ConfigurationError, Replica, node_of
 from jumpmq.replication.needs import lags
 from jumpmq.replication.pace import Times
+from jumpmq.replication.wanted import Wanted
 from jumpmq.serving.process import collect_garbage
 
 PORTS = 100

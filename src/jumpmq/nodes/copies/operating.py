@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable, CopyFiles, CopyState, HomeCopies
 from jumpmq.nodes.copies.node_copies import NodeCopies
-from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.nodes.etcd.client import EtcdError
 from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.queues import clock
 from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
 from jumpmq.replication.lineage import cut_to
+from jumpmq.replication.wanted import Wanted
 from jumpmq.store import comparing
 from jumpmq.topology import Topology
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jumpmq.nodes.copies.wanted import Wanted
 from jumpmq.replication.configuration import ConfigurationError
+from jumpmq.replication.wanted import Wanted
 
 THREE = Wanted.of("b", ["a", "b", "c"], 3)
 
