@@ -88,6 +88,7 @@ class Rebuilding:
         self._lost = [name.strip() for name in (without or "").split(",") if name.strip()]
         self._offers: dict[int, Offer] = {}  # what is here, by home
         self._told: dict[int, str] = {}  # why homes are not there yet
+        self._snapshot = b"", frozenset[int]()  # head of the last snapshot that was read, and the homes in it
         self._lease = 0
 
     async def run(self) -> None:
@@ -123,14 +124,16 @@ class Rebuilding:
     async def _values(self, folder: str) -> list[Any]:
         return list((await self._etcd.folder(folder)).values)
 
-    async def _defined(self) -> set[int]:
+    async def _defined(self) -> frozenset[int]:
         """Return the homes that the recovered cluster has: others were left, or forgotten."""
         head = await self._etcd.get(self._keys.snapshot_head)
         if head is None:
-            return set()
-        topology = Topology("", home=0, shared=True)
-        topology.restore(await read_snapshot(self._etcd, self._keys, SnapshotHead.read(head.value)))
-        return {*topology.homes}
+            return frozenset()
+        if head.value != self._snapshot[0]:  # it may be large, and other members may be waited for
+            topology = Topology("", home=0, shared=True)
+            topology.restore(await read_snapshot(self._etcd, self._keys, SnapshotHead.read(head.value)))
+            self._snapshot = head.value, frozenset(topology.homes)
+        return self._snapshot[1]
 
     async def _announce(self) -> None:
         if self._lease and await self._etcd.keep_alive(self._lease):
