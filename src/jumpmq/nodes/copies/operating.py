@@ -11,6 +11,7 @@ from jumpmq.nodes.replicas.copied_home import CopiedHome
 from jumpmq.queues import clock
 from jumpmq.replication.configuration import Configuration, ConfigurationError, node_of
 from jumpmq.replication.lineage import cut_to
+from jumpmq.replication.needs import lags
 from jumpmq.replication.wanted import Wanted
 from jumpmq.store import comparing
 from jumpmq.topology import Topology
@@ -51,6 +52,7 @@ class OperatedCopies:
         wanted, observed = self._copies.wanted.get(home), self._copies.observed[home]
         copied = self._copied(home)
         leads = copied is not None and copied.roles.leader is not None
+        behind = {} if copied is None else lags(copied.roles.leader)
         return HomeCopies(
             home=home,
             seat=known.seat,
@@ -63,7 +65,7 @@ class OperatedCopies:
             wanted_min=known.min if wanted is None else wanted.min,
             wanted_members=known.members if wanted is None else wanted.members,
             wanted_leader="" if wanted is None else wanted.leader,
-            lag_octets={node_of(one): octets for one, octets in self._copies.lags_of(home).items()},
+            lag_octets={node_of(one): octets for one, octets in behind.items()},
             racks={node: rack for node, rack in self._copies.racks.items() if rack and node in states},
             troubles={node: text for node, text in self._copies.troubles_of(home).items() if node in states},
             lag_seconds={node_of(one): round(age, 1) for one, age in observed.lag_seconds.items()} if leads else {},
