@@ -8,7 +8,6 @@ home makes its configuration (:mod:`jumpmq.replication.rebuilding`).
 import asyncio
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ async def require_cluster(config: Config, me: Membership) -> None:
         StoreError: the definitions cannot be read.
     """
     assert config.data_dir is not None
-    etcd, keys = replace(EtcdSettings.of(config), identity=me.id).client(), Keys(me.cluster)
+    etcd, keys = EtcdSettings.of(config, me.id).client(), Keys(me.cluster)
     try:
         if await answered_at_start(lambda: etcd.get(keys.id)) is not None:
             return

@@ -26,7 +26,7 @@ from jumpmq.nodes.copies.kept_copy import KeptCopy
 from jumpmq.nodes.copies.observed import Observed
 from jumpmq.nodes.copies.returns import Returns
 from jumpmq.nodes.entering import LAST_PORT
-from jumpmq.nodes.etcd.client import Etcd, EtcdError, absent, delete, has, put
+from jumpmq.nodes.etcd.client import EtcdError, absent, delete, has, put
 from jumpmq.nodes.etcd.keys import Keys
 from jumpmq.nodes.etcd.settings import EtcdSettings
 from jumpmq.nodes.joining.joining import Membership
@@ -143,7 +143,9 @@ class NodeCopies:
         self._returns: dict[int, Returns] = {}  # by home
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()
         self._keys = Keys(me.cluster)
-        self._etcd = ClusterEtcd(_client(config, me), self._keys, me, Standstill(_say_nothing, _do_nothing), fail)
+        self._etcd = ClusterEtcd(
+            EtcdSettings.of(config, me.id).client(), self._keys, me, Standstill(_say_nothing, _do_nothing), fail
+        )
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._links: Links
         self._sessions: ReplicaSessions
@@ -546,11 +548,6 @@ class NodeCopies:
         """Return what is wrong with copies of a home, by node."""
         return {} if self._announced is None else self._announced.troubles_of(home)
 
-    def lags_of(self, home: int) -> Mapping[Replica, int]:
-        """Return the lag in octets of each follower of a home led here."""
-        copied = self.copies[home].home if home in self.copies else None
-        return {} if copied is None else lags(copied.roles.leader)
-
     def has_copies(self, home: int) -> bool:
         """Return True if a home has copies, or is about to."""
         known = self.known.get(home)
@@ -560,10 +557,6 @@ class NodeCopies:
         """Return True if another node will soon serve a lost home."""
         known = self.known.get(home)
         return known is not None and known.copies > 1 and (not known.short or bool(known.eligible))
-
-
-def _client(config: Config, me: Membership) -> Etcd:
-    return replace(EtcdSettings.of(config), identity=me.id).client()
 
 
 def _say_nothing(told: str) -> None:

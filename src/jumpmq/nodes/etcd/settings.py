@@ -35,8 +35,11 @@ class EtcdSettings:
     identity: str = ""
 
     @classmethod
-    def of(cls, config: Config) -> "EtcdSettings":
+    def of(cls, config: Config, identity: str = "") -> "EtcdSettings":
         """Return the etcd settings of a node.
+
+        Args:
+            identity: as of the class.
 
         Raises:
             BrokerError: the cluster has no name, or its secret cannot be read.
@@ -46,7 +49,7 @@ class EtcdSettings:
         files = config.etcd_ca, config.etcd_cert, config.etcd_key
         ca, cert, key = (None if file is None else str(file) for file in files)
         secrets = () if config.cluster_secret_file is None else read_secrets(config.cluster_secret_file)
-        return cls(config.cluster, config.etcd or "", ca, cert, key, secrets)
+        return cls(config.cluster, config.etcd or "", ca, cert, key, secrets, identity)
 
     def client(self) -> Etcd:
         """A client.
