@@ -12,17 +12,19 @@ import json
 import logging
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from jumpmq._child_processes import package_environment
+from jumpmq._child_processes import ended, start_child
 from jumpmq.broker.connection.origin import ConnectionOrigin
 from jumpmq.broker.connection.tls_process import AT_ONCE, CLIENT, ENDED, LAST_WORDS, RELOAD
 from jumpmq.broker.security.certificates import ServerTLS
 
 log = logging.getLogger(__name__)
+
+MODULE = "jumpmq.broker.connection.tls_process"
+"""Module of the processes."""
 
 SHORT_LIFE = 10.0
 """Minimum lifetime of a successful start, in seconds."""
@@ -168,21 +170,7 @@ class _Process:
         Raises:
             OSError: there are too many files or processes, or there is no memory for it.
         """
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "jumpmq.broker.connection.tls_process"]
-        try:
-            self._child = await asyncio.to_thread(
-                subprocess.Popen,
-                [*command, str(theirs.fileno()), self._settings],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=package_environment(),
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        self._child, ours = await asyncio.to_thread(start_child, MODULE, self._settings)
         ours.setblocking(False)
         self._socket, self._started_at, self.clients = ours, time.monotonic(), 0
         asyncio.get_running_loop().add_reader(ours, self._take)
@@ -210,7 +198,7 @@ class _Process:
         self._disconnect()
         if self._child is not None:
             child, self._child = self._child, None
-            await asyncio.to_thread(_ended, child)
+            await asyncio.to_thread(ended, child, 2 * LAST_WORDS)
 
     def _take(self) -> None:
         """Read messages from the process."""
@@ -237,7 +225,7 @@ class _Process:
 
     async def _start_again(self) -> None:
         assert self._child is not None
-        status = await asyncio.to_thread(_ended, self._child)
+        status = await asyncio.to_thread(ended, self._child, 2 * LAST_WORDS)
         is_short = time.monotonic() - self._started_at < SHORT_LIFE
         self._pause = min(LONGEST_PAUSE, max(0.1, 2 * self._pause)) if is_short else 0.0
         log.error("a TLS process has ended with status %d; it is started again in %g s", status, self._pause)
@@ -250,12 +238,3 @@ class _Process:
                 log.error("a TLS process cannot be started: %s; again in %g s", error.strerror, FULL_PAUSE)
                 await asyncio.sleep(FULL_PAUSE)
         self._processes.look()
-
-
-def _ended(child: subprocess.Popen[bytes]) -> int:
-    """The status of a process, which has a little time to end by itself."""
-    try:
-        return child.wait(2 * LAST_WORDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        return child.wait()

@@ -18,7 +18,6 @@ import pickle
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jumpmq._child_processes import package_environment
+from jumpmq._child_processes import StartedChild, ended, start_child
 from jumpmq.broker import BrokerError, Config
 from jumpmq.broker.config import OTHER_HOMES, default_node, homes_in
 from jumpmq.broker.connection.listeners import bind
@@ -55,8 +54,8 @@ LEFT = "left"
 
 READ = 1 << 16
 
-Started = tuple[subprocess.Popen[bytes], socket.socket]
-"""A process without an assignment, and this end of its socket."""
+MODULE = "jumpmq.nodes.processes.worker"
+"""Module of the processes, which wait for their assignments."""
 
 
 def config_of(config: Config, home: int, homes: int, links: Path) -> Config:
@@ -110,7 +109,7 @@ class Workers:
         self._full = False  # whether there are too many files to accept clients
         self._workers = [_Worker(self, home) for home in range(1, max(count, homes_in(config.data_dir)) + 1)]
         self._removing: set[asyncio.Task[None]] = set()  # of homes that were left, under way
-        self._spare: Started | None = None
+        self._spare: StartedChild | None = None
         self._sparing: asyncio.Task[None] | None = None  # that starts it
 
     @property
@@ -186,7 +185,7 @@ class Workers:
         begins = self.config.cluster is not None and not self._workers[0].begun.is_set()
         return Assignment(replace(config, begins=begins), self.port(CLIENT), self.port(TLS_CLIENT), addresses)
 
-    async def started(self) -> Started:
+    async def started(self) -> StartedChild:
         """Return a process without an assignment: the spare one, which has its imports behind it, or a new one.
 
         Raises:
@@ -195,7 +194,7 @@ class Workers:
         spare, self._spare = self._spare, None
         if spare is not None and spare[0].poll() is None:
             return spare
-        return await asyncio.to_thread(_start_process)
+        return await asyncio.to_thread(start_child, MODULE)
 
     def prepare_spare(self) -> None:
         """Start a spare process in a node whose homes have copies: other nodes serve a home three seconds after the end
@@ -210,7 +209,7 @@ class Workers:
         homes = [config_of(self.config, worker.home, worker.home, self.links).data_dir for worker in self._workers]
         try:
             if any(directory is not None and (directory / FILE).exists() for directory in homes):
-                self._spare = await asyncio.to_thread(_start_process, spare=True)
+                self._spare = await asyncio.to_thread(start_child, MODULE, SPARE)
         except OSError as error:
             log.warning("there is no spare process: %s", error.strerror)
         finally:
@@ -314,7 +313,7 @@ class Workers:
             await asyncio.gather(*(worker.stop() for worker in others))
         await asyncio.gather(*(worker.stop() for worker in self._workers))
         if self._spare is not None:
-            await asyncio.to_thread(_ended, self._spare[0])
+            await asyncio.to_thread(ended, self._spare[0], END_TIMEOUT)
         shutil.rmtree(self.links, ignore_errors=True)
         os.close(self._lock)
 
@@ -422,7 +421,7 @@ class _Worker:
         self.send(END)
         self._disconnect()
         if self._child is not None:
-            await asyncio.to_thread(_ended, self._child)
+            await asyncio.to_thread(ended, self._child, END_TIMEOUT)
 
     def _take(self) -> None:
         """Read the messages of the process."""
@@ -490,7 +489,7 @@ class _Worker:
 
     async def _start_again(self) -> None:
         assert self._child is not None
-        status = await asyncio.to_thread(_ended, self._child)
+        status = await asyncio.to_thread(ended, self._child, END_TIMEOUT)
         is_meant, self._is_meant = self._is_meant, False
         is_short = time.monotonic() - self._started_at < SHORT_LIFE
         self._restarts = self._restarts + 1 if is_short and is_meant else 0
@@ -551,25 +550,6 @@ async def serving_workers(
         await workers.stop()
 
 
-def _start_process(*, spare: bool = False) -> Started:
-    """Start a process that waits for its assignment."""
-    ours, theirs = socket.socketpair()
-    command = [sys.executable, "-P", "-m", "jumpmq.nodes.processes.worker", str(theirs.fileno())]
-    try:
-        child = subprocess.Popen(
-            [*command, SPARE] if spare else command,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            env=package_environment(),
-        )
-    except BaseException:
-        ours.close()
-        raise
-    finally:
-        theirs.close()
-    return child, ours
-
-
 def _aside(directory: Path, number: int) -> Path:
     return directory.with_name(f"{directory.name}.{LEFT}" + (f"-{number}" if number > 1 else ""))
 
@@ -583,12 +563,3 @@ def _bound(host: str, port: int) -> list[socket.socket]:
     for listening in sockets:
         listening.setblocking(False)
     return sockets
-
-
-def _ended(child: subprocess.Popen[bytes]) -> int:
-    """Return the exit status of a process, after giving the process time to end."""
-    try:
-        return child.wait(END_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        return child.wait()
