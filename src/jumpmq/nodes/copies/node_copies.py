@@ -482,29 +482,27 @@ class NodeCopies:
             return
         stored = {one: leader.stored.get(one, 0) for one in leader.following}
         self.observed[copy.number].on_stored(leader.copy.end, stored, now)
-        before, since = self._since.get(copy.number, (None, now))
-        if before != known:
-            since = now
-        self._since[copy.number] = known, since
-        wanted = self.wanted.get(copy.number)
+        home, returns, wanted = copy.number, self._returns[copy.number], self.wanted.get(copy.number)
+        before, since = self._since.get(home, (None, now))
+        since = since if before == known else now
+        self._since[home] = known, since
         if wanted is not None:
             self._step(copied, wanted, known)
-        is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
-        home = copy.number
-        if (leaves := copy.leading is not None and copy.leading.is_damaged) and not copy.is_doubted:
+        is_damaged = copy.leading is not None and copy.leading.is_damaged
+        if is_damaged and not copy.is_doubted:
             copy.doubt("its store has losses")
         # Damage that all copies have must not drive the home from node to node.
-        leaves = (leaves or (copy.is_doubted and len(known.set) > known.min)) and not self._returns[home].is_restless(
-            now
-        )
-        if (heir := self._heir(copy, NEARLY, any_node=leaves)) is not None and (
-            is_asked or leaves or self._returns[home].is_due(since, now)
-        ):
-            log.info("home %d is handed over to %s", home, heir)
-            self._led.pop(home).set()
-            if home == self.me.home:
-                self._target = heir
-                self._again(f"home {home} is handed over to node '{node_of(heir)}'", True)
+        leaves = is_damaged or (copy.is_doubted and len(known.set) > known.min)
+        leaves = leaves and not returns.is_restless(now)
+        is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
+        heir = self._heir(copy, NEARLY, any_node=leaves)
+        if heir is None or not (is_asked or leaves or returns.is_due(since, now)):
+            return
+        log.info("home %d is handed over to %s", home, heir)
+        self._led.pop(home).set()
+        if home == self.me.home:
+            self._target = heir
+            self._again(f"home {home} is handed over to node '{node_of(heir)}'", True)
 
     def _step(self, copied: CopiedHome, wanted: Wanted, known: Configuration) -> None:
         try:
