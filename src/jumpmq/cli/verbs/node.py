@@ -14,6 +14,7 @@ from jumpmq.cli.errors import CommandError, counted
 from jumpmq.cli.formatters import FormatterName, as_json_object
 from jumpmq.cli.session import Session
 from jumpmq.cli.terminal import echo
+from jumpmq.cli.verbs.checks import ALARMS
 from jumpmq.management import NoAnswer, Refusal
 
 
@@ -183,8 +184,7 @@ def stop(
 
 
 def _alarms(node: dict[str, Any]) -> list[str]:
-    names = {"mem_alarm": "memory", "disk_free_alarm": "disk space", "copies_alarm": "copies"}
-    return [name for key, name in names.items() if node.get(key)]
+    return [name for key, name in ALARMS.items() if node.get(key)]
 
 
 def _alarm(node: dict[str, Any], alarm: str, nodes: int) -> str:
