@@ -148,11 +148,11 @@ def check_copies(
     The nodes go on serving meanwhile. Ctrl-C ends the waiting only.
     """
     session.inform("Comparing copies ...")
-    found = [one["home"] for one in session.api.get("copies") if home in (None, one["home"])]
-    copied = {one["home"] for one in session.api.get("copies") if len(one["members"]) > 1}
-    if home is not None and home not in copied:
+    found = [one for one in session.api.get("copies") if home in (None, one["home"])]
+    copied = [one["home"] for one in found if len(one["members"]) > 1]
+    if home is not None and not copied:
         raise CommandError(f"home {home} has one copy" if found else f"no home {home}", os.EX_DATAERR)
-    failed = [one for one in found if one in copied and not _are_equal(session, one)]
+    failed = [one for one in copied if not _are_equal(session, one)]
     if failed:
         raise CommandError(f"copies of {counted(len(failed), 'home')} differ, or could not be compared")
 
