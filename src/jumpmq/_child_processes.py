@@ -1,4 +1,4 @@
-"""Child processes that run modules of this package."""
+"""Start and end of child processes running modules of this package."""
 
 import os
 import socket

@@ -67,7 +67,7 @@ class CopyCheck:
 
 
 class CopyChecks:
-    """Comparisons begun at this process: the latest of each home."""
+    """Latest comparison of each home, begun at this process."""
 
     def __init__(self) -> None:
         self.of: dict[int, CopyCheck] = {}

@@ -31,7 +31,7 @@ from jumpmq.store.lineage import read_lineage
 from jumpmq.topology import Topology
 
 LOOK_INTERVAL = 1.0
-"""Seconds between two looks at what other processes have."""
+"""Interval between looks at the offers of other processes, in seconds."""
 
 log = logging.getLogger(__name__)
 

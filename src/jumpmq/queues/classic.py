@@ -598,7 +598,7 @@ class ClassicQueue(Queue):
 
     @property
     def _is_marked(self) -> bool:
-        """True if other queues wait for messages of this one."""
+        """True if other queues wait for messages of the queue."""
         return self._barriers is not None and bool(self._barriers.markers.placed)
 
     # --- consumers ---

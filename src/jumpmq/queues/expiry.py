@@ -33,7 +33,7 @@ class ExpiringQueue(Protocol):
 
 
 class Expiry:
-    """Expiry in one queue. Methods take the queue, so that neither holds the other.
+    """Expiry in one queue. Methods take the queue: a reference to the queue would make a circle.
 
     Attributes:
         expected: whether ready messages may expire. Tested before all methods but :meth:`set_ttl` and :meth:`expect`.
@@ -62,7 +62,7 @@ class Expiry:
         self.look_ahead(queue, now)
 
     def look_ahead(self, queue: ExpiringQueue, now: float) -> None:
-        """Have the queue woken when the message at the front expires."""
+        """Schedule a wake-up of the queue for the expiry of the message at the front."""
         if not len(queue.ready):
             self.expected = queue.limits.message_ttl is not None
             return

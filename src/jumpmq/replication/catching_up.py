@@ -1,4 +1,4 @@
-"""Rate at which members that are not in the set get what they lack: what clients wait for a confirm at most doubles.
+"""Rate of shipping to members outside the set, limited so that clients' waits for confirms at most double.
 
 While nobody catches up, the waits of commits (from written to complete) are noted; they are what is usual. While
 somebody does, the rate is halved each time that commits wait for more than twice of that, and grows otherwise. It stays

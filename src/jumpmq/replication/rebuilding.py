@@ -17,7 +17,7 @@ EPOCHS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a replica has of a home.
+    """A replica's copy of a home, as offered to the other members.
 
     Attributes:
         replica: its identity.

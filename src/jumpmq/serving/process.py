@@ -87,7 +87,7 @@ def end_at_once(reason: str) -> None:
 
 
 def end_on_signal() -> None:
-    """Have a signal to stop end the process at once, as its broker has stopped, and it is about to start again.
+    """End the process at once on a signal to stop: the broker has stopped, and the process is about to start again.
 
     A signal may be given to any thread: a mask of the main thread does not keep it for the next run.
     """

@@ -24,7 +24,7 @@ from jumpmq.broker.security.certificates import ServerTLS
 log = logging.getLogger(__name__)
 
 MODULE = "jumpmq.broker.connection.tls_process"
-"""Module of the processes."""
+"""Module run by the processes."""
 
 SHORT_LIFE = 10.0
 """Minimum lifetime of a successful start, in seconds."""

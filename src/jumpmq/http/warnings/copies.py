@@ -12,8 +12,7 @@ _DOES = {"away": "is away", "joining": "takes what it lacks", "eligible": "is be
 
 
 def of_copies(homes: Collection[HomeCopies]) -> Iterator[Warning]:
-    """Yield the warnings of homes with copies: at most one of each kind per node that homes belong to, and
-    one for each copy with which something is wrong."""
+    """Yield the warnings of homes with copies: at most one of each kind per seat, and one for each copy in trouble."""
     for home in homes:
         for node, trouble in home.troubles.items():
             advice = "The step is tried again; the warning ends a minute after success."

@@ -1,4 +1,4 @@
-"""What processes say of themselves in etcd, at ``copies/PROCESS``: address for copies, rack, and troubles of copies."""
+"""Announcements of processes in etcd, at ``copies/PROCESS``: address for copies, rack, and troubles of copies."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ class Announced:
                 await self._etcd.until_answered(self.announce)
 
     async def revoke(self) -> None:
-        """Take back what was announced.
+        """Remove the announcement from etcd.
 
         Raises:
             EtcdError: etcd cannot be asked.

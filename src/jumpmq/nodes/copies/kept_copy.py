@@ -168,7 +168,7 @@ class KeptCopy:
 
     @property
     def trouble(self) -> str:
-        """What is, or was a minute ago, wrong with the copy; empty while all is well."""
+        """Last trouble of the copy within a minute; empty without trouble."""
         return self._alarm.shown
 
     def _tell(self, reason: str) -> None:
@@ -234,7 +234,7 @@ class KeptCopy:
         self._over.set()
 
     def _leave(self) -> None:
-        """Let other replicas claim an epoch that this one has won, and cannot begin."""
+        """Rest after a claimed epoch that the replica cannot begin, so that peers claim the next epoch."""
         known = None if self.home is None else self.home.roles.known
         if self.home is not None and known is not None and known.leader == self.home.me:
             self._rest = LEFT

@@ -213,7 +213,7 @@ class NodeCopies:
         await asyncio.sleep(FAREWELL)
 
     async def stop(self) -> None:
-        """End all guests in order, so that other nodes may lead these homes."""
+        """End all guests in order, for other nodes to lead their homes, and then all tasks."""
         self._is_stopping = True
         for until in self._led.values():
             until.set()

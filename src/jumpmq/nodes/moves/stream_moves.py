@@ -92,8 +92,8 @@ class StreamMoves:
         return isinstance(queue.contents, Stream) and self.must_copy(home)
 
     def must_copy(self, home: int) -> bool:
-        """Return True if files of this home cannot be handed to another one: it is at another machine, or the copies of
-        either home would not know of that.
+        """Return True if a move to a home has to copy the files of streams: the home is at another machine, or one of
+        the two homes has copies, which get the log alone.
         """
         own = self._topology.home
         is_copied = self._store is not None and self._store.is_copied

@@ -55,7 +55,7 @@ LEFT = "left"
 READ = 1 << 16
 
 MODULE = "jumpmq.nodes.processes.worker"
-"""Module of the processes, which wait for their assignments."""
+"""Module run by the processes."""
 
 
 def config_of(config: Config, home: int, homes: int, links: Path) -> Config:
@@ -186,7 +186,7 @@ class Workers:
         return Assignment(replace(config, begins=begins), self.port(CLIENT), self.port(TLS_CLIENT), addresses)
 
     async def started(self) -> StartedChild:
-        """Return a process without an assignment: the spare one, which has its imports behind it, or a new one.
+        """Return a process without an assignment: the spare process, with all imports done, or a new process.
 
         Raises:
             OSError: no process can be started.

@@ -25,7 +25,7 @@ COMING, OLD, DAMAGED = "coming", "old", "damaged"
 """Directories of a copy."""
 
 SYNCED = 8 << 20
-"""Octets of a file after which these are synced."""
+"""Octets of a received file between two syncs."""
 
 NAME = re.compile(
     rf"{re.escape(schema.FILE_NAME)}|{DIRECTORY}/[0-9]{{10}}\.log"

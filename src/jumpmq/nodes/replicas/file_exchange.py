@@ -75,7 +75,7 @@ class _Offer:
             self._got = 0
 
     def list(self, begins: bool) -> None:
-        """Note that a manifest is being made, or that this is over."""
+        """Note the begin or the end of the making of a manifest."""
         now = boot_time()
         if not begins:
             self._asked, self._progressed = now, self._progressed + now - self._listed
