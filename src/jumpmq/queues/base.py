@@ -22,6 +22,7 @@ from jumpmq.queues.consumer import Consumer, ConsumerGroup
 from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.fences import FencedMessages
 from jumpmq.queues.figures import MessageFigures
+from jumpmq.queues.journal import RecordJournal
 from jumpmq.queues.memory import Held, MemoryAccount
 from jumpmq.queues.records import QueueRecords
 from jumpmq.queues.retries import Retries
@@ -51,14 +52,11 @@ class Outcome(Enum):
     """Returned because the consumer, channel or reader is gone."""
 
 
-class Journal(BatchReader, Protocol):
+class Journal(BatchReader, RecordJournal, Protocol):
     """Storage of a durable queue's messages, for example the store."""
 
     def append(self, queue_id: int, messages: list[Message]) -> object: ...
-    def put(self, kind: str, key: str, value: Any) -> None: ...
-    def put_text(self, kind: str, key: str, value: str) -> None: ...
     def change(self, definitions: Definitions) -> None: ...
-    def delete(self, kind: str, key: str) -> None: ...
     def drop_queue(self, queue_id: int) -> None: ...
 
 

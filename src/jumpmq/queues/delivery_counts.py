@@ -7,21 +7,14 @@ memory only: where a queue has no delivery limit, they alone have one.
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.by_number import ByNumber
+from jumpmq.queues.journal import RecordJournal
 from jumpmq.store.kinds import ATTEMPTS
 
 FORGOTTEN = 1024
 """Delivery counts of purged or deleted messages forgotten per step: about a millisecond."""
-
-
-class CountNotes(Protocol):
-    """Storage of a durable queue's records, for example the store."""
-
-    def put(self, kind: str, key: str, value: Any) -> None: ...
-    def delete(self, kind: str, key: str) -> None: ...
 
 
 class DeliveryCounts:
@@ -37,7 +30,7 @@ class DeliveryCounts:
 
     __slots__ = ("_lost", "_notes", "_queue_id", "_recorded", "in_use")
 
-    def __init__(self, queue_id: int, notes: CountNotes | None) -> None:
+    def __init__(self, queue_id: int, notes: RecordJournal | None) -> None:
         self._queue_id = queue_id
         self._notes = notes
         self._recorded = ByNumber[int]()  # deliveries of messages that came back, as in the journal

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.arguments import Limits
+from jumpmq.queues.journal import RecordJournal
 from jumpmq.queues.leftovers import settle_spilled
 from jumpmq.queues.memory import PAGED, Held
 from jumpmq.queues.ready import PAGED_AT_ONCE
@@ -16,13 +17,6 @@ from jumpmq.store.kinds import RETRY
 
 RETRIED = 500
 """Maximum number of rested messages released per step."""
-
-
-class RetryNotes(Protocol):
-    """Storage of a durable queue's records, for example the store."""
-
-    def put_text(self, kind: str, key: str, value: str) -> None: ...
-    def delete(self, kind: str, key: str) -> None: ...
 
 
 class RestingQueue(Protocol):
@@ -69,7 +63,7 @@ class Retries:
 
     __slots__ = ("_held_back", "_notes", "_queue", "resting")
 
-    def __init__(self, queue: RestingQueue, notes: RetryNotes | None) -> None:
+    def __init__(self, queue: RestingQueue, notes: RecordJournal | None) -> None:
         self._queue = queue
         self._notes = notes
         self._held_back = False  # whether all that was taken last rests, and more is ready

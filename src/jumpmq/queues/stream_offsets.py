@@ -11,16 +11,10 @@ from jumpmq.queues import clock
 from jumpmq.queues.clock import NEVER
 from jumpmq.queues.consumer import Consumer, ConsumerGroup
 from jumpmq.queues.group_offsets import MAX_GROUPS, WRITE_INTERVAL, GroupOffset, GroupOffsets
+from jumpmq.queues.journal import RecordJournal
 from jumpmq.queues.runs import by_slot
 from jumpmq.store.kinds import GROUP_OFFSET
 from jumpmq.store.stream_bounds import HandedFiles
-
-
-class OffsetRecords(Protocol):
-    """Storage of offsets, for example the store."""
-
-    def put(self, kind: str, key: str, value: Any) -> None: ...
-    def delete(self, kind: str, key: str) -> None: ...
 
 
 class GroupedStream(Protocol):
@@ -57,7 +51,7 @@ class StreamOffsets(GroupOffsets):
         write_at: time at which changed offsets are stored.
     """
 
-    def __init__(self, stream: GroupedStream, journal: OffsetRecords | None) -> None:
+    def __init__(self, stream: GroupedStream, journal: RecordJournal | None) -> None:
         super().__init__()
         self._stream: GroupedStream = weakref.proxy(stream)  # or both would wait for a full collection of garbage
         self._journal = journal
