@@ -10,6 +10,14 @@ from pathlib import Path
 import pytest
 from tests.store.committer import QUEUES
 from tests.store.opened import Opened, killed_now
+from tests.waiting import until
+
+from jumpmq.store import schema
+from jumpmq.store.files import Files
+from jumpmq.store.index import first_segment_behind
+from jumpmq.store.log import DIRECTORY, file_name
+from jumpmq.store.records import Opening
+from jumpmq.store.scan import OpenSegment
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 6
@@ -75,3 +83,31 @@ def test_killed_in_the_midst_of_commits(tmp_path: Path) -> None:
             assert all(message.body == b"body %d" % message.seq for message in found), where
         opened.close()
     assert account.commits > 10 * ROUNDS
+
+
+def test_a_segment_whose_first_commit_was_never_finished_is_no_gap(tmp_path: Path) -> None:
+    """A write that failed was to be repeated in the next segment, which begins with the same commit."""
+    opened = Opened(tmp_path / "data", segment_bytes=4096)
+
+    def index_grows() -> bool:
+        opened.store.put("global_parameter", "one", "x" * 1000)
+        opened.commit()
+        return first_segment_behind(tmp_path / "data" / schema.FILE_NAME) > 1
+
+    until(index_grows)
+    crashed = killed_now(tmp_path / "data", tmp_path / "crashed")
+    opened.close()
+    segment, log = first_segment_behind(crashed / schema.FILE_NAME), crashed / DIRECTORY
+    for path in log.glob("*.log"):
+        if int(path.stem) > segment:
+            path.unlink()
+    file = OpenSegment(Files(), log / file_name(segment))
+    assert file.opening is not None
+    first, end = file.opening.first_commit, next(file.commits()).end
+    file.close()
+    path = log / file_name(segment)
+    path.write_bytes(path.read_bytes()[: end - 20] + bytes(20))
+    (log / file_name(segment + 1)).write_bytes(Opening(segment + 1, first, 7).encode())
+    opened = Opened(crashed)
+    assert not opened.store.losses, opened.store.losses.listed()
+    opened.close()

@@ -240,6 +240,7 @@ class Recovery:
         applies = segment.number >= self.replayed_from
         waiting: FoundCommit | None = None
         segment.end = records.OPENING_SIZE
+        self.last_commit = max(self.last_commit, segment.first_commit - 1)
         for found in file.commits():
             if limit is not None and found.number >= limit:
                 break
@@ -247,7 +248,7 @@ class Recovery:
                 self._take(segment, file, waiting, applies)
             waiting = found
         if waiting is None:
-            self.last_commit, self.clean = max(self.last_commit, segment.first_commit - 1), False
+            self.clean = False
         elif limit is None and not waiting.damaged and not file.is_whole(waiting):
             self.warnings.append(
                 f"{segment.path}: commit {waiting.number} at octet {waiting.offset} was never finished, or is damaged; "
