@@ -395,7 +395,8 @@ class Cluster:
     def _kill_worker(self) -> None:
         """Kill one process of a node, or two: its supervisor starts it again."""
         node = self._some(1)[0]
-        workers = self._choose.sample(children(node.pid), self._choose.choice([1, 1, 2]))
+        running = children(node.pid)
+        workers = self._choose.sample(running, min(self._choose.choice([1, 1, 2]), len(running)))
         say(f"  {node.node}: {workers}")
         for pid in workers:
             with contextlib.suppress(ProcessLookupError):
@@ -624,7 +625,7 @@ def run(
 ) -> list[str]:
     """One run; returns what is wrong."""
     choose, history = random.Random(seed), History()
-    stop_publishing, stop = threading.Event(), threading.Event()
+    stop_publishing, stop, unwatched = threading.Event(), threading.Event(), threading.Event()
     able = (*(CUTS if can_cut() else ()), *(OF_SEVERAL if workers > 1 else ()), *(DISKS if is_available() else ()))
     kinds = [kind for kind in only or BLOWS if kind in able or kind not in (*CUTS, *OF_SEVERAL, *DISKS)]
     with ExitStack() as stack:
@@ -654,7 +655,7 @@ def run(
         ]
         for client in (*publishers, *consumers):
             client.start()
-        watcher = threading.Thread(target=cluster.watch, args=(stop,), daemon=True)
+        watcher = threading.Thread(target=cluster.watch, args=(unwatched,), daemon=True)
         watcher.start()
         wait(lambda: len(cluster.configurations()) == workers * len(nodes), 60)
         cluster.homes = {home: value.seat for home, value in cluster.configurations().items()}
@@ -689,12 +690,13 @@ def run(
         stop.set()
         for client in consumers:
             client.join(10)
-        watcher.join(10)
         (keep / "history").write_text("".join(f"{json.dumps(one)}\n" for one in history.operations))
         for node in nodes:
             node.is_hit = True
             if status := node.stop(40):
                 wrong.append(f"{node.node} ended with status {status}")
+        unwatched.set()  # not before: a process that the watching thread has started is killed when that thread ends
+        watcher.join(10)
         wrong += problems(history.operations) + cluster.problems + alarms(keep)
     counts = ", ".join(f"{count} {what}" for what, count in sorted(history.counts.items()))
     print(f"{blows} blows; {counts}")
