@@ -41,6 +41,7 @@ class Times:
             is left.
         steady: for which a replica keeps up before it joins the set.
         most_steady: the same at most, for one that is removed again and again.
+        forgotten: of further keeping up, after which earlier removals count no more.
         gather: for which a candidate waits for longer logs.
         gather_all: the same where the last leader takes over again, as after a restart of the whole cluster.
         retry: until a swap without an answer is sent again.
@@ -57,6 +58,7 @@ class Times:
     unstored: float = 3.0
     steady: float = 5.0
     most_steady: float = 300.0
+    forgotten: float = 600.0
     gather: float = 1.0
     gather_all: float = 10.0
     retry: float = 1.0
@@ -263,6 +265,8 @@ class Pace:
         for peer in waited | leader.following:
             arrears = self._arrears(peer, now)
             arrears.look(now, leader.copy.end, leader.stored.get(peer, 0), peer in leader.following)
+            if now - arrears.steady >= arrears.hold + self.times.forgotten:
+                arrears.hold = self.times.steady
         overdue = [peer for peer in sorted(waited) if self._arrears(peer, now).overdue(now, self.times)]
         for peer in overdue:
             arrears = self.arrears[peer]
