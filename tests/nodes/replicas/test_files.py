@@ -20,7 +20,7 @@ from jumpmq.replication.joining import Clear, Install, Put
 from jumpmq.replication.lineage import before, end_of
 from jumpmq.replication.replica import Replica
 from jumpmq.store.errors import StoreError
-from jumpmq.store.log import DIRECTORY
+from jumpmq.store.log import DIRECTORY, file_name
 from jumpmq.store.stream_segment import encode
 
 
@@ -236,3 +236,14 @@ def test_a_log_is_kept_for_a_member_that_takes_files_until_that_gets_no_further(
     assert offer.holds, "it goes on after all"
     clock += 90
     assert not offer.holds and not offer.is_stalled, "it does not ask any more"
+
+
+def test_a_damaged_segment_is_found_before_it_is_offered(home: Path) -> None:
+    lineage = CopyDirectory(home, "log").lineage
+    offered = OfferedFiles(home, "disk")
+    assert not offered.damaged(lineage)
+    path = home / DIRECTORY / file_name(lineage[0].segment)
+    octets = bytearray(path.read_bytes())
+    octets[lineage[0].end // 2] ^= 4
+    path.write_bytes(octets)
+    assert offered.damaged(lineage) == f"{DIRECTORY}/{path.name}"

@@ -367,6 +367,10 @@ class CopiedHome:
             self._home.stop(f"files of a copy cannot be written: {error}")
             self.stop()
 
+    def doubt(self, reason: str) -> None:
+        """See :class:`~jumpmq.nodes.replicas.file_exchange.Exchanging`."""
+        self._home.doubt(reason)
+
     def on_installed(self) -> None:
         """See :class:`~jumpmq.nodes.replicas.file_exchange.Exchanging`."""
         self._home.replaced()

@@ -34,6 +34,10 @@ STALLED = 600.0
 log = logging.getLogger(__name__)
 
 
+class DamagedOffer(Exception):
+    """A segment of the leader's log is damaged, and another copy can lead; the text names the segment."""
+
+
 class _Offer:
     """Files offered to a member, and how far that member has come.
 
@@ -105,6 +109,9 @@ class Exchanging(Protocol):
     def drop(self, peer: Replica) -> None: ...
     def pause(self, peer: Replica, octets: int) -> float: ...
     def alarm(self, reason: str) -> None: ...
+    def doubt(self, reason: str) -> None:
+        """Replace this copy, which is damaged, as soon as another copy leads."""
+
     def on_file(self, error: Exception | None) -> None:
         """Handle the result of a write to a file."""
 
@@ -175,16 +182,27 @@ class FileExchange:
             offer.list(begins=True)
         sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
         kept = copy.kept
+        # Otherwise the member gets the damage too: a home without enough copies confirms nothing.
+        is_spared = len(leader.known.set) > leader.known.min
 
         def read() -> Piece | Manifest:
             if want.name:
                 return offer.files.piece(want.epoch, want.name, want.offset)
+            if name := offer.files.damaged(sealed):
+                if is_spared:
+                    raise DamagedOffer(f"{name} is damaged: another copy is to fill that of {node_of(peer)}")
+                told = f"{name} is damaged, and goes to {node_of(peer)} as it is: no other copy can lead"
+                self._loop.call_soon_threadsafe(home.alarm, told)
             return offer.files.manifest(want.epoch, kept, sealed)
 
         def send(result: Piece | Manifest | Exception) -> None:
             if not want.name:
                 offer.list(begins=False)
-            if isinstance(result, Exception):
+            if isinstance(result, DamagedOffer):
+                home.alarm(str(result))
+                home.doubt(str(result))
+                home.drop(peer)
+            elif isinstance(result, Exception):
                 home.alarm(f"files for {peer} cannot be read: {result}")
                 home.drop(peer)
             elif isinstance(result, Manifest):

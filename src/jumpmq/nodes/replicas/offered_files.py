@@ -10,13 +10,14 @@ All methods block for the disk.
 
 import contextlib
 import sqlite3
+import time
 import zlib
 from pathlib import Path
 
 from jumpmq.replication.frames import File, Manifest, Piece
 from jumpmq.replication.joining import PIECE_OCTETS
 from jumpmq.replication.lineage import Lineage
-from jumpmq.store import schema, stream_files, stream_segment
+from jumpmq.store import comparing, schema, stream_files, stream_segment
 from jumpmq.store.log import DIRECTORY, file_name
 
 INDEX_COPY = "index-for-copies"
@@ -64,6 +65,20 @@ class OfferedFiles:
                     raise
         self._lengths = {file.name: file.length for file in files}
         return Manifest(epoch, kept, lineage, tuple(files))
+
+    def damaged(self, lineage: Lineage) -> str:
+        """Return the name of the first segment that is not as written, by the checksums of its commits; empty without
+        damage. Half of the time is left to clients.
+
+        Raises:
+            OSError: a segment cannot be read.
+        """
+        for stretch in lineage:
+            name, began = f"{DIRECTORY}/{file_name(stretch.segment)}", time.monotonic()
+            if comparing.is_damaged(self._directory, name, stretch.end):
+                return name
+            time.sleep(time.monotonic() - began)
+        return ""
 
     def piece(self, epoch: int, name: str, offset: int) -> Piece:
         """Return octets of a file in the manifest; empty for a removed file or an unlisted name.
