@@ -149,15 +149,15 @@ def check_copies(
     """
     session.inform("Comparing copies ...")
     found = [one for one in session.api.get("copies") if home in (None, one["home"])]
-    copied = [one["home"] for one in found if len(one["members"]) > 1]
+    copied = {one["home"]: {member["node"] for member in one["members"]} for one in found if len(one["members"]) > 1}
     if home is not None and not copied:
         raise CommandError(f"home {home} has one copy" if found else f"no home {home}", os.EX_DATAERR)
-    failed = [one for one in copied if not _are_equal(session, one)]
+    failed = [one for one, members in copied.items() if not _are_equal(session, one, members)]
     if failed:
         raise CommandError(f"copies of {counted(len(failed), 'home')} differ, or could not be compared")
 
 
-def _are_equal(session: Session, home: int) -> bool:
+def _are_equal(session: Session, home: int, members: set[str]) -> bool:
     session.api.post("copies", str(home), "check")
     told = -1
     while (check := session.api.get("copies", str(home), "check"))["state"] == "running":
@@ -168,6 +168,8 @@ def _are_equal(session: Session, home: int) -> bool:
     if check["state"] == "failed":
         session.say(f"home {home}: {check['reason']}")
         return False
+    if left_out := sorted(members.difference(check["nodes"])):
+        session.say(f"home {home}: not compared: {', '.join(left_out)} (away, or without a home to serve)")
     where = f"home {home}: copies on {', '.join(check['nodes'])}"
     if check["state"] == "equal":
         session.say(f"{where} are equal: {check['octets']} bytes in {counted(check['files'], 'file')}")
