@@ -14,8 +14,9 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.starting import last_number, read_text
 
-LEAVES = 4.0
-"""Time for a killed run to disappear, in seconds; the broker allows 2 without a connection."""
+LEAVES = 12.0
+"""Time for a killed run to disappear, in seconds. The JVM of a killed driver lives on for some three seconds, more on a
+busy machine; the broker then allows 2 without a connection."""
 
 LOOK = 0.2
 """Seconds between two checks for the killed run."""
