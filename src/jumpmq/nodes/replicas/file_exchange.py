@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class DamagedOffer(Exception):
-    """A segment of the leader's log is damaged, and another copy can lead; the text names the segment."""
+    """A segment of the leader's log is damaged, and the set has copies to spare; the text names the segment."""
 
 
 class _Offer:
@@ -182,7 +182,7 @@ class FileExchange:
             offer.list(begins=True)
         sealed = tuple(stretch for stretch in segments() if stretch.segment < segment_at(copy.complete))
         kept = copy.kept
-        # Otherwise the member gets the damage too: a home without enough copies confirms nothing.
+        # Else the member gets the damage too: a home with fewer copies than its minimum confirms nothing.
         is_spared = len(leader.known.set) > leader.known.min
 
         def read() -> Piece | Manifest:
@@ -191,7 +191,7 @@ class FileExchange:
             if name := offer.files.damaged(sealed):
                 if is_spared:
                     raise DamagedOffer(f"{name} is damaged: another copy is to fill that of {node_of(peer)}")
-                told = f"{name} is damaged, and goes to {node_of(peer)} as it is: no other copy can lead"
+                told = f"{name} is damaged, and goes to {node_of(peer)} as it is: too few copies are in the set"
                 self._loop.call_soon_threadsafe(home.alarm, told)
             return offer.files.manifest(want.epoch, kept, sealed)
 
