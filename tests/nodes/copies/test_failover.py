@@ -235,6 +235,25 @@ def test_damage_of_a_follower_and_of_the_leader_is_mended_from_other_copies(thre
     assert (one.data_dir / "damaged" / "log").is_dir()
 
 
+@pytest.mark.slow
+def test_a_damaged_log_is_noticed_while_a_copy_is_filled_from_it(three: Nodes) -> None:
+    one, two, _ = three.all
+    copy, numbers = two.data_dir / "copies" / "1", range(7_777_777, 7_777_827)
+    three.copied()
+    published(one, "q", numbers)
+    one.stop()
+    one.start()  # it is there once it leads again, with a new segment of the log
+    two.kill()
+    until(lambda: len(three.configuration().set) == 2)
+    shutil.rmtree(copy)
+    flip(*place_of(b"7777810", one.data_dir))
+    two.start()
+    until(lambda: len(three.configuration().set) == 3 and (one.data_dir / "damaged" / "log").is_dir())
+    for directory in (one.data_dir, copy):
+        assert place_of(b"7777810", directory)
+    assert taken(two, "q") == [*numbers]
+
+
 def forced(node: Node, url: str) -> subprocess.CompletedProcess[str]:
     """Make a stopped node's copy of home 1 the leader."""
     where = ("--data-dir", node.data_dir, "--node", node.node, "--cluster", "test", "--etcd", url)

@@ -12,7 +12,7 @@ from tests.store.opened import Opened, make_messages
 from jumpmq.nodes.replicas import file_exchange
 from jumpmq.nodes.replicas.coming_files import ComingFiles, set_aside, settle
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
-from jumpmq.nodes.replicas.offered_files import OfferedFiles, remove_offered
+from jumpmq.nodes.replicas.offered_files import OfferedFiles, damaged_segment, remove_offered
 from jumpmq.replication.actions import Send
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Lead, Matched, Want
@@ -240,10 +240,9 @@ def test_a_log_is_kept_for_a_member_that_takes_files_until_that_gets_no_further(
 
 def test_a_damaged_segment_is_found_before_it_is_offered(home: Path) -> None:
     lineage = CopyDirectory(home, "log").lineage
-    offered = OfferedFiles(home, "disk")
-    assert not offered.damaged(lineage)
+    assert not damaged_segment(home, lineage)
     path = home / DIRECTORY / file_name(lineage[0].segment)
     octets = bytearray(path.read_bytes())
     octets[lineage[0].end // 2] ^= 4
     path.write_bytes(octets)
-    assert offered.damaged(lineage) == f"{DIRECTORY}/{path.name}"
+    assert damaged_segment(home, lineage) == f"{DIRECTORY}/{path.name}"

@@ -492,8 +492,7 @@ class NodeCopies:
         if is_damaged and not copy.is_doubted:
             copy.doubt("its store has losses")
         # Damage that all copies have must not drive the home from node to node.
-        leaves = is_damaged or (copy.is_doubted and len(known.set) > known.min)
-        leaves = leaves and not returns.is_restless(now)
+        leaves = copy.is_doubted and not returns.is_restless(now)
         is_asked = wanted is not None and wanted.leader not in ("", self.me.node)
         heir = self._heir(copy, NEARLY, any_node=leaves)
         if heir is None or not (is_asked or leaves or returns.is_due(since, now)):

@@ -325,6 +325,8 @@ class CopiedHome:
             case Unfit():
                 if not frame.needs_files:
                     self.alarm(frame.reason)
+                    if self.roles.leader is not None:
+                        self._files.check(self.roles.leader.stored.get(peer, 0))
             case Want():
                 self._files.on_want(peer, frame)
             case Manifest() | Piece():
@@ -333,12 +335,13 @@ class CopiedHome:
                 self._act(self.roles.on_frame(peer, frame))
 
     def _on_data(self, peer: Replica, frame: Data) -> None:
-        """Pass whole commits to the replica; damage ends the session."""
+        """Pass whole commits to the replica; damage ends the session, and has the leader check its log."""
         try:
             for position, octets in self._incoming.add(peer, frame, self.roles.copy.lineage):
                 self._act(self.roles.on_frame(peer, Data(frame.epoch, position, octets)))
         except DamagedCommit as damage:
             self.alarm(f"{peer} sent what is not stored here: {damage}")
+            self.send(peer, Unfit(frame.epoch, False, f"{self.me} refuses what it was sent: {damage}"))
             self.drop(peer)
 
     def send(self, peer: Replica, frame: Frame) -> int:
@@ -369,6 +372,7 @@ class CopiedHome:
 
     def doubt(self, reason: str) -> None:
         """See :class:`~jumpmq.nodes.replicas.file_exchange.Exchanging`."""
+        self.alarm(reason)
         self._home.doubt(reason)
 
     def on_installed(self) -> None:
@@ -414,9 +418,10 @@ class CopiedHome:
         self._index()
 
     def _on_unindexed(self, error: Exception) -> None:
-        self.alarm(str(error))
         if isinstance(error, UnfitCopy):
-            self._home.doubt(str(error))
+            self.doubt(str(error))
+        else:
+            self.alarm(str(error))
 
     def _on_note_failure(self, note: Note, error: OSError) -> None:
         """Handle a failed write of the note. A mark is written with the next note, a promise is repeated; a candidate

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from jumpmq.nodes.replicas.coming_files import ComingFiles
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
-from jumpmq.nodes.replicas.offered_files import OfferedFiles
+from jumpmq.nodes.replicas.offered_files import OfferedFiles, damaged_segment
 from jumpmq.queues.clock import boot_time
 from jumpmq.replication.actions import Alarm, Send
 from jumpmq.replication.configuration import Replica, node_of
 from jumpmq.replication.frames import Frame, Manifest, Piece, Want
 from jumpmq.replication.joining import Clear, Install, Joining, Pages, Put, Step, pages_of
-from jumpmq.replication.lineage import Lineage, segment_at
+from jumpmq.replication.lineage import Lineage, cut_to, from_segment, segment_at
 from jumpmq.replication.replica import Replica as Roles
 from jumpmq.store.background import Background
 
@@ -110,7 +110,7 @@ class Exchanging(Protocol):
     def pause(self, peer: Replica, octets: int) -> float: ...
     def alarm(self, reason: str) -> None: ...
     def doubt(self, reason: str) -> None:
-        """Replace this copy, which is damaged, as soon as another copy leads."""
+        """Tell operators that this copy is damaged, and replace the copy as soon as another one leads."""
 
     def on_file(self, error: Exception | None) -> None:
         """Handle the result of a write to a file."""
@@ -137,7 +137,7 @@ class FileExchange:
         self._pages = Pages()  # of the manifest that is coming
         self._coming = ComingFiles(directory.directory)
         self._thread = Background("jumpmq-join", self._wake)
-        self._is_closed = False
+        self._is_closed = self._checks = False
 
     @property
     def offers(self) -> bool:
@@ -188,18 +188,17 @@ class FileExchange:
         def read() -> Piece | Manifest:
             if want.name:
                 return offer.files.piece(want.epoch, want.name, want.offset)
-            if name := offer.files.damaged(sealed):
+            if name := damaged_segment(self._directory.directory, sealed):
                 if is_spared:
                     raise DamagedOffer(f"{name} is damaged: another copy is to fill that of {node_of(peer)}")
                 told = f"{name} is damaged, and goes to {node_of(peer)} as it is: too few copies are in the set"
-                self._loop.call_soon_threadsafe(home.alarm, told)
+                self._loop.call_soon_threadsafe(home.doubt, told)
             return offer.files.manifest(want.epoch, kept, sealed)
 
         def send(result: Piece | Manifest | Exception) -> None:
             if not want.name:
                 offer.list(begins=False)
             if isinstance(result, DamagedOffer):
-                home.alarm(str(result))
                 home.doubt(str(result))
                 home.drop(peer)
             elif isinstance(result, Exception):
@@ -216,6 +215,24 @@ class FileExchange:
                 offer.on_sent(len(piece.octets))
 
         self._thread.run(read, send)
+
+    def check(self, position: int) -> None:
+        """Check the leader's log from the segment of a position on: a follower has refused octets as damaged. They may
+        have been damaged on the way."""
+        copy = self._home.roles.copy
+        lineage = from_segment(cut_to(copy.lineage, copy.complete), segment_at(position))
+        if self._checks or self._is_closed:
+            return
+        self._checks = True
+
+        def checked(result: str | Exception) -> None:
+            self._checks = False
+            if isinstance(result, Exception):
+                self._home.alarm(f"the log cannot be checked: {result}")
+            elif result and self._home.roles.leader is not None:
+                self._home.doubt(f"{result} is damaged")
+
+        self._thread.run(lambda: damaged_segment(self._directory.directory, lineage), checked)
 
     # --- of a member ---
 

@@ -66,20 +66,6 @@ class OfferedFiles:
         self._lengths = {file.name: file.length for file in files}
         return Manifest(epoch, kept, lineage, tuple(files))
 
-    def damaged(self, lineage: Lineage) -> str:
-        """Return the name of the first segment that is not as written, by the checksums of its commits; empty without
-        damage. Half of the time is left to clients.
-
-        Raises:
-            OSError: a segment cannot be read.
-        """
-        for stretch in lineage:
-            name, began = f"{DIRECTORY}/{file_name(stretch.segment)}", time.monotonic()
-            if comparing.is_damaged(self._directory, name, stretch.end):
-                return name
-            time.sleep(time.monotonic() - began)
-        return ""
-
     def piece(self, epoch: int, name: str, offset: int) -> Piece:
         """Return octets of a file in the manifest; empty for a removed file or an unlisted name.
 
@@ -121,6 +107,21 @@ class OfferedFiles:
         if length:
             raise OSError(0, f"{name} has {length} octets less than the log says")
         return crc
+
+
+def damaged_segment(directory: Path, lineage: Lineage) -> str:
+    """Return the name of the first segment that is not as written, by the checksums of its commits; empty without
+    damage. Half of the time is left to clients.
+
+    Raises:
+        OSError: a segment cannot be read.
+    """
+    for stretch in lineage:
+        name, began = f"{DIRECTORY}/{file_name(stretch.segment)}", time.monotonic()
+        if comparing.is_damaged(directory, name, stretch.end):
+            return name
+        time.sleep(time.monotonic() - began)
+    return ""
 
 
 def remove_offered(directory: Path) -> None:
