@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jumpmq.store import stream_files, stream_segment
 from jumpmq.store.files import Files
-from jumpmq.store.log import DIRECTORY, file_name
+from jumpmq.store.log import DIRECTORY, relative_name
 from jumpmq.store.records import OPENING_SIZE
 from jumpmq.store.scan import OpenSegment
 
@@ -29,7 +29,7 @@ def lengths(directory: Path, ends: Mapping[int, int]) -> dict[str, int]:
     Args:
         ends: octets of the log's segments that are complete, by number.
     """
-    found = {f"{DIRECTORY}/{file_name(segment)}": end for segment, end in ends.items()}
+    found = {relative_name(segment): end for segment, end in ends.items()}
     found = {name: length for name, length in found.items() if (directory / name).exists()}
     for path in sorted((directory / stream_files.DIRECTORY).glob(f"[0-9]*/*{stream_segment.SUFFIX}")):
         if path.parent.name.isdigit():

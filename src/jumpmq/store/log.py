@@ -326,6 +326,11 @@ def file_name(number: int) -> str:
     return f"{number:010}.log"
 
 
+def relative_name(number: int) -> str:
+    """The name of a segment's file, relative to the data directory."""
+    return f"{DIRECTORY}/{file_name(number)}"
+
+
 def read_whole(file: int, length: int, offset: int) -> bytes:
     """As pread, but read all available octets, also where a signal or a large length cuts the result short."""
     octets = os.pread(file, length, offset)

@@ -18,7 +18,7 @@ from jumpmq.replication.frames import File, Manifest, Piece
 from jumpmq.replication.joining import PIECE_OCTETS
 from jumpmq.replication.lineage import Lineage
 from jumpmq.store import comparing, schema, stream_files, stream_segment
-from jumpmq.store.log import DIRECTORY, file_name
+from jumpmq.store.log import relative_name
 
 INDEX_COPY = "index-for-copies"
 """Begin of the names of copies of the index; the member's disk follows."""
@@ -49,9 +49,8 @@ class OfferedFiles:
             sqlite3.Error: the index cannot be copied.
         """
         self._copy_index()
-        names = [schema.FILE_NAME]
-        names += [f"{DIRECTORY}/{file_name(stretch.segment)}" for stretch in lineage]
-        ends = {f"{DIRECTORY}/{file_name(stretch.segment)}": stretch.end for stretch in lineage}
+        ends = {relative_name(stretch.segment): stretch.end for stretch in lineage}
+        names = [schema.FILE_NAME, *ends]
         pattern = f"{stream_files.DIRECTORY}/[0-9]*/*{stream_segment.SUFFIX}"
         paths = [path for path in sorted(self._directory.glob(pattern)) if path.parent.name.isdigit()]
         names += [path.relative_to(self._directory).as_posix() for path in paths]
@@ -117,7 +116,7 @@ def damaged_segment(directory: Path, lineage: Lineage) -> str:
         OSError: a segment cannot be read.
     """
     for stretch in lineage:
-        name, began = f"{DIRECTORY}/{file_name(stretch.segment)}", time.monotonic()
+        name, began = relative_name(stretch.segment), time.monotonic()
         if comparing.is_damaged(directory, name, stretch.end):
             return name
         time.sleep(time.monotonic() - began)

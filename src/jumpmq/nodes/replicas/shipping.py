@@ -28,7 +28,6 @@ WINDOW = 8 << 20
 COMPLETE_INTERVAL = 0.02
 """Interval between frames with the complete position, in seconds."""
 
-
 log = logging.getLogger(__name__)
 
 
