@@ -67,7 +67,7 @@ class CopyCheck:
 
 
 class CopyChecks:
-    """Latest comparison of each home, begun at this process."""
+    """Comparisons of copies begun by the local process: the latest for each home."""
 
     def __init__(self) -> None:
         self.of: dict[int, CopyCheck] = {}

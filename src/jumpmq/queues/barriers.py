@@ -1,4 +1,4 @@
-"""Ordering barriers of one queue: its waits for other queues, and the waits of other queues for its messages.
+"""Ordering barriers of one queue: fences wait for other queues, and markers are waited for by other queues.
 
 :mod:`jumpmq.queues.fences` has the theory. A queue that got keys has *fences*, which hold its messages back; one that
 lost keys has *markers*, which count the messages left before them.

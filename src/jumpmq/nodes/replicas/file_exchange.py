@@ -110,7 +110,7 @@ class Exchanging(Protocol):
     def pause(self, peer: Replica, octets: int) -> float: ...
     def alarm(self, reason: str) -> None: ...
     def doubt(self, reason: str) -> None:
-        """Tell operators that this copy is damaged, and replace the copy as soon as another one leads."""
+        """Report damage of the local copy, and have the copy replaced once another replica leads the home."""
 
     def on_file(self, error: Exception | None) -> None:
         """Handle the result of a write to a file."""
@@ -137,7 +137,8 @@ class FileExchange:
         self._pages = Pages()  # of the manifest that is coming
         self._coming = ComingFiles(directory.directory)
         self._thread = Background("jumpmq-join", self._wake)
-        self._is_closed = self._checks = False
+        self._is_closed = False
+        self._checks = False  # whether the leader's log is being read again
 
     @property
     def offers(self) -> bool:
@@ -217,13 +218,15 @@ class FileExchange:
         self._thread.run(read, send)
 
     def check(self, position: int) -> None:
-        """Check the leader's log from the segment of a position on: a follower has refused octets as damaged. They may
-        have been damaged on the way."""
-        copy = self._home.roles.copy
-        lineage = from_segment(cut_to(copy.lineage, copy.complete), segment_at(position))
+        """Read the leader's log again, from the segment of a position on, after a follower refused octets as damaged.
+
+        Octets damaged on the way to the follower are no damage of the log, and change nothing here.
+        """
         if self._checks or self._is_closed:
             return
         self._checks = True
+        copy = self._home.roles.copy
+        lineage = from_segment(cut_to(copy.lineage, copy.complete), segment_at(position))
 
         def checked(result: str | Exception) -> None:
             self._checks = False
