@@ -116,7 +116,7 @@ class Broker(BrokerParts):
             raise BrokerError(str(error)) from None
         self._is_restored = True
         await self._mark_started()
-        await self.peers.join(
+        await self.peers.lifecycle.join(
             Restored(
                 topology=self.topology,
                 node=self.node,
@@ -131,7 +131,7 @@ class Broker(BrokerParts):
                 had=self.starts.had,
             )
         )
-        if self.peers.records_audit:
+        if self.peers.local.records_audit:
             self.topology.listeners.append(audit.recording(self.topology))
         self.topology.listeners.append(lambda change, asker: self.churn.follow(self.topology, change))
         if before_listening is not None:
@@ -143,20 +143,20 @@ class Broker(BrokerParts):
         self.reader_groups.start()
 
     def _restore(self) -> None:
-        definitions, store = self.peers.definitions, self.store
+        definitions, store = self.peers.local.definitions, self.store
         self.topology.restore(definitions)
-        self.peers.order(self.topology)
-        if self.peers.founds:
+        self.peers.lifecycle.order(self.topology)
+        if self.peers.local.founds:
             self.topology.apply(AddHome(1, self.node))
         batches = {} if store is None else store.batches()
-        self.peers.restore(self.topology, batches, self.alarms)
+        self.peers.lifecycle.restore(self.topology, batches, self.alarms)
         if store is not None:
             restore_contents(self.topology, store, self._commits.streams, definitions, batches)
             self.identity = kept_identity(definitions) or self.identity
             self.starts.begin(store, definitions)
             self.reader_groups.restore(definitions, {queue.id: queue for queue in self._queues()})
             self.writers.restore(definitions, store)
-        if self.peers.founds and not self.topology.vhosts and not self.topology.users:
+        if self.peers.local.founds and not self.topology.vhosts and not self.topology.users:
             self._create_defaults()
 
     def _create_defaults(self) -> None:
@@ -182,7 +182,7 @@ class Broker(BrokerParts):
         """Undo a failed start, except for the store; the store stays open."""
         self.listening.close()
         await self.listening.stop_processes()
-        await self.peers.stop()
+        await self.peers.lifecycle.stop()
         if self._is_restored:
             self._checkpoint()
 
@@ -199,7 +199,7 @@ class Broker(BrokerParts):
         assert self._closing is not None
         await self._closing
         await self.listening.stop_processes()
-        await self.peers.stop()
+        await self.peers.lifecycle.stop()
         self._timers.stop()
         self.consumer_groups.stop()
         self._upkeep.stop()
@@ -369,7 +369,7 @@ async def start(
         try:
             broker = Broker(opened, peers)
         except BaseException:
-            await peers.stop()
+            await peers.lifecycle.stop()
             raise
         await broker.serve(before_listening)
     except BaseException:

@@ -71,8 +71,9 @@ class BrokerParts:
     """
 
     def __init__(self, opened: Opened, peers: Peers) -> None:
-        self.config, self.peers = peers.config, peers
-        self.node, self.identity, self.boot = peers.node, peers.identity, opened.boot
+        local = peers.local
+        self.config, self.peers = local.config, peers
+        self.node, self.identity, self.boot = local.node, local.identity, opened.boot
         self.memory, self.turns, self._commits = opened.memory, opened.turns, opened.commits
         self.connections: set[Connection] = set()
         self.churn, self.slices, self.writers = Churn(), Slices(), Writers()
@@ -99,7 +100,7 @@ class BrokerParts:
             wake=self._upkeep.wake,
             later=self._upkeep.work,
             home=self.config.home,
-            shared=peers.is_shared,
+            shared=local.is_shared,
         )
         self.topology.locator = self.config.queue_leader_locator
         self._upkeep.on_lease_end = self._delete_unused
@@ -135,7 +136,7 @@ class BrokerParts:
             churn=self.churn,
             groups=self.consumer_groups,
             sender=self.peers.sender,
-            remote=self.peers.remote_channels,
+            remote=self.peers.channels.of,
             spans=self.spans,
             identities=(f"{self.boot}.{counter}" for counter in itertools.count(1)),
             memory=self.memory,
@@ -180,7 +181,7 @@ class BrokerParts:
 
     def _channels(self) -> list[Channel]:
         own = [channel for one in self.connections for channel in one.channels.values()]
-        return [*own, *self.peers.served_channels()]
+        return [*own, *self.peers.channels.served()]
 
     def _queues(self) -> list[Queue]:
         return queues_of(self.topology)

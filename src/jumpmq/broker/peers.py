@@ -5,8 +5,8 @@ are :class:`Alone`. Everything else that knows of several processes is in ``jump
 who starts the broker gives it a function that makes its peers (:data:`Enter`).
 
 The order of a start is: the data directory is opened (:class:`~jumpmq.broker.opening.Opened`), peers are entered, the
-broker is made, definitions are restored, :meth:`Peers.order`, :meth:`Peers.restore`, contents of queues are restored,
-:meth:`Peers.join`, clients are listened for.
+broker is made, definitions are restored, :meth:`Lifecycle.order`, :meth:`Lifecycle.restore`, contents of queues are
+restored, :meth:`Lifecycle.join`, clients are listened for.
 """
 
 import asyncio
@@ -179,54 +179,31 @@ class Restored:
     had: Callable[[str], bool]
 
 
-class Peers(Protocol):
-    """The peers of a process.
+@dataclass(frozen=True, slots=True)
+class LocalHome:
+    """The local process as its peers know it, before the broker is made.
 
     Attributes:
         config: settings, with home and node as the peers know them.
-        node: name of this node: the one given, else the one that the data directory keeps.
-        identity: tells this broker from all others, also after a restart; None where nothing is durable.
-        definitions: records that the start restores: the data directory's, or the peers'.
+        node: name of this node: the setting, else the name kept in the data directory.
+        identity: tells this broker from all others, also after a restart; None if nothing is durable.
+        definitions: records restored at the start: the data directory's, or the peers'.
         founds: whether definitions of a new broker begin at this process.
-        is_shared: whether the definitions are those of a log that other processes share.
+        is_shared: whether the definitions are those of a log shared with other processes.
         records_audit: whether the audit log of changes is written by this process.
-        sender: sends messages of a turn to queues of other homes, and is answered when they are complete there.
-        outbox: keeps messages of batches until they are there.
-        moves: moves that an operator asks for.
-        hand_over: gives a client to the home of its virtual host.
     """
 
-    @property
-    def config(self) -> Config: ...
-    @property
-    def node(self) -> str: ...
-    @property
-    def identity(self) -> str | None: ...
-    @property
-    def definitions(self) -> list[Record]: ...
-    @property
-    def founds(self) -> bool: ...
-    @property
-    def is_shared(self) -> bool: ...
-    @property
-    def records_audit(self) -> bool: ...
-    @property
-    def sender(self) -> Sender: ...
-    @property
-    def outbox(self) -> Outbox: ...
-    @property
-    def moves(self) -> MoveRequests: ...
-    @property
-    def hand_over(self) -> HandsOver: ...
-    @property
-    def homes(self) -> set[int]:
-        """Numbers of the responding homes, including the process's own home."""
+    config: Config
+    node: str
+    identity: str | None
+    definitions: list[Record]
+    founds: bool = True
+    is_shared: bool = False
+    records_audit: bool = True
 
-    def remote_channels(self, channel: Channel) -> RemoteChannels:
-        """Return the remote channels of a client's channel, for queues of remote homes."""
 
-    def served_channels(self) -> list[Channel]:
-        """Return the local channels of clients of remote homes."""
+class Lifecycle(Protocol):
+    """Entry of a starting broker among its peers, step by step, and its exit."""
 
     def order(self, topology: Topology) -> None:
         """Give a topology with restored definitions a log of changes, if the process orders changes."""
@@ -246,11 +223,53 @@ class Peers(Protocol):
             BrokerError: this process cannot be part of the broker.
         """
 
-    def figures(self) -> PeerFigures:
-        """Return metrics of the links to remote homes."""
-
     async def stop(self) -> None:
         """Break the links."""
+
+
+class PeerChannels(Protocol):
+    """Channels between clients and queues of different homes."""
+
+    def of(self, channel: Channel) -> RemoteChannels:
+        """Return the remote channels of a client's channel, for queues of remote homes."""
+
+    def served(self) -> list[Channel]:
+        """Return the local channels of clients of remote homes."""
+
+
+class Peers(Protocol):
+    """The peers of a process.
+
+    Attributes:
+        local: the local process as its peers know it.
+        lifecycle: enters the peers at the start, and leaves them.
+        sender: sends messages of a turn to queues of other homes, and is answered when they are complete there.
+        outbox: keeps messages of batches until they are there.
+        channels: channels between clients and queues of different homes.
+        hand_over: gives a client to the home of its virtual host.
+        moves: moves that an operator asks for.
+        homes: numbers of the responding homes, including the process's own home.
+    """
+
+    @property
+    def local(self) -> LocalHome: ...
+    @property
+    def lifecycle(self) -> Lifecycle: ...
+    @property
+    def sender(self) -> Sender: ...
+    @property
+    def outbox(self) -> Outbox: ...
+    @property
+    def channels(self) -> PeerChannels: ...
+    @property
+    def hand_over(self) -> HandsOver: ...
+    @property
+    def moves(self) -> MoveRequests: ...
+    @property
+    def homes(self) -> set[int]: ...
+
+    def figures(self) -> PeerFigures:
+        """Return metrics of the links to remote homes."""
 
 
 Enter = Callable[[Opened], Awaitable[Peers]]
@@ -291,40 +310,8 @@ class _NoMoves:
         pass
 
 
-class Alone:
-    """The peers of a broker of one process: none. See :class:`Peers`.
-
-    Raises:
-        BrokerError: the data directory is that of a node of a cluster, or of one of several workers: alone the messages
-            of the others would be missing.
-    """
-
-    founds = True
-    is_shared = False
-    records_audit = True
-
-    def __init__(self, opened: Opened) -> None:
-        if opened.config.cluster is not None or opened.config.homes != 1:
-            raise BrokerError("the settings are those of one of several processes, which enters its peers")
-        require_no_cluster(opened.definitions)
-        homes = next((value for kind, key, value in opened.definitions if (kind, key) == HOMES), 1)
-        if homes != 1:
-            raise BrokerError(f"the data directory is one of {homes} homes: serve it with --workers {homes} or more")
-        self.config = opened.config
-        self.definitions = records.alone(opened.definitions, opened.store)
-        self.node = node_of(self.config, self.definitions)
-        self.identity = opened.identity or (None if opened.store is None else uuid.uuid4().hex)
-        self.homes = {self.config.home}
-        self.sender: Sender = NOWHERE
-        self.outbox: Outbox = _NoOutbox()
-        self.moves: MoveRequests = _NoMoves()
-        self.hand_over = KEEPS_ALL
-
-    def remote_channels(self, channel: Channel) -> RemoteChannels:
-        return no_remote(channel)
-
-    def served_channels(self) -> list[Channel]:
-        return []
+class _NoLifecycle:
+    """Start of a single-process broker: no peer is entered."""
 
     def order(self, topology: Topology) -> None:
         """Do nothing: changes are decided in the order of requests by the topology itself."""
@@ -333,13 +320,52 @@ class Alone:
         """Do nothing: no message is on the way to a remote home."""
 
     async def join(self, broker: Restored) -> None:
-        """Return at once: a broker alone has no peers."""
-
-    def figures(self) -> PeerFigures:
-        return PeerFigures([], [], [])
+        """Return at once: no peer exists."""
 
     async def stop(self) -> None:
         """Do nothing: no link exists."""
+
+
+class _NoChannels:
+    """Channels of a single-process broker: all queues are local."""
+
+    def of(self, channel: Channel) -> RemoteChannels:
+        return no_remote(channel)
+
+    def served(self) -> list[Channel]:
+        return []
+
+
+class Alone:
+    """The peers of a broker of one process: none. See :class:`Peers`.
+
+    Raises:
+        BrokerError: the data directory is that of a node of a cluster, or of one of several workers: alone the messages
+            of the others would be missing.
+    """
+
+    lifecycle: Lifecycle = _NoLifecycle()
+    sender: Sender = NOWHERE
+    outbox: Outbox = _NoOutbox()
+    channels: PeerChannels = _NoChannels()
+    hand_over: HandsOver = KEEPS_ALL
+    moves: MoveRequests = _NoMoves()
+
+    def __init__(self, opened: Opened) -> None:
+        config = opened.config
+        if config.cluster is not None or config.homes != 1:
+            raise BrokerError("the settings are those of one of several processes, which enters its peers")
+        require_no_cluster(opened.definitions)
+        homes = next((value for kind, key, value in opened.definitions if (kind, key) == HOMES), 1)
+        if homes != 1:
+            raise BrokerError(f"the data directory is one of {homes} homes: serve it with --workers {homes} or more")
+        definitions = records.alone(opened.definitions, opened.store)
+        identity = opened.identity or (None if opened.store is None else uuid.uuid4().hex)
+        self.local = LocalHome(config, node_of(config, definitions), identity, definitions)
+        self.homes = {config.home}
+
+    def figures(self) -> PeerFigures:
+        return PeerFigures([], [], [])
 
 
 async def alone(opened: Opened) -> Peers:

@@ -9,6 +9,7 @@ A *home* is a number, a data directory and a process; a node has one home a work
 
 =============  =====================================================================================================
 entering       a process becomes one of several (:func:`~jumpmq.nodes.entering.enter`)
+entry          the steps of a start among remote homes: log, restoring, links, joining; and the stop
 transport/     links: one connection between each two homes, on which records go both ways in order; calls for HTTP;
                client sockets passed from process to process
 log/           the log of definitions that all homes replay (``shared_log``), with its sequencers: the first worker, and

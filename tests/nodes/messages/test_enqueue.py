@@ -14,7 +14,7 @@ from tests.nodes.homes import config_of, homes, in_loop, propose, started, stopp
 from tests.wire import Basic, Content, WireChannel, login
 
 from jumpmq.amqp.properties import Properties
-from jumpmq.nodes import other_homes
+from jumpmq.nodes import entry
 from jumpmq.nodes.log.log_link import LOG
 from jumpmq.nodes.messages import enqueue
 from jumpmq.topology import Arguments, DeclareExchange, DeclareQueue, ExchangeDefinition, SetPolicy
@@ -327,13 +327,13 @@ async def test_dead_letters_of_clients_of_other_homes_are_sent_while_a_home_star
 
         await with_channel(first, publish)
         await stopped(second)
-        joins, decided = asyncio.Event(), other_homes.decided
+        joins, decided = asyncio.Event(), entry.decided
 
         async def held(pending: Any) -> None:
             await joins.wait()
             await decided(pending)
 
-        monkeypatch.setattr(other_homes, "decided", held)
+        monkeypatch.setattr(entry, "decided", held)
         starting = asyncio.ensure_future(started(config_of(2, 2, tmp_path)))
         try:
             await until(lambda: len(first.running_homes) == 2)

@@ -177,7 +177,7 @@ async def test_what_a_home_had_taken_before_it_refused_and_was_killed_is_marked(
         first.peers.links.handlers[TAKEN] = refused
         await keep(first, "q", b"1")
         await until(lambda: bodies(second, "q") == [b"1"])
-        second.peers.taking.is_short = lambda: True
+        second.peers._parts.taking.is_short = lambda: True
         await keep(first, "q", b"2")
         await until(lambda: refusals)
         await stopped(second)
@@ -447,7 +447,7 @@ async def test_a_letter_that_may_be_refused_is_marked_when_it_is_sent_again(tmp_
 async def crashed(brokers: list[Broker], place: int, directory: Path) -> None:
     """A home starts again from its files as they are now."""
     here, copy = directory / f"home-{place + 1}", directory / "copy"
-    await brokers[place].peers.stop()  # type: ignore[union-attr]
+    await brokers[place].peers.lifecycle.stop()  # type: ignore[union-attr]
     copied(here, copy)
     await stopped(brokers[place])
     shutil.rmtree(here)

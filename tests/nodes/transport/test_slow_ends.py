@@ -50,7 +50,7 @@ async def test_channels_of_a_client_that_does_not_read_share_a_window(tmp_path: 
         assert ready > MESSAGES // 2
         assert waiting < 4 * WINDOW
         assert found == [len(BODY)] * MESSAGES
-        served = brokers[1].peers.served  # type: ignore[union-attr]
+        served = brokers[1].peers._parts.served  # type: ignore[union-attr]
         await until(lambda: not served._served and not served._windows)
 
 

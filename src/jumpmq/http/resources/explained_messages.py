@@ -37,7 +37,7 @@ async def where_it_is(broker: Broker, queue: Queue, number: int) -> str | Messag
     if found := queue.peek(number, number, 1):
         return found[0]
     channels = [channel for one in broker.connections for channel in one.channels.values()]
-    channels += broker.peers.served_channels()
+    channels += broker.peers.channels.served()
     held = [(f"connection {one.connection.name}, channel {one.number}", one.unacknowledged) for one in channels]
     async for place, messages in broker.slices.through(_looked_at(held)):
         for message in messages:

@@ -298,7 +298,7 @@ def shown(request: Request, definition: QueueDefinition, figures: QueueFigures) 
 
 def _home(broker: Broker, definition: QueueDefinition) -> dict[str, Any]:
     """Return the number of the queue's home, if several homes exist: ``/api/workers`` lists the homes."""
-    return {"home": definition.home} if broker.peers.is_shared else {}
+    return {"home": definition.home} if broker.peers.local.is_shared else {}
 
 
 def _copies(request: Request, definition: QueueDefinition) -> dict[str, Any]:

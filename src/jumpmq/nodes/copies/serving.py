@@ -94,7 +94,7 @@ def _attach(copies: NodeCopies, broker: Broker, copy: KeptCopy | None = None) ->
     """
     broker.copies = operated = OperatedCopies(copies, broker.topology)
     broker.at = copies.me.node
-    _others(broker).know_copies(copies.has_copies, copies.comes_back, operated.count)
+    _others(broker).know_copies(broker.topology, copies.has_copies, copies.comes_back, operated.count)
     if copy is not None:
         copies.gate(copy.number, LeasedDeliveries(broker).extend)
 

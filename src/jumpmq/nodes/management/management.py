@@ -73,7 +73,9 @@ async def managed_node(broker: Broker, others: OtherHomes, stop_broker: Stop | N
     listener = PrivateListener(broker, None, here=here if is_front else LOCAL)
     await listener.start()
     links.on_call = listener.accept
-    returning = others.returning(lambda home, *asked: ask(clients[home], "give", *asked)) if is_front else None
+    returning = (
+        others.returning(broker.topology, lambda home, *asked: ask(clients[home], "give", *asked)) if is_front else None
+    )
     try:
         if is_front:
             async with _answering(broker, others, clients, here, stop_broker, served):
