@@ -237,14 +237,14 @@ NAMED: dict[str, Callable[[Difference], bool]] = {
     "Timing and order: dead letters on their way": _is_late_letter,
     "Timing and order: what has just come to a quorum queue is got": _is_got_as_it_came,
     "Timing and order: what is on its way to a channel that is closed": _is_under_way_to_a_closed_channel,
-    "What is refused: a quorum queue is deleted on a condition": _is_conditional_delete,
-    "What is refused: a policy with a wrong age": _is_wrong_age,
-    "What is refused: 541": _is_internal_error,
+    "Refusals: a quorum queue is deleted on a condition": _is_conditional_delete,
+    "Refusals: a policy with a wrong age": _is_wrong_age,
+    "Refusals: 541": _is_internal_error,
     "Between 3.10 and 4.0: what operator policies may set": _is_more_by_an_operator,
     "The management API: bindings of what is not there": _is_list_of_nothing,
     "The management API: null in the arguments of a binding": _is_null_in_a_binding,
     "The management API: fields that JSON has no type for": _is_unlike_json,
-    "What is refused: what is said of a regular expression": _is_said_of_an_expression,
+    "Refusals: what is said of a regular expression": _is_said_of_an_expression,
 }
 """By what docs/differences.md calls it, whether a difference is that one."""
 
