@@ -118,6 +118,10 @@ def test_a_full_queue_refuses(api, channel):
         (stream(body=[b"1"]), "a row has no routing key"),
         (stream(body=[None], routing_key=[b"q"]), "a row has no body"),
         (stream(body=[b"1"], routing_key=[b"k" * 256]), "a row's routing key has more than 255 octets"),
+        (
+            stream(body=[b"1"], routing_key=[b"k"], properties=[b"p" * 131053]),
+            "have 131053 octets; AMQP sends them in one",
+        ),
         (stream(body=[b"1"], queue=["é" * 128]), "a row's queue has more than 255 octets"),
         (stream(body=[b"1"], exchange=["x" * 256], routing_key=[b"k"]), "a row's exchange has more than 255 octets"),
         (

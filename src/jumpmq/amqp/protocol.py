@@ -65,6 +65,8 @@ from jumpmq.amqp.scatter import Scatter
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX = 131072
 """Frame size proposed to clients, in octets."""
+MAX_PROPERTIES = FRAME_MAX - FRAME_OVERHEAD - 12
+"""Octets of a message's headers and properties: AMQP sends them in one frame, after class and size of the body."""
 SPLIT_FROM = 4096
 """Size, in octets, from which a body frame is consumed in pieces on arrival."""
 SCATTERED_FROM = 256 << 10

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumpmq.amqp.messages import messages_of_rows
 from jumpmq.amqp.properties import Properties
+from jumpmq.amqp.protocol import MAX_PROPERTIES
 from jumpmq.broker.bulk.bulk_publishing import Addressed
 from jumpmq.http.plumbing.arrow_metadata import LITTLE_ENDIAN, batch_header, endianness
 from jumpmq.http.plumbing.errors import BadRequest
@@ -156,7 +157,7 @@ AT_ONCE_OCTETS = 1 << 20
 
 def _require_messages(batch: pa.RecordBatch) -> None:
     """
-    Raises: BadRequest: a row has no body, or a key or name is too long.
+    Raises: BadRequest: a row has no body, or a key, a name or the properties are too long.
     """
     import pyarrow.compute as pc
 
@@ -167,6 +168,18 @@ def _require_messages(batch: pa.RecordBatch) -> None:
             longest = pc.max(pc.binary_length(batch.column(name))).as_py()
             if (longest or 0) > MAX_KEY:
                 raise BadRequest(f"a row's {name.replace('_', ' ')} has more than {MAX_KEY} octets")
+    if "properties" in batch.schema.names:
+        longest = pc.max(pc.binary_length(batch.column("properties"))).as_py()
+        if (longest or 0) > MAX_PROPERTIES:
+            raise BadRequest(too_long(longest))
+
+
+def too_long(octets: int) -> str:
+    """Return the reason to refuse headers and properties that no frame has room for."""
+    return (
+        f"a message's headers and properties have {octets} octets; AMQP sends them in one frame, with room for "
+        f"{MAX_PROPERTIES}: put what is long into the body"
+    )
 
 
 def _lacks_keys(batch: pa.RecordBatch, first: int, end: int) -> bool:
