@@ -43,10 +43,13 @@ URL = "http://guest:guest@localhost:15672"
         ),
         ({"url": URL, "queue": "q", "tlsCa": "ca.pem"}, "are for a URL with https:// or amqps://"),
         ({"url": URL, "queue": "q", "onUnroutable": "drop"}, "unknown option 'onUnroutable'; there are url, vhost,"),
-        ({"url": URL, "queue": "q", "minOffsetsPerTrigger": "5"}, "is of Kafka's source: nothing waits for a number"),
+        (
+            {"url": URL, "queue": "q", "minOffsetsPerTrigger": "5"},
+            "'minOffsetsPerTrigger' is of Kafka's source: nothing",
+        ),
         (
             {"url": URL, "queue": "q", "maxOffsetsPerTrigger": "5", "maxMessagesPerTrigger": "6"},
-            "options 'maxMessagesPerTrigger' and 'maxoffsetspertrigger' mean the same",
+            "options 'maxMessagesPerTrigger' and 'maxOffsetsPerTrigger' mean the same",
         ),
         ({"url": URL, "queue": "q", "startingTimestamp": "soon"}, "must be a whole number from 0, not 'soon'"),
         ({"url": URL, "queue": "q", "endingTimestamp": "9" * 18}, "is beyond the year 9999"),
@@ -58,6 +61,7 @@ URL = "http://guest:guest@localhost:15672"
             "of 'q' must be an offset, earliest or latest",
         ),
         ({"url": URL, "queue": "q", "startingOffsets": "{"}, "option 'startingOffsets' is no JSON object"),
+        ({"url": URL, "queue": "q", "vhost": ""}, "option 'vhost' must not be empty"),
         ({"url": URL, "queue": "q", "lease": "nan"}, "must be a number of seconds from 1 to 86400, not 'nan'"),
     ],
 )
@@ -120,6 +124,7 @@ def test_urls(url):
     [
         (StructType().add("colour", "string"), "there is no column 'colour'; there are queue, seq, exchange,"),
         (StructType().add("seq", "string"), "column 'seq' is of type bigint, not string"),
+        (StructType().add("body", "binary").add("body", "binary"), "column 'body' is named twice"),
     ],
 )
 def test_schemas(schema, reason):

@@ -43,6 +43,8 @@ def test_the_sessions_configuration_has_the_broker(session, broker, channel, tmp
     named = "jumpmq_queue(queues => 'q1', url => 'http://127.0.0.1:1')"
     with pytest.raises(PySparkException, match=r"nothing listens at http://127\.0\.0\.1:1"):
         session.sql(f"SELECT * FROM {named}").collect()
+    with pytest.raises(PySparkException, match="jumpmq_queue takes text as 'queues', not null: names of queues"):
+        session.sql("SELECT * FROM jumpmq_queue()").collect()
 
 
 def test_a_query_with_a_url_of_its_own_has_nothing_of_the_session(monkeypatch) -> None:

@@ -174,12 +174,12 @@ def known(options: Mapping[str, str], reads: Reads) -> dict[str, Any]:
     Raises:
         JumpMQError: one is unknown, or makes no sense.
     """
-    given = by_our_names(options)
+    given, spelled = by_our_names(options), {name.lower(): name for name in options}
     if "provider" in given:  # Spark's own, of a table in its catalog
         raise JumpMQError(IN_CATALOG)
     unknown = set(given) - set(reads)
     for name in sorted(unknown & set(OF_KAFKA)):
-        raise JumpMQError(f"option '{name}' is of Kafka's source: {OF_KAFKA[name]}")
+        raise JumpMQError(f"option '{spelled[name]}' is of Kafka's source: {OF_KAFKA[name]}")
     if unknown:
         names = ", ".join(NAMES.get(name, name) for name in reads)
         raise JumpMQError(f"unknown option '{NAMES.get(min(unknown), min(unknown))}'; there are {names}")
@@ -193,13 +193,14 @@ def by_our_names(options: Mapping[str, str]) -> dict[str, str]:
         JumpMQError: an option is given by both names.
     """
     given = {name.lower(): value for name, value in options.items()}
+    spelled = {name.lower(): name for name in options}
     for alias, ours in KAFKAS_NAMES.items():
         if alias not in given:
             continue
         if ours in given:
-            raise JumpMQError(f"options '{NAMES.get(ours, ours)}' and '{alias}' mean the same: give one")
+            raise JumpMQError(f"options '{NAMES.get(ours, ours)}' and '{spelled[alias]}' mean the same: give one")
         value = given.pop(alias)
-        given[ours] = _time_of(alias, value) if alias.endswith("timestamp") else value
+        given[ours] = _time_of(spelled[alias], value) if alias.endswith("timestamp") else value
     return given
 
 
@@ -367,7 +368,7 @@ RESERVED = ("group", "lease", "sameEnds", "shareQueues")
 
 BROKER_OPTIONS: Reads = {
     "url": ("url", text),
-    "vhost": ("vhost", text),
+    "vhost": ("vhost", some_text),
     "brokerretryseconds": ("retry_seconds", seconds(0)),
     "tlsca": ("ca", text),
     "tlscertificate": ("certificate", text),
@@ -376,7 +377,7 @@ BROKER_OPTIONS: Reads = {
 
 SOURCE_OPTIONS: Reads = {
     "exchange": ("exchange", text),
-    "queue": ("queue", text),
+    "queue": ("queue", some_text),
     "queues": ("queues", _names),
     "columns": ("columns", _columns),
     "pattern": ("pattern", _pattern),

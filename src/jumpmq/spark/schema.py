@@ -72,9 +72,11 @@ def check_schema(schema: StructType) -> None:
     """Validate a schema given with ``.schema(...)``: some of :data:`COLUMNS` with equal types.
 
     Raises:
-        JumpMQError: there is no such column, or it has another type.
+        JumpMQError: there is no such column, it has another type, or it is named twice.
     """
     for field in schema:
+        if schema.names.count(field.name) > 1:
+            raise JumpMQError(f"column '{field.name}' is named twice")
         if field.name not in COLUMNS.names:
             raise JumpMQError(f"there is no column '{field.name}'; there are {', '.join(COLUMNS.names)}")
         if field.dataType != COLUMNS[field.name].dataType:

@@ -47,6 +47,7 @@ from jumpmq.spark.options import (
     broker_of,
     known,
     one_of,
+    some_text,
     text,
     truth,
     whole,
@@ -142,12 +143,12 @@ def _delivery_mode(name: str, value: str) -> bool:
 
 SINK_OPTIONS: Reads = BROKER_OPTIONS | {
     "exchange": ("exchange", text),
-    "queue": ("queue", text),
+    "queue": ("queue", some_text),
     "onunroutable": ("on_unroutable", one_of("fail", "drop")),
     "deadletterexchange": ("undelivered_to", text),
     "deliverymode": ("persistent", _delivery_mode),
     "persistent": ("persistent", truth),
-    "txnappid": ("app", text),
+    "txnappid": ("app", some_text),
     "txnversion": ("version", whole),
 }
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import arrow_udtf
 
+from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.options import BROKER_OPTIONS, NAMES
 from jumpmq.spark.schema import SCHEMA
 from jumpmq.spark.source import JumpMQDataSource
@@ -29,6 +30,21 @@ def configured(spark: SparkSession) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _texts(arguments: dict[str, Any]) -> dict[str, str]:
+    """Return a call's arguments as options of the source.
+
+    Raises:
+        JumpMQError: the queues are missing, or an argument is null or no text.
+    """
+    for name, value in ({"queues": None} | arguments).items():
+        if not isinstance(value, str):
+            raise JumpMQError(
+                f"{FUNCTION} takes text as '{name}', not {'null' if value is None else value}: names of queues with "
+                f"commas between, and perhaps url and vhost, as in {FUNCTION}('orders', url => 'http://...')"
+            )
+    return arguments
+
+
 def register_function(spark: SparkSession, source: type[JumpMQDataSource]) -> None:
     """Make the table function ``jumpmq_queue(queues [, url => ...] [, vhost => ...])`` known to a session."""
 
@@ -36,10 +52,10 @@ def register_function(spark: SparkSession, source: type[JumpMQDataSource]) -> No
         """Ready messages of queues as a table; a single task reads all."""
 
         def eval(
-            self, queues: pa.Array, url: pa.Array | None = None, vhost: pa.Array | None = None
+            self, queues: pa.Array | None = None, url: pa.Array | None = None, vhost: pa.Array | None = None
         ) -> Iterator[pa.Table]:
             given = {"queues": queues, "url": url, "vhost": vhost}
-            options = {name: value[0].as_py() for name, value in given.items() if value is not None}
+            options = _texts({name: value[0].as_py() for name, value in given.items() if value is not None})
             reader = source(options).reader(SCHEMA)
             for partition in reader.partitions():
                 for batch in reader.read(partition):

@@ -38,13 +38,31 @@ def plan(
             raise JumpMQError(beyond[0])
         for sentence in beyond:
             warn(sentence)
+    ends = {name: end.offset_in(name, found) for name, found in at_end.items()}
+    _require_forwards(starts, ends, options)
     ranges = {}
     for name, found in streams.items():
         first = starting(name, starts[name], found, options)
-        ranges[name] = first, min(end.offset_in(name, at_end[name]), found["last_seq"] + 1)
+        ranges[name] = first, min(ends[name], found["last_seq"] + 1)
     partitions = partitions_of(ranges, Cut.of(options, parallelism), Origin.of(client.identity, streams))
     partitions.sort(key=lambda one: (one.ranges[0].stream, one.ranges[0].first))
     return [*partitions]
+
+
+def _require_forwards(starts: dict[str, int], ends: dict[str, int], options: SourceOptions) -> None:
+    """Refuse options that begin reading behind the end; without ``failOnDataLoss``, retention may be the reason.
+
+    Raises:
+        JumpMQError: they do, in one of the streams.
+    """
+    if options.starting_offsets is None or options.ending_offsets is None or not options.fail_on_data_loss:
+        return
+    for name, first in starts.items():
+        if first > ends[name]:
+            raise JumpMQError(
+                f"options 'startingOffsets' and 'endingOffsets' leave nothing of stream '{name}': it would be read "
+                f"from offset {first} to before {ends[name]}"
+            )
 
 
 def starting(name: str, offset: int, found: dict[str, Any], options: SourceOptions) -> int:
