@@ -67,13 +67,18 @@ def test_an_archive_goes_on_with_another_checkpoint_if_told_so(spark, broker, ch
 
 
 def test_a_query_that_is_stopped_has_acknowledged_what_is_in_the_table(spark, broker, channel, tmp_path) -> None:
-    """Without the option ``checkpointLocation`` of the source."""
+    """Without the option ``checkpointLocation`` of the source. A second query to the table begins nothing meanwhile."""
     publish(channel, numbered(1, 20))
     frame = stream(spark, broker, exchange="x")
     writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "table"))
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="1 hour").start()
     api = API(broker.http_url)
     try:
+        with pytest.raises(JumpMQError, match="table is also written by the running query"), plain_errors():
+            channel.queue_declare("q3", durable=True)
+            other = stream(spark, broker, queue="q3").writeStream.format("parquet")
+            other = other.option("checkpointLocation", str(tmp_path / "other"))
+            other.start(str(tmp_path / "table")).awaitTermination(60)
         until(lambda: [api.counts(queue) for queue in ("q1", "q2")] == [(0, 0)] * 2)
     finally:
         query.stop()

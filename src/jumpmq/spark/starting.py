@@ -93,8 +93,28 @@ def look_at(spark: SparkSession, query: Any) -> None:
     jvm: Any = spark._jvm
     tell_checkpoint(jvm.java.lang.ProcessHandle.current().pid(), checkpoint)
     sink = _FILE_SINK.fullmatch(execution.sink().toString())
-    if sink is not None and (reason := passed_over(spark, sink[1], checkpoint)) is not None:
+    if sink is None:
+        return
+    reason = also_written(spark, query, sink[1]) or passed_over(spark, sink[1], checkpoint)
+    if reason is not None:
         _refuse(jvm, query, execution, reason)
+
+
+def also_written(spark: SparkSession, query: Any, table: str) -> str | None:
+    """Return the reason to refuse a query if another running query of the session writes its table; None otherwise.
+
+    Args:
+        query: the one that starts.
+        table: the folder that the query writes to.
+    """
+    for one in spark.streams._jsqm.active():
+        if one.id() != query.id() and one.streamingQuery().sink().toString() == f"FileSink[{table}]":
+            return (
+                f"{table} is also written by the running query {one.id()}: Spark passes over a micro-batch whose "
+                "number the table has from the other query, and its messages would be written nowhere. Nothing was "
+                "taken. Give each query a path of its own, or make one query of both sources, with unionByName"
+            )
+    return None
 
 
 def passed_over(spark: SparkSession, table: str, checkpoint: str) -> str | None:
