@@ -56,7 +56,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
         given = {name: options.pop(name) for name in own}
         command(config, options, **given)
 
-    purpose = f"configuration in TOML; unless given, {DEFAULT_FILES}"
+    purpose = f"configuration in TOML; default: {DEFAULT_FILES}"
     file = typer.Option(envvar=CONFIG_VARIABLE, metavar="FILE", help=purpose)
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [one.replace(kind=keyword) for one in own.values()]
@@ -102,13 +102,13 @@ def config(file: Path | None, options: Mapping[str, str | None]) -> None:
 
 @app.command()
 def tls(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="where they are written")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="directory for the files")],
     host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="another name or address of the broker")
     ] = None,
-    user: Annotated[str, typer.Option(metavar="NAME", help="whom the client's certificate names")] = "guest",
+    user: Annotated[str, typer.Option(metavar="NAME", help="user in the client's certificate")] = "guest",
 ) -> None:
-    """Make a test authority and certificates of a broker and a client. For production use an authority of your own."""
+    """Make a test authority, and certificates for a broker and a client. For production, use your own authority."""
     from jumpmq.cli.certificates import make_certificates
 
     try:
@@ -124,29 +124,33 @@ def migrate(
     source: Annotated[
         str,
         typer.Option(
-            "--from", metavar="URL", help="AMQP URL of a RabbitMQ; with a virtual host in it, only that one is moved"
+            "--from",
+            metavar="URL",
+            help="AMQP URL of a RabbitMQ; a virtual host in the URL limits the move to this host",
         ),
     ],
-    to: Annotated[str, typer.Option(metavar="URL", help="management URL of a JumpMQ, of an administrator")],
+    to: Annotated[str, typer.Option(metavar="URL", help="management URL of a JumpMQ, with an administrator")],
     management: Annotated[
         str | None,
         typer.Option(metavar="URL", help="management URL of the RabbitMQ", show_default="port 15672 of the same host"),
     ] = None,
-    definitions_only: Annotated[bool, typer.Option("--definitions-only", help="leave the messages")] = False,
+    definitions_only: Annotated[bool, typer.Option("--definitions-only", help="move no messages")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="go on with what comes, until SIGTERM or Ctrl-C: a bridge")
+        bool, typer.Option("--follow", help="keep moving new messages until SIGTERM or Ctrl-C: a bridge")
     ] = False,
     rabbitmqctl: Annotated[
         str | None,
-        typer.Option(metavar="COMMAND", help="rabbitmqctl of the RabbitMQ, which knows the rings of hash exchanges"),
+        typer.Option(metavar="COMMAND", help="rabbitmqctl of the RabbitMQ, for the rings of hash exchanges"),
     ] = None,
     rings: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="what `rabbitmqctl eval` has printed of `jumpmq migrate-rings`"),
+        typer.Option(metavar="FILE", help="output of `rabbitmqctl eval` for `jumpmq migrate-rings`"),
     ] = None,
-    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="authorities that vouch for either")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="certificates of the authorities trusted for both brokers")
+    ] = None,
 ) -> None:
-    """Move definitions and messages of a RabbitMQ to a JumpMQ. What was interrupted goes on when it is begun again."""
+    """Move definitions and messages of a RabbitMQ to a JumpMQ. A repetition continues an interrupted move."""
     from rich.console import Console
 
     from jumpmq.cli.migration.draining import MigrationError
@@ -156,9 +160,9 @@ def migrate(
     from jumpmq.serving.logs import escaped
 
     if follow and definitions_only:
-        fail("--follow moves messages, which --definitions-only leaves", 2)
+        fail("--follow moves messages, and --definitions-only moves none", 2)
 
-    file = [] if rings is None else [rings]  # it says how they were: it is read once
+    file = [] if rings is None else [rings]  # read once: the file has the rings from before the move
 
     def known_rings() -> Rings:
         if rabbitmqctl is not None:
@@ -179,7 +183,7 @@ def migrate(
     except OSError as error:
         fail(f"--rings: cannot read {rings}: {error.strerror}")
     except KeyboardInterrupt:
-        fail("interrupted: the same command goes on where it was", INTERRUPTED)
+        fail("interrupted: the same command continues the move", INTERRUPTED)
     for line in moved.copied.lines():
         echo(line, err=True)
     rest = f", {moved.rest:,} are left" if follow else ""
@@ -188,7 +192,7 @@ def migrate(
 
 @app.command("migrate-rings")
 def migrate_rings() -> None:
-    """Print the expression whose result, of `rabbitmqctl eval`, is a file for `jumpmq migrate --rings`."""
+    """Print an expression for `rabbitmqctl eval`; the result is the file for `jumpmq migrate --rings`."""
     from jumpmq.cli.migration.rings import EXPRESSION
 
     typer.echo(EXPRESSION)
@@ -196,7 +200,7 @@ def migrate_rings() -> None:
 
 @app.command()
 def man(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="where `man -M DIR` is to find them")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="directory for `man -M DIR`")],
 ) -> None:
     """Write the manual pages of `jumpmq` and `jumpmqctl`."""
     from jumpmq.cli import jumpmqctl
@@ -213,7 +217,7 @@ def man(
 def install_names(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="a directory of PATH")],
 ) -> None:
-    """Put `jumpmqctl` under the names of RabbitMQ's tools into a directory."""
+    """Install `jumpmqctl` into a directory, under the names of RabbitMQ's tools."""
     from jumpmq.cli import names
 
     try:
@@ -225,9 +229,9 @@ def install_names(
 
 @app.command()
 def check(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a data directory that no broker uses")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="data directory of a stopped broker")],
 ) -> None:
-    """Say what is wrong with a data directory. Nothing is changed; the exit status is 1 if something is."""
+    """List the problems of a data directory, without changes. The exit status is 1 if there are problems."""
     from jumpmq.cli import salvaging
 
     try:
@@ -239,10 +243,10 @@ def check(
 
 @app.command()
 def salvage(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a damaged data directory that no broker uses")],
-    to: Annotated[Path, typer.Option(metavar="DIR", help="a new data directory for what can be read")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="damaged data directory of a stopped broker")],
+    to: Annotated[Path, typer.Option(metavar="DIR", help="new data directory for the readable data")],
 ) -> None:
-    """Take what can be read of a damaged data directory."""
+    """Copy the readable data of a damaged data directory into a new directory."""
     from jumpmq.cli import salvaging
 
     try:
@@ -256,12 +260,12 @@ def salvage(
 def force_leader(
     file: Path | None,
     options: Mapping[str, str | None],
-    home: Annotated[int, typer.Argument(metavar="HOME", min=1, help="number of the home, as list_copies shows it")],
+    home: Annotated[int, typer.Argument(metavar="HOME", min=1, help="number of the home in list_copies")],
 ) -> None:
-    """Make this node's copy the leader of a home, where all copies with what was confirmed are lost.
+    """Make this node's copy the leader of a home, after the loss of all complete copies.
 
-    The broker of the node is stopped meanwhile. What the copy lacks is lost for good: its number is printed, and kept
-    among the losses. The options are those of `serve`.
+    Stop the node's broker first. Messages missing from the copy are lost for good; their number is printed, and kept
+    among the losses. The options are the options of `serve`.
     """
     from jumpmq.broker import BrokerError, Config
     from jumpmq.cli import salvaging
@@ -281,14 +285,16 @@ def verify(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="JSON lines, CSV with a head, or a SQLite database")
     ],
-    table: Annotated[str, typer.Option(help="of a SQLite database")] = "deliveries",
-    as_json: Annotated[bool, typer.Option("--json", help="a JSON object a fault, and one with the sums")] = False,
+    table: Annotated[str, typer.Option(help="table of a SQLite database")] = "deliveries",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print a JSON object per fault, and one with the sums")
+    ] = False,
 ) -> None:
     """Verify the handling of every key's messages: in order, once, and by a single owner at a time.
 
-    Consumers write a row for each message that they handle, in the transaction that handles it: `key`, `number` (which
-    message of its key it is) or `message` (its id), `epoch` (of the header `x-owner-epoch`), and whatever else.
-    `jumpmq.ordering` writes such rows. Rows that broke a promise are shown; the exit status is 1 then.
+    Consumers write a row for each handled message, in the same transaction: `key`, `number` (the message's number among
+    the messages of its key) or `message` (the id), `epoch` (of the header `x-owner-epoch`), and any other columns.
+    `jumpmq.ordering` writes such rows. Rows with a violation are shown, and the exit status is then 1.
     """
     from jumpmq.cli import verifying
 
@@ -303,9 +309,9 @@ def verify(
 @app.command()
 def demo(
     keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="leave the broker's data and the table in this directory")
+        Path | None, typer.Option(metavar="DIR", help="keep the broker's data and the table in this directory")
     ] = None,
-    flights: Annotated[int | None, typer.Option(min=1, help="how many", show_default="all 336,776")] = None,
+    flights: Annotated[int | None, typer.Option(min=1, help="number of flights", show_default="all 336,776")] = None,
 ) -> None:
     """Send a year of flights through a consistent hash exchange into a Spark table."""
     if keep:

@@ -88,7 +88,7 @@ def jumpmqctl() -> None:
 
 def help_of(
     context: typer.Context,
-    verb: Annotated[str | None, typer.Argument(metavar="VERB", help="what to tell of; all unless given")] = None,
+    verb: Annotated[str | None, typer.Argument(metavar="VERB", help="verb to describe; all verbs by default")] = None,
 ) -> None:
     """Shows the verbs, or the usage of a verb."""
     whole = context.find_root()

@@ -137,16 +137,17 @@ def _general_options(
     url: Annotated[str, typer.Option(envvar="JUMPMQ_URL", help="management URL of the broker")] = DEFAULT_URL,
     node: Annotated[
         str | None,
-        typer.Option(
-            "--node", "-n", metavar="NAME", help="the node of the cluster that is meant; fail if it is none of it"
-        ),
+        typer.Option("--node", "-n", metavar="NAME", help="node of the cluster; fail if the node is not a member"),
     ] = None,
     vhost: Annotated[str, typer.Option("--vhost", "-p", help="virtual host")] = "/",
     formatter: Annotated[
-        FormatterName | None, typer.Option(help="table unless told: drawn on a terminal, else separated by tabs")
+        FormatterName | None,
+        typer.Option(help="format of the output; by default a table: drawn on a terminal, else separated by tabs"),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no informational messages")] = False,
-    silent: Annotated[bool, typer.Option("--silent", "-s", help="the same, and no header row")] = False,
+    silent: Annotated[
+        bool, typer.Option("--silent", "-s", help="no informational messages, and no header row")
+    ] = False,
     no_table_headers: Annotated[bool, typer.Option("--no-table-headers", help="no header row")] = False,
     timeout: Annotated[float, typer.Option("--timeout", "-t", min=0.001, help="seconds to wait")] = TIMEOUT,
     tls_ca: Annotated[
@@ -154,11 +155,11 @@ def _general_options(
         typer.Option(
             envvar="JUMPMQ_TLS_CA",
             metavar="FILE",
-            help="authorities that vouch for the broker; the system's unless told",
+            help="authorities trusted for the broker; by default the system's",
         ),
     ] = None,
     tls_cert: Annotated[
-        str | None, typer.Option(envvar="JUMPMQ_TLS_CERT", metavar="FILE", help="certificate to show to the broker")
+        str | None, typer.Option(envvar="JUMPMQ_TLS_CERT", metavar="FILE", help="certificate presented to the broker")
     ] = None,
     tls_key: Annotated[
         str | None, typer.Option(envvar="JUMPMQ_TLS_KEY", metavar="FILE", help="key of the certificate")

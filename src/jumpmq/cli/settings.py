@@ -1,8 +1,7 @@
 """The settings of a broker: names, and sources of values.
 
-A value on the command line goes before one in the environment, that before one in the configuration file (TOML), and
-that before the default. A setting `tls_cert` is the option `--tls-cert`, the variable `JUMPMQ_TLS_CERT` and the key
-`tls-cert`.
+Precedence: command line, environment, configuration file (TOML), default. A setting `tls_cert` is the option
+`--tls-cert`, the variable `JUMPMQ_TLS_CERT` and the key `tls-cert`.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ class Setting:
 
     Attributes:
         name: the field of `jumpmq.Config`.
-        metavar: what stands for its value in the help.
-        words: what a value must be.
-        purpose: what it is for.
-        read: makes a text, or a value of TOML, the field's value; a ValueError says that it is none.
-        default: what is shown as the default; None where there is none.
-        secret: whether its value is not to be shown.
+        metavar: placeholder of the value in the help.
+        words: description of valid values.
+        purpose: help text.
+        read: converts a text, or a value of TOML, to the field's value; raises ValueError for an invalid value.
+        default: default value in the help; None without a default.
+        secret: True for a value that must not be shown.
     """
 
     name: str
@@ -139,7 +138,7 @@ def _choice(name: str, purpose: str, default: str, *others: str) -> Setting:
 
 def _port_of(name: str, purpose: str, default: int) -> Setting:
     return Setting(
-        name, "PORT", f"a number up to {LAST_PORT}, or {OFF}", f"{purpose}; 0 picks a free one", _port, str(default)
+        name, "PORT", f"a number up to {LAST_PORT}, or {OFF}", f"{purpose}; 0 picks a free port", _port, str(default)
     )
 
 
@@ -150,77 +149,89 @@ SETTINGS = {
             "host",
             "ADDRESS",
             "an address, or a name",
-            "to listen on; :: for all of this machine's, 0.0.0.0 for those of IPv4",
+            "listening address; :: for all addresses of this machine, 0.0.0.0 for all IPv4 addresses",
             _text,
             "localhost",
         ),
-        _port_of("port", "of AMQP", 5672),
-        _port_of("http_port", "of the management API", 15672),
-        _port_of("tls_port", "of AMQP with TLS, if there is a certificate", 5671),
-        _port_of("https_port", "of the management API with TLS, if there is a certificate", 15671),
-        Setting("tls_cert", "FILE", "a file", "certificate of the broker, and those that lead to its authority", _path),
-        Setting("tls_key", "FILE", "a file", "key of the certificate, if its own file does not hold it", _path),
-        Setting("tls_ca", "FILE", "a file", "certificates of authorities that vouch for clients", _path),
-        _choice("tls_client", "whether clients may or must show a certificate", "none", "optional", "required"),
+        _port_of("port", "port for AMQP", 5672),
+        _port_of("http_port", "port for the management API", 15672),
+        _port_of("tls_port", "port for AMQP with TLS, if there is a certificate", 5671),
+        _port_of("https_port", "port for the management API with TLS, if there is a certificate", 15671),
+        Setting("tls_cert", "FILE", "a file", "certificate of the broker, with the chain to its authority", _path),
+        Setting(
+            "tls_key", "FILE", "a file", "key of the certificate, unless the certificate's file has the key", _path
+        ),
+        Setting("tls_ca", "FILE", "a file", "certificates of the authorities trusted for clients", _path),
+        _choice(
+            "tls_client", "certificates of clients: not used, optional or required", "none", "optional", "required"
+        ),
         Setting(
             "tls_processes",
             "NUMBER",
             "a number up to 64",
-            "processes that do TLS for AMQP; 0: the broker's own does",
+            "processes that do TLS for AMQP; 0: the broker's own process",
             _number(0, 64),
             "0",
         ),
         _choice(
             "tls_login_from",
-            "what of a client's certificate is the user's name",
+            "part of a client's certificate used as the user name",
             *("distinguished_name", "common_name", "subject_alternative_name"),
         ),
         Setting(
             "proxy_protocol_from",
             "ADDRESSES",
             "addresses or networks with commas between",
-            "balancers that begin connections of AMQP with a PROXY header: 10.0.0.0/8,::1",
+            "balancers that begin AMQP connections with a PROXY header: 10.0.0.0/8,::1",
             _networks,
         ),
-        Setting("data_dir", "DIR", "a directory", "of definitions and messages", _path, "~/.local/share/jumpmq"),
+        Setting(
+            "data_dir", "DIR", "a directory", "directory for definitions and messages", _path, "~/.local/share/jumpmq"
+        ),
         Setting(
             "workers",
             "NUMBER|auto",
             "a number from 1 to 64, or auto",
-            "processes that serve it, each with a part of the queues; auto: as many as processors",
+            "processes of the broker, each with a part of the queues; auto: one per processor",
             _workers,
             "1",
         ),
         _choice(
             "queue_leader_locator",
-            "with several homes, where queues are that do not say so: their client's, or that with the fewest",
+            "home of a new queue without its own locator: the client's home, or the home with fewest queues",
             *("client-local", "balanced"),
         ),
         Setting("node", "NAME", "a name", "name of this node", _text, "jumpmq@HOST"),
-        Setting("cluster", "NAME", "a name", "of the cluster that this node is part of; made if there is none", _text),
+        Setting("cluster", "NAME", "a name", "name of this node's cluster; a new cluster if none exists", _text),
         Setting(
             "etcd",
             "URL,URL",
             "URLs",
-            "where the cluster's definitions are: members of etcd, with commas; http://USER:PASSWORD@HOST:2379",
+            "members of the etcd with the cluster's definitions, with commas; http://USER:PASSWORD@HOST:2379",
             _text,
             secret=True,
         ),
-        Setting("etcd_ca", "FILE", "a file", "certificates of authorities that vouch for etcd", _path),
-        Setting("etcd_cert", "FILE", "a file", "certificate that this node shows to etcd", _path),
-        Setting("etcd_key", "FILE", "a file", "key of that certificate, if its own file does not hold it", _path),
+        Setting("etcd_ca", "FILE", "a file", "certificates of the authorities trusted for etcd", _path),
+        Setting("etcd_cert", "FILE", "a file", "certificate presented to etcd by this node", _path),
+        Setting(
+            "etcd_key",
+            "FILE",
+            "a file",
+            "key of the certificate for etcd, unless the certificate's file has the key",
+            _path,
+        ),
         Setting(
             "cluster_secret_file",
             "FILE",
             "a file",
-            "secret, the same at all nodes, that seals what the cluster keeps in etcd",
+            "secret shared by all nodes; seals the cluster's data in etcd",
             _path,
         ),
         Setting(
             "cluster_host",
             "ADDRESS",
             "an address, or a name",
-            "where other nodes of the cluster reach this one",
+            "address of this node for other nodes of the cluster",
             _text,
             "127.0.0.1",
         ),
@@ -228,7 +239,7 @@ SETTINGS = {
             "cluster_port",
             "PORT",
             f"a number up to {LAST_PORT}",
-            "the same, for the first worker, and one more for each other; 0 picks free ones",
+            "port of the first worker for other nodes; further workers have the next ports; 0 picks free ports",
             _number(0, LAST_PORT),
             "0",
         ),
@@ -236,16 +247,18 @@ SETTINGS = {
             "copies",
             "NUMBER",
             "a number from 1 to 7",
-            "nodes of the cluster that keep the messages of this one's homes, unless set_copies has said otherwise",
+            "number of nodes with a copy of this node's messages; set_copies overrides the setting",
             _number(1, 7),
             "1",
         ),
-        Setting("rack", "NAME", "a name", "where this node is; copies go to nodes of different racks first", _text),
+        Setting(
+            "rack", "NAME", "a name", "rack or zone of this node; copies go to nodes of different racks first", _text
+        ),
         Setting(
             "replace_after",
             "SECONDS",
             f"seconds up to {1 << 31}",
-            "time without a node after which another node gets its copies; 0 for never",
+            "absence of a node after which another node gets its copies; 0 for never",
             _number(0, 1 << 31),
             "600",
         ),
@@ -253,7 +266,7 @@ SETTINGS = {
             "failover_after",
             "SECONDS",
             "seconds from 3 to 60",
-            "silence of the node that serves a home after which this one, which has a copy, serves it",
+            "silence of a home's node after which this node, with a copy, takes over the home",
             _number(3, 60),
             "3",
         ),
@@ -261,7 +274,7 @@ SETTINGS = {
             "recover_cluster",
             "true|false",
             "true or false",
-            "where etcd has lost the cluster, make it again from this node's definitions",
+            "after etcd has lost the cluster, restore the cluster from this node's definitions",
             _switch,
             "false",
         ),
@@ -269,14 +282,14 @@ SETTINGS = {
             "recover_without",
             "NODES",
             "names with commas between",
-            "the same: nodes that are lost with their disks, whose copies are not waited for",
+            "for recover-cluster: lost nodes, disks included, whose copies are not awaited",
             _text,
         ),
         Setting(
             "rejoin_cluster",
             "true|false",
             "true or false",
-            "where the cluster was recovered from a node that knew less, bring this node's queues",
+            "after a recovery of the cluster from a node with older definitions, bring in this node's queues",
             _switch,
             "false",
         ),
@@ -284,7 +297,7 @@ SETTINGS = {
             "accept_older_data",
             "true|false",
             "true or false",
-            "take an older copy of this node's data directory, and record what it lacks as a loss",
+            "accept an older copy of this node's data directory, and record the missing data as a loss",
             _switch,
             "false",
         ),
@@ -292,26 +305,35 @@ SETTINGS = {
             "load_definitions",
             "PATH",
             "a file or directory",
-            "definitions that are imported at each start where they differ: a file of JSON, or a directory of *.json",
+            "definitions imported at each start if different: a JSON file, or a directory of *.json",
             _path,
         ),
-        Setting(
-            "default_user", "NAME", "a name", "the administrator that a new data directory begins with", _text, "guest"
-        ),
-        Setting("default_pass", "PASSWORD", "a password", "of the default user", _text, secret=True),
+        Setting("default_user", "NAME", "a name", "administrator of a new data directory", _text, "guest"),
+        Setting("default_pass", "PASSWORD", "a password", "password of the default user", _text, secret=True),
         Setting("oauth_resource", "NAME", "a name", "id of this resource server in OAuth 2 tokens", _text),
         Setting("oauth_keys", "FILE|URL", "a file or URL", "keys of tokens: a JWK set, or a public key in PEM", _text),
         Setting(
-            "http_names", "NAMES", "names", "by which browsers on this machine may ask for the page, with commas", _text
+            "http_names",
+            "NAMES",
+            "names",
+            "further host names of the page for browsers on this machine, with commas",
+            _text,
         ),
-        _choice("log_level", "what to log on stderr", "info", "debug", "warning", "error"),
-        _choice("log_format", "a line of what a record is", "text", "json"),
-        Setting("heartbeat", "SECONDS", "seconds up to 65535", "proposed; 0 for none", _number(0, 65535), "60"),
+        _choice("log_level", "lowest level logged on stderr", "info", "debug", "warning", "error"),
+        _choice("log_format", "format of a line of the log", "text", "json"),
+        Setting(
+            "heartbeat",
+            "SECONDS",
+            "seconds up to 65535",
+            "heartbeat proposed to clients; 0 for none",
+            _number(0, 65535),
+            "60",
+        ),
         Setting(
             "frame_max",
             "OCTETS",
             "a number of octets from 4096 to 131072",
-            "of a frame at most",
+            "maximum size of a frame",
             _number(4096, 131072),
             "131072",
         ),
@@ -319,7 +341,7 @@ SETTINGS = {
             "channel_max",
             "NUMBER",
             "a number from 1 to 65535",
-            "channels of a connection at most",
+            "maximum number of channels of a connection",
             _number(1, 65535),
             "2047",
         ),
@@ -327,14 +349,14 @@ SETTINGS = {
             "consumer_max_per_channel",
             "NUMBER",
             "a number of consumers",
-            "consumers of a channel at most",
+            "maximum number of consumers of a channel",
             _number(1, 1 << 31),
         ),
         Setting(
             "consumer_group_member_max",
             "NUMBER",
             "a number from 1 to 65535",
-            "members of a consumer group at most",
+            "maximum number of members of a consumer group",
             _number(1, 65535),
             "1024",
         ),
@@ -342,7 +364,7 @@ SETTINGS = {
             "consumer_group_max_per_user",
             "NUMBER",
             "a number of consumer groups",
-            "consumer groups in which a user may have members, at each worker or node",
+            "maximum number of consumer groups with members of one user, at each worker or node",
             _number(1, 1 << 31),
             "1024",
         ),
@@ -350,7 +372,7 @@ SETTINGS = {
             "consumer_timeout",
             "SECONDS",
             "a number of seconds",
-            "until a delivery must be acknowledged, or its channel is closed; 0 for never",
+            "time for the acknowledgement of a delivery before the channel is closed; 0 for no limit",
             _number(0, 1 << 31),
             "1800",
         ),
@@ -358,31 +380,33 @@ SETTINGS = {
             "publish_rate",
             "NUMBER",
             "a number of messages",
-            "messages a second that a connection may publish; it is read no faster",
+            "maximum number of messages published by a connection per second; reading slows down beyond",
             _number(1, 1 << 31),
         ),
         Setting(
             "memory_limit",
             "SIZE",
             "a size or a share",
-            "what is held for messages when publishers are blocked: 2GB, or 0.4 of the machine's memory",
+            "memory held for messages above which publishers are blocked: 2GB, or 0.4 of the machine's memory",
             _size,
             "0.4",
         ),
-        Setting("disk_free_limit", "SIZE", "a size", "of disk left free when publishers are blocked", _size, "50MB"),
-        _choice("key_sketches", "whether hash exchanges count their different and frequent keys", "on", "off"),
+        Setting(
+            "disk_free_limit", "SIZE", "a size", "free disk space below which publishers are blocked", _size, "50MB"
+        ),
+        _choice("key_sketches", "counts of different and frequent keys at hash exchanges", "on", "off"),
         Setting(
             "otlp_endpoint",
             "URL",
             "a URL",
-            "of an OpenTelemetry collector that gets spans of messages with a traceparent header",
+            "OpenTelemetry collector for spans of messages with a traceparent header",
             _text,
         ),
         Setting(
             "write_backlog",
             "OCTETS",
             "a number of octets",
-            "what may wait for the disk before publishers wait too",
+            "data waiting for the disk above which publishers wait, too",
             _number(1, 1 << 40),
             str(192 << 20),
         ),
@@ -411,10 +435,10 @@ def default_file() -> Path | None:
 def in_force(
     options: Mapping[str, str | None], file: Path | None, defaults: Mapping[str, Any]
 ) -> dict[str, SettingValue]:
-    """The value of every setting, and whence.
+    """Return the value of every setting with its source.
 
     Args:
-        options: what the command line says, by setting; None where it is silent.
+        options: values of the command line by setting; None for a setting not given.
         file: the configuration file.
         defaults: by setting.
 

@@ -47,7 +47,7 @@ POSITIONS = 1 << 21
 Url = Annotated[str, typer.Option(envvar="JUMPMQ_URL", help="management URL of the broker, with user and password")]
 Vhost = Annotated[str, typer.Option(help="virtual host")]
 Master = Annotated[str, typer.Option(envvar="SPARK_MASTER", help="Spark's master, such as spark://host:7077")]
-Report = Annotated[Path | None, typer.Option(metavar="FILE", help="write the report as an HTML page too")]
+Report = Annotated[Path | None, typer.Option(metavar="FILE", help="also write the report as an HTML page")]
 DEFAULT_URL = "http://guest:guest@127.0.0.1:15672"
 
 pipeline = typer.Typer(name="pipeline", no_args_is_help=True, help="Move messages between queues and tables, on Spark.")
@@ -55,16 +55,16 @@ pipeline = typer.Typer(name="pipeline", no_args_is_help=True, help="Move message
 
 @pipeline.command()
 def archive(
-    exchange: Annotated[str, typer.Argument(help="all queues bound to it are read")],
+    exchange: Annotated[str, typer.Argument(help="exchange whose bound queues are read")],
     table: Annotated[str, typer.Argument(help="directory of the Parquet table")],
     url: Url = DEFAULT_URL,
     vhost: Vhost = "/",
-    checkpoint: Annotated[str | None, typer.Option(help="directory", show_default="beside the table")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="checkpoint directory", show_default="beside the table")
+    ] = None,
     by_hour: Annotated[bool, typer.Option("--by-hour", help="partition by hour too")] = False,
-    continuous: Annotated[bool, typer.Option("--continuous", help="go on until stopped")] = False,
-    go_on: Annotated[
-        bool, typer.Option("--continue", help="write on in a table that was begun with another checkpoint")
-    ] = False,
+    continuous: Annotated[bool, typer.Option("--continuous", help="run until stopped")] = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="continue a table begun with another checkpoint")] = False,
     master: Master = "local[*]",
 ) -> None:
     """Move messages from an exchange's queues into a Parquet table, exactly once."""
@@ -81,11 +81,11 @@ def archive(
 
 @pipeline.command()
 def publish(
-    path: Annotated[str, typer.Argument(help="of the table")],
-    exchange: Annotated[str, typer.Argument(help="where to")],
-    key: Annotated[str, typer.Option(help="column that becomes the routing key, and what else the exchange hashes")],
-    body: Annotated[str | None, typer.Option(help="column that is the body", show_default="all, as JSON")] = None,
-    format: Annotated[TableFormat, typer.Option(help="of the table")] = TableFormat.parquet,
+    path: Annotated[str, typer.Argument(help="path of the table")],
+    exchange: Annotated[str, typer.Argument(help="target exchange")],
+    key: Annotated[str, typer.Option(help="column for the routing key, and for a hashed header or property")],
+    body: Annotated[str | None, typer.Option(help="column for the body", show_default="all, as JSON")] = None,
+    format: Annotated[TableFormat, typer.Option(help="format of the table")] = TableFormat.parquet,
     url: Url = DEFAULT_URL,
     vhost: Vhost = "/",
     master: Master = "local[*]",
@@ -100,15 +100,17 @@ def publish(
 
 @pipeline.command()
 def replay(
-    source: Annotated[str, typer.Argument(metavar="TABLE|STREAM", help="what `archive` made; with --stream, a stream")],
-    exchange: Annotated[str, typer.Argument(help="where to")],
+    source: Annotated[
+        str, typer.Argument(metavar="TABLE|STREAM", help="a table made by `archive`; with --stream, a stream")
+    ],
+    exchange: Annotated[str, typer.Argument(help="target exchange")],
     where: Annotated[str | None, typer.Option(help="SQL condition, such as \"queue = 'q1'\"")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="read a stream of the broker")] = False,
     first: Annotated[
-        str | None, typer.Option("--from", metavar="PLACE", help="of a stream: offset or time", show_default="earliest")
+        str | None, typer.Option("--from", metavar="PLACE", help="offset or time in a stream", show_default="earliest")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar="PLACE", help="before this offset or time", show_default="latest")
+        str | None, typer.Option("--to", metavar="PLACE", help="end before this offset or time", show_default="latest")
     ] = None,
     url: Url = DEFAULT_URL,
     vhost: Vhost = "/",
@@ -133,10 +135,10 @@ def replay(
 
 @pipeline.command()
 def rebalance(
-    exchange: Annotated[str, typer.Argument(help="a hash exchange whose queues have changed")],
-    checkpoint: Annotated[str, typer.Option(help="directory; the same one after a failure")],
+    exchange: Annotated[str, typer.Argument(help="a hash exchange with changed queues")],
+    checkpoint: Annotated[str, typer.Option(help="checkpoint directory; use the same one after a failure")],
     queues: Annotated[
-        str | None, typer.Option(help="names with commas between", show_default="those bound to the exchange")
+        str | None, typer.Option(help="names of queues, with commas", show_default="queues bound to the exchange")
     ] = None,
     url: Url = DEFAULT_URL,
     vhost: Vhost = "/",
@@ -154,11 +156,12 @@ def rebalance(
 
 def uniformity(
     buckets: Annotated[str, typer.Option(metavar="N..M", help="numbers of queues of weight 1")] = "2..20",
-    keys: Annotated[int, typer.Option(min=1, help="how many keys: the numbers from 0, as text")] = 100_000,
+    keys: Annotated[int, typer.Option(min=1, help="number of keys: the numbers from 0, as text")] = 100_000,
     hash_function: Annotated[
-        HashFunction | None, typer.Option(help="of the keys", show_default="phash2, and both beyond 2^21 keys")
+        HashFunction | None,
+        typer.Option(help="hash function of the keys", show_default="phash2, and both beyond 2^21 keys"),
     ] = None,
-    exchange: Annotated[str | None, typer.Option(help="look at this exchange and what waits in its queues")] = None,
+    exchange: Annotated[str | None, typer.Option(help="test this exchange and the messages in its queues")] = None,
     url: Url = DEFAULT_URL,
     vhost: Vhost = "/",
     report: Report = None,
@@ -192,7 +195,8 @@ def plan(
     add: Annotated[list[str] | None, typer.Option(metavar="QUEUE[=WEIGHT]", help="a queue to bind")] = None,
     remove: Annotated[list[str] | None, typer.Option(metavar="QUEUE", help="a queue to unbind")] = None,
     keys: Annotated[
-        str | None, typer.Option(metavar="FILE", help="keys, one a line", show_default="those that wait in the queues")
+        str | None,
+        typer.Option(metavar="FILE", help="keys, one a line", show_default="keys of the messages in the queues"),
     ] = None,
     url: Url = DEFAULT_URL,
     vhost: Vhost = "/",

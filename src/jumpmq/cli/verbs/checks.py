@@ -106,7 +106,9 @@ def check_protocol_listener(session: Session, protocol: Protocol) -> None:
 
 def check_port_connectivity(
     session: Session,
-    address: Annotated[str | None, typer.Option("--address", help="of the node; that of --url unless given")] = None,
+    address: Annotated[
+        str | None, typer.Option("--address", help="address of the node; by default the address of --url")
+    ] = None,
 ) -> None:
     """Fails unless all of the node's ports accept connections from this machine."""
     node, host = session.node_name, address or urlsplit(session.url).hostname or "localhost"
@@ -158,7 +160,7 @@ def check_virtual_hosts(session: Session) -> None:
 
 def check_certificate_expiration(
     session: Session,
-    within: Annotated[int, typer.Option("--within", min=1, help="how many of them from now on")] = 4,
+    within: Annotated[int, typer.Option("--within", min=1, help="number of units from now on")] = 4,
     unit: Annotated[TimeUnit, typer.Option("--unit")] = TimeUnit.weeks,
 ) -> None:
     """Fails if a certificate of the node expires soon."""

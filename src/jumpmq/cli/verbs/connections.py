@@ -11,12 +11,12 @@ from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
 
-Reason = Annotated[str, typer.Argument(metavar="EXPLANATION", help="what the client is told")]
+Reason = Annotated[str, typer.Argument(metavar="EXPLANATION", help="reason for the client")]
 
 
 def close_connection(
     session: Session,
-    connection: Annotated[str, typer.Argument(help="its name, which list_connections lists as name and as pid")],
+    connection: Annotated[str, typer.Argument(help="name of the connection: `name` or `pid` in list_connections")],
     explanation: Reason,
 ) -> None:
     """Closes a client's connection."""
@@ -28,9 +28,11 @@ def close_connection(
 def close_all_connections(
     session: Session,
     explanation: Reason,
-    everywhere: Annotated[bool, typer.Option("--global", help="of all virtual hosts")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="that many at most; 0 for all")] = 0,
-    delay: Annotated[int, typer.Option("--per-connection-delay", min=0, help="milliseconds between them")] = 0,
+    everywhere: Annotated[bool, typer.Option("--global", help="connections of all virtual hosts")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="maximum number; 0 for all")] = 0,
+    delay: Annotated[
+        int, typer.Option("--per-connection-delay", min=0, help="milliseconds between two connections")
+    ] = 0,
 ) -> None:
     """Closes all connections to a virtual host, or to the broker."""
     where = f"to {session.api.address} (across all vhosts)" if everywhere else f"in vhost {session.vhost}"
@@ -44,7 +46,7 @@ def close_all_connections(
 
 
 def close_all_user_connections(
-    session: Session, username: Annotated[str, typer.Argument(help="whose they are")], explanation: Reason
+    session: Session, username: Annotated[str, typer.Argument(help="name of the user")], explanation: Reason
 ) -> None:
     """Closes all connections of a user."""
     session.inform(f"Closing connections of user {username}, reason: {explanation}...")

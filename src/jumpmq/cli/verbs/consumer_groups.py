@@ -34,7 +34,7 @@ UNIT_COLUMNS = [
 
 def list_consumer_groups(
     session: Session,
-    units: Annotated[bool, typer.Option("--units", help="a row a queue or slot instead")] = False,
+    units: Annotated[bool, typer.Option("--units", help="a row per queue or slot")] = False,
 ) -> None:
     """Lists the consumer groups of a virtual host, a row a member.
 
@@ -71,9 +71,9 @@ def _unit(unit: dict[str, object]) -> list[object]:
 
 def end_group_member(
     session: Session,
-    source: Annotated[str, typer.Argument(help="the exchange or queue that the group consumes")],
+    source: Annotated[str, typer.Argument(help="exchange or queue of the group")],
     group: Annotated[str, typer.Argument(help="name of the consumer group")],
-    member: Annotated[str, typer.Argument(help="name of the member, as `list_consumer_groups` shows it")],
+    member: Annotated[str, typer.Argument(help="name of the member in `list_consumer_groups`")],
 ) -> None:
     """Removes a member of a consumer group, even if absent within the grace period: the share goes to the remaining
     members.
@@ -90,13 +90,11 @@ def end_group_member(
 
 
 Group = Annotated[str, typer.Argument(help="name of the consumer group")]
-Streams = Annotated[
-    list[str] | None, typer.Argument(help="the streams; unless given, all in which the group has an offset")
-]
+Streams = Annotated[list[str] | None, typer.Argument(help="streams; by default all with an offset of the group")]
 
 
 def list_group_offsets(session: Session) -> None:
-    """Lists how far consumer groups are in the streams of a virtual host, also those without members.
+    """Lists the offsets of consumer groups in the streams of a virtual host, groups without members included.
 
     `offset` is the lowest that the group has not settled, `end` that of the stream's next message, `lag` how many
     messages the group has not settled. `skipped` were gone before it had them, by retention or damage.

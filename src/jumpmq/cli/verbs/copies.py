@@ -49,7 +49,7 @@ class MembershipName(StrEnum):
     voter = "voter"
 
 
-Home = Annotated[int, typer.Argument(metavar="HOME", min=1, help="number of the home, as list_copies shows it")]
+Home = Annotated[int, typer.Argument(metavar="HOME", min=1, help="number of the home in list_copies")]
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="name of the queue")]
 Node = Annotated[str, typer.Argument(metavar="NODE", help="name of the node")]
 Membership = Annotated[
@@ -58,7 +58,7 @@ Membership = Annotated[
 
 
 def list_copies(session: Session) -> None:
-    """Lists the homes of the cluster: where each belongs, which node serves it, and the state of its copies.
+    """Lists the homes of the cluster: seat, serving node, and state of the copies.
 
     `in set` is a copy that stores what is confirmed before that is confirmed, `joining` one that takes what it lacks,
     `away` one whose node does not run. `eligible` copies left a set that fell below `min`, and have all that was
@@ -85,14 +85,14 @@ def _lag(member: dict[str, Any]) -> str:
 
 def set_copies(
     session: Session,
-    count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="copies, the home's own included")],
-    home: Annotated[
-        int | None, typer.Option("--home", min=1, help="number of the home; all homes unless given")
-    ] = None,
+    count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="number of copies, the home's own included")],
+    home: Annotated[int | None, typer.Option("--home", min=1, help="number of the home; by default all homes")] = None,
     least: Annotated[
         int | None,
         typer.Option(
-            "--min", min=1, help="copies that store a message before its confirm; half of the copies unless given"
+            "--min",
+            min=1,
+            help="number of copies that store a message before its confirm; by default half of the copies",
         ),
     ] = None,
 ) -> None:
@@ -125,7 +125,9 @@ def set_copies(
 def transfer_leadership(
     session: Session,
     home: Home,
-    member: Annotated[str, typer.Argument(metavar="NODE", help="a member of the home; its seat for the usual place")],
+    member: Annotated[
+        str, typer.Argument(metavar="NODE", help="a member of the home; the home's seat for the usual leader")
+    ],
 ) -> None:
     """Makes a member the leader of a home, as soon as its copy is complete.
 
@@ -140,7 +142,7 @@ def transfer_leadership(
 def check_copies(
     session: Session,
     home: Annotated[
-        int | None, typer.Argument(metavar="HOME", min=1, help="number of the home; all with copies unless given")
+        int | None, typer.Argument(metavar="HOME", min=1, help="number of the home; by default all homes with copies")
     ] = None,
 ) -> None:
     """Compares the copies of a home, or of all homes, octet for octet by checksums, and fails if any differ.
@@ -197,7 +199,7 @@ def _asked(session: Session, method: str, *path: str, body: Any = None) -> Any:
 
 
 def quorum_status(session: Session, queue: Queue) -> None:
-    """Shows the copies of a queue, which are those of its home, in RabbitMQ's words."""
+    """Shows the copies of a queue (the copies of the queue's home), in RabbitMQ's terms."""
     found = session.api.find("queues", session.vhost, queue)
     if found is None:
         raise NoQueue
@@ -220,7 +222,7 @@ def add_member(session: Session, queue: Queue, member: Node, membership: Members
 
 
 def add_replica(session: Session, stream: Queue, member: Node) -> None:
-    """Adds a copy of a stream's home, with all durable queues there, on a node, as `add_member` does."""
+    """Adds a copy of a stream's home, with all durable queues there, on a node, like `add_member`."""
     session.inform(f"Adding a replica for queue {stream} on node {member}...")
     _add_member(session, stream, member)
 
@@ -236,13 +238,13 @@ def _add_member(session: Session, queue: str, node: str) -> None:
 def grow(
     session: Session,
     member: Node,
-    strategy: Annotated[Strategy, typer.Argument(help="all homes that match, or those with an even number of copies")],
+    strategy: Annotated[Strategy, typer.Argument(help="all matching homes, or homes with an even number of copies")],
     vhost_pattern: Annotated[str, typer.Option("--vhost-pattern", help="regular expression of virtual hosts")] = ".*",
     queue_pattern: Annotated[str, typer.Option("--queue-pattern", help="regular expression of durable queues")] = ".*",
     membership: Membership = None,
-    errors_only: Annotated[bool, typer.Option("--errors-only", help="list what was refused only")] = False,
+    errors_only: Annotated[bool, typer.Option("--errors-only", help="list only refused homes")] = False,
 ) -> None:
-    """Adds a copy on a node of all homes, or of those with a queue that matches. A copy is of all durable queues.
+    """Adds copies of all homes, or of homes with a matching queue, on a node. A copy has all of the durable queues.
 
     Returns when that is recorded; `list_copies` shows how far it is.
     """
@@ -256,7 +258,7 @@ def grow(
 def shrink(
     session: Session,
     member: Node,
-    errors_only: Annotated[bool, typer.Option("--errors-only", help="list what was refused only")] = False,
+    errors_only: Annotated[bool, typer.Option("--errors-only", help="list only refused homes")] = False,
 ) -> None:
     """Removes the copies of other nodes' homes from a node. The node's own homes stay."""
     session.inform(f"Shrinking quorum queues on {member}...")
@@ -294,7 +296,7 @@ def check_if_new_quorum_queue_replicas_have_finished_initial_sync(session: Sessi
 
 
 def check_if_node_is_quorum_critical(session: Session) -> None:
-    """Fails if queues would stop, for want of copies, if the node did."""
+    """Fails if a stop of the node would stop queues, for want of copies."""
     session.require_asked()
     node = session.node_name
     session.inform(f"Checking if node {node} is critical for quorum of any quorum queues ...")
@@ -304,7 +306,7 @@ def check_if_node_is_quorum_critical(session: Session) -> None:
 
 
 def await_online_quorum_plus_one(session: Session) -> None:
-    """Waits until no queue would stop, for want of copies, if the node did: two minutes, or as `--timeout` says."""
+    """Waits until a stop of the node would stop no queue, for want of copies: two minutes, or `--timeout`."""
     session.require_asked()
     seconds = PATIENCE if session.timeout == TIMEOUT else session.timeout
     session.inform(
@@ -318,7 +320,7 @@ def await_online_quorum_plus_one(session: Session) -> None:
 
 
 def _critical(session: Session) -> str | None:
-    """Return why the node may not be stopped; None where it may."""
+    """Return the reason against a stop of the node; None without a reason."""
     try:
         session.api.get(*QUORUM)
     except Refusal as refusal:

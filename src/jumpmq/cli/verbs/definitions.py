@@ -27,7 +27,7 @@ FileFormat = Annotated[DefinitionsFormat, typer.Option("--format", help="format 
 
 def export_definitions(
     session: Session,
-    file: Annotated[str, typer.Argument(help="to write to; - for standard output")],
+    file: Annotated[str, typer.Argument(help="file to write; - for standard output")],
     file_format: FileFormat = DefinitionsFormat.json,
 ) -> None:
     """Exports users, virtual hosts, permissions, policies, exchanges, queues and bindings; no messages."""
@@ -49,7 +49,7 @@ def export_definitions(
 
 def import_definitions(
     session: Session,
-    file: Annotated[str, typer.Argument(help="to read; - for standard input")] = "-",
+    file: Annotated[str, typer.Argument(help="file to read; - for standard input")] = "-",
     file_format: FileFormat = DefinitionsFormat.json,
 ) -> None:
     """Imports definitions exported by `export_definitions` or RabbitMQ; existing objects stay."""

@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(metavar="EXCHANGE", help="name of an exchan
 
 
 def list_delayed(
-    session: Session, exchange: Name, count: Annotated[int, typer.Option("--count", min=1, help="at most")] = 100
+    session: Session, exchange: Name, count: Annotated[int, typer.Option("--count", min=1, help="maximum number")] = 100
 ) -> None:
     """Lists messages delayed by an exchange, in the order of publishing."""
     session.inform(f"Listing delayed messages of exchange {exchange} in vhost {session.vhost} ...")
@@ -40,10 +40,10 @@ def list_delayed(
 def cancel_delayed(
     session: Session,
     exchange: Name,
-    numbers: Annotated[list[int] | None, typer.Argument(metavar="[NUMBER]...", help="as list_delayed has them")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="all that the exchange delays now")] = False,
+    numbers: Annotated[list[int] | None, typer.Argument(metavar="[NUMBER]...", help="numbers in list_delayed")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="all messages of the exchange")] = False,
 ) -> None:
-    """Throws away messages delayed by an exchange."""
+    """Deletes messages delayed by an exchange."""
     if everything == bool(numbers):
         raise CommandError("give numbers of messages, or --all", os.EX_USAGE)
     session.inform(f"Cancelling delayed messages of exchange {exchange} in vhost {session.vhost} ...")

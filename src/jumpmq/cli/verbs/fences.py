@@ -27,8 +27,8 @@ def list_fences(session: Session) -> None:
 
 def lift_fence(
     session: Session,
-    queue: Annotated[str, typer.Argument(help="the queue whose messages wait")],
-    source: Annotated[str, typer.Argument(help="the queue that they wait for")],
+    queue: Annotated[str, typer.Argument(help="queue with waiting messages")],
+    source: Annotated[str, typer.Argument(help="queue awaited by the messages")],
 ) -> None:
     """Releases the messages of a queue that wait for an older queue.
 

@@ -69,9 +69,9 @@ def shards(session: Session, exchange: Exchange) -> None:
 def explain_key(
     session: Session,
     exchange: Exchange,
-    key: Annotated[str, typer.Argument(help="what the exchange hashes: a routing key, or the value of a header")],
+    key: Annotated[str, typer.Argument(help="value hashed by the exchange: a routing key, or the value of a header")],
     destinations: Annotated[
-        int | None, typer.Option(min=0, max=1000, help="say also where the key would go with so many destinations")
+        int | None, typer.Option(min=0, max=1000, help="also show the key's place among so many destinations")
     ] = None,
 ) -> None:
     """Shows the route of a key: hash, bucket, queue, node, consumers, waiting messages and the reason."""

@@ -14,7 +14,7 @@ from jumpmq.cli.verbs.parameters import from_json
 from jumpmq.cli.verbs.users import Name
 
 Definition = Annotated[str, typer.Argument(help='the limits: a JSON object such as {"max-connections": 5}')]
-Everywhere = Annotated[bool, typer.Option("--global", help="of all that have any")]
+Everywhere = Annotated[bool, typer.Option("--global", help="of all users or virtual hosts with limits")]
 
 
 def set_user_limits(session: Session, username: Name, definition: Definition) -> None:
@@ -31,7 +31,7 @@ def set_user_limits(session: Session, username: Name, definition: Definition) ->
 
 
 def clear_user_limits(
-    session: Session, username: Name, limit: Annotated[str, typer.Argument(help="its name, or all")]
+    session: Session, username: Name, limit: Annotated[str, typer.Argument(help="name of the limit, or all")]
 ) -> None:
     """Clears a limit, or all limits, of a user."""
     what = "all limits" if limit == "all" else f'"{limit}" limit'
@@ -43,10 +43,10 @@ def clear_user_limits(
 
 def list_user_limits(
     session: Session,
-    user: Annotated[str, typer.Option("--user", help="whose they are")] = "guest",
+    user: Annotated[str, typer.Option("--user", help="name of the user")] = "guest",
     everywhere: Everywhere = False,
 ) -> None:
-    """Lists the limits of a user, or of all."""
+    """Lists the limits of a user, or of all users."""
     if everywhere:
         session.inform("Listing limits for all users ...")
         _table(session, "user", session.api.get("user-limits"))
@@ -67,7 +67,7 @@ def set_vhost_limits(session: Session, definition: Definition) -> None:
 
 
 def clear_vhost_limits(session: Session) -> None:
-    """Takes all limits of a virtual host away."""
+    """Removes all limits of a virtual host."""
     session.inform(f'Clearing vhost "{session.vhost}" limits ...')
     session.check_vhost()
     for name in _of_vhost(session):
@@ -75,7 +75,7 @@ def clear_vhost_limits(session: Session) -> None:
 
 
 def list_vhost_limits(session: Session, everywhere: Everywhere = False) -> None:
-    """Lists the limits of a virtual host, or of all."""
+    """Lists the limits of a virtual host, or of all virtual hosts."""
     if everywhere:
         session.inform("Listing limits for all vhosts ...")
         _table(session, "vhost", session.api.get("vhost-limits"))

@@ -38,9 +38,9 @@ def _list(session: Session, listing: Listing, columns: list[str] | None, wanted:
 def list_queues(
     session: Session,
     columns: Columns = None,
-    online: Annotated[bool, typer.Option("--online", help="those of nodes that run")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="those of nodes that do not")] = False,
-    local: Annotated[bool, typer.Option("--local", help="those of this node")] = False,
+    online: Annotated[bool, typer.Option("--online", help="objects of running nodes")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="objects of stopped nodes")] = False,
+    local: Annotated[bool, typer.Option("--local", help="objects of this node")] = False,
 ) -> None:
     if offline and (online or local):
         raise UsageError("--offline goes with neither --online nor --local")

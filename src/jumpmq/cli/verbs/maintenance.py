@@ -30,9 +30,10 @@ def await_startup(session: Session) -> None:
 
 
 def await_online_nodes(
-    session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="nodes that run, this one too")]
+    session: Session,
+    count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="number of running nodes, this node included")],
 ) -> None:
-    """Waits until that many nodes of the cluster run, five minutes at most, or as long as `--timeout` says."""
+    """Waits until COUNT nodes of the cluster run, five minutes or `--timeout` at most."""
     node, seconds = session.node_name, PATIENCE if session.timeout == TIMEOUT else session.timeout
     session.inform(
         f"Will wait for at least {count} nodes to join the cluster of {node}. Timeout: {seconds:.0f} seconds."
@@ -101,7 +102,7 @@ def drain(session: Session) -> None:
 
 
 def set_workers(
-    session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="workers that stay")]
+    session: Session, count: Annotated[int, typer.Argument(metavar="COUNT", min=1, help="number of workers that stay")]
 ) -> None:
     """Reduces the number of workers: queues of removed workers move to the remaining workers.
 
@@ -125,7 +126,7 @@ def rebalance(
     session: Session,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="all; quorum or stream: leaders only")] = "all",
 ) -> None:
-    """Has each home be led by the node that it belongs to, moves queues from the fullest nodes and workers to the
+    """Returns the leadership of each home to its seat, moves queues from the fullest nodes and workers to the
     emptiest, and waits for the moves. With `quorum` or `stream` no queue moves.
 
     Queues that cannot move stay (`drain` says why). Ctrl-C ends the waiting only.
@@ -157,10 +158,10 @@ def shutdown(session: Session) -> None:
 
 def wait(
     session: Session,
-    pid_file: Annotated[str | None, typer.Argument(metavar="PIDFILE", help="holds the number of its process")] = None,
-    pid: Annotated[int | None, typer.Option("--pid", "-P", min=1, help="of its process")] = None,
+    pid_file: Annotated[str | None, typer.Argument(metavar="PIDFILE", help="file with the broker's process id")] = None,
+    pid: Annotated[int | None, typer.Option("--pid", "-P", min=1, help="process id of the broker")] = None,
 ) -> None:
-    """Waits until the broker answers, as long as its process runs."""
+    """Waits until the broker answers, or its process ends."""
     if (pid_file is None) == (pid is None):
         raise UsageError("give the file with the process's number, or --pid")
     if pid_file is not None:
@@ -188,7 +189,7 @@ def suspend_listeners(session: Session) -> None:
 
 
 def resume_listeners(session: Session) -> None:
-    """Has the node take connections again."""
+    """Resumes accepting AMQP connections at the node."""
     node = session.node_name
     session.inform(
         f"Will resume client connection listeners on node {node}. The node will now accept client connections"
@@ -206,14 +207,14 @@ def set_log_level(
     session.api.put("nodes", session.node_name, "log-level", body={"level": level})
 
 
-def set_cluster_name(session: Session, name: Annotated[str, typer.Argument(help="that clients are told")]) -> None:
+def set_cluster_name(session: Session, name: Annotated[str, typer.Argument(help="name shown to clients")]) -> None:
     """Names the cluster."""
     session.inform(f"Setting cluster name to {name} ...")
     session.api.put("cluster-name", body={"name": name})
 
 
 def list_node_auth_attempt_stats(session: Session) -> None:
-    """Lists how many logins were tried, by protocol."""
+    """Lists the numbers of attempted logins by protocol."""
     node = session.node_name
     session.inform(f'Listing authentication\n attempts for node "{node}" ...')
     names = ["protocol", "auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded"]

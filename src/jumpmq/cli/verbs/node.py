@@ -38,9 +38,9 @@ def ping(session: Session) -> None:
 
 def status(
     session: Session,
-    unit: Annotated[SizeUnit, typer.Option("--unit", help="of memory and disk space")] = SizeUnit.gb,
+    unit: Annotated[SizeUnit, typer.Option("--unit", help="unit of memory and disk space")] = SizeUnit.gb,
 ) -> None:
-    """Shows how the broker is: uptime, alarms, memory, descriptors, disk space, totals, listeners."""
+    """Shows the state of the broker: uptime, alarms, memory, descriptors, disk space, totals, listeners."""
     overview = session.api.get("overview")
     node = session.api.get("nodes", session.node_name)
     if not node["running"]:
@@ -85,10 +85,12 @@ def cluster_status(session: Session) -> None:
 
 def forget_cluster_node(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NODE", help="that does not run")],
-    yes: Annotated[bool, typer.Option("--yes", help="also if durable queues, with what they hold, go with it")] = False,
+    name: Annotated[str, typer.Argument(metavar="NODE", help="name of a stopped node")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="also if the node has durable queues, and delete their messages")
+    ] = False,
 ) -> None:
-    """Removes a stopped node from the cluster, with all its queues: their messages are lost to the cluster.
+    """Removes a stopped node from the cluster, with all queues of the node; the messages are lost to the cluster.
 
     A node that has durable queues takes `--yes`: nothing tells whether they are empty while it is down. Refused while
     another node serves them from a copy: `drain --node NODE` moves them first.
@@ -110,7 +112,7 @@ def forget_cluster_node(
 
 def _require_no_queues(session: Session, node: str) -> None:
     """
-    Raises: CommandError: the node has queues that outlive it.
+    Raises: CommandError: the node has durable queues.
     """
     kept = session.api.get("nodes", node, "contents")["kept"]
     heirs = {one["served_by"] for one in session.api.get("nodes", node)["workers"] if "served_by" in one}
@@ -170,9 +172,9 @@ def version(session: Session) -> None:
 
 def stop(
     session: Session,
-    idempotent: Annotated[bool, typer.Option("--idempotent", help="no failure if no broker answers")] = False,
+    idempotent: Annotated[bool, typer.Option("--idempotent", help="succeed if no broker answers")] = False,
 ) -> None:
-    """Stops the broker in order, as SIGTERM does."""
+    """Stops the broker in order, like SIGTERM."""
     session.inform(f"Stopping and halting {session.api.address} ...")
     try:
         session.require_asked()

@@ -11,9 +11,9 @@ from jumpmq.cli.errors import CommandError
 from jumpmq.cli.session import Session
 from jumpmq.management import Refusal
 
-Component = Annotated[str, typer.Argument(metavar="COMPONENT", help="such as vhost-limits")]
+Component = Annotated[str, typer.Argument(metavar="COMPONENT", help="component, such as vhost-limits")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the parameter")]
-Value = Annotated[str, typer.Argument(metavar="VALUE", help="JSON")]
+Value = Annotated[str, typer.Argument(metavar="VALUE", help="value as JSON")]
 
 
 def list_parameters(session: Session) -> None:

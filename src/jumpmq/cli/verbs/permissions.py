@@ -16,7 +16,7 @@ KINDS = ["configure", "write", "read"]
 
 
 def _pattern(purpose: str) -> typer.models.ArgumentInfo:
-    found: typer.models.ArgumentInfo = typer.Argument(help=f"regular expression: names that the user may {purpose}")
+    found: typer.models.ArgumentInfo = typer.Argument(help=f"regular expression of names the user may {purpose}")
     return found
 
 
@@ -51,7 +51,7 @@ def set_permissions_globally(
 
 
 def clear_permissions(session: Session, username: Name) -> None:
-    """Takes a user's permissions in a virtual host away."""
+    """Removes a user's permissions in a virtual host."""
     session.inform(f'Clearing permissions for user "{username}" in vhost "{session.vhost}" ...')
     try:
         session.api.delete("permissions", session.vhost, username)

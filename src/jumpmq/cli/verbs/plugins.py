@@ -53,7 +53,7 @@ ABSENT = {
 
 Names = Annotated[list[str], typer.Argument(metavar="PLUGIN...", help="names of RabbitMQ's plugins")]
 Optional = Annotated[list[str] | None, typer.Argument(metavar="PLUGIN...", help="names of RabbitMQ's plugins")]
-All = Annotated[bool, typer.Option("--all", help="everything that there is")]
+All = Annotated[bool, typer.Option("--all", help="all plugins")]
 Ignored = Annotated[bool, typer.Option(hidden=True)]
 
 
@@ -69,7 +69,7 @@ def enable(
 
 
 def set_plugins(session: Session, plugins: Optional = None, online: Ignored = False, offline: Ignored = False) -> None:
-    """Succeeds as `enable` does; what is not named stays enabled."""
+    """Succeeds like `enable`; all other plugins stay enabled."""
     enable(session, plugins, every=True)
 
 
@@ -77,7 +77,7 @@ set_plugins.__name__ = "set"
 
 
 def is_enabled(session: Session, plugins: Names, online: Ignored = False, offline: Ignored = False) -> None:
-    """Says whether plugins of RabbitMQ are provided; the exit status is 69 where one is not."""
+    """Tests if plugins of RabbitMQ are provided; the exit status is 69 if one is missing."""
     _require(plugins, every=False, status=os.EX_UNAVAILABLE)
     listed = ", ".join(plugins)
     session.say(f"Plugin{'s' if plugins[1:] else ''} {listed} {'are' if plugins[1:] else 'is'} enabled")
@@ -91,7 +91,7 @@ def list_plugins(
     enabled: Annotated[bool, typer.Option("--enabled", "-e", hidden=True)] = False,
     explicitly: Annotated[bool, typer.Option("--explicitly-enabled", "-E", hidden=True)] = False,
 ) -> None:
-    """Lists the plugins of RabbitMQ whose work JumpMQ does; all are enabled."""
+    """Lists RabbitMQ's plugins with an equivalent in JumpMQ; all are enabled."""
     found = [name for name in PROVIDED if pattern in name]
     if minimal:
         for name in found:

@@ -16,12 +16,12 @@ COLUMNS = ["vhost", "name", "pattern", "apply-to", "definition", "priority"]
 
 Name = Annotated[str, typer.Argument(help="name of the policy")]
 Pattern = Annotated[str, typer.Argument(help="regular expression that matches names of queues and exchanges")]
-Definition = Annotated[str, typer.Argument(help="what the policy says: a JSON object")]
-Priority = Annotated[int, typer.Option("--priority", help="of several policies that match the highest is in force")]
+Definition = Annotated[str, typer.Argument(help="keys and values of the policy: a JSON object")]
+Priority = Annotated[int, typer.Option("--priority", help="the matching policy of the highest priority is in force")]
 ApplyTo = Annotated[
     str,
     typer.Option(
-        "--apply-to", metavar="queues|classic_queues|quorum_queues|streams|exchanges|all", help="what the policy is for"
+        "--apply-to", metavar="queues|classic_queues|quorum_queues|streams|exchanges|all", help="kind of objects"
     ),
 ]
 

@@ -54,8 +54,8 @@ def retry_now(session: Session, queue: Name) -> None:
 def delete_queue(
     session: Session,
     queue: Name,
-    if_empty: Annotated[bool, typer.Option("--if-empty", "-e", help="only if it has no ready messages")] = False,
-    if_unused: Annotated[bool, typer.Option("--if-unused", "-u", help="only if it has no consumers")] = False,
+    if_empty: Annotated[bool, typer.Option("--if-empty", "-e", help="only without ready messages")] = False,
+    if_unused: Annotated[bool, typer.Option("--if-unused", "-u", help="only without consumers")] = False,
 ) -> None:
     """Deletes a queue and all messages."""
     conditions = [text for asked, text in ((if_empty, "queue is empty"), (if_unused, "queue is unused")) if asked]
@@ -78,7 +78,9 @@ def delete_queue(
 def move_queue(
     session: Session,
     queue: Name,
-    to: Annotated[str | None, typer.Option("--to", help="name of a node; else that with the fewest queues")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="name of a node; by default the node with fewest queues")
+    ] = None,
     home: Annotated[int | None, typer.Option("--home", min=1, help="number of a worker, or of a node's home")] = None,
 ) -> None:
     """Moves a queue to a different node or worker, and waits until the messages have moved.
@@ -110,13 +112,13 @@ def move_messages(
     to_queue: Annotated[str | None, typer.Option("--to-queue", help="name of a queue")] = None,
     to_exchange: Annotated[str | None, typer.Option("--to-exchange", help="name of an exchange")] = None,
     routing_key: Annotated[
-        str | None, typer.Option("--routing-key", help="for the exchange; else each message keeps its own")
+        str | None, typer.Option("--routing-key", help="routing key for the exchange; by default each message's own")
     ] = None,
     to_origin: Annotated[
-        bool, typer.Option("--to-origin", help="the queues that dead letters died in, each to the one it died in last")
+        bool, typer.Option("--to-origin", help="return each dead-lettered message to the queue of its last death")
     ] = False,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, help="at most so many; else all that are ready")
+        int | None, typer.Option("--count", min=1, help="maximum number; by default all ready messages")
     ] = None,
 ) -> None:
     """Publishes the ready messages of a queue to a different queue or an exchange, from the front, and removes them.
@@ -164,7 +166,7 @@ def list_slots(session: Session, queue: Name) -> None:
 def explain(
     session: Session,
     queue: Name,
-    key: Annotated[str | None, typer.Option("--key", help="of messages; what x-slot-key says is their key")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="key of messages, as defined by x-slot-key")] = None,
     slot: Annotated[int | None, typer.Option("--slot", min=0, help="number of a slot")] = None,
     message: Annotated[
         int | None, typer.Option("--message", min=0, help="number of a message in the queue, or its offset in a stream")

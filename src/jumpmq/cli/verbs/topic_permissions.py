@@ -20,10 +20,10 @@ def set_topic_permissions(
     session: Session,
     username: Name,
     exchange: Exchange,
-    write: Annotated[str, typer.Argument(help="regular expression: routing keys that the user may publish with")],
-    read: Annotated[str, typer.Argument(help="regular expression: binding keys that the user may bind by")],
+    write: Annotated[str, typer.Argument(help="regular expression of routing keys for publishing")],
+    read: Annotated[str, typer.Argument(help="regular expression of binding keys for binding")],
 ) -> None:
-    """Sets the topics of an exchange that a user may publish to and bind to."""
+    """Sets the topics of an exchange for a user's publishes and bindings."""
     session.inform(f'Setting topic permissions on "{exchange}" for user "{username}" in vhost "{session.vhost}" ...')
     check_exist(session, username)
     body = {"exchange": exchange, "write": write, "read": read}
@@ -33,9 +33,9 @@ def set_topic_permissions(
 def clear_topic_permissions(
     session: Session,
     username: Name,
-    exchange: Annotated[str | None, typer.Argument(help="name of a topic exchange; all of them unless given")] = None,
+    exchange: Annotated[str | None, typer.Argument(help="name of a topic exchange; by default all")] = None,
 ) -> None:
-    """Takes a user's topic permissions in a virtual host away."""
+    """Removes a user's topic permissions in a virtual host."""
     where = f'on "{exchange}" ' if exchange is not None else ""
     session.inform(f'Clearing topic permissions {where}for user "{username}" in vhost "{session.vhost}" ...')
     place = ("topic-permissions", session.vhost, username, *([exchange] if exchange is not None else []))

@@ -18,8 +18,10 @@ from jumpmq.cli.session import Session
 from jumpmq.management import ManagementClient, Refusal
 
 Name = Annotated[str, typer.Argument(metavar="USERNAME", help="name of the user")]
-Password = Annotated[str | None, typer.Argument(help="read from standard input unless given; '' for no login")]
-Tags = Annotated[list[str] | None, typer.Argument(metavar="TAG", help="such as administrator, monitoring, management")]
+Password = Annotated[str | None, typer.Argument(help="password; by default read from standard input; '' for no login")]
+Tags = Annotated[
+    list[str] | None, typer.Argument(metavar="TAG", help="tags such as administrator, monitoring, management")
+]
 
 
 def list_users(session: Session) -> None:
@@ -59,7 +61,7 @@ def change_password(session: Session, username: Name, password: Password = None)
 
 
 def hash_password(session: Session, password: Password = None) -> None:
-    """Shows the hash of a password (salted SHA-256), as a definitions file has it; no broker is asked."""
+    """Shows the hash of a password (salted SHA-256), for a definitions file, without a broker."""
     secret = _read_password(session) if password is None else password
     salt = os.urandom(4)
     session.say(base64.b64encode(salt + hashlib.sha256(salt + secret.encode()).digest()).decode())
@@ -75,7 +77,7 @@ def clear_password(session: Session, username: Name) -> None:
 
 
 def authenticate_user(session: Session, username: Name, password: Password = None) -> None:
-    """Tells whether a user's password is right."""
+    """Verifies a user's password."""
     session.inform(f'Authenticating user "{username}" ...')
     secret = _read_password(session) if password is None else password
     url = urlsplit(session.url)

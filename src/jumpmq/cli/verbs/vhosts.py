@@ -17,12 +17,12 @@ Name = Annotated[str, typer.Argument(metavar="VHOST", help="name of the virtual 
 def add_vhost(
     session: Session,
     vhost_name: Name,
-    description: Annotated[str | None, typer.Option("--description", help="what it is for")] = None,
-    tags: Annotated[str | None, typer.Option("--tags", help="separated by commas")] = None,
+    description: Annotated[str | None, typer.Option("--description", help="purpose of the virtual host")] = None,
+    tags: Annotated[str | None, typer.Option("--tags", help="tags, separated by commas")] = None,
     default_queue_type: Annotated[
-        str | None, typer.Option("--default-queue-type", help="type of queues declared without one")
+        str | None, typer.Option("--default-queue-type", help="type of queues declared without a type")
     ] = None,
-    home: Annotated[int | None, typer.Option("--home", min=0, help="worker that serves its clients; 0: any")] = None,
+    home: Annotated[int | None, typer.Option("--home", min=0, help="worker for the host's clients; 0: any")] = None,
 ) -> None:
     """Adds a virtual host."""
     session.inform(f'Adding vhost "{vhost_name}" ...')
@@ -51,12 +51,12 @@ def delete_vhost(session: Session, vhost_name: Name) -> None:
 def update_vhost_metadata(
     session: Session,
     vhost_name: Name,
-    description: Annotated[str | None, typer.Option("--description", help="what it is for")] = None,
-    tags: Annotated[str | None, typer.Option("--tags", help="separated by commas")] = None,
+    description: Annotated[str | None, typer.Option("--description", help="purpose of the virtual host")] = None,
+    tags: Annotated[str | None, typer.Option("--tags", help="tags, separated by commas")] = None,
     default_queue_type: Annotated[
-        str | None, typer.Option("--default-queue-type", help="type of queues declared without one")
+        str | None, typer.Option("--default-queue-type", help="type of queues declared without a type")
     ] = None,
-    home: Annotated[int | None, typer.Option("--home", min=0, help="worker that serves its clients; 0: any")] = None,
+    home: Annotated[int | None, typer.Option("--home", min=0, help="worker for the host's clients; 0: any")] = None,
 ) -> None:
     """Changes a virtual host's description, tags, default queue type or home; values not given stay."""
     body = _given(description, tags, default_queue_type, home)
@@ -86,7 +86,7 @@ def trace_on(session: Session) -> None:
 
 
 def trace_off(session: Session) -> None:
-    """Ends that."""
+    """Stops copying messages to amq.rabbitmq.trace."""
     session.inform(f'Stopping tracing for vhost "{session.vhost}" ...')
     _trace(session, False)
     session.say(f"Trace disabled for vhost {session.vhost}")
