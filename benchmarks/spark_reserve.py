@@ -21,7 +21,7 @@ from benchmarks.spark_read import queues_of
 from benchmarks.spark_write import rest
 from jumpmq.spark.client import Client
 from jumpmq.spark.options import SourceOptions
-from jumpmq.spark.partitions import Cut, Piece, pieces
+from jumpmq.spark.partitions import Division, QueueRange, pieces
 from jumpmq.testing import HOST, BrokerProcess, JumpMQ
 
 ROWS = 1_000_000
@@ -51,11 +51,11 @@ class Reader:
 
     def read(self, reserved: dict[str, dict[str, Any]]) -> int:
         """Read what is reserved in two parts; returns how many rows."""
-        parts = pieces({queue: at["messages"] for queue, at in reserved.items()}, Cut(2, 1, None, False))
+        parts = pieces({queue: at["messages"] for queue, at in reserved.items()}, Division(2, 1, None, False))
         with ThreadPoolExecutor(len(parts)) as threads:
             return sum(threads.map(lambda part: self._read(part, reserved), parts))
 
-    def _read(self, part: list[Piece], reserved: dict[str, dict[str, Any]]) -> int:
+    def _read(self, part: list[QueueRange], reserved: dict[str, dict[str, Any]]) -> int:
         slices = [
             [one.queue, self.done[one.queue], reserved[one.queue]["offset"], one.first, one.count] for one in part
         ]

@@ -11,7 +11,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues.bodies import READ_AT_ONCE, at_once, drop, read_back
 from jumpmq.queues.read_ahead import AHEAD_OCTETS, ReadAhead
-from jumpmq.queues.segment import Segment
+from jumpmq.queues.segment import BatchSegment
 from jumpmq.store.batch import MAX_BYTES
 
 HEADER = 50_000
@@ -57,6 +57,6 @@ def test_large_headers_count_for_what_is_read_ahead(opened: Opened) -> None:
     assert max(batch.stored for batch in batches) < MAX_BYTES + 20 * HEADER
     found: list[int] = []
     ahead = ReadAhead(lambda read: found.extend(len(messages) for _, messages in read))
-    assert ahead.ask(opened.store, [Segment.stored(batch, 0) for batch in batches])
+    assert ahead.ask(opened.store, [BatchSegment.stored(batch, 0) for batch in batches])
     opened.work_until(lambda: bool(found))
     assert AHEAD_OCTETS / HEADER <= sum(found) <= (AHEAD_OCTETS + MAX_BYTES) / HEADER + 20

@@ -24,7 +24,7 @@ from jumpmq.queues.base import NEVER, QueueContext
 from jumpmq.queues.classic import SEQUENCE_BLOCK, ClassicQueue
 from jumpmq.queues.memory import OVERHEAD, PAGING_SHARE, MemoryAccount
 from jumpmq.queues.records import QueueRecords, records_of_queues
-from jumpmq.queues.segment import Segment
+from jumpmq.queues.segment import BatchSegment
 from jumpmq.store import batch
 
 BUDGET = 8 * OVERHEAD
@@ -486,6 +486,6 @@ def test_what_rests_on_disk_leaves_few_and_small_objects_in_memory(
     assert [one.seq for one in queue.take(13)] == list(range(1, 14))
 
 
-def segments() -> list[Segment]:
+def segments() -> list[BatchSegment]:
     """All that there are."""
-    return [one for one in gc.get_objects() if isinstance(one, Segment)]
+    return [one for one in gc.get_objects() if isinstance(one, BatchSegment)]

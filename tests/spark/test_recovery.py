@@ -12,7 +12,7 @@ from tests.spark.processes import planners
 from tests.spark.sources import Restartable, Sink, declare, numbered, publish, run_available, stream
 
 from jumpmq.spark.client import Client
-from jumpmq.spark.errors import Gone
+from jumpmq.spark.errors import MessagesGone
 from jumpmq.spark.options import BrokerAddress
 
 
@@ -46,7 +46,9 @@ def test_transient_messages_that_died_with_the_broker_are_called_so(tmp_path):
         session = client.open("g", "query", 60)
         client.reserve("g", {"queues": {"q1": None}, "session": session})
         broker.restart()
-        with pytest.raises(Gone, match=r"lacks 2 of 3 messages since the broker was restarted: transient messages"):
+        with pytest.raises(
+            MessagesGone, match=r"lacks 2 of 3 messages since the broker was restarted: transient messages"
+        ):
             list(client.reserved("g", [["q1", None, 1, 0, None]], ["body"], accept_loss=False))
 
 

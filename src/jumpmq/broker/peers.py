@@ -66,7 +66,7 @@ class Forwarding:
             self.over.set()
 
 
-class Outbox(Protocol):
+class PeerOutbox(Protocol):
     """Keeps messages of batches until stored on disk by the homes of the queues."""
 
     def full_home(self, homes: Iterable[int]) -> int | None:
@@ -258,7 +258,7 @@ class Peers(Protocol):
     @property
     def sender(self) -> Sender: ...
     @property
-    def outbox(self) -> Outbox: ...
+    def outbox(self) -> PeerOutbox: ...
     @property
     def channels(self) -> PeerChannels: ...
     @property
@@ -346,7 +346,7 @@ class Alone:
 
     lifecycle: Lifecycle = _NoLifecycle()
     sender: Sender = NOWHERE
-    outbox: Outbox = _NoOutbox()
+    outbox: PeerOutbox = _NoOutbox()
     channels: PeerChannels = _NoChannels()
     hand_over: HandsOver = KEEPS_ALL
     moves: MoveRequests = _NoMoves()

@@ -55,7 +55,7 @@ class ClusterMember(Protocol):
         """Be seen no more."""
 
 
-class Entry:
+class HomeLifecycle:
     """Steps of a start in order, and the stop. See :class:`~jumpmq.broker.peers.Lifecycle`.
 
     Args:
@@ -179,7 +179,7 @@ class Entry:
             self._followed.stop()
 
 
-class _Nowhere:
+class _NoStore:
     def put(self, kind: str, key: str, value: Any) -> None:
         pass
 
@@ -190,5 +190,5 @@ class _Nowhere:
         pass
 
 
-_NOWHERE = _Nowhere()
+_NOWHERE = _NoStore()
 """In-memory storage for entries: the log itself keeps the entries."""

@@ -10,7 +10,7 @@ from jumpmq.broker.peers import LocalHome, PeerFigures, node_of
 from jumpmq.nodes.beginning import Beginning
 from jumpmq.nodes.channels.remote_channels import ChannelLinks
 from jumpmq.nodes.channels.served_channels import ServedChannels
-from jumpmq.nodes.entry import ClusterMember, Entry
+from jumpmq.nodes.entry import ClusterMember, HomeLifecycle
 from jumpmq.nodes.joining.joining import Membership
 from jumpmq.nodes.log.cluster_log import ClusterLog
 from jumpmq.nodes.log.shared_log import FIRST
@@ -52,7 +52,7 @@ class OtherHomes:
             is_shared=True,
             records_audit=config.worker == 1 and (config.home == FIRST or member is not None),
         )
-        self.lifecycle = Entry(self.local, opened, parts, begins.followed, member)
+        self.lifecycle = HomeLifecycle(self.local, opened, parts, begins.followed, member)
         self.links = parts.links
         self.sender = parts.enqueue
         self.outbox = parts.outbox

@@ -60,7 +60,7 @@ class Fault(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Key:
+class _KeyState:
     """State of a key: the rows with the highest number and epoch, and the row in which each message was handled."""
 
     highest: Mapping[str, Any] | None = None
@@ -81,7 +81,7 @@ class Verification:
 
     rows: int = 0
     faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
-    _keys: dict[str, _Key] = field(default_factory=dict)
+    _keys: dict[str, _KeyState] = field(default_factory=dict)
 
     @property
     def keys(self) -> int:
@@ -101,13 +101,13 @@ class Verification:
         """
         self.rows += 1
         given = _checked(row, self.rows)
-        key = self._keys.setdefault(given["key"], _Key())
+        key = self._keys.setdefault(given["key"], _KeyState())
         found = list(self._faults(key, given))
         for fault in found:
             self.faults[fault.kind] += 1
         return found
 
-    def _faults(self, key: _Key, row: dict[str, Any]) -> Iterator[Fault]:
+    def _faults(self, key: _KeyState, row: dict[str, Any]) -> Iterator[Fault]:
         name, number = row["key"], row["number"]
         latest, highest = key.latest, key.highest
         if latest is not None and (

@@ -11,53 +11,53 @@ MAX_MILLISECONDS = 10 * 365 * 24 * 3600 * 1000
 MAX_PRIORITY = 255
 
 
-class Arguments(Protocol):
+class DeclaredArguments(Protocol):
     """All arguments of a declaration."""
 
     def get(self, name: str) -> Field | None:
         """Return the first field of a given name."""
 
 
-Check = Callable[[Field, Arguments], str | None]
+Check = Callable[[Field, DeclaredArguments], str | None]
 """Checks an argument, given all arguments: returns the problem in Erlang's notation, or None."""
 
 
-def any_integer(field: Field, arguments: Arguments) -> str | None:
+def any_integer(field: Field, arguments: DeclaredArguments) -> str | None:
     """Check for an integer, possibly negative."""
     if field.type in INTEGER_TYPES:
         return None
     return erlang.string(f"expected integer, got {erlang.TYPE_NAMES[field.type]}")
 
 
-def integer(field: Field, arguments: Arguments) -> str | None:
+def integer(field: Field, arguments: DeclaredArguments) -> str | None:
     """Check for a non-negative integer."""
     if (problem := any_integer(field, arguments)) is not None:
         return problem
     return f"{{value_negative,{field.value}}}" if field.value < 0 else None
 
 
-def milliseconds(field: Field, arguments: Arguments) -> str | None:
+def milliseconds(field: Field, arguments: DeclaredArguments) -> str | None:
     """Milliseconds, ten years at most."""
     if (problem := integer(field, arguments)) is not None:
         return problem
     return f"{{value_too_large,{field.value}}}" if field.value > MAX_MILLISECONDS else None
 
 
-def positive_milliseconds(field: Field, arguments: Arguments) -> str | None:
+def positive_milliseconds(field: Field, arguments: DeclaredArguments) -> str | None:
     """As :func:`milliseconds`, and not 0."""
     if (problem := milliseconds(field, arguments)) is not None:
         return problem
     return "{value_zero,0}" if field.value == 0 else None
 
 
-def priority(field: Field, arguments: Arguments) -> str | None:
+def priority(field: Field, arguments: DeclaredArguments) -> str | None:
     """The highest priority."""
     if (problem := integer(field, arguments)) is not None:
         return problem
     return f"{{max_value_exceeded,{field.value}}}" if field.value > MAX_PRIORITY else None
 
 
-def anything(field: Field, arguments: Arguments) -> str | None:
+def anything(field: Field, arguments: DeclaredArguments) -> str | None:
     """Any value: RabbitMQ since 4.0 only compares it when the queue is declared again."""
     return None
 
@@ -66,24 +66,24 @@ def _of_type(field: Field, wanted: str) -> str | None:
     return None if field.type == wanted else f"{{unacceptable_type,{erlang.TYPE_NAMES[field.type]}}}"
 
 
-def string(field: Field, arguments: Arguments) -> str | None:
+def string(field: Field, arguments: DeclaredArguments) -> str | None:
     """Any string."""
     return _of_type(field, "S")
 
 
-def boolean(field: Field, arguments: Arguments) -> str | None:
+def boolean(field: Field, arguments: DeclaredArguments) -> str | None:
     """True or false."""
     return _of_type(field, "t")
 
 
-def dead_letter_key(field: Field, arguments: Arguments) -> str | None:
+def dead_letter_key(field: Field, arguments: DeclaredArguments) -> str | None:
     """A string, beside an exchange for dead letters."""
     if (problem := _of_type(field, "S")) is not None:
         return problem
     return None if arguments.get("x-dead-letter-exchange") is not None else "routing_key_but_no_dlx_defined"
 
 
-def overflow(field: Field, arguments: Arguments) -> str | None:
+def overflow(field: Field, arguments: DeclaredArguments) -> str | None:
     """Check the behaviour of a full queue."""
     if (problem := _of_type(field, "S")) is not None:
         return problem
@@ -93,7 +93,7 @@ def overflow(field: Field, arguments: Arguments) -> str | None:
 def one_of(what: str, values: tuple[str, ...]) -> Check:
     """Return a check for the string ``values`` only; ``what`` names the values in the error."""
 
-    def check(field: Field, arguments: Arguments) -> str | None:
+    def check(field: Field, arguments: DeclaredArguments) -> str | None:
         if (problem := _of_type(field, "S")) is not None:
             return problem
         shown = erlang.plain(field.type, field.value)
@@ -102,7 +102,7 @@ def one_of(what: str, values: tuple[str, ...]) -> Check:
     return check
 
 
-def positive(field: Field, arguments: Arguments) -> str | None:
+def positive(field: Field, arguments: DeclaredArguments) -> str | None:
     """An integer from 1 on."""
     if (problem := integer(field, arguments)) is not None:
         return problem
@@ -112,7 +112,7 @@ def positive(field: Field, arguments: Arguments) -> str | None:
 def word_of(words: tuple[str, ...], problem: str) -> Check:
     """Return a check for one of the string ``words``, with the error for further values."""
 
-    def check(field: Field, arguments: Arguments) -> str | None:
+    def check(field: Field, arguments: DeclaredArguments) -> str | None:
         if (wrong_type := _of_type(field, "S")) is not None:
             return wrong_type
         return None if field.value in words else problem
@@ -120,7 +120,7 @@ def word_of(words: tuple[str, ...], problem: str) -> Check:
     return check
 
 
-def age(field: Field, arguments: Arguments) -> str | None:
+def age(field: Field, arguments: DeclaredArguments) -> str | None:
     """Check the retention time of a stream."""
     if (problem := _of_type(field, "S")) is not None:
         return problem
@@ -143,7 +143,7 @@ def timeout_of(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def version(field: Field, arguments: Arguments) -> str | None:
+def version(field: Field, arguments: DeclaredArguments) -> str | None:
     """The version of a classic queue."""
     if (problem := integer(field, arguments)) is not None:
         return problem
@@ -155,7 +155,7 @@ MAX_SLOTS = 1024
 MAX_IN_FLIGHT = 65535
 
 
-def slots(field: Field, arguments: Arguments) -> str | None:
+def slots(field: Field, arguments: DeclaredArguments) -> str | None:
     """Check the number of slots, 1 to 1024; not allowed with priorities, whose order conflicts."""
     if (problem := positive(field, arguments)) is not None:
         return problem
@@ -166,7 +166,7 @@ def slots(field: Field, arguments: Arguments) -> str | None:
     return None
 
 
-def slot_key(field: Field, arguments: Arguments) -> str | None:
+def slot_key(field: Field, arguments: DeclaredArguments) -> str | None:
     """Check the key that selects a message's slot; requires a number of slots."""
     if (problem := _of_type(field, "S")) is not None:
         return problem
@@ -176,7 +176,7 @@ def slot_key(field: Field, arguments: Arguments) -> str | None:
     return _beside_slots(arguments)
 
 
-def in_flight_per_slot(field: Field, arguments: Arguments) -> str | None:
+def in_flight_per_slot(field: Field, arguments: DeclaredArguments) -> str | None:
     """Check the maximum number of unacknowledged messages per slot; requires a number of slots."""
     if (problem := positive(field, arguments)) is not None:
         return problem
@@ -185,7 +185,7 @@ def in_flight_per_slot(field: Field, arguments: Arguments) -> str | None:
     return _beside_slots(arguments)
 
 
-def _beside_slots(arguments: Arguments) -> str | None:
+def _beside_slots(arguments: DeclaredArguments) -> str | None:
     return None if arguments.get("x-slots") is not None else erlang.string("x-slots is missing")
 
 
@@ -195,7 +195,7 @@ queue_locator = word_of(
 RETRY_TYPES = ("disabled", "all", "failed", "returned")
 
 
-def retry_type(field: Field, arguments: Arguments) -> str | None:
+def retry_type(field: Field, arguments: DeclaredArguments) -> str | None:
     """Check the argument that selects the returned messages to be delayed."""
     if (problem := _of_type(field, "S")) is not None:
         return problem

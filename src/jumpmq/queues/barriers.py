@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from jumpmq.queues import clock
-from jumpmq.queues.fences import FencedMessages, RingChange
+from jumpmq.queues.fences import FencedMessages, FencingChange
 from jumpmq.queues.marks import MarkedQueue, Markers
 from jumpmq.queues.priorities import PrioritizedMessages
 from jumpmq.queues.ready_kinds import AnyReady, Around
@@ -38,7 +38,7 @@ class Barriers:
         self._queue = queue
         self.markers = Markers(queue)
 
-    def hold(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
+    def hold(self, change: FencingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> bool:
         """Hold messages from ``first_seq`` on until the previous queues of their keys have none left.
 
         Args:

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Protocol
 from jumpmq.amqp.errors import PreconditionFailed, ResourceLocked
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
-from jumpmq.queues.argument_checks import Arguments, Check
+from jumpmq.queues.argument_checks import Check, DeclaredArguments
 from jumpmq.queues.arguments import NO_POLICY, Limits
 from jumpmq.queues.barriers import Barriers
 from jumpmq.queues.bodies import BatchReader
 from jumpmq.queues.clock import NEVER
 from jumpmq.queues.columns import Columns
-from jumpmq.queues.consumer import Consumer, ConsumerGroup
+from jumpmq.queues.consumer import Consumer, SubscribedGroup
 from jumpmq.queues.epochs import OwnerEpochs
 from jumpmq.queues.fences import FencedMessages
 from jumpmq.queues.figures import MessageFigures
@@ -296,7 +296,7 @@ class Queue(ABC):
         self.fences: FencedMessages | None = None
         self.taken: TakenMessages | None = None
         self.retries: Retries | None = None
-        self.consumer_group: ConsumerGroup | None = None
+        self.consumer_group: SubscribedGroup | None = None
         self.offsets: StreamOffsets | None = None
         self.unacknowledged_count = self.undelivered_count = self.undelivered_octets = self.dead_count = 0
         # Where its messages are durable; None where they are not.
@@ -313,7 +313,7 @@ class Queue(ABC):
         self.last_epoch = context.epochs.last
 
     @classmethod
-    def problem_with(cls, arguments: Arguments) -> str | None:
+    def problem_with(cls, arguments: DeclaredArguments) -> str | None:
         """Return the problem with arguments that passed ``argument_checks``, in RabbitMQ's words; None for valid
         arguments.
         """

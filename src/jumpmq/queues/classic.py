@@ -17,7 +17,7 @@ from jumpmq.queues.clock import NEVER
 from jumpmq.queues.columns import Columns
 from jumpmq.queues.consumer import Consumer
 from jumpmq.queues.deduplication import Seen
-from jumpmq.queues.delivery import CHUNK, Delivery
+from jumpmq.queues.delivery import CHUNK, QueueDelivery
 from jumpmq.queues.expiry import Expiry
 from jumpmq.queues.figures import MessageFigures
 from jumpmq.queues.leftovers import Forget, settle_spilled
@@ -98,7 +98,7 @@ class ClassicQueue(Queue):
     def __init__(self, vhost: str, name: str, **declared: Any) -> None:
         super().__init__(vhost, name, **declared)
         self.slots = slotted(self.arguments, self.around())
-        delivery = Delivery if self.slots is None else SlotDelivery
+        delivery = QueueDelivery if self.slots is None else SlotDelivery
         self._delivery = delivery(self, self.knows_exclusive_consumers)
         self._delivery.serve_one(self.limits.single_active_consumer)
         self._was_read = False  # whether bodies were read back lately

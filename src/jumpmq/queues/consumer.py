@@ -57,7 +57,7 @@ class Consumer(Protocol):
         """The queue is gone."""
 
 
-class ConsumerGroup(Protocol):
+class SubscribedGroup(Protocol):
     """A consumer group, from the point of view of its queues."""
 
     @property

@@ -1,13 +1,12 @@
 """Round-robin delivery: choice of consumers and order.
 
-Consumers of a higher priority are served first, as long as they have room; those of one priority take turns, in a
-ring: the next is at its front, and a consumer that was served goes to its end. One that is found without room when it
-would be next leaves its ring, is told so, and is not asked again until it says that it has room
-(:meth:`Delivery.admit`): then it is at the end. So a delivery costs the same with one consumer and with many thousands
-that have no room. Where one consumer is served at a time (``x-single-active-consumer``), the first to come is, until it
-leaves.
+Consumers of a higher priority are served first, as long as they have room. Consumers of one priority take turns, in a
+ring: the consumer at the front is next, and a served consumer goes to the end. A consumer without room, when its turn
+comes, leaves the ring, is told so, and is not asked again until it reports room (:meth:`QueueDelivery.admit`): then it
+joins the end. So a delivery costs the same with one consumer as with many thousands without room. Where one consumer is
+served at a time (``x-single-active-consumer``), the first consumer is served until it leaves.
 
-It is a thing of its own that a queue has: the queue says what is ready, and this decides for whom.
+The queue knows the ready messages; delivery chooses their consumers.
 """
 
 from bisect import bisect_left, insort
@@ -74,7 +73,7 @@ NO_LEVELS: list[int] = []
 """Shared empty levels of queues without consumers: own lists would take 270 octets per queue."""
 
 
-class Delivery:
+class QueueDelivery:
     """The consumers of a queue.
 
     Attributes:

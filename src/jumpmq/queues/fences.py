@@ -34,7 +34,7 @@ RELEASED_OCTETS = 4 << 20
 """Octets released per step from a list without barriers, give or take a message."""
 
 
-class RingChange(Protocol):
+class FencingChange(Protocol):
     """A ring change, as seen by queues.
 
     Attributes:
@@ -74,7 +74,7 @@ class Fence:
 
     __slots__ = ("change", "lifted", "mark")
 
-    def __init__(self, change: RingChange, mark: Mark, lifted: bool = False) -> None:
+    def __init__(self, change: FencingChange, mark: Mark, lifted: bool = False) -> None:
         self.change = change
         self.mark = mark
         self.lifted = lifted
@@ -119,7 +119,7 @@ class _Past:
 
     __slots__ = ("change", "fences", "first_seq")
 
-    def __init__(self, change: RingChange, first_seq: int, fences: list[Fence | None]) -> None:
+    def __init__(self, change: FencingChange, first_seq: int, fences: list[Fence | None]) -> None:
         self.change = change
         self.first_seq = first_seq
         self.fences = fences
@@ -176,7 +176,7 @@ class FencedMessages:
 
     # --- fences ---
 
-    def add(self, change: RingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> None:
+    def add(self, change: FencingChange, first_seq: int, own: str, lifted: Iterable[str] = ()) -> None:
         """Hold messages from ``first_seq`` on that the previous ring would have sent to a different queue.
 
         Args:
@@ -192,7 +192,7 @@ class FencedMessages:
         self._pasts.append(_Past(change, first_seq, fences))
         self._pasts.sort(key=lambda past: past.change.number)
 
-    def lift(self, source: str) -> list[RingChange]:
+    def lift(self, source: str) -> list[FencingChange]:
         """Stop waiting for this source; return the affected ring changes."""
         found = []
         for fence in self._fences():

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from jumpmq.queues.consumer import ConsumerGroup
+from jumpmq.queues.consumer import SubscribedGroup
 
 HIGHEST_NUMBER = 65535
 """Largest group number, stored in 16 bits of a message."""
@@ -134,7 +134,7 @@ class GroupOffsets:
     """
 
     def __init__(self) -> None:
-        self.members: dict[str, ConsumerGroup] = {}
+        self.members: dict[str, SubscribedGroup] = {}
         self.changed: set[GroupOffset] = set()
         self._by_group: dict[str, GroupOffset] = {}
         self._by_number: dict[int, GroupOffset] = {}

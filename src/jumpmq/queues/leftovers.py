@@ -9,7 +9,7 @@ from jumpmq.queues.head import Head
 from jumpmq.queues.memory import MemoryAccount, held_octets
 from jumpmq.queues.returned import ReturnedMessages
 from jumpmq.queues.runs import body_octets, settle_stored
-from jumpmq.queues.segment import Segment
+from jumpmq.queues.segment import BatchSegment
 
 STEP = 4096
 """Messages let go of at once: about a millisecond."""
@@ -41,8 +41,8 @@ class Leftovers:
         self,
         messages: Head | Lane,
         returned: ReturnedMessages,
-        tail: deque[Segment],
-        read: Callable[[Segment], list[Message]],
+        tail: deque[BatchSegment],
+        read: Callable[[BatchSegment], list[Message]],
         account: MemoryAccount,
     ) -> None:
         self._messages = messages
@@ -99,7 +99,7 @@ class Leftovers:
             self._release(messages)
             yield messages
 
-    def _segments(self) -> Iterator[Segment]:
+    def _segments(self) -> Iterator[BatchSegment]:
         while self._tail:
             segment = self._tail.popleft()
             self._release(segment.messages or [])
@@ -109,7 +109,7 @@ class Leftovers:
         self._account.charge("staged", -held_octets(messages))
 
 
-def _numbers(segment: Segment) -> Sequence[int]:
+def _numbers(segment: BatchSegment) -> Sequence[int]:
     if segment.messages is not None:
         return [message.seq for message in segment.messages]
     return segment.seqs or range(segment.first_seq, segment.last_seq + 1)

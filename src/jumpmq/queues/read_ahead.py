@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.bodies import BatchReader
-from jumpmq.queues.segment import Segment
+from jumpmq.queues.segment import BatchSegment
 
 AHEAD_COUNT, AHEAD_OCTETS = 4096, 2 << 20
 """Messages and octets, of bodies or on disk, that are read at once, give or take a segment."""
@@ -26,13 +26,13 @@ class ReadAhead:
 
     __slots__ = ("_arrived", "_asked", "_failed", "low")
 
-    def __init__(self, arrived: Callable[[Iterable[tuple[Segment, list[Message]]]], None]) -> None:
+    def __init__(self, arrived: Callable[[Iterable[tuple[BatchSegment, list[Message]]]], None]) -> None:
         self._arrived = arrived
-        self._asked: list[tuple[Segment, int]] = []
+        self._asked: list[tuple[BatchSegment, int]] = []
         self._failed = False
         self.low = 0
 
-    def ask(self, reader: BatchReader | None, tail: Iterable[Segment]) -> bool:
+    def ask(self, reader: BatchReader | None, tail: Iterable[BatchSegment]) -> bool:
         """Start reading the first segments; return True if reads are in progress."""
         if self._asked:
             return True

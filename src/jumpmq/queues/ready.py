@@ -31,7 +31,7 @@ from jumpmq.queues.memory import OVERHEAD, PAGED, MemoryAccount, held_octets
 from jumpmq.queues.read_ahead import ReadAhead
 from jumpmq.queues.returned import ReturnedMessages
 from jumpmq.queues.runs import body_octets, octets, of_body, persistent
-from jumpmq.queues.segment import Segment, segments_of
+from jumpmq.queues.segment import BatchSegment, segments_of
 from jumpmq.store import Batch
 
 __all__ = ["BatchReader", "ReadyMessages"]
@@ -54,7 +54,7 @@ the messages of a segment."""
 NO_SEQ = 1 << 63
 """Above all numbers."""
 
-NONE: deque[Segment] = deque()
+NONE: deque[BatchSegment] = deque()
 """No segments. Most queues never have any that wait, and an empty deque takes 600 octets."""
 
 NONE_RETURNED = ReturnedMessages()
@@ -115,7 +115,7 @@ class ReadyMessages:
 
     def restore(self, batch: Batch, delivered_seq: int) -> None:
         """Add a stored batch at the end, without reading it; messages up to ``delivered_seq`` were delivered before."""
-        segment = Segment.stored(batch, delivered_seq)
+        segment = BatchSegment.stored(batch, delivered_seq)
         self._append(segment)
         self.size += segment.size
         self._tail_count += segment.count
@@ -156,7 +156,7 @@ class ReadyMessages:
                 end += 1
             run = messages[start:end]
             if last is None:
-                segment = Segment(None, run, body_octets(run))
+                segment = BatchSegment(None, run, body_octets(run))
                 self._append(segment)
                 if self._unstored is NONE:
                     self._unstored = deque()
@@ -174,12 +174,12 @@ class ReadyMessages:
         else:
             if len(self._tail) > 1 and self._tail[-2].absorb(self._tail[-1]):
                 self._tail.pop()
-            segment = Segment(batch, messages, size)
+            segment = BatchSegment(batch, messages, size)
             self._append(segment)
             self._wait_for(segment)
         self._tail_count += len(messages)
 
-    def _append(self, segment: Segment) -> None:
+    def _append(self, segment: BatchSegment) -> None:
         if self._tail is NONE:
             self._tail = deque()
         self._tail.append(segment)
@@ -229,7 +229,7 @@ class ReadyMessages:
             self._ahead = ReadAhead(self._on_read)
         return self._ahead.ask(self._reader, self._tail)
 
-    def _on_read(self, found: Iterable[tuple[Segment, list[Message]]]) -> None:
+    def _on_read(self, found: Iterable[tuple[BatchSegment, list[Message]]]) -> None:
         """Append segments read to the head, if still next."""
         for segment, messages in found:
             if self._tail and self._tail[0] is segment:
@@ -312,7 +312,7 @@ class ReadyMessages:
 
     def _insert(self, place: int, batch: Batch | None, messages: list[Message], stored: bool) -> None:
         """Insert the rest of a segment at its position."""
-        segment = Segment(batch, messages, body_octets(messages))
+        segment = BatchSegment(batch, messages, body_octets(messages))
         self._tail.insert(place, segment)
         self._tail_count += segment.count
         if stored:
@@ -443,7 +443,7 @@ class ReadyMessages:
             segment.expires_at = 0.0 if first is None else first.expires_at
         return segment.expires_at
 
-    def _look_at_first(self, segment: Segment) -> Message | None:
+    def _look_at_first(self, segment: BatchSegment) -> Message | None:
         """The first message of a segment that is in the store; None where the file is damaged."""
         assert self._reader is not None and segment.batch is not None
         found = self._reader.read(segment.batch, segment.first_seq, segment.first_seq)
@@ -490,7 +490,7 @@ class ReadyMessages:
             return
         for message in messages:
             paged = message.body is PAGED
-            yield self._messages(Segment(message.batch, [message], 0).forgotten()) if paged else [message]
+            yield self._messages(BatchSegment(message.batch, [message], 0).forgotten()) if paged else [message]
 
     def front(self) -> Message | None:
         """Return the first message, if in memory."""
@@ -514,7 +514,7 @@ class ReadyMessages:
                 self._measured(segment, body_octets(self._messages(segment)))
         return not self._inexact
 
-    def _measured(self, segment: Segment, size: int) -> None:
+    def _measured(self, segment: BatchSegment, size: int) -> None:
         self.size += size - segment.size
         self._inexact -= not segment.exact
         segment.size, segment.exact = size, True
@@ -597,7 +597,7 @@ class ReadyMessages:
                 count += segment.count
         return count
 
-    def _wait_for(self, segment: Segment) -> None:
+    def _wait_for(self, segment: BatchSegment) -> None:
         """Drop a segment from memory once on disk."""
         if self._unwritten is NONE:
             self._unwritten = deque()
@@ -616,7 +616,7 @@ class ReadyMessages:
             waiting.popleft()
         return count
 
-    def _drop(self, segment: Segment) -> None:
+    def _drop(self, segment: BatchSegment) -> None:
         self._charge(-segment.held)
         segment.forget_messages()
 
@@ -629,7 +629,7 @@ class ReadyMessages:
             self._charge(held_octets(messages))
         self._head.extend(messages)
 
-    def _taken_apart(self, segment: Segment, read: list[Message] | None = None) -> list[Message]:
+    def _taken_apart(self, segment: BatchSegment, read: list[Message] | None = None) -> list[Message]:
         """Return the messages of a segment removed from the tail; stored ones are not charged yet."""
         self._tail_count -= segment.count
         stored = segment.messages is None
@@ -640,7 +640,7 @@ class ReadyMessages:
             segment.messages = None  # nothing waits for it to be written any more
         return messages
 
-    def _messages(self, segment: Segment, read: list[Message] | None = None) -> list[Message]:
+    def _messages(self, segment: BatchSegment, read: list[Message] | None = None) -> list[Message]:
         if segment.messages is not None:
             return segment.messages
         if read is None:

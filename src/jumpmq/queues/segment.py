@@ -16,7 +16,7 @@ NEVER = 0.0
 """Expiry of most segments, as a shared object."""
 
 
-class Segment(SegmentNumbers):
+class BatchSegment(SegmentNumbers):
     """Consecutive messages of a batch.
 
     Attributes:
@@ -52,7 +52,7 @@ class Segment(SegmentNumbers):
             self.expires_at = first.expires_at or NEVER
 
     @classmethod
-    def stored(cls, batch: Batch, delivered_seq: int) -> "Segment":
+    def stored(cls, batch: Batch, delivered_seq: int) -> "BatchSegment":
         """Return the remaining part of a stored batch."""
         segment = cls(batch, [], batch.bytes * batch.remaining // batch.count)
         segment.messages = None
@@ -82,7 +82,7 @@ class Segment(SegmentNumbers):
         self.held += held_octets(messages)
         self.last_seq = messages[-1].seq
 
-    def absorb(self, following: "Segment") -> bool:
+    def absorb(self, following: "BatchSegment") -> bool:
         """Merge with the next segment, if both are only in the store and adjacent in one batch.
 
         Were a queue's messages committed one by one, each would else keep a segment of its own.
@@ -106,7 +106,7 @@ class Segment(SegmentNumbers):
         self.size += following.size
         return True
 
-    def forgotten(self) -> "Segment":
+    def forgotten(self) -> "BatchSegment":
         """Return the segment reduced to messages in the store."""
         self.forget_messages()
         return self
@@ -131,12 +131,12 @@ class Segment(SegmentNumbers):
         return [message for message in messages if first <= message.seq <= last]
 
 
-def segments_of(messages: list[Message]) -> list[Segment]:
+def segments_of(messages: list[Message]) -> list[BatchSegment]:
     """Group ordered messages into segments by batch and ``redelivered``."""
-    found: list[Segment] = []
+    found: list[BatchSegment] = []
     start = 0
     for end in ends_of_runs(messages):
         run = messages[start:end]
-        found.append(Segment(run[0].batch, run, body_octets(run)))
+        found.append(BatchSegment(run[0].batch, run, body_octets(run)))
         start = end
     return found

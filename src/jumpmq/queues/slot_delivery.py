@@ -4,7 +4,7 @@ from typing import Protocol
 
 from jumpmq.amqp.messages import Message
 from jumpmq.queues.consumer import Consumer
-from jumpmq.queues.delivery import CHUNK, STEP, Delivery, DeliverySource
+from jumpmq.queues.delivery import CHUNK, STEP, DeliverySource, QueueDelivery
 from jumpmq.queues.runs import body_octets
 from jumpmq.queues.slots import Share
 
@@ -16,7 +16,7 @@ class SlotSource(DeliverySource, Protocol):
         """As ``take_for_delivery``, messages of a share's slots."""
 
 
-class SlotDelivery(Delivery):
+class SlotDelivery(QueueDelivery):
     """Consumers of a queue with slots: all fed from all slots, or by their shares."""
 
     __slots__ = ("_shares", "_slots")

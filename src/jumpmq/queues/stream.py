@@ -19,7 +19,7 @@ from jumpmq.amqp.frames import APART, FRAME_METHOD, encode_content, encode_frame
 from jumpmq.amqp.messages import Message, encode_rows
 from jumpmq.amqp.properties import Properties
 from jumpmq.queues import clock, settings
-from jumpmq.queues.argument_checks import Arguments, seconds_of
+from jumpmq.queues.argument_checks import DeclaredArguments, seconds_of
 from jumpmq.queues.arguments import Limits
 from jumpmq.queues.base import Outcome, Queue, QueueContext
 from jumpmq.queues.classic import ClassicQueue
@@ -79,7 +79,7 @@ class Stream(Queue):
     consumer_argument_names = frozenset({OFFSET, FILTER, UNFILTERED})
 
     @classmethod
-    def problem_with(cls, arguments: Arguments) -> str | None:
+    def problem_with(cls, arguments: DeclaredArguments) -> str | None:
         segment = arguments.get("x-stream-max-segment-size-bytes")
         if segment is not None and segment.value > MAX_SEGMENT:
             return "Exceeded max value for x-stream-max-segment-size-bytes"
@@ -617,12 +617,12 @@ class StreamRows:
             ends = offsets.cast("i")
             values.append(octets[ends[self._start] : ends[self._start + 1]])
         exchange, key, properties, body = values
-        content = _Content(with_header(bytes(properties), OFFSET.encode(), self._first + self._start), body)
+        content = _ContentParts(with_header(bytes(properties), OFFSET.encode(), self._first + self._start), body)
         deliver = m.BasicDeliver(consumer_tag.decode(), tag, False, str(exchange, "utf-8"), bytes(key))
         return [encode_frame(FRAME_METHOD, channel, deliver.encode()), *encode_content(content, channel, frame_max)]
 
 
-class _Content(NamedTuple):
+class _ContentParts(NamedTuple):
     """Parts of a message sent after the method."""
 
     properties: bytes

@@ -9,7 +9,7 @@ from jumpmq.amqp.fields import Field
 from jumpmq.amqp.messages import Message
 from jumpmq.queues import clock
 from jumpmq.queues.clock import NEVER
-from jumpmq.queues.consumer import Consumer, ConsumerGroup
+from jumpmq.queues.consumer import Consumer, SubscribedGroup
 from jumpmq.queues.group_offsets import MAX_GROUPS, WRITE_INTERVAL, GroupOffset, GroupOffsets
 from jumpmq.queues.journal import RecordJournal
 from jumpmq.queues.runs import by_slot
@@ -140,7 +140,7 @@ class StreamOffsets(GroupOffsets):
                 "delete those that are not used"
             )
 
-    def admit(self, group: ConsumerGroup, arguments: list[Field], *, known: bool) -> None:
+    def admit(self, group: SubscribedGroup, arguments: list[Field], *, known: bool) -> None:
         """Add a consumer group with members: it continues at its offset, or begins.
 
         Args:
@@ -154,12 +154,12 @@ class StreamOffsets(GroupOffsets):
             self._begin(group.name, self._stream.first if known else self.start_of(arguments))
         self.members[group.name] = group
 
-    def dismiss(self, group: ConsumerGroup) -> None:
+    def dismiss(self, group: SubscribedGroup) -> None:
         """Remove a consumer group without members; its offset stays."""
         if self.members.get(group.name) is group:
             del self.members[group.name]
 
-    def subscribe(self, group: ConsumerGroup, consumer: Consumer) -> None:
+    def subscribe(self, group: SubscribedGroup, consumer: Consumer) -> None:
         """Feed a consumer from where its group is."""
         position = self.get(group.name)
         assert position is not None

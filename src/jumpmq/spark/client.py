@@ -12,7 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from jumpmq.management import InvalidRequest, ManagementClient, ManagementError, NoAnswer, Refusal
-from jumpmq.spark.errors import BrokerAway, Gone, GroupInUse, JumpMQError, NoSession, NotThere, QueueInUse, TooLarge
+from jumpmq.spark.errors import (
+    BrokerAway,
+    GroupInUse,
+    JumpMQError,
+    MessagesGone,
+    NoSession,
+    NotThere,
+    QueueInUse,
+    TooLarge,
+)
 from jumpmq.spark.options import BrokerAddress
 from jumpmq.spark.origin import ANY, Origin
 from jumpmq.spark.patience import retried, taken_up
@@ -25,7 +34,7 @@ Slice = list[Any]
 REFUSALS: dict[int, type[JumpMQError]] = {
     404: NotThere,
     409: GroupInUse,
-    410: Gone,
+    410: MessagesGone,
     412: NoSession,
     413: TooLarge,
     423: QueueInUse,
@@ -181,7 +190,7 @@ class Client:
         The columns ``queue`` and ``seq`` come too.
 
         Raises:
-            Gone: the queues are others.
+            MessagesGone: the queues are others.
         """
         body = {"slices": slices} | origin.said()
         return self._batches("messages", self._vhost, body=body, columns=columns)
@@ -196,7 +205,7 @@ class Client:
             whole: whether it is an error where some are not there any more.
 
         Raises:
-            Gone: some are not, or the stream is another.
+            MessagesGone: some are not, or the stream is another.
         """
 
         def rest() -> Iterator[pa.RecordBatch]:
@@ -213,7 +222,7 @@ class Client:
 
         yield from taken_up(self._retry_seconds, rest)
         if whole and first <= last:
-            raise Gone(f"stream '{stream}' lacks messages from offset {first} on")
+            raise MessagesGone(f"stream '{stream}' lacks messages from offset {first} on")
 
     def group(self, name: str, session: str | None = None) -> dict[str, dict[str, Any]]:
         """Return the positions of a reader group, by queue.

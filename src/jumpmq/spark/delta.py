@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from jumpmq.spark.errors import JumpMQError
-from jumpmq.spark.files import File, another_query, arrow_schema, query_of, require, write_files
+from jumpmq.spark.files import WrittenFile, another_query, arrow_schema, query_of, require, write_files
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -142,7 +142,7 @@ def _opener(uri: str, options: dict[str, str]) -> Callable[[str], pa.NativeFile]
     return open_file
 
 
-def _action(file: File) -> AddAction:
+def _action(file: WrittenFile) -> AddAction:
     from deltalake.transaction import AddAction
 
     now = int(time.time() * 1000)

@@ -29,7 +29,7 @@ class NotThere(JumpMQError):
     """The virtual host, exchange, queue or group does not exist."""
 
 
-class Gone(JumpMQError):
+class MessagesGone(JumpMQError):
     """Reserved messages no longer exist."""
 
 

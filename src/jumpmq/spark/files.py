@@ -22,7 +22,7 @@ Open = Callable[[str], pa.NativeFile]
 """Opens a new file with the given name; runs in tasks."""
 
 
-class File(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file written by a task."""
 
     name: str
@@ -63,7 +63,7 @@ def another_query(app: str, done: int) -> JumpMQError:
     )
 
 
-def write_files(frame: DataFrame, open_file: Open) -> list[File]:
+def write_files(frame: DataFrame, open_file: Open) -> list[WrittenFile]:
     """Write the rows of every task into a file; a task without rows writes none.
 
     A file of a task that fails, or that is run twice, belongs to no table, as it is not among the result.
@@ -75,7 +75,7 @@ def write_files(frame: DataFrame, open_file: Open) -> list[File]:
             yield pa.record_batch({"name": [written.name], "rows": [written.rows], "octets": [written.octets]})
 
     rows = frame.mapInArrow(write, "name string, rows bigint, octets bigint").collect()
-    return [File(row["name"], row["rows"], row["octets"]) for row in rows]
+    return [WrittenFile(row["name"], row["rows"], row["octets"]) for row in rows]
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
@@ -83,7 +83,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     return _in_utc(frame.limit(0).toArrow().schema)
 
 
-def _write(batches: Iterator[pa.RecordBatch], open_file: Open) -> File | None:
+def _write(batches: Iterator[pa.RecordBatch], open_file: Open) -> WrittenFile | None:
     groups = _groups(batches)
     first = next(groups, None)
     if first is None:
@@ -93,7 +93,7 @@ def _write(batches: Iterator[pa.RecordBatch], open_file: Open) -> File | None:
         with pq.ParquetWriter(file, first.schema) as writer:
             rows = _write_groups(writer, first, groups)
         octets = file.tell()
-    return File(name, rows, octets)
+    return WrittenFile(name, rows, octets)
 
 
 def _write_groups(writer: pq.ParquetWriter, first: pa.Table, others: Iterator[pa.Table]) -> int:

@@ -27,14 +27,14 @@ WORTHWHILE = 25_000
 
 
 @dataclass
-class Slices(InputPartition):
+class QueueSlices(InputPartition):
     """Parts of queues read by a single task."""
 
     slices: list[Slice]
 
 
 @dataclass(frozen=True)
-class Piece:
+class QueueRange:
     """``count`` messages of a queue from position ``first``."""
 
     queue: str
@@ -47,7 +47,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Division:
     """Division of messages into partitions: an equal cut of equal messages gives equal partitions.
 
     Attributes:
@@ -62,7 +62,7 @@ class Cut:
     whole: bool
 
     @classmethod
-    def of(cls, options: SourceOptions, parallelism: int | None) -> Cut:
+    def of(cls, options: SourceOptions, parallelism: int | None) -> Division:
         """Return the cut given by options.
 
         Args:
@@ -77,7 +77,7 @@ class Cut:
         return asdict(self)
 
     @classmethod
-    def noted_in(cls, offset: Mapping[str, Any]) -> Cut | None:
+    def noted_in(cls, offset: Mapping[str, Any]) -> Division | None:
         """Return the cut in a checkpoint; None in older checkpoints without one.
 
         Raises:
@@ -91,7 +91,7 @@ class Cut:
             raise JumpMQError(f"the query's checkpoint has an unknown cut: {offset['cut']!r}") from None
 
 
-def pieces(counts: Mapping[str, int], cut: Cut, whole: Container[str] = ()) -> list[list[Piece]]:
+def pieces(counts: Mapping[str, int], cut: Division, whole: Container[str] = ()) -> list[list[QueueRange]]:
     """Divide the messages of some queues into partitions.
 
     Args:
@@ -111,12 +111,12 @@ def pieces(counts: Mapping[str, int], cut: Cut, whole: Container[str] = ()) -> l
     return _packed(parts, wanted)
 
 
-def in_order(groups: list[list[Piece]]) -> list[list[Piece]]:
+def in_order(groups: list[list[QueueRange]]) -> list[list[QueueRange]]:
     """Sort partitions by first message: partitions of a queue are in the queue's order."""
     return sorted(groups, key=lambda group: (group[0].queue, group[0].first))
 
 
-def _wanted(total: int, cut: Cut) -> int:
+def _wanted(total: int, cut: Division) -> int:
     """Return the number of partitions to make."""
     if not total:
         return 1
@@ -124,17 +124,17 @@ def _wanted(total: int, cut: Cut) -> int:
     return wanted if cut.longest is None else max(wanted, ceil(total / cut.longest))
 
 
-def _parts(queue: str, count: int, limit: int, *, whole: bool) -> list[Piece]:
+def _parts(queue: str, count: int, limit: int, *, whole: bool) -> list[QueueRange]:
     parts = 1 if whole else max(1, ceil(count / limit))
     bounds = [count * part // parts for part in range(parts + 1)]
-    return [Piece(queue, first, last - first) for first, last in pairwise(bounds) if last > first]
+    return [QueueRange(queue, first, last - first) for first, last in pairwise(bounds) if last > first]
 
 
-def _packed(parts: list[Piece], partitions: int) -> list[list[Piece]]:
+def _packed(parts: list[QueueRange], partitions: int) -> list[list[QueueRange]]:
     """Put the largest piece where least is, and so on."""
     loads = [(0, place) for place in range(min(partitions, len(parts)))]
     heapify(loads)
-    packed: list[list[Piece]] = [[] for _ in loads]
+    packed: list[list[QueueRange]] = [[] for _ in loads]
     for piece in sorted(parts, key=lambda one: -one.count):
         load, place = loads[0]
         packed[place].append(piece)

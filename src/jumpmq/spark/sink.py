@@ -194,7 +194,7 @@ class MessageWriter:
             JumpMQError: a row cannot be published; those of its chunk and later ones are not.
         """
         client = Client(self._options.broker, met=True)
-        rows = Rows(self._publishable(batches), client.writer(writer, part))
+        rows = UnpublishedRows(self._publishable(batches), client.writer(writer, part))
         query = {"writer": writer, "part": part, "batch": 0, "opened": "true"}
         return self._publish_rest(client, rows, query, Written(writer=writer), lambda: client.writer(writer, part))
 
@@ -216,7 +216,7 @@ class MessageWriter:
         if begun["complete"]:
             return written
         earlier = [name for name, place in begun["parts"].items() if place["attempt"] != attempt]
-        rows = Rows(self._publishable(batches), begun["parts"].get(part))
+        rows = UnpublishedRows(self._publishable(batches), begun["parts"].get(part))
         query = {"writer": writer, "part": part, "batch": batch, "attempt": attempt}
 
         def reached() -> Mapping[str, Any] | None:
@@ -260,7 +260,7 @@ class MessageWriter:
         return (publishable(batch, *self._options.names) for batch in batches)
 
     def _publish_rest(
-        self, client: Client, rows: Rows, query: dict[str, Any], written: Written, reached: Reached
+        self, client: Client, rows: UnpublishedRows, query: dict[str, Any], written: Written, reached: Reached
     ) -> Written:
         query = self._query() | query
         for table in rows.chunks():
@@ -420,7 +420,7 @@ class RowsDigest:
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-class Rows:
+class UnpublishedRows:
     """The unpublished rows of a partition, after the published ones.
 
     Args:

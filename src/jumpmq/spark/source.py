@@ -18,11 +18,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.clients import client_of
-from jumpmq.spark.errors import APPEND, APPEND_STREAM, BrokerAway, Gone, JumpMQError
+from jumpmq.spark.errors import APPEND, APPEND_STREAM, BrokerAway, JumpMQError, MessagesGone
 from jumpmq.spark.nothing_read import warn, without_queues
 from jumpmq.spark.options import RESERVED, TRIGGERED, SourceOptions
 from jumpmq.spark.origin import Origin
-from jumpmq.spark.partitions import Cut, Piece, Slices, in_order, pieces
+from jumpmq.spark.partitions import Division, QueueRange, QueueSlices, in_order, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import COLUMNS, SCHEMA, check_schema, wire_columns
 from jumpmq.spark.streams import batch
@@ -123,7 +123,7 @@ class JumpMQDataSource(DataSource):
 
 
 @dataclass
-class ReadySlices(Slices):
+class ReadySlices(QueueSlices):
     """Ranges ``[queue, first_seq, last_seq]``."""
 
     origin: Origin
@@ -161,7 +161,7 @@ class QueueReader(DataSourceReader):
             options.refuse(["failOnDataLoss"], "for streams, and for streaming queries")
         counts = {name: at["messages"] for name, at in ranges.items()}
         whole = options.keep_order or options.broker.speaks_amqp  # AMQP reads from the front
-        cut = Cut.of(replace(options, keep_order=whole), self._parallelism)
+        cut = Division.of(replace(options, keep_order=whole), self._parallelism)
         by_priority = {name for name, at in ranges.items() if at.get("by_priority")}
         groups = in_order(pieces(counts, cut, by_priority)) if ranges else []
         origin = Origin.of(client.identity, ranges)
@@ -183,11 +183,11 @@ class QueueReader(DataSourceReader):
         try:
             for found in client.ready(partition.slices, columns, partition.origin):
                 yield convert(found)
-        except Gone as error:
+        except MessagesGone as error:
             raise JumpMQError(f"{error}: load the table again") from None
 
 
-def _by_seq(piece: Piece, found: dict[str, int]) -> list[str | int]:
+def _by_seq(piece: QueueRange, found: dict[str, int]) -> list[str | int]:
     """A piece as a range of ``seq``, as if the numbers of the queue's messages had gaps of one size."""
     first, span = found["first_seq"], found["last_seq"] + 1 - found["first_seq"]
     start, end = (first + span * place // found["messages"] for place in (piece.first, piece.first + piece.count))

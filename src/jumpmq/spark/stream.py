@@ -37,11 +37,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRow
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.client import Client, Slice
-from jumpmq.spark.errors import Gone, JumpMQError, NotThere, QueueInUse
+from jumpmq.spark.errors import JumpMQError, MessagesGone, NotThere, QueueInUse
 from jumpmq.spark.lag import behind
 from jumpmq.spark.nothing_read import Warnings, without_queues
 from jumpmq.spark.options import SourceOptions
-from jumpmq.spark.partitions import Cut, Slices, pieces
+from jumpmq.spark.partitions import Division, QueueSlices, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import OWNER_EPOCH, wire_columns
 from jumpmq.spark.session import ReaderSession
@@ -67,7 +67,7 @@ EACH_ITS_OWN = (
 
 
 @dataclass
-class ReservedSlices(Slices):
+class ReservedSlices(QueueSlices):
     """Parts of a group's reservations, ``[queue, after, upto, first, count]``.
 
     Attributes:
@@ -85,7 +85,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType, parallelism: int | None) -> None:
         self._options = options  # the user's
         self._schema = schema  # of the rows
-        self._cut = Cut.of(options, parallelism)  # how a batch is divided into partitions
+        self._cut = Division.of(options, parallelism)  # how a batch is divided into partitions
         self._client = Client(options.broker)  # asks the broker
         self._initial: Offset | None = None  # the first offset; None before Spark asks for it
         # Where each queue ends for a run that reads what is there; None otherwise.
@@ -168,7 +168,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = {queue: count for queue, count in counts.items() if count is not None}
         groups = [
             [[one.queue, done.get(one.queue), new[one.queue], one.first, one.count] for one in group]
-            for group in pieces(known, Cut.noted_in(end) or self._cut)
+            for group in pieces(known, Division.noted_in(end) or self._cut)
         ]
         if unknown := [[queue, done.get(queue), new[queue], 0, None] for queue in new if queue not in known]:
             groups.append(unknown)
@@ -184,7 +184,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield convert(_owned(batch, partition.owner_epochs) if is_owned else batch)
         except NotThere as error:
             raise JumpMQError(f"{error}: it was deleted while the query used it; {GO_ON}") from None
-        except Gone as error:
+        except MessagesGone as error:
             raise JumpMQError(f"{error}; {GO_ON}") from None
         except QueueInUse as error:
             raise JumpMQError(f"{error}; {EACH_ITS_OWN}") from None
@@ -201,7 +201,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             seen = {"seen": start.get("seen", {})}
             answer = self._opened(start).reserve(self._wanted(done, limit, ends) | seen)
-        except Gone as error:
+        except MessagesGone as error:
             raise JumpMQError(f"{error}: give the query a new checkpoint, or {GO_ON}") from None
         except QueueInUse as error:
             raise JumpMQError(f"{error}; {EACH_ITS_OWN}") from None

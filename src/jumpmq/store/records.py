@@ -156,7 +156,7 @@ class Commit:
         return buffers
 
 
-class Head(NamedTuple):
+class BlockHead(NamedTuple):
     """Head of a block read from disk."""
 
     crc: int
@@ -174,9 +174,9 @@ class Head(NamedTuple):
         return BLOCK.size + self.length + -self.length % ALIGNMENT
 
 
-def head_at(octets: Any, offset: int = 0) -> Head:
+def head_at(octets: Any, offset: int = 0) -> BlockHead:
     """Return the head of the block at ``offset``."""
-    return Head._make(BLOCK.unpack_from(octets, offset))
+    return BlockHead._make(BLOCK.unpack_from(octets, offset))
 
 
 def block_is_whole(octets: Any, salt: int) -> bool:
@@ -334,7 +334,7 @@ class Content:
             self.head.rows,
         )
 
-    def columns(self) -> "Columns":
+    def columns(self) -> "BlockColumns":
         """Return the locations of the columns, for a block with columns."""
         octets, at, (_, _, flags, count, _, _, _, first) = self.octets, self._at, self.head
         seq: Sequence[int] = range(first, first + count)
@@ -362,7 +362,7 @@ class Content:
         for offsets in (key, *shared, body):
             places.append(Column(offsets, at))
             at += offsets[-1]
-        return Columns(seq, published, expires, places[1], places[0], places[2], places[3])
+        return BlockColumns(seq, published, expires, places[1], places[0], places[2], places[3])
 
 
 class Column(NamedTuple):
@@ -378,7 +378,7 @@ class Column(NamedTuple):
         return pairwise(places)
 
 
-class Columns(NamedTuple):
+class BlockColumns(NamedTuple):
     """The columns of a block; exchange and properties have one value where all messages are alike."""
 
     seq: Sequence[int]

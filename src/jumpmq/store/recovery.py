@@ -19,7 +19,7 @@ from jumpmq.store.errors import Damaged, StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.log import DIRECTORY, OFFSET_BITS, LogSegment, file_name
 from jumpmq.store.ranges import Ranges
-from jumpmq.store.records import CHUNK_AT, DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, STREAM, Head
+from jumpmq.store.records import CHUNK_AT, DEFINITIONS, DROPPED, FRAME, MESSAGES, MOVED, SETTLED, STREAM, BlockHead
 from jumpmq.store.scan import FoundCommit, OpenSegment, Place, SegmentFile, given_up
 from jumpmq.store.stream_bounds import Bounds, Known, StreamChunk
 from jumpmq.store.unindexed import Unindexed
@@ -369,7 +369,7 @@ class Recovery:
             batches.remove(part)
             self.unindexed.forget(part)
 
-    def _extend(self, batch: Batch, position: int, head: Head, last: int) -> None:
+    def _extend(self, batch: Batch, position: int, head: BlockHead, last: int) -> None:
         batch.add_block(position, head.extent, head.first)
         batch.last_seq = last
         batch.count += head.rows

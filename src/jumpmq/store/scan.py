@@ -17,7 +17,7 @@ from jumpmq.store.records import (
     KINDS,
     MAGIC,
     OPENING_SIZE,
-    Head,
+    BlockHead,
     Opening,
     block_is_whole,
     head_at,
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     """A block in a file: location and head."""
 
     offset: int
-    head: Head
+    head: BlockHead
 
 
 @dataclass(slots=True)

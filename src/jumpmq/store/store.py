@@ -40,7 +40,7 @@ from jumpmq.store.recovery import Recovery
 from jumpmq.store.reserve import Reserve
 from jumpmq.store.staging import COMMIT_BYTES, LINGER_BYTES, SPILLED, Staging
 from jumpmq.store.stream_bounds import Known
-from jumpmq.store.stream_import import Source
+from jumpmq.store.stream_import import StreamOrigin
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.upkeep import LogUpkeep
 from jumpmq.store.writer import Writer
@@ -91,7 +91,7 @@ class Store(Staging):
             self.losses.keep_again()
         self.streams: dict[int, Known] = found.streams()
         sources = _take(found.definitions, kinds.STREAM_SOURCE)
-        self.stream_sources = {int(key): Source.decode(text) for key, text in sources}
+        self.stream_sources = {int(key): StreamOrigin.decode(text) for key, text in sources}
         self.is_copied = epoch > 0
         for kind in (kinds.STREAM, kinds.STREAM_FLOOR):
             _take(found.definitions, kind)
@@ -260,7 +260,7 @@ class Store(Staging):
         """Stage a record of how much retention has left of a stream."""
         self.put_text(kinds.STREAM_FLOOR, str(log.number), str(log.first))
 
-    def put_source(self, number: int, source: Source | None) -> None:
+    def put_source(self, number: int, source: StreamOrigin | None) -> None:
         """Stage the origin of a stream's files; None for none any more."""
         if source is None:
             self.delete(kinds.STREAM_SOURCE, str(number))

@@ -23,7 +23,7 @@ from jumpmq.store.errors import StoreError
 from jumpmq.store.files import Files
 from jumpmq.store.stream_bounds import HandedFiles, Known
 from jumpmq.store.stream_copy import SegmentCopy
-from jumpmq.store.stream_import import ImportedChunk, Source
+from jumpmq.store.stream_import import ImportedChunk, StreamOrigin
 from jumpmq.store.stream_log import StreamLog, is_foreign
 from jumpmq.store.stream_redo import redo, sync
 from jumpmq.store.stream_segment import StreamSegment
@@ -53,7 +53,7 @@ class Keeper(Protocol):
     def import_chunks(self, log: StreamLog, chunks: list[ImportedChunk]) -> None:
         """Stage chunks of another home at the end of a stream."""
 
-    def put_source(self, number: int, source: Source | None) -> None:
+    def put_source(self, number: int, source: StreamOrigin | None) -> None:
         """Stage the origin of a stream's files; None for none any more."""
 
     def append_to_stream(self, log: StreamLog, messages: list[Message]) -> None:
@@ -92,7 +92,7 @@ class StreamFiles:
         store: Keeper | None = None,
         files: Files | None = None,
         known: Mapping[int, Known] = MappingProxyType({}),
-        sources: Mapping[int, Source] = MappingProxyType({}),
+        sources: Mapping[int, StreamOrigin] = MappingProxyType({}),
         on_loss: Callable[[str], object] = log.error,
         on_retire: Callable[[StreamSegment], object] = StreamSegment.remove,
     ) -> None:
@@ -128,7 +128,7 @@ class StreamFiles:
         """
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="jumpmq-streams-"))
-        source = self._sources.get(number, Source(number))
+        source = self._sources.get(number, StreamOrigin(number))
         directory, known = self._directory / str(source.number), self._known.pop(source.number, None)
         try:
             if known is not None and is_foreign(directory, known):
@@ -259,7 +259,7 @@ class StreamFiles:
         assert self._store is not None
         if number not in self._sources:
             self.forget_coming(number)
-            self._put_source(number, Source(number))
+            self._put_source(number, StreamOrigin(number))
             self.open(number)
         log = self._logs[number]
         log.retain_from(first)
@@ -292,7 +292,7 @@ class StreamFiles:
         empty.is_gone = True
         empty.remove()
         self._put_source(imported, None)
-        self._put_source(number, Source(log.number, handed, handed.bounds.end))
+        self._put_source(number, StreamOrigin(log.number, handed, handed.bounds.end))
         log.handed = handed
         log.go_on_at(handed.bounds.end)
         self._logs[number] = log
@@ -304,7 +304,7 @@ class StreamFiles:
         if (source := self._sources.get(number)) is not None:
             self._put_source(number, source._replace(handed=None))
 
-    def _put_source(self, number: int, source: Source | None) -> None:
+    def _put_source(self, number: int, source: StreamOrigin | None) -> None:
         assert self._store is not None
         if source is None:
             del self._sources[number]

@@ -19,7 +19,7 @@ MOST_OCTETS = 1 << 30
 """Octets of a chunk at most: a header that says more is damaged."""
 
 
-class Source(NamedTuple):
+class StreamOrigin(NamedTuple):
     """Origin of a stream.
 
     Attributes:
@@ -38,7 +38,7 @@ class Source(NamedTuple):
         return json.dumps([self.number, None if self.handed is None else self.handed.encode(), self.end])
 
     @classmethod
-    def decode(cls, text: str) -> Source:
+    def decode(cls, text: str) -> StreamOrigin:
         """From JSON text."""
         number, handed, end = json.loads(text)
         return cls(number, None if handed is None else HandedFiles.decode(handed), end)

@@ -49,7 +49,7 @@ LOOK_INTERVAL = 1.0
 
 @dataclass(eq=False)
 class RingChange:
-    """A change of an exchange's ring; see :class:`jumpmq.queues.fences.RingChange`.
+    """A change of an exchange's ring; see :class:`jumpmq.queues.fences.FencingChange`.
 
     Attributes:
         vhost: where the exchange is.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jumpmq.cli.demo.crew import AGAIN, REFUSED, RETRIED, TABLES, WRITE, Part, judged
+from jumpmq.cli.demo.crew import AGAIN, REFUSED, RETRIED, TABLES, WRITE, ConsumerResult, judged
 from jumpmq.cli.demo.findings import Lateness, Order
 from jumpmq.cli.demo.report import Report
 from jumpmq.ordering import Delivery
@@ -28,7 +28,7 @@ def written(file: Path, *rows: Row, events: tuple[str, ...] = ()) -> Path:
 def test_flights_in_order_by_aircraft_and_once(tmp_path: Path) -> None:
     rows = [("a", "N2", 1, 5), ("b", "N1", 1, 5), ("a", "N1", 2, 6), ("a", "N1", 2, 6), ("a", "", 1, 6)]
     found = judged(written(tmp_path / "db", *rows, events=(AGAIN, RETRIED, RETRIED, REFUSED)), 4)
-    assert found.parts == {"a": Part(3, 3), "b": Part(1, 1)}
+    assert found.parts == {"a": ConsumerResult(3, 3), "b": ConsumerResult(1, 1)}
     assert (found.handled, found.again, found.retried, found.refused) == (4, 1, 2, 1)
     assert found.verdict == "4 rows of 3 keys: order held, once held, owner held; 0 numbers missing"
     assert found.held

@@ -1,11 +1,11 @@
 """What a process observes of a home's copies: ages of lags, and changes by configuration."""
 
-from jumpmq.nodes.copies.observed import Observed
+from jumpmq.nodes.copies.observed import ObservedCopies
 from jumpmq.replication.configuration import Configuration
 
 
 def test_a_lag_is_as_old_as_the_oldest_octets_that_are_not_stored() -> None:
-    observed = Observed()
+    observed = ObservedCopies()
     observed.on_stored(100, {"b.1": 100, "c.1": 100}, 10.0)
     assert observed.lag_seconds == {"b.1": 0.0, "c.1": 0.0}
     observed.on_stored(200, {"b.1": 100, "c.1": 200}, 11.0)
@@ -18,7 +18,7 @@ def test_a_lag_is_as_old_as_the_oldest_octets_that_are_not_stored() -> None:
 
 
 def test_changes_of_set_and_leader_are_counted_once() -> None:
-    observed = Observed()
+    observed = ObservedCopies()
     alone = Configuration.first("log", "a.1").with_member("b").with_member("c")
     three = alone.having(["b.1", "c.1"])
     handed = three.handed("b.1")

@@ -215,7 +215,7 @@ def test_a_log_is_kept_for_a_member_that_takes_files_until_that_gets_no_further(
 ) -> None:
     clock = 1000.0
     monkeypatch.setattr(file_exchange, "boot_time", lambda: clock)
-    offer = file_exchange._Offer(OfferedFiles(home, "disk"))
+    offer = file_exchange._FileOffer(OfferedFiles(home, "disk"))
     offer.list(begins=True)
     clock += 5000
     assert offer.holds

@@ -11,7 +11,7 @@ from jumpmq.amqp.messages import Message
 from jumpmq.nodes.messages.units import Unit
 from jumpmq.nodes.moves.copy_records import Copied, CopyRequest
 from jumpmq.nodes.transport import records
-from jumpmq.nodes.transport.records import ANSWERED, ASKED, NUMBER, REFUSED_MESSAGE, SLICE_HEAD, TABLE, Kind
+from jumpmq.nodes.transport.records import ANSWERED, ASKED, NUMBER, REFUSED_MESSAGE, SLICE_HEAD, TABLE, RecordKind
 from jumpmq.replication.frames import Stored
 from jumpmq.store.stream_copy import Extent
 from jumpmq.topology.declared import DeclaredQueue
@@ -107,7 +107,7 @@ def unit(number: int, *bodies: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", TABLE, ids=[kind.name for kind in TABLE])
-def test_golden_octets_are_decoded(kind: Kind) -> None:
+def test_golden_octets_are_decoded(kind: RecordKind) -> None:
     octets, says = GOLDEN[kind.name]
     assert kind.decode(memoryview(bytes.fromhex(octets))) == says
 

@@ -27,16 +27,16 @@ GRACE = 2.0
 """Seconds for a query to return after its attending connection broke."""
 
 
-class GroupInUse(Exception):
+class ReaderGroupInUse(Exception):
     """A different query reads for the group, or has taken over."""
 
 
-class QueueInUse(Exception):
+class QueueHasReader(Exception):
     """A consumer group takes the queue's messages; or a query of a different group reads the queue, and one of the two
     requires exclusive use."""
 
 
-class NoSession(Exception):
+class UnknownSession(Exception):
     """The session is not known: the broker has forgotten the group, or was restarted without a store."""
 
 
@@ -117,10 +117,10 @@ class ReaderGroup:
             query: what the query calls itself, the same after a restart from its checkpoint.
 
         Raises:
-            GroupInUse: another query's session is alive.
+            ReaderGroupInUse: another query's session is alive.
         """
         if query != self._query and self.alive(now):
-            raise GroupInUse(f"{self} is in use by another query; give each query a group, or stop that one")
+            raise ReaderGroupInUse(f"{self} is in use by another query; give each query a group, or stop that one")
         self._query, self._session, self.lease = query, secrets.token_hex(8), lease
         self._attended = True
         self.renew(now)
@@ -130,14 +130,14 @@ class ReaderGroup:
         """Refuse unless the session is the group's session, or the group has none.
 
         Raises:
-            GroupInUse: another one has taken over, or is alive.
-            NoSession: the group has none.
+            ReaderGroupInUse: another one has taken over, or is alive.
+            UnknownSession: the group has none.
         """
         if session == self._session or (session is None and not self.alive(now)):
             return
         if self._session is None:
-            raise NoSession(f"{self} has no such session")
-        raise GroupInUse(f"{self} is in use by another query, which has taken over")
+            raise UnknownSession(f"{self} has no such session")
+        raise ReaderGroupInUse(f"{self} is in use by another query, which has taken over")
 
     def renew(self, now: float) -> None:
         """A sign of life of the query."""

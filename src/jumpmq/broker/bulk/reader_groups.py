@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jumpmq.amqp.errors import NotFound, PreconditionFailed
-from jumpmq.broker.bulk.reader_group import LEASE, QueueInUse, ReaderGroup
+from jumpmq.broker.bulk.reader_group import LEASE, QueueHasReader, ReaderGroup
 from jumpmq.broker.bulk.starts import Sight, Starts
 from jumpmq.broker.upkeep.slices import Sliced, in_turns
 from jumpmq.queues.reservations import OWNED, Piece, Reservations
@@ -161,7 +161,7 @@ class ReaderGroups:
         """Begin a query's session, as :meth:`ReaderGroup.open`; durable on return.
 
         Raises:
-            GroupInUse: another query's session is alive.
+            ReaderGroupInUse: another query's session is alive.
         """
         self._require_room(vhost, name)
         group = self._made(vhost, name)
@@ -175,7 +175,7 @@ class ReaderGroups:
         """The group is alive.
 
         Raises:
-            GroupInUse, NoSession: it is, with another session.
+            ReaderGroupInUse, UnknownSession: it is, with another session.
         """
         group = self._groups.get((vhost, name))
         if group is not None:
@@ -204,8 +204,8 @@ class ReaderGroups:
         Raises:
             NotFound: no such queue; nothing has changed then.
             OlderDirectory: the data directory is older than what the group has seen of it; nothing has changed then.
-            GroupInUse, NoSession: another query reads for the group.
-            QueueInUse: a consumer group takes the messages of one of the queues, or a query of another group reads
+            ReaderGroupInUse, UnknownSession: another query reads for the group.
+            QueueHasReader: a consumer group takes the messages of one of the queues, or a query of another group reads
                 one, and one of the two does not share.
         """
         if self._broker.store is not None and not wanted.accept_loss:
@@ -245,7 +245,7 @@ class ReaderGroups:
         Raises:
             NotFound: no such queue, or no such group there; nothing has changed then.
             PreconditionFailed: there is no reservation of that number; nothing has changed then.
-            GroupInUse, NoSession: another query reads for the group.
+            ReaderGroupInUse, UnknownSession: another query reads for the group.
         """
         group = self._known(host, name)
         group.require_session(session, _now())
@@ -275,7 +275,7 @@ class ReaderGroups:
         Raises:
             ReservationGone: it cannot, or they are acknowledged, or the group has nothing in this queue.
             ReservationRests: it cannot yet, as messages rest until the next try.
-            QueueInUse: it has lapsed, and a consumer group takes the messages of the queue.
+            QueueHasReader: it has lapsed, and a consumer group takes the messages of the queue.
             NotFound: no such queue.
         """
         group = self._groups.get((host.name, name)) or ReaderGroup(host.name, name)
@@ -361,7 +361,7 @@ class ReaderGroups:
             if other is not group and not (group.shares and other.shares) and other.attended(now):
                 found = next((queue for queue in queues if queue in other.places), None)
                 if found is not None:
-                    raise QueueInUse(f"queue '{found}' is read by {other}, the query '{other.query}'")
+                    raise QueueHasReader(f"queue '{found}' is read by {other}, the query '{other.query}'")
 
     def _own(self, group: ReaderGroup, queues: list[Queue]) -> int:
         """Return the group's owner epoch, renewed if one of the queues has had a different owner since."""
@@ -515,10 +515,10 @@ def _require_unshared(queue: Queue) -> None:
     """Refuse a queue read by a consumer group.
 
     Raises:
-        QueueInUse: one does.
+        QueueHasReader: one does.
     """
     if queue.consumer_group is not None:
-        raise QueueInUse(f"queue '{queue.name}' is read by consumer group '{queue.consumer_group.name}'")
+        raise QueueHasReader(f"queue '{queue.name}' is read by consumer group '{queue.consumer_group.name}'")
 
 
 def shares(total: int, available: Mapping[str, int]) -> dict[str, int]:

@@ -98,7 +98,7 @@ class MemberSession(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Member:
+class GroupMember:
     """A member of a group.
 
     Attributes:
@@ -138,7 +138,7 @@ class Pool:
     barred: frozenset[Hashable]
     units: int = 0
     unowned: "dict[Partition, PartitionPlace]" = field(default_factory=dict)
-    owned: "dict[Member, dict[Partition, PartitionPlace]]" = field(default_factory=dict)
+    owned: "dict[GroupMember, dict[Partition, PartitionPlace]]" = field(default_factory=dict)
     first: int | None = None
     shares: Shares[str] = field(default_factory=Shares)
 
@@ -158,7 +158,7 @@ class PartitionPlace:
     """
 
     pool: Pool
-    owner: Member | None = None
+    owner: GroupMember | None = None
     owned_since: float = 0.0
     holder: MemberSession | None = None
     started: bool = False
@@ -221,15 +221,15 @@ class ConsumerGroup:
 
     name: str
     rebalance_delay: float = REBALANCE_DELAY
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, GroupMember] = field(default_factory=dict)
     places: dict[Partition, PartitionPlace] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     readers: Counter[Any] = field(default_factory=Counter)
     _pools: dict[frozenset[Hashable], Pool] = field(default_factory=dict)
     _queues: dict[int, tuple[Partition, ...]] = field(default_factory=dict)  # the units of each queue
     _firsts: dict[frozenset[Hashable], int] | None = None  # of pools; None where all units are here
-    _by_session: dict[MemberSession, Member] = field(default_factory=dict)
-    _away: dict[str, Member] = field(default_factory=dict)
+    _by_session: dict[MemberSession, GroupMember] = field(default_factory=dict)
+    _away: dict[str, GroupMember] = field(default_factory=dict)
     # by holder
     _held: defaultdict[MemberSession, dict[Partition, PartitionPlace]] = field(
         default_factory=lambda: defaultdict(dict)
@@ -247,7 +247,7 @@ class ConsumerGroup:
         """True if the group has no members, and no session holds messages of a partition."""
         return not self.members and not self._draining
 
-    def member_of(self, session: MemberSession) -> Member | None:
+    def member_of(self, session: MemberSession) -> GroupMember | None:
         """Return the member of a session; None if the member has left, or the session was replaced."""
         return self._by_session.get(session)
 
@@ -268,7 +268,7 @@ class ConsumerGroup:
         messages drain."""
         member = self.members.get(name)
         if member is None:
-            member = self.members[name] = Member(name, session.reader, weight, grace, session, now)
+            member = self.members[name] = GroupMember(name, session.reader, weight, grace, session, now)
             self._by_session[session] = member
             self._count_reader(session.reader, 1)
             self.counts.joins += 1
@@ -313,7 +313,7 @@ class ConsumerGroup:
                 self._away[member.name] = member
         self._stop_feeding(session, now)
 
-    def remove(self, member: Member, now: float) -> None:
+    def remove(self, member: GroupMember, now: float) -> None:
         """Remove an absent member."""
         self._remove(member, now)
 
@@ -454,7 +454,7 @@ class ConsumerGroup:
         if not pool.units:
             del self._pools[pool.barred]
 
-    def _set_owner(self, unit: Partition, place: PartitionPlace, owner: Member | None, now: float) -> None:
+    def _set_owner(self, unit: Partition, place: PartitionPlace, owner: GroupMember | None, now: float) -> None:
         pool = place.pool
         if place.owner is None:
             del pool.unowned[unit]
@@ -468,7 +468,7 @@ class ConsumerGroup:
             pool.owned.setdefault(owner, {})[unit] = place
         place.owner, place.owned_since = owner, now
 
-    def _remove(self, member: Member, now: float) -> None:
+    def _remove(self, member: GroupMember, now: float) -> None:
         del self.members[member.name]
         self._away.pop(member.name, None)
         self._count_reader(member.reader, -1)
@@ -481,7 +481,7 @@ class ConsumerGroup:
         if not self.readers[reader]:
             del self.readers[reader]
 
-    def _give_up(self, member: Member) -> None:
+    def _give_up(self, member: GroupMember) -> None:
         """Remove the owner of a member's partitions."""
         for pool in self._pools.values():
             units = pool.owned.pop(member, {})

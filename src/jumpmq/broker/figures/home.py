@@ -28,7 +28,7 @@ from jumpmq.broker.channel.group_consumer import GroupConsumer
 from jumpmq.broker.commit.watchdog import Watchdog
 from jumpmq.broker.connection.connection import Connection
 from jumpmq.broker.connection.listeners import Listener, connection_limit
-from jumpmq.broker.consumer_groups.group import Member, Partition, PartitionPlace
+from jumpmq.broker.consumer_groups.group import GroupMember, Partition, PartitionPlace
 from jumpmq.broker.consumer_groups.live import ConsumerGroups, GroupPrincipal, LiveGroup
 from jumpmq.broker.dead_letters.dead_lettering import DeadLetters
 from jumpmq.broker.figures.process import open_files, resident_octets
@@ -615,7 +615,7 @@ def _offset_figures(queue: Queue) -> list[GroupOffsetFigures]:
     ]
 
 
-def _member_figures(member: Member, now: float) -> GroupMemberFigures:
+def _member_figures(member: GroupMember, now: float) -> GroupMemberFigures:
     session = member.session if isinstance(member.session, GroupConsumer) else None
     user, by_token = member.reader.user.identity if isinstance(member.reader, GroupPrincipal) else ("", False)
     return GroupMemberFigures(

@@ -74,7 +74,7 @@ AGAIN, RETRIED, REFUSED = "again", "retried", "refused"
 
 
 @dataclass(frozen=True)
-class Part:
+class ConsumerResult:
     """A consumer's result: number of flights, and of queues."""
 
     flights: int
@@ -97,7 +97,7 @@ class SharedFlights:
     """
 
     published: int = 0
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, ConsumerResult] = field(default_factory=dict)
     handled: int = 0
     again: int = 0
     retried: int = 0
@@ -169,7 +169,7 @@ def judged(file: Path, published: int) -> SharedFlights:
         events = Counter(event for (event,) in database.execute("SELECT event FROM events"))
     return SharedFlights(
         published,
-        {name: Part(flights, queues) for name, flights, queues in parts},
+        {name: ConsumerResult(flights, queues) for name, flights, queues in parts},
         handled=verification.rows,
         again=events[AGAIN],
         retried=events[RETRIED],

@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from jumpmq.amqp.errors import AccessRefused, AMQPError, MetadataTimeout, NotFound, ResourceError
-from jumpmq.broker.bulk.reader_group import GroupInUse, NoSession, QueueInUse
+from jumpmq.broker.bulk.reader_group import QueueHasReader, ReaderGroupInUse, UnknownSession
 from jumpmq.broker.bulk.starts import OlderDirectory
 from jumpmq.broker.copies import CopiesRefused, CopiesUnavailable
 from jumpmq.broker.errors import NotCommitted
@@ -200,9 +200,9 @@ ANSWERS = {
     ReservationGone: gone,
     ReservationRests: resting,
     OlderDirectory: gone,
-    GroupInUse: in_use,
-    QueueInUse: locked,
-    NoSession: no_session,
+    ReaderGroupInUse: in_use,
+    QueueHasReader: locked,
+    UnknownSession: no_session,
     AMQPError: protocol_error,
     HTTPException: http_error,
 }

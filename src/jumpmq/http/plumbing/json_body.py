@@ -38,13 +38,13 @@ def read_object(octets: bytes | bytearray) -> Generator[None, None, dict[str, An
         if b"\\u" in octets:
             _refuse_halves(found)
     else:
-        found = yield from _Reader(octets.decode()).members()
+        found = yield from _TextReader(octets.decode()).members()
     if not isinstance(found, dict):
         raise ValueError("it is no object")
     return found
 
 
-class _Reader:
+class _TextReader:
     """Reads a text from left to right.
 
     Attributes:

@@ -117,11 +117,11 @@ async def _parts(text: bytes, texts: Iterable[list[str]], slices: Slices) -> Asy
 
 def _registry(families: list[Metric]) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(_Collected(families))
+    registry.register(_CollectedFamilies(families))
     return registry
 
 
-class _Collected:
+class _CollectedFamilies:
     """Collected families, as a collector for the registry."""
 
     def __init__(self, families: list[Metric]) -> None:

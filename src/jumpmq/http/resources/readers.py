@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from jumpmq.amqp.errors import NotFound
-from jumpmq.broker.bulk.reader_group import LEASE, NoSession, ReaderGroup, owned
+from jumpmq.broker.bulk.reader_group import LEASE, ReaderGroup, UnknownSession, owned
 from jumpmq.broker.bulk.reader_groups import ReaderGroups, ReservationRequest, Slice
 from jumpmq.broker.bulk.with_bodies import with_bodies
 from jumpmq.broker.errors import HomeUnreachable
@@ -163,7 +163,7 @@ async def attend(request: Request) -> Response:
     if session is None:
         raise BadRequest("'session' is missing")
     if _groups(request).group(host.name, name) is None:
-        raise NoSession
+        raise UnknownSession
     _groups(request).renew(host.name, name, session)
     answer = Attendance(_groups(request), host.name, name, session)
     forwarder, target = requested.forwarder(request), request.scope["raw_path"]

@@ -23,7 +23,7 @@ from jumpmq.broker.errors import BrokerError
 from jumpmq.nodes.beginning import listen
 from jumpmq.nodes.copies.announced import Announced
 from jumpmq.nodes.copies.kept_copy import KeptCopy
-from jumpmq.nodes.copies.observed import Observed
+from jumpmq.nodes.copies.observed import ObservedCopies
 from jumpmq.nodes.copies.returns import Returns
 from jumpmq.nodes.entering import LAST_PORT
 from jumpmq.nodes.etcd.client import EtcdError, absent, delete, has, put
@@ -138,7 +138,7 @@ class NodeCopies:
         self.wanted: dict[int, Wanted] = {}
         self._led: dict[int, asyncio.Event] = {}  # set to end serving a home, by number
         self._gates: dict[int, Extend] = {}  # take up to when a led home delivers
-        self.observed: defaultdict[int, Observed] = defaultdict(Observed)
+        self.observed: defaultdict[int, ObservedCopies] = defaultdict(ObservedCopies)
         self._since: dict[int, tuple[Configuration, float]] = {}  # configuration of a led home, and since when
         self._returns: dict[int, Returns] = {}  # by home
         self._own: asyncio.Future[KeptCopy] = asyncio.get_running_loop().create_future()

@@ -12,7 +12,7 @@ SAMPLES = 7200
 """Maximum number of kept ends of a log, half a second apart: a longer lag is told as that of the oldest."""
 
 
-class Observed:
+class ObservedCopies:
     """Observations of a home.
 
     Attributes:

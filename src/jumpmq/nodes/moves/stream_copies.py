@@ -66,7 +66,7 @@ class _Refused(Exception):
     """The copy is impossible; the text gives the reason."""
 
 
-class _Gone(_Refused):
+class _FileGone(_Refused):
     """The copy is impossible, as a file no longer exists."""
 
 
@@ -229,7 +229,7 @@ class StreamCopies:
         except _Interrupted:
             return
         except _Refused as refusal:
-            answer = Copied(number, attempt, str(refusal), isinstance(refusal, _Gone))
+            answer = Copied(number, attempt, str(refusal), isinstance(refusal, _FileGone))
         except Exception as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             answer = Copied(number, attempt, reason)
@@ -278,7 +278,7 @@ class StreamCopies:
             if (segment := segments[extent.first]).size != extent.size:
                 try:
                     await self._fetch(copying, segment, extent)
-                except _Gone:
+                except _FileGone:
                     if not copy.to:
                         raise
                     segment.path.unlink()  # what it held is lost, which is told when the stream is opened
@@ -331,7 +331,7 @@ class StreamCopies:
                 raise (
                     _Refused(problem)
                     if problem
-                    else _Gone(f"{segment_path(directory, extent.first).name} is not there any more")
+                    else _FileGone(f"{segment_path(directory, extent.first).name} is not there any more")
                 )
             written += len(piece.octets)
             await write(piece.octets, written == extent.size)
@@ -349,7 +349,7 @@ class StreamCopies:
             if extent.end > stream.end:
                 try:
                     await self._import(files, copying, stream, extent)
-                except _Gone:
+                except _FileGone:
                     if not copy.to:
                         raise
 

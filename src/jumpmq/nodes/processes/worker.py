@@ -80,7 +80,7 @@ class Assignment:
     addresses: list[str]
 
 
-class Worker:
+class WorkerProcess:
     """The process.
 
     Args:
@@ -265,7 +265,7 @@ def main() -> None:
 
 
 async def _serve(supervisor: socket.socket, assignment: Assignment) -> None:
-    await Worker(supervisor, assignment).serve()
+    await WorkerProcess(supervisor, assignment).serve()
 
 
 if __name__ == "__main__":

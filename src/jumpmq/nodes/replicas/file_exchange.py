@@ -38,7 +38,7 @@ class DamagedOffer(Exception):
     """A segment of the leader's log is damaged, and the set has copies to spare; the text names the segment."""
 
 
-class _Offer:
+class _FileOffer:
     """Files offered to a member, and how far that member has come.
 
     A member whose join fails asks for a manifest again, and for the same files. So progress is an attempt that gets
@@ -131,7 +131,7 @@ class FileExchange:
         self._home = home
         self._directory = directory
         self._loop = asyncio.get_running_loop()
-        self._offered: dict[Replica, _Offer] = {}
+        self._offered: dict[Replica, _FileOffer] = {}
         self._joining: Joining | None = None  # the join by files that is under way here
         self._came = 0.0  # when something of it came, or was asked for
         self._pages = Pages()  # of the manifest that is coming
@@ -168,7 +168,7 @@ class FileExchange:
             log.warning("home %d: %s wants files, and is of no member", home.number, peer)
             return
         if peer not in self._offered:
-            self._offered[peer] = _Offer(OfferedFiles(self._directory.directory, peer.rpartition(".")[2]))
+            self._offered[peer] = _FileOffer(OfferedFiles(self._directory.directory, peer.rpartition(".")[2]))
         offer = self._offered[peer]
         # From now on no segment is removed that the index may not cover.
         offer.on_want(want)

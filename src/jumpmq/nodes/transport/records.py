@@ -104,7 +104,7 @@ GIVEN = struct.Struct("!QQQI?")
 the text of an error, which is empty where the file is gone."""
 
 
-class Kind(NamedTuple):
+class RecordKind(NamedTuple):
     """A kind of record.
 
     Attributes:
@@ -172,40 +172,42 @@ def _slice(payload: memoryview) -> tuple[Any, ...]:
 
 
 TABLE = (
-    Kind(HELLO, "HELLO", "JSON: cluster, home, boot, version, purpose, nonce of the sender", _text),
-    Kind(ALIVE, "ALIVE", "nothing: the sender lives", _nothing),
-    Kind(LOG, "LOG", "JSON: messages of the log of definitions, of workers in an array", _text),
-    Kind(PROOF, "PROOF", "HMAC-SHA-256: the sender knows the secret", bytes),
-    Kind(USAGE, "USAGE", "JSON: what limited users and virtual hosts have open at the sender", _text),
-    Kind(REPLICA, "REPLICA", "a frame between replicas of a home (jumpmq.replication.frames)", _replica),
-    Kind(UNIT, "UNIT", "messages for queues", _unit),
-    Kind(ANSWER, "ANSWER", "units that are complete, and messages refused", _answered),
-    Kind(READY, "READY", "nothing: the sender's queues are restored", _nothing),
-    Kind(REPLY, "REPLY", "a direct reply: a unit of one message without queues", _unit),
-    Kind(OPEN, "OPEN", "JSON: a remote channel is opened, with its client", _text),
-    Kind(METHOD, "METHOD", "an AMQP method, to be answered", _fixed(ASKED)),
-    Kind(SETTLE, "SETTLE", "outcome of deliveries", _fixed(SETTLED)),
-    Kind(PREFETCH, "PREFETCH", "prefetch of the whole channel", _fixed(TWO)),
-    Kind(CREDIT, "CREDIT", "octets of frames that have gone on to the client", _fixed(TWO)),
-    Kind(CLOSE, "CLOSE", "a remote channel is closed", _fixed(NUMBER)),
-    Kind(FRAMES, "FRAMES", "AMQP frames for the client; type 9 is a refusal: reply code and text", _fixed(NUMBER)),
-    Kind(CHOOSE, "CHOOSE", "JSON: number of a request, virtual host, exchange: a shard is to be chosen", _text),
-    Kind(CHOSEN, "CHOSEN", "JSON: number of the request, name of the shard or null", _text),
-    Kind(COUNT, "COUNT", "JSON: number of a round, virtual host, exchange: consumers are to be counted", _text),
-    Kind(COUNTED, "COUNTED", "JSON: the same, and consumers by the id of the shard", _text),
-    Kind(FORWARD, "FORWARD", "a slice of the outbox", _slice),
-    Kind(TAKEN, "TAKEN", "whether a slice is on disk", _fixed(SLICE_TAKEN)),
-    Kind(MOVED, "MOVED", "a question whether the receiver knows that a queue has moved", _fixed(QUESTION)),
-    Kind(MOVE_ANSWER, "MOVE_ANSWER", "payload of the MOVED or HAND that is answered with yes", bytes),
-    Kind(HAND, "HAND", "files of a stream, to be taken from a directory of the same machine", _fixed(FILES)),
-    Kind(COPY, "COPY", "JSON: segments of a stream that is to be copied; sent until it is answered", _text),
-    Kind(WANT, "WANT", "a request for a piece of a segment", _fixed(WANTED)),
-    Kind(PIECE, "PIECE", "the piece, or why it cannot be had", _fixed(GIVEN)),
-    Kind(COPIED, "COPIED", "JSON: all of a stream is on disk, or why not", _text),
-    Kind(FORGET, "FORGET", "a stream is not moved: its copy is to be deleted", _fixed(NUMBER)),
-    Kind(MADE, "MADE", "number of a change of definitions that the sender has applied", _fixed(NUMBER)),
-    Kind(ASK_MARKS, "ASK_MARKS", "JSON: markers whose messages may be left at the receiver", _text),
-    Kind(LEFT, "LEFT", "JSON: number of messages before each marker", _text),
-    Kind(OWNED, "OWNED", "id of a queue at the receiver, or 0; an epoch of the sender; echoed", _fixed(EPOCH)),
+    RecordKind(HELLO, "HELLO", "JSON: cluster, home, boot, version, purpose, nonce of the sender", _text),
+    RecordKind(ALIVE, "ALIVE", "nothing: the sender lives", _nothing),
+    RecordKind(LOG, "LOG", "JSON: messages of the log of definitions, of workers in an array", _text),
+    RecordKind(PROOF, "PROOF", "HMAC-SHA-256: the sender knows the secret", bytes),
+    RecordKind(USAGE, "USAGE", "JSON: what limited users and virtual hosts have open at the sender", _text),
+    RecordKind(REPLICA, "REPLICA", "a frame between replicas of a home (jumpmq.replication.frames)", _replica),
+    RecordKind(UNIT, "UNIT", "messages for queues", _unit),
+    RecordKind(ANSWER, "ANSWER", "units that are complete, and messages refused", _answered),
+    RecordKind(READY, "READY", "nothing: the sender's queues are restored", _nothing),
+    RecordKind(REPLY, "REPLY", "a direct reply: a unit of one message without queues", _unit),
+    RecordKind(OPEN, "OPEN", "JSON: a remote channel is opened, with its client", _text),
+    RecordKind(METHOD, "METHOD", "an AMQP method, to be answered", _fixed(ASKED)),
+    RecordKind(SETTLE, "SETTLE", "outcome of deliveries", _fixed(SETTLED)),
+    RecordKind(PREFETCH, "PREFETCH", "prefetch of the whole channel", _fixed(TWO)),
+    RecordKind(CREDIT, "CREDIT", "octets of frames that have gone on to the client", _fixed(TWO)),
+    RecordKind(CLOSE, "CLOSE", "a remote channel is closed", _fixed(NUMBER)),
+    RecordKind(
+        FRAMES, "FRAMES", "AMQP frames for the client; type 9 is a refusal: reply code and text", _fixed(NUMBER)
+    ),
+    RecordKind(CHOOSE, "CHOOSE", "JSON: number of a request, virtual host, exchange: a shard is to be chosen", _text),
+    RecordKind(CHOSEN, "CHOSEN", "JSON: number of the request, name of the shard or null", _text),
+    RecordKind(COUNT, "COUNT", "JSON: number of a round, virtual host, exchange: consumers are to be counted", _text),
+    RecordKind(COUNTED, "COUNTED", "JSON: the same, and consumers by the id of the shard", _text),
+    RecordKind(FORWARD, "FORWARD", "a slice of the outbox", _slice),
+    RecordKind(TAKEN, "TAKEN", "whether a slice is on disk", _fixed(SLICE_TAKEN)),
+    RecordKind(MOVED, "MOVED", "a question whether the receiver knows that a queue has moved", _fixed(QUESTION)),
+    RecordKind(MOVE_ANSWER, "MOVE_ANSWER", "payload of the MOVED or HAND that is answered with yes", bytes),
+    RecordKind(HAND, "HAND", "files of a stream, to be taken from a directory of the same machine", _fixed(FILES)),
+    RecordKind(COPY, "COPY", "JSON: segments of a stream that is to be copied; sent until it is answered", _text),
+    RecordKind(WANT, "WANT", "a request for a piece of a segment", _fixed(WANTED)),
+    RecordKind(PIECE, "PIECE", "the piece, or why it cannot be had", _fixed(GIVEN)),
+    RecordKind(COPIED, "COPIED", "JSON: all of a stream is on disk, or why not", _text),
+    RecordKind(FORGET, "FORGET", "a stream is not moved: its copy is to be deleted", _fixed(NUMBER)),
+    RecordKind(MADE, "MADE", "number of a change of definitions that the sender has applied", _fixed(NUMBER)),
+    RecordKind(ASK_MARKS, "ASK_MARKS", "JSON: markers whose messages may be left at the receiver", _text),
+    RecordKind(LEFT, "LEFT", "JSON: number of messages before each marker", _text),
+    RecordKind(OWNED, "OWNED", "id of a queue at the receiver, or 0; an epoch of the sender; echoed", _fixed(EPOCH)),
 )
 """All kinds, by number."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from jumpmq.amqp import methods as m
 from jumpmq.amqp.client import ClientDelivery, stream_offset
 from jumpmq.client import AMQPConnection, RequestRefused
-from jumpmq.spark.errors import BrokerAway, Gone, JumpMQError
+from jumpmq.spark.errors import BrokerAway, JumpMQError, MessagesGone
 from jumpmq.spark.options import BrokerAddress
 from jumpmq.spark.origin import ANY, Origin
 from jumpmq.spark.patience import taken_up
@@ -121,7 +121,7 @@ class AMQPClient:
         offsets, who publishes) in the stream, between the messages.
 
         Raises:
-            Gone: some are not there any more, and they should be.
+            MessagesGone: some are not there any more, and they should be.
         """
         missing: int | None = None
 
@@ -141,7 +141,9 @@ class AMQPClient:
         if whole and missing is not None:
             lowest = self._lowest(stream)
             if lowest > missing:
-                raise Gone(f"stream '{stream}' begins with offset {lowest} now: some from {missing} on did not come")
+                raise MessagesGone(
+                    f"stream '{stream}' begins with offset {lowest} now: some from {missing} on did not come"
+                )
 
     def _lowest(self, stream: str) -> int:
         """The offset of a stream's first message."""

@@ -26,7 +26,7 @@ from jumpmq.client import AMQPConnection
 from jumpmq.spark.errors import BrokerAway, JumpMQError, QueueInUse
 from jumpmq.spark.ipc import ipc_stream
 from jumpmq.spark.options import RESERVED, SourceOptions
-from jumpmq.spark.partitions import Cut, pieces
+from jumpmq.spark.partitions import Division, pieces
 from jumpmq.spark.patience import Patience
 from jumpmq.spark.rabbitmq.client import MOST_PREFETCH
 from jumpmq.spark.rabbitmq.columns import batch_of
@@ -115,7 +115,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         counts = {queue: len(found) for queue, found in by_queue.items()}
         return [
             Taken([ipc_stream(batch_of(one.queue, one.of(by_queue[one.queue]), columns)) for one in group])
-            for group in pieces(counts, Cut.of(self._options, self._parallelism))
+            for group in pieces(counts, Division.of(self._options, self._parallelism))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from jumpmq.spark.errors import JumpMQError
 from jumpmq.spark.nothing_read import beyond_the_end, require_past, warn
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.origin import Origin
-from jumpmq.spark.partitions import Cut
+from jumpmq.spark.partitions import Division
 from jumpmq.spark.streams.places import EARLIEST, LATEST
 from jumpmq.spark.streams.ranges import GO_ON, partitions_of
 
@@ -44,7 +44,7 @@ def plan(
     for name, found in streams.items():
         first = starting(name, starts[name], found, options)
         ranges[name] = first, min(ends[name], found["last_seq"] + 1)
-    partitions = partitions_of(ranges, Cut.of(options, parallelism), Origin.of(client.identity, streams))
+    partitions = partitions_of(ranges, Division.of(options, parallelism), Origin.of(client.identity, streams))
     partitions.sort(key=lambda one: (one.ranges[0].stream, one.ranges[0].first))
     return [*partitions]
 

@@ -10,10 +10,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from jumpmq.spark.clients import ReadingClient, client_of
-from jumpmq.spark.errors import Gone, JumpMQError, NotThere
+from jumpmq.spark.errors import JumpMQError, MessagesGone, NotThere
 from jumpmq.spark.options import SourceOptions
 from jumpmq.spark.origin import Origin
-from jumpmq.spark.partitions import Cut, pieces
+from jumpmq.spark.partitions import Division, pieces
 from jumpmq.spark.rows import converter
 from jumpmq.spark.schema import wire_columns
 
@@ -37,7 +37,7 @@ class OffsetRanges(InputPartition):
     origin: Origin
 
 
-def partitions_of(ranges: dict[str, tuple[int, int]], cut: Cut, origin: Origin) -> list[OffsetRanges]:
+def partitions_of(ranges: dict[str, tuple[int, int]], cut: Division, origin: Origin) -> list[OffsetRanges]:
     """Divide ranges, ``(first, end)`` by stream, into partitions; long ones are cut."""
     counts = {name: end - first for name, (first, end) in ranges.items() if end > first}
     if not counts:
@@ -73,6 +73,6 @@ def _messages(
     except NotThere as error:
         if not accept_loss:
             raise JumpMQError(f"{error}: it was deleted while the query used it; {GO_ON}") from None
-    except Gone as error:
+    except MessagesGone as error:
         if not accept_loss:
             raise JumpMQError(f"{error}; {GO_ON}") from None

@@ -27,7 +27,7 @@ from jumpmq.spark.lag import behind
 from jumpmq.spark.nothing_read import Warnings, beyond_the_end, require_past, without_queues
 from jumpmq.spark.options import RESERVED, SourceOptions
 from jumpmq.spark.origin import Origin
-from jumpmq.spark.partitions import Cut
+from jumpmq.spark.partitions import Division
 from jumpmq.spark.patience import Patience
 from jumpmq.spark.streams.batch import starting
 from jumpmq.spark.streams.kinds import origin_of, queue_names, require_only_streams, require_same_origin
@@ -58,7 +58,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.refuse(("endingOffsets",), "for tables: a streaming query has no end")
         self._options = options
         self._schema = schema
-        self._cut = Cut.of(options, parallelism)
+        self._cut = Division.of(options, parallelism)
         self._client = client_of(options.broker, met=True)
         self._initial: Offset | None = None
         self._ends: dict[str, int] | None = None
@@ -129,7 +129,7 @@ class OffsetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ranges[name] = starting(name, one["from"], found[name], self._options), one["offset"]
             elif self._options.fail_on_data_loss:
                 raise JumpMQError(why)
-        return [*partitions_of(ranges, Cut.noted_in(end) or self._cut, Origin.of(self._client.identity, batch))]
+        return [*partitions_of(ranges, Division.noted_in(end) or self._cut, Origin.of(self._client.identity, batch))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, OffsetRanges)
