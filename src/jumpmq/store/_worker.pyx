@@ -120,6 +120,7 @@ cdef struct Job:
     int64_t allocate_length
     uint32_t salt
     int64_t position
+    bint syncs
     iovec* vectors
     int count
     int* ends
@@ -317,10 +318,10 @@ cdef void commit(Job* job, char** room, int tell) noexcept nogil:
         if job.error:
             return
     job.error = write_job(job, room)
-    if job.error or job.ends == NULL:
+    if job.error or not job.syncs:
         return
     job.unsafe = True
-    if tell >= 0:
+    if tell >= 0 and job.position:
         write(tell, &job.position, sizeof(job.position))  # one that is lost is made up for by the next one
     if fdatasync(job.file) != 0:
         job.error = errno
@@ -416,7 +417,7 @@ cdef Job* make_job(write) except NULL:
             add_vector(job, buffer)
         job.ends[place] = job.count
         place += 1
-    job.blocks = place
+    job.blocks, job.syncs = place, True
     if write.zeros:
         job.vectors[job.count].iov_base = NOTHING
         job.vectors[job.count].iov_len = min(<size_t>write.zeros, ZEROS)
@@ -459,8 +460,17 @@ cdef class Worker:
             raise RuntimeError("cannot start the thread that writes")
 
     def submit(self, write):
-        cdef Job* job = make_jobs(write)
-        self.held = write
+        self._give(make_jobs(write), write)
+
+    def append(self, int file, int64_t offset, list buffers):
+        cdef Job* job = new_job(file, offset, None, len(buffers))
+        job.syncs = True
+        for buffer in buffers:
+            add_vector(job, buffer)
+        self._give(job, buffers)
+
+    cdef _give(self, Job* job, held):
+        self.held = held
         pthread_mutex_lock(&self.shared.mutex)
         self.shared.job = job
         self.shared.working = True

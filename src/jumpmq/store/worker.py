@@ -41,7 +41,7 @@ class Write(NamedTuple):
         zeros: octets behind the commit to fill with zeros. What is written over them later is on disk twice as fast
             (measured, ext4) as what is written to octets that are only allocated: no block becomes part of the file.
         appends: what is written before it, one after the other, without a sync; nothing follows behind an error.
-        position: that of its end in the log.
+        position: that of its end in the log; 0 is not told.
     """
 
     file: int
@@ -119,7 +119,7 @@ class Worker:
                 buffers.append(bytes(write.zeros))
             self._files.write(write.file, write.offset, buffers)
             unsafe = True
-            if self._tell >= 0:
+            if self._tell >= 0 and write.position:
                 with contextlib.suppress(OSError):
                     os.write(self._tell, write.position.to_bytes(8, sys.byteorder))
             self._files.sync(write.file)

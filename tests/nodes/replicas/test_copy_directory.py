@@ -1,14 +1,17 @@
 """A copy on disk: what opening it makes of it, after whatever has happened to its process and disk."""
 
+import asyncio
+import errno
 import os
 from pathlib import Path
 
 import pytest
+from tests.nodes.homes import in_loop, until
 from tests.store import stream_opened
 from tests.store.opened import Opened, make_messages
 
 from jumpmq.nodes.replicas.copy_directory import NOTE, CopyDirectory
-from jumpmq.nodes.replicas.disk_thread import Remove, perform
+from jumpmq.nodes.replicas.disk_thread import Answer, DiskThread, Remove, perform
 from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
 from jumpmq.replication.lineage import Stretch, before, position_at
 from jumpmq.store.errors import DirectoryInUse, StoreError
@@ -202,3 +205,35 @@ def test_streams_are_made_from_the_log_of_a_copy(tmp_path: Path) -> None:
     assert (found.log.first, found.log.end) == (0, 400)
     assert stream_opened.bodies(found.log) == list(range(400))
     found.close()
+
+
+@in_loop
+async def test_commits_are_written_and_synced_in_order_by_whichever_thread(home: Path, tmp_path: Path) -> None:
+    """The first octets of a segment make room in its file; what has room goes through the compiled thread."""
+    stretch = read_lineage(home).lineage[0]
+    octets, at = octets_of(home, stretch), position_at(stretch.segment, 0)
+    answers: list[Answer] = []
+    failures: list[Exception] = []
+    works: list[bool] = []
+    copy = CopyDirectory(tmp_path, "log")
+    disk = DiskThread(copy, asyncio.get_running_loop(), answers.extend, failures.append, works.append)
+    disk.do(Open(stretch._replace(end=0)))
+    for begin in range(0, stretch.end, 1000):
+        disk.do(Append(at + begin, octets[begin : begin + 1000]))
+        if begin % 3000:
+            await until(lambda: not works[-1])
+    disk.do(Note(3, at))
+    await until(lambda: answers and isinstance(answers[-1][0], Note))
+    ends = [end for task, end in answers if isinstance(task, Sync)]
+    assert ends == sorted(ends) and ends[-1] == at + stretch.end  # type: ignore[type-var]
+    assert octets_of(tmp_path, stretch) == octets and copy.lineage == (stretch,)
+    assert disk._writer is not None, "the compiled thread had something to write"
+    os.dup2(os.open(os.devnull, os.O_RDONLY), copy._segment[1])  # type: ignore[index]
+    disk.do(Append(copy.end, b"nowhere"))
+    await until(lambda: failures)
+    assert isinstance(failures[0], OSError) and failures[0].errno == errno.EBADF
+    disk.do(Append(copy.end, b"nothing is done any more"))
+    disk.end()
+    await asyncio.to_thread(disk.close)
+    copy._segment = None  # it cannot be cut
+    copy.close()

@@ -163,7 +163,7 @@ class CopiedHome:
         def on_work(begins: bool) -> None:
             self._pace.on_sync(now() if begins else None)
 
-        self._disk = DiskThread(directory, soon, self._on_disk, self._on_disk_failure, on_work)
+        self._disk = DiskThread(directory, self._loop, self._on_disk, self._on_disk_failure, on_work)
         self._indexing = Indexing(directory.directory, soon, self._on_indexed, self._on_unindexed)
         self._catching_up = CatchingUp(now())
         self._shipping = Shipping(directory.directory, copy, self.send, self._on_gone, self.pause)

@@ -11,7 +11,7 @@ Methods block for the disk; :mod:`~jumpmq.nodes.replicas.disk_thread` calls them
 """
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -279,6 +279,21 @@ class CopyDirectory:
         self._unsynced = True
         self._write(self._segment[1], offset_at(position), octets)
         self.lineage = grown_to(self.lineage, position + len(octets))
+
+    def place(self, octets: Sequence[bytes]) -> tuple[int, int, list[bytes]] | None:
+        """Place octets at the end, where the segment's file has room, for a caller that writes and syncs them.
+
+        Returns:
+            The file, the offset in it, and what is to be written there; None where :meth:`append` is to be used.
+        """
+        if self._segment is None or type(self._files) is not Files:
+            return None
+        (segment, file), last = self._segment, self.lineage[-1]
+        end = last.end + sum(map(len, octets))
+        if segment != last.segment or end > self._zeroed:
+            return None
+        self.lineage = (*self.lineage[:-1], last._replace(end=end))
+        return file, last.end, [*octets]
 
     def _write(self, file: int, offset: int, octets: bytes) -> None:
         """Write octets into room made ahead, as a leader does: a sync of a file that grows costs more."""

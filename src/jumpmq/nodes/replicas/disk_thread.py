@@ -1,16 +1,20 @@
-"""The thread of a copy's directory: what was asked for meanwhile is done together, and synced once.
+"""The threads of a copy's directory: what was asked for meanwhile is done together, and synced once.
 
 Answers come in the order of the questions, in the event loop. While a sync runs, what comes waits, and is then written
-and synced together: one ``fdatasync`` for all commits that came during the last one.
+and synced together: one ``fdatasync`` for all commits that came during the last one. Nearly all commits are written
+into room that the file has, by the compiled thread of the store: it waits for the disk, and not for the interpreter.
 """
 
+import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jumpmq.nodes.replicas.copy_directory import CopyDirectory
 from jumpmq.replication.actions import Append, Begin, Cut, Note, Open, Sync
 from jumpmq.replication.lineage import Stretch
+from jumpmq.store._worker import Worker
 from jumpmq.store.background import Background
 
 
@@ -38,7 +42,7 @@ class DiskThread:
 
     Args:
         directory: used by nothing else, until the last answer.
-        soon: has a function called in the event loop; any thread may call it.
+        loop: in which answers are told.
         on_answers: takes the answers of a batch.
         on_failure: takes the error that ended a batch; nothing is done any more.
         on_work: told when a batch begins (True) and ends (False).
@@ -47,7 +51,7 @@ class DiskThread:
     def __init__(
         self,
         directory: CopyDirectory,
-        soon: Callable[[Callable[[], None]], object],
+        loop: asyncio.AbstractEventLoop,
         on_answers: Callable[[list[Answer]], None],
         on_failure: Callable[[Exception], None],
         on_work: Callable[[bool], None],
@@ -56,7 +60,8 @@ class DiskThread:
         self._on_answers = on_answers
         self._on_failure = on_failure
         self._on_work = on_work
-        self._soon = soon
+        self._loop = loop
+        self._writer: _CompiledThread | None = None  # made when there is something for it
         self._thread = Background("jumpmq-copy", self._wake)
         self._waiting: list[Task] = []  # for the batch under way
         self._works = self._failed = self._closed = False
@@ -73,19 +78,35 @@ class DiskThread:
         """Do nothing more, and drop the answers of the batch under way."""
         self._closed = True
         self._waiting.clear()
+        if self._writer is not None:
+            self._writer.end()
 
     def close(self) -> None:
         """Wait for the batch under way, after :meth:`end`. May block for the disk."""
         self._thread.close(deliver=False)
+        if self._writer is not None:
+            self._writer.close()
 
     def _wake(self) -> None:
-        self._soon(self._thread.deliver)
+        self._loop.call_soon_threadsafe(self._thread.deliver)
 
     def _begin(self) -> None:
         batch, self._waiting = self._waiting, []
         self._works = True
         self._on_work(True)
-        self._thread.run(lambda: perform(self._directory, batch), self._done)
+        appended = [task.octets for task in batch if isinstance(task, Append)]
+        placed = self._directory.place(appended) if len(appended) == len(batch) else None
+        if placed is None:
+            self._thread.run(lambda: perform(self._directory, batch), self._done)
+        else:
+            self._writer = self._writer or _CompiledThread(self._loop, self._on_appended)
+            self._writer.append(*placed)
+
+    def _on_appended(self, error: int) -> None:
+        if error:
+            self._done(OSError(error, os.strerror(error)))
+        else:
+            self._done([(Sync(), self._directory.end)])
 
     def _done(self, result: list[Answer] | Exception) -> None:
         self._works = False
@@ -99,6 +120,41 @@ class DiskThread:
         if self._waiting:
             self._begin()  # the disk works while answers are acted on
         self._on_answers(result)
+
+
+class _CompiledThread:
+    """The compiled writing thread, with its results told in an event loop.
+
+    Args:
+        on_result: called with the number of the error of each write; 0 for none.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_result: Callable[[int], None]) -> None:
+        self._loop = loop
+        self._on_result = on_result
+        self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._worker = Worker(self._writable)
+        loop.add_reader(self._readable, self._look)
+
+    def append(self, file: int, offset: int, buffers: list[bytes]) -> None:
+        """Write and sync octets; the last write must have been finished."""
+        self._worker.append(file, offset, buffers)
+
+    def end(self) -> None:
+        """Tell no more results."""
+        self._loop.remove_reader(self._readable)
+
+    def close(self) -> None:
+        """Wait for the write under way, after :meth:`end`. May block for the disk."""
+        self._worker.close()
+        os.close(self._readable)
+        os.close(self._writable)
+
+    def _look(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._readable, 64)
+        if (result := self._worker.take()) is not None:
+            self._on_result(result[0])
 
 
 def perform(directory: CopyDirectory, batch: Sequence[Task]) -> list[Answer]:
