@@ -18,6 +18,7 @@ from jumpmq.store.completion import Completion
 from jumpmq.store.files import Files
 from jumpmq.store.log import SEGMENT_BYTES
 from jumpmq.store.staging import COMMIT_BYTES
+from jumpmq.store.writer import Ship
 
 PROPERTIES = b"\x90\x00\x10application/json\x02"
 
@@ -39,11 +40,12 @@ class Opened:
         completion: Callable[[], Completion] | None = None,
         epoch: int = 0,
         tell: int = -1,
+        ship: Ship | None = None,
     ) -> None:
         self.directory = directory
         self.files = files
         self.segment_bytes, self.commit_bytes, self._completion = segment_bytes, commit_bytes, completion or usual
-        self.epoch, self._told = epoch, tell
+        self.epoch, self._told, self._ship = epoch, tell, ship
         self.tell: Callable[[int], object] = lambda number: None
         self.commits: list[int] = []
         self.errors: queue.SimpleQueue[StoreError] = queue.SimpleQueue()
@@ -98,6 +100,7 @@ class Opened:
             completion=self._completion(),
             epoch=self.epoch,
             tell=self._told,
+            ship=self._ship,
         )
 
     def _on_commit(self, number: int) -> None:

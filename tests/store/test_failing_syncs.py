@@ -14,10 +14,11 @@ from tests.store.opened import Opened, killed_now, left, make_messages
 from tests.store.stream_opened import Opened as OpenedStreams
 from tests.store.stream_opened import bodies, message
 
+from jumpmq.replication.lineage import offset_at
 from jumpmq.store import StoreError, pipeline
 from jumpmq.store.errors import Unsynced
 from jumpmq.store.lineage import read_lineage
-from jumpmq.store.log import OFFSET_BITS
+from jumpmq.store.log import DIRECTORY, OFFSET_BITS, file_name
 
 
 def positions(told: tuple[int, int]) -> list[int]:
@@ -83,6 +84,39 @@ def test_what_was_not_told_is_tried_again(
     opened.wait_for(receipt)
     assert left(opened.crash()) == {1: [1]} and len(positions(told)) == 1
     opened.close()
+
+
+def test_small_commits_are_shipped_before_they_are_written(tmp_path: Path, told: tuple[int, int]) -> None:
+    """Where the file has room for them, as they are written then; a disk that takes no more of them ends the store."""
+    shipped: dict[int, bytes] = {}
+
+    def ship(position: int, octets: bytes) -> bool:
+        if len(shipped) == 3:
+            return False  # a follower is behind
+        shipped[position] = octets
+        return True
+
+    disk = Disk()
+    opened = Opened(tmp_path / "data", disk, tell=told[1], ship=ship)
+    for seq, size in enumerate((10, 20, 30, 1 << 17, 40, 50), start=1):
+        opened.store.append(1, make_messages(seq, seq, body=lambda seq, size=size: bytes(size)))
+        opened.commit()
+    (stretch,) = read_lineage(tmp_path / "data").lineage
+    octets = (tmp_path / "data" / DIRECTORY / file_name(stretch.segment)).read_bytes()
+    ends = [position + len(content) for position, content in shipped.items()]
+    for position, content in shipped.items():
+        assert octets[offset_at(position) :][: len(content)] == content
+    others = positions(told)
+    assert len(others) == 3 and not {*ends} & {*others}
+    shipped.clear()
+    disk.write_error = errno.ENOSPC
+    opened.store.append(1, make_messages(7, 7))
+    receipt = opened.store.flush()
+    with pytest.raises(Unsynced, match="No space left"):
+        opened.wait_for(receipt)
+    assert len(shipped) == 1
+    with pytest.raises(Unsynced):
+        opened.store.close()
 
 
 @pytest.mark.parametrize("why", ["killed before the sync", "the sync failed"])

@@ -64,7 +64,7 @@ class Parts:
         self.channels.is_ready = self.enqueue.is_ready
         self.enqueue.on_ready.append(self.channels.ready)
         self.served = ServedChannels(self.links)
-        self.sessions = ReplicaSessions(self.links, turns)
+        self.sessions = ReplicaSessions(self.links)
         self.ring_changes = RingChanges(self.links, turns, self.enqueue, self.on_disk)
         self.taking.is_ahead = self.ring_changes.is_ahead
 

@@ -62,7 +62,9 @@ R5   The winner takes the longest log that extends its own, begins a segment wit
      has all up to there. Beats keep the others quiet from the promise on.
 R6   A promise is synced before anything is answered in its epoch. Lower epochs are refused.
 R7   A follower truncates to what it has in common with the leader, by segment, epoch and salt; never below what it
-     knows to be complete. A disk that has less than its own mark, or than it had stored, takes another identity.
+     knows to be complete. Commits may be shipped ahead of the leader's own write: a leader that asks to follow counts
+     no more as stored there than its own log has, as the rest is cut. A disk that has less than its own mark, or than
+     it had stored, takes another identity.
 R8   The leader delivers while all that may take over have answered a recent beat. A new leader delivers when the last
      answer that it gave to another is older than that.
 R9   A sync that fails or hangs after octets were shipped ends the process. Octets behind the mark are written again

@@ -93,7 +93,11 @@ class Leader:
     # --- followers ---
 
     def lead(self, peer: Replica) -> list[Action]:
-        """Ask a connected replica to follow."""
+        """Ask a connected replica to follow. The replica cuts its log at the end of this one: commits shipped ahead of
+        the leader's own write no longer count as stored there (R7).
+        """
+        if self.stored.get(peer, 0) > self.copy.end:
+            self.stored = {**self.stored, peer: self.copy.end}
         return [Send(peer, Lead(self.epoch, self.copy.kept, self.copy.lineage))]
 
     def on_matched(self, peer: Replica, position: int) -> list[Action]:

@@ -29,10 +29,13 @@ class Completion:
 
     Attributes:
         wake: has the store look again at what is complete; it is given by the store, and any thread may call it.
+        look: has the store look at once, by :meth:`Store.complete`, and tells whether it did: not while another thread
+            closes the store. It is given by the owner of the store, whose thread alone may call it.
     """
 
     def __init__(self) -> None:
         self.wake: Callable[[], None] = _asleep
+        self.look: Callable[[], bool] = _cannot
         self._complete = 0
 
     def begin(self, number: int) -> None:
@@ -51,7 +54,7 @@ class Completion:
 class ByPosition(Completion):
     """Completion of a home with copies: stored commits are complete up to a position of the log told from outside.
 
-    :meth:`complete` may be called by any thread: while a store closes, that is not the store's.
+    :meth:`complete` is called in the thread of the store's owner; while a store closes, the store has another one.
 
     Args:
         on_stored: called with the position behind each commit that is on disk.
@@ -75,9 +78,10 @@ class ByPosition(Completion):
         with self._lock:
             if position <= self._position:
                 return
-            self._position = position
+            before, self._position = self._complete, position
             self._advance()
-        self.wake()
+        if self._complete > before and not self.look():
+            self.wake()
 
     def _advance(self) -> None:
         while self._stored and self._stored[0][1] <= self._position:
@@ -94,6 +98,10 @@ NOT_KEPT = Complete(0)
 
 NO_RECEIPT = CompleteReceipt(0)
 """Receipt before the first."""
+
+
+def _cannot() -> bool:
+    return False
 
 
 def _asleep() -> None:

@@ -162,12 +162,16 @@ class Pipeline:
         :meth:`Store.completed`, before ``begin_again``."""
         for result in self._writer.results():
             self._conclude(result)
+        self.complete()
+        if self.state is PREPARING:
+            self._prepare_on()
+
+    def complete(self) -> None:
+        """Process stored commits that are complete by now."""
         if self._stored:
             self._complete()
             if self.state is IDLE:
                 self._keep_up()
-        if self.state is PREPARING:
-            self._prepare_on()
 
     def begin_again(self) -> None:
         """Begin a commit, or retry a failed commit."""

@@ -43,7 +43,7 @@ from jumpmq.store.stream_bounds import Known
 from jumpmq.store.stream_import import StreamOrigin
 from jumpmq.store.stream_log import StreamLog
 from jumpmq.store.upkeep import LogUpkeep
-from jumpmq.store.writer import Writer
+from jumpmq.store.writer import Ship, Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +64,7 @@ class Store(Staging):
         stream_sources: origins of imported streams at the opening, by the stream's number.
         is_copied: whether the home has copies, which have nothing but its log.
         losses: what is missing, and not acknowledged; see :meth:`keep_losses`.
+        completion: tells which commits are complete.
         is_closing: whether :meth:`close` was called, perhaps by another thread.
     """
 
@@ -79,6 +80,7 @@ class Store(Staging):
         linger_bytes: int,
         epoch: int,
         tell: int,
+        ship: Ship | None,
         completion: Completion,
         on_commit: Callable[[CompleteReceipt], None],
         on_error: Callable[[StoreError], None],
@@ -110,8 +112,9 @@ class Store(Staging):
         # The parts, each with what it needs of those above it:
         self._log = Log(directory / DIRECTORY, files, segment_bytes, epoch)
         self._log.adopt(found.segments, after=max(found.highest_segment, found.replayed_from - 1))
-        self._writer = Writer(files, tell)
+        self._writer = Writer(files, tell, ship)
         completion.wake = self._writer.wake
+        self.completion = completion
         self._reader = BlockReader(self._log, on_loss=self.losses.add)
         self._background = Background("jumpmq-background", self._writer.wake)  # the index, and what is to be moved
         self._reading = Background("jumpmq-reading", self._writer.wake)  # reads ahead
@@ -158,6 +161,7 @@ class Store(Staging):
         linger_bytes: int = LINGER_BYTES,
         epoch: int = 0,
         tell: int = -1,
+        ship: Ship | None = None,
         completion: Completion | None = None,
     ) -> Store:
         """Open the store in ``directory``; missing parts are created.
@@ -178,6 +182,8 @@ class Store(Staging):
                 it is synced; what it does not take is left out. Commits then go through the system's cache, where
                 others read them, and never through the thread of the broker. A sync that fails leaves the copies with
                 what this disk may not have: :meth:`completed` raises :class:`Unsynced`, and the process is to end.
+            ship: gets small commits before they are written, where the file has room for them. A write that fails then
+                counts as a sync that fails.
             completion: tells which commits are complete; unless given, those on disk are.
 
         Raises:
@@ -197,7 +203,7 @@ class Store(Staging):
             linger_bytes = max(linger_bytes, commit_bytes)
             if segment_bytes is None:
                 segment_bytes = segment_bytes_on(directory)
-            sizes = segment_bytes, commit_bytes, linger_bytes, epoch, tell
+            sizes = segment_bytes, commit_bytes, linger_bytes, epoch, tell, ship
             completion = completion or Completion()
             return cls(directory, lock, found, noted, files, *sizes, completion, on_commit, on_error)
         except BaseException:
@@ -364,6 +370,11 @@ class Store(Staging):
         self._background.deliver()
         self._reading.deliver()
         self._segments.deliver()
+        self._pipeline.begin_again()
+
+    def complete(self) -> None:
+        """As :meth:`completed`, for commits alone that were on disk and have become complete."""
+        self._pipeline.complete()
         self._pipeline.begin_again()
 
     def wait(self, receipt: int) -> None:

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from jumpmq.store import worker
@@ -25,6 +26,9 @@ SMALL_BYTES = 64 << 10
 
 QUICK = 0.0005
 """Seconds needed by a fast disk to write a small commit."""
+
+Ship = Callable[[int, bytes], bool]
+"""Sends the octets of a commit, which begins at a position, to all followers; True if sent, False if to none."""
 
 FORGETTING = 0.9
 """Share of the measured slowness kept with every faster commit."""
@@ -64,15 +68,17 @@ class Writer:
 
     Args:
         files: the file calls to use; the compiled thread knows only those of the operating system.
-        tell: as of :meth:`Store.open`.
+        tell, ship: as of :meth:`Store.open`.
     """
 
-    def __init__(self, files: Files, tell: int = -1) -> None:
+    def __init__(self, files: Files, tell: int = -1, ship: Ship | None = None) -> None:
         self._tells = tell >= 0
+        self._ship = ship
         self._results: deque[Result] = deque()  # of writes that had nothing to write
         self._readable, self._writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # readable when there are results
         self._waking = threading.Lock()  # held while the pipe is written to, or closed
         self._timer: threading.Timer | None = None  # of the last :meth:`wake_after`
+        self._is_shipped = False  # whether followers have the octets of the last write, whatever comes of the write
         self._submitted_at = 0.0  # when the last write was, by the monotonic clock
         self._seconds = QUICK  # how long the disk takes of late: it falls slowly
         self._worker: WritingThread
@@ -87,7 +93,14 @@ class Writer:
 
     def submit(self, write: Write) -> None:
         """Write a commit; the last commit must have been finished."""
-        self._submitted_at = time.monotonic()
+        self._submitted_at, self._is_shipped = time.monotonic(), False
+        if self._ship is not None and write.commit.length <= SMALL_BYTES and not (write.allocate or write.appends):
+            # Before the thread and the disk are waited for. The file has room: a full disk cannot be a reason to try
+            # once more, with other content.
+            octets = b"".join(write.commit.seal(write.salt))
+            self._is_shipped = self._ship(write.position - len(octets), octets)
+            if self._is_shipped:
+                write = write._replace(position=0)
         self._worker.submit(write)
 
     def is_quick(self, octets: int) -> bool:
@@ -126,6 +139,7 @@ class Writer:
 
     def _result(self, number: int, unsafe: bool, seconds: float) -> Result:
         self._seconds = max(seconds, self._seconds * FORGETTING)
+        unsafe = unsafe or self._is_shipped
         if number:
             error = OSError(number, os.strerror(number))
             return Result(error, unsafe or number not in NO_ROOM, unsafe and self._tells)

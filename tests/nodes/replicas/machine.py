@@ -48,7 +48,7 @@ class Machine:
         self.number, self.folder, self.kind, self.node = number, folder, kind, f"n{number}"
         self.turns = Turns(Commits(), 1 << 20)
         self.links = Links(UnixSockets(folder / "links", number, count), number, os.urandom(8).hex(), self.turns)
-        self.sessions = ReplicaSessions(self.links, self.turns)
+        self.sessions = ReplicaSessions(self.links)
         self.sessions.node_at = "n{}".format
         self.etcd = Etcd([url])
         self.ended = asyncio.Event()
@@ -137,7 +137,7 @@ class Machine:
             self.published = last
             self.receipts[self.store.flush()] = last
             await asyncio.sleep(0.003 if len(self.receipts) < 200 else 0.1)
-        while self.receipts:  # noqa: ASYNC110
+        while self.receipts or self.store.is_writing or self.store.is_incomplete:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         self.ended.set()
 

@@ -83,11 +83,8 @@ async def test_a_replica_of_another_node_or_version_gets_no_session() -> None:
         first.join(7, one)
         link = second._links.to(1)
         assert link is not None
-        with second._turns.turn():
-            link.send(REPLICA, encode(7, Hello(0, 1, 1, "n3.b")))
-            link.send(REPLICA, encode(7, Hello(0, 2, 3, "n2.b")))
-            link.send(REPLICA, encode(7, Stored(1, 64)))
-            link.send(REPLICA, encode(7, Hello(0, 1, 1, "n2.last")))
+        for frame in Hello(0, 1, 1, "n3.b"), Hello(0, 2, 3, "n2.b"), Stored(1, 64), Hello(0, 1, 1, "n2.last"):
+            link.send_at_once(REPLICA, encode(7, frame))
         await until(lambda: one.told)
         assert one.told == ["+n2.last"]
 

@@ -12,7 +12,7 @@ from jumpmq.nodes.replicas.commit_checks import CommitChecks
 from jumpmq.nodes.replicas.shipping import Shipping
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.frames import Data, Fetched, Frame, Segment
-from jumpmq.replication.lineage import end_of, position_at
+from jumpmq.replication.lineage import end_of, grown_to, position_at
 from jumpmq.store.lineage import read_lineage
 from jumpmq.store.log import DIRECTORY, file_name
 
@@ -34,7 +34,11 @@ class Shipped:
         self.frames: list[Frame] = []
         self.gone: list[str] = []
         self.shipping = Shipping(
-            directory, self.copy, lambda peer, frame: self.frames.append(frame), lambda peer, why: self.gone.append(why)
+            directory,
+            self.copy,
+            lambda peer, frame: self.frames.append(frame),
+            lambda peers, frame: self.frames.extend(frame for _ in peers),
+            lambda peer, why: self.gone.append(why),
         )
 
     def received(self) -> list[tuple[int, bytes]]:
@@ -95,3 +99,24 @@ async def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
     await until(lambda: shipped.gone)
     assert "cannot be read: No such file" in shipped.gone[0]
     await asyncio.sleep(0)
+
+
+@in_loop
+async def test_a_commit_goes_ahead_of_the_files_to_followers_that_have_all_before_it(tmp_path: Path) -> None:
+    shipped = Shipped(tmp_path)
+    end = end_of(shipped.copy.lineage)
+    assert not shipped.shipping.ship_ahead(end, b"nobody", 1)
+    shipped.shipping.ship("b.1", end - 100, 1)
+    assert not shipped.shipping.ship_ahead(end, b"too early", 1)
+    await until(lambda: shipped.shipping.positions["b.1"] == end)
+    before = len(shipped.frames)
+    assert shipped.shipping.ship_ahead(end, b"first", 1) and shipped.shipping.ship_ahead(end + 5, b"second", 1)
+    assert shipped.frames[before:] == [Data(1, end, b"first"), Data(1, end + 5, b"second")]
+    shipped.copy.lineage = grown_to(shipped.copy.lineage, end + 5)
+    shipped.shipping.written()
+    shipped.shipping.stored("b.1", end + 11)
+    shipped.shipping.ship("c.1", end + 5, 1)
+    assert not shipped.shipping.ship_ahead(end + 11, b"one is behind", 1)
+    await asyncio.sleep(0.01)
+    assert len(shipped.frames) == before + 2 and not shipped.gone, "what was shipped ahead is not shipped again"
+    shipped.shipping.stop_all()

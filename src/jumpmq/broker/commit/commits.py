@@ -111,6 +111,7 @@ class Commits:
             linger_bytes=linger_bytes,
         )
         self._loop.add_reader(self.store.fileno(), self._or_fail, self.store.completed)
+        self.store.completion.look = self.look
         known, self.store.streams = self.store.streams, {}
         self.streams = StreamFiles(
             directory / stream_files.DIRECTORY,
@@ -121,6 +122,13 @@ class Commits:
             on_retire=self._retired.append,
         )
         return self.store
+
+    def look(self) -> bool:
+        """Process what has become complete; False while the store is being closed."""
+        if self.store is None:
+            return False
+        self._or_fail(self.store.complete)
+        return True
 
     def _or_fail(self, step: Callable[[], None]) -> None:
         """Take a step towards a commit. After an exception, the staged, written and awaited changes may be

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 POSITION = struct.Struct("=Q")
 
+KEPT = 0.1
+"""Seconds after which the store hears again which segments members require."""
+
 POSITIONS_READ = 4096
 """Octets of positions read at once; only the last position matters."""
 
@@ -54,6 +57,7 @@ class LeadingStore:
         self._told.setblocking(False)
         self._tells.setblocking(False)
         self._stored = 0  # position behind the last commit on disk, where the replica has not heard of it
+        self._kept_at = 0.0  # when the store last heard which segments to keep
         self._rest = b""  # of a position that has come in part
         self._known: set[str] = set()  # losses that were known before the store was opened
 
@@ -79,6 +83,7 @@ class LeadingStore:
             linger_bytes=linger_bytes,
             epoch=self._epoch,
             tell=self._tells.fileno(),
+            ship=self._ship_ahead,
             completion=self._completion,
         )
         self._store.keep_from(self._home.needed_from)
@@ -106,6 +111,10 @@ class LeadingStore:
             self._loop.remove_reader(self._told.fileno())
         self._told.close()
         self._tells.close()
+
+    def _ship_ahead(self, position: int, octets: bytes) -> bool:
+        """Ship a commit that is about to be written; not while another thread closes the store."""
+        return threading.get_ident() == self._thread and self._home.ship_ahead(self._epoch, position, octets)
 
     def _segments(self) -> Lineage:
         assert self._store is not None
@@ -144,7 +153,9 @@ class LeadingStore:
             position, self._stored = self._stored, 0
             self._grow(position)
             self._home.synced(position)
-            self._keep()
+            if (now := self._loop.time()) - self._kept_at >= KEPT:
+                self._kept_at = now
+                self._keep()
         except Exception as error:
             log.critical("a step of a commit failed", exc_info=error)
             self._on_failure(f"commits cannot go on after {error!r}")

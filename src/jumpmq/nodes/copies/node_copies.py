@@ -175,7 +175,7 @@ class NodeCopies:
         turns = Turns(Commits(), BACKLOG)
         ways = TLSSockets(directory, self.me.home, config.cluster_host, port)
         self._links = Links(ways, self.me.home, self._boot, turns)
-        self._sessions = ReplicaSessions(self._links, turns)
+        self._sessions = ReplicaSessions(self._links)
         await listen(self._links)
         self._announced = announced = Announced(self._etcd, self._keys, self.me, directory, self.racks)
         self._sessions.node_at = announced.node_at

@@ -166,7 +166,7 @@ class CopiedHome:
         self._disk = DiskThread(directory, self._loop, self._on_disk, self._on_disk_failure, on_work)
         self._indexing = Indexing(directory.directory, soon, self._on_indexed, self._on_unindexed)
         self._catching_up = CatchingUp(now())
-        self._shipping = Shipping(directory.directory, copy, self.send, self._on_gone, self.pause)
+        self._shipping = Shipping(directory.directory, copy, self.send, self.send_all, self._on_gone, self.pause)
         self._incoming = Incoming(directory.end, directory.next_number)
         self._asked = Asked(claims, number, self.on_value, self.on_value, self.alarm)
         self._timer: asyncio.TimerHandle | None = None
@@ -265,6 +265,14 @@ class CopiedHome:
         self._act(self.roles.on_written(position))
         self._shipping.written()
 
+    def ship_ahead(self, epoch: int, position: int, octets: bytes) -> bool:
+        """Ship a commit to all followers before the store of an epoch writes the commit; False if to none."""
+        leader = self.roles.leader
+        if leader is None or leader.epoch != epoch or not self._shipping.ship_ahead(position, octets, epoch):
+            return False
+        self._catching_up.on_written(position + len(octets), now())
+        return True
+
     def synced(self, position: int) -> None:
         """Record the position up to which the store synced."""
         self._act(self.roles.on_synced(position))
@@ -347,6 +355,10 @@ class CopiedHome:
     def send(self, peer: Replica, frame: Frame) -> int:
         """Send a frame to a replica; return its size in octets, 0 without a session."""
         return self._sessions.send(self.number, peer, frame)
+
+    def send_all(self, peers: Iterable[Replica], frame: Frame) -> None:
+        """Send a frame to replicas."""
+        self._sessions.send_all(self.number, peers, frame)
 
     def pause(self, peer: Replica, octets: int) -> float:
         """Return the seconds to wait before octets are sent to a replica: clients come first while it catches up."""

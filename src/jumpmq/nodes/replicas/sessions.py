@@ -18,11 +18,10 @@ any        link down          down, nothing said or heard
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from jumpmq.broker.commit.turns import Turns
 from jumpmq.nodes.transport.link import Link
 from jumpmq.nodes.transport.links import Links
 from jumpmq.nodes.transport.records import REPLICA
@@ -69,16 +68,14 @@ class ReplicaSessions:
 
     Args:
         links: between homes.
-        turns: those of the broker.
 
     Attributes:
         node_at: the node of a home; empty where that is not known.
     """
 
-    def __init__(self, links: Links, turns: Turns) -> None:
+    def __init__(self, links: Links) -> None:
         self.node_at: Callable[[int], str] = lambda home: ""
         self._links = links
-        self._turns = turns
         self._parties: dict[int, Party] = {}  # by the home that is copied
         self._sessions: dict[tuple[int, int], _ReplicaSession] = {}  # by home that is copied, and home of the link
         links.handlers[REPLICA] = self._receive
@@ -103,12 +100,25 @@ class ReplicaSessions:
 
     def send(self, home: int, peer: Replica, frame: Frame) -> int:
         """Send a frame in the session with a replica; return its size in octets, 0 without a session."""
+        if (link := self._link(home, peer)) is None:
+            return 0
+        octets = encode(home, frame)
+        link.send_at_once(REPLICA, octets)
+        return len(octets)
+
+    def send_all(self, home: int, peers: Iterable[Replica], frame: Frame) -> None:
+        """Send a frame in the sessions with replicas."""
+        octets = encode(home, frame)
+        for peer in peers:
+            if (link := self._link(home, peer)) is not None:
+                link.send_at_once(REPLICA, octets)
+
+    def _link(self, home: int, peer: Replica) -> Link | None:
+        """Return the link of the session with a replica; None without a session."""
         for (copied, at), session in self._sessions.items():
-            if copied == home and session.up and session.heard == peer and (link := self._links.to(at)) is not None:
-                octets = encode(home, frame)
-                self._send(link, octets)
-                return len(octets)
-        return 0
+            if copied == home and session.up and session.heard == peer:
+                return self._links.to(at)
+        return None
 
     def drop(self, home: int, peer: Replica) -> None:
         """End the session with a replica; a new session begins after a pause."""
@@ -169,7 +179,7 @@ class ReplicaSessions:
         if session.said:
             return
         session.said = True
-        self._send(link, encode(home, Hello(0, VERSION, VERSION, party.me)))
+        link.send_at_once(REPLICA, encode(home, Hello(0, VERSION, VERSION, party.me)))
         if session.heard:
             self._begin(home, session)
 
@@ -182,7 +192,3 @@ class ReplicaSessions:
             session.up = False
             if (party := self._parties.get(home)) is not None:
                 party.on_disconnected(peer)
-
-    def _send(self, link: Link, octets: bytes) -> None:
-        with self._turns.turn():
-            link.send(REPLICA, octets)

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jumpmq.replication.configuration import Replica
@@ -38,6 +38,7 @@ class Shipping:
         directory: of the home.
         copy: whose lineage says what there is.
         send: sends a frame to a replica.
+        send_all: sends a frame to several replicas.
         on_gone: told of a follower that needs octets which cannot be read.
         pause: tells the seconds to wait before so many octets are sent to a replica.
     """
@@ -47,12 +48,14 @@ class Shipping:
         directory: Path,
         copy: Copy,
         send: Callable[[Replica, Frame], object],
+        send_all: Callable[[Iterable[Replica], Frame], object],
         on_gone: Callable[[Replica, str], None],
         pause: Callable[[Replica, int], float] = lambda peer, octets: 0.0,
     ) -> None:
         self._directory = directory / DIRECTORY
         self._copy = copy
         self._send = send
+        self._send_all = send_all
         self._on_gone = on_gone
         self._pause = pause
         self._followers: dict[Replica, _Follower] = {}
@@ -98,8 +101,24 @@ class Shipping:
 
     def written(self) -> None:
         """The log has grown."""
+        end = self._copy.end
         for follower in self._followers.values():
-            follower.wake.set()
+            if follower.at < end:
+                follower.wake.set()
+
+    def ship_ahead(self, position: int, octets: bytes, epoch: int) -> bool:
+        """Ship a commit that is about to be written at a position, if all followers have the log up to there.
+
+        The files are not waited for. No follower gets the octets if one has to get others first, from the files.
+        """
+        followers = self._followers.values()
+        if not followers or not all(follower.is_at(position) for follower in followers):
+            return False
+        self._send_all(self._followers, Data(epoch, position, octets))
+        for follower in followers:
+            follower.sent(len(octets))
+            follower.commit_end = follower.at
+        return True
 
     def stored(self, peer: Replica, position: int) -> None:
         """A replica has stored all up to a position."""
@@ -205,10 +224,16 @@ class _Follower:
         self.unstored += octets
         self._pieces.append((self.at, octets))
 
+    def is_at(self, position: int) -> bool:
+        """True if the follower was sent all up to a position within a segment, and may be sent more."""
+        return self.at == position and not self.waits and self.until == math.inf
+
     def stored(self, position: int) -> None:
+        waited = self.waits
         while self._pieces and self._pieces[0][0] <= position:
             self.unstored -= self._pieces.popleft()[1]
-        self.wake.set()
+        if waited:
+            self.wake.set()
 
 
 class _OpenFile:

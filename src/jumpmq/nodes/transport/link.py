@@ -149,6 +149,13 @@ class Link(asyncio.BufferedProtocol):
             self._unsent += payload
             self._turns.write_soon(self)
 
+    def send_at_once(self, kind: int, payload: bytes) -> None:
+        """Send a record before the end of the turn, and before the records that wait for that."""
+        if self.up and not self._transport.is_closing():
+            self._write_at_once(kind, payload)
+            self.sent_octets += HEADER.size + len(payload)
+            self._spoke = time.monotonic()
+
     def send_part(self, kind: int, text: bytes) -> None:
         """Send a JSON value at the end of the event-loop iteration. Consecutive values of a kind are sent as one
         record, an array, which takes less to read than a record per value."""
@@ -179,8 +186,12 @@ class Link(asyncio.BufferedProtocol):
         """Write pending output."""
         self._end_parts()
         if self._unsent and not self._transport.is_closing():
-            self.sent_octets += sum(map(len, self._unsent))
-            self._transport.writelines(self._unsent)
+            octets = sum(map(len, self._unsent))
+            self.sent_octets += octets
+            if octets <= JOINED:  # one record of TLS, instead of one for each
+                self._transport.write(b"".join(self._unsent))
+            else:
+                self._transport.writelines(self._unsent)
             self._spoke = time.monotonic()
         self._unsent.clear()
 
