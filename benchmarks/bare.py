@@ -18,6 +18,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 from benchmarks.load.client import BUFFER_SIZE, FRAME, FRAME_OVERHEAD, METHOD, method, short
 
@@ -40,7 +41,7 @@ def bare_server(followers: int = 0) -> Iterator[int]:
     with ExitStack() as stack:
         links = [stack.enter_context(_follower()) for _ in range(followers)]
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        stack.enter_context(_process(_serve, listener, links))
+        stack.enter_context(processes(_serve, listener, links))
         yield listener.getsockname()[1]
 
 
@@ -50,14 +51,14 @@ def _follower() -> Iterator[socket.socket]:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as ours,
-        _process(_follow, listener),
+        processes(_follow, listener),
     ):
         ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield ours
 
 
 @contextmanager
-def _process(target: Callable[..., None], *arguments: object) -> Iterator[None]:
+def processes(target: Callable[..., None], *arguments: object) -> Iterator[None]:
     process = multiprocessing.get_context("fork").Process(target=target, args=arguments, daemon=True)
     process.start()
     try:
@@ -131,7 +132,7 @@ class _Server:
 
     def serve(self) -> None:
         """Round after round: read whoever has sent something, append all that was published, sync, and answer each."""
-        conversations: dict[int, _Conversation] = {}
+        conversations: dict[int, Conversation] = {}
         with select.epoll() as poll:
             poll.register(self._listener, select.EPOLLIN)
             while True:
@@ -141,7 +142,7 @@ class _Server:
                         connection, _ = self._listener.accept()
                         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         poll.register(connection, select.EPOLLIN)
-                        conversations[connection.fileno()] = _Conversation(self, connection)
+                        conversations[connection.fileno()] = Conversation(self, connection)
                     elif BUFFER_SIZE - filled > LEAST_ROOM:  # else it is read in the next round
                         conversation = conversations[number]
                         octets = conversation.read(self._buffer[filled:])
@@ -153,7 +154,7 @@ class _Server:
                 if filled:
                     self._keep(filled)
                     for conversation in published:
-                        conversation.confirm()
+                        conversation.confirm(conversation.published)
 
     def _keep(self, filled: int) -> None:
         """Append what was read here and at each follower."""
@@ -169,14 +170,37 @@ class _Server:
                 stored += LENGTH.unpack(answer)[0]
 
 
-class _Conversation:
-    """One connection."""
+class ConversationServer(Protocol):
+    """Server of conversations.
 
-    def __init__(self, server: _Server, connection: socket.socket) -> None:
+    Attributes:
+        ready: how many messages the first queue is said to hold.
+    """
+
+    ready: int
+
+
+class ConversationSocket(Protocol):
+    """The part of a socket that a conversation needs."""
+
+    def recv_into(self, buffer: memoryview, /) -> int: ...
+    def send(self, data: bytes, /) -> object: ...
+    def sendall(self, data: bytes, /) -> object: ...
+    def close(self) -> None: ...
+
+
+class Conversation:
+    """One connection.
+
+    Attributes:
+        published: how many publishes were read.
+    """
+
+    def __init__(self, server: ConversationServer, connection: ConversationSocket) -> None:
         self._server = server
         self._connection = connection
         self._rest = b""
-        self._size = self._published = self._confirmed = 0
+        self._size = self.published = self._confirmed = 0
 
     def read(self, room: memoryview) -> int | None:
         """Reads once, and answers methods.
@@ -197,11 +221,11 @@ class _Conversation:
         self._rest = bytes(octets[used:])
         return published
 
-    def confirm(self) -> None:
-        """Confirms what was published since the last time."""
-        multiple = self._published > self._confirmed + 1
-        self._confirmed = self._published
-        self._connection.send(CONFIRM.pack(METHOD, 1, 13, 60 << 16 | 80, self._published, multiple, 0xCE))
+    def confirm(self, published: int) -> None:
+        """Confirms the first so many publishes, as far as they are not confirmed yet."""
+        multiple = published > self._confirmed + 1
+        self._confirmed = published
+        self._connection.send(CONFIRM.pack(METHOD, 1, 13, 60 << 16 | 80, published, multiple, 0xCE))
 
     def _publishes(self, octets: memoryview) -> int:
         """Counts the publishes that begin the octets, all of one size; returns how long they are."""
@@ -217,7 +241,7 @@ class _Conversation:
                 end += FRAME.unpack_from(octets, end)[2] + FRAME_OVERHEAD
             self._size = end
         whole = len(octets) // self._size
-        self._published += whole
+        self.published += whole
         self._server.ready += whole
         return whole * self._size
 

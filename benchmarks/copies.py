@@ -1,12 +1,14 @@
 """Three copies of a home beside one, quorum queues of RabbitMQ, and bare processes: confirms, and a lost node.
 
-    python -m benchmarks.copies [-n MESSAGES] [--rounds ROUNDS]
+    python -m benchmarks.copies [-n MESSAGES] [--rounds ROUNDS] [--window WINDOW]
     python -m benchmarks.copies --catch-up MEGABYTES
 
 All nodes are on this machine, JumpMQ's with an etcd of one member. Home 1 has three copies, home 2 one: the same load
 goes to a queue of either in turn, through the home's own node, and then to RabbitMQ's and to the bare server with two
-followers (``benchmarks/bare.py``), which no broker can outdo here. At the end the node with home 1 is killed, and a
-client of another node asks for its queue until it is answered.
+followers (``benchmarks/bare.py``), which no broker can outdo here, and to the same on event loops with TLS
+(``benchmarks/bare_loops.py``). In brackets is the processor's time a confirm, in microseconds, of all processes that
+were loaded. At the end the node with home 1 is killed, and a client of another node asks for its queue until it is
+answered; not with ``--window``, which measures one line.
 
 With ``--catch-up`` a third copy of a home with so many octets is made of files, and then brought up to date from the
 log: while nobody else is there, and beside a bystander, who publishes a persistent message and waits for its confirm
@@ -23,14 +25,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pika
 
 from benchmarks.bare import bare_server
+from benchmarks.bare_loops import bare_loops
 from benchmarks.cluster import NODES, rabbitmq_cluster
 from benchmarks.confirms import broker_rate
 from benchmarks.load.client import Address, Connection
@@ -185,21 +188,67 @@ def lost(nodes: list[JumpMQ]) -> float:
     return time.perf_counter() - began
 
 
-def rates(ports: dict[str, tuple[int, tuple[str, ...]]], count: int, rounds: int) -> dict[str, dict[int, float]]:
-    """Confirms a second, by what is loaded and by window: the medians of rounds in turn."""
-    found: dict[str, dict[int, list[float]]] = {name: {window: [] for window in WINDOWS} for name in ports}
+class Loaded(NamedTuple):
+    """What is loaded.
+
+    Attributes:
+        port: where it listens.
+        arguments: of the load generator.
+        processes: that work for it; none where they are not known.
+    """
+
+    port: int
+    arguments: tuple[str, ...]
+    processes: frozenset[int]
+
+
+def measured(
+    loaded: dict[str, Loaded], count: int, rounds: int, windows: Collection[int]
+) -> dict[str, dict[int, tuple[float, float]]]:
+    """Confirms a second, and microseconds of a processor for each, by what is loaded and by window: the medians of
+    rounds in turn."""
+    found: dict[str, dict[int, list[tuple[float, float]]]] = {one: {window: [] for window in windows} for one in loaded}
     for _ in range(rounds):
-        for window, share in WINDOWS.items():
-            for name, (port, arguments) in ports.items():
-                rate = broker_rate(port, int(count * share), "confirm", "--window", str(window), *arguments)
-                found[name][window].append(rate)
-    return {name: {window: statistics.median(all_) for window, all_ in by.items()} for name, by in found.items()}
+        for window in windows:
+            messages = int(count * WINDOWS[window])
+            for name, (port, arguments, processes) in loaded.items():
+                before = busy(processes)
+                rate = broker_rate(port, messages, "confirm", "--window", str(window), *arguments)
+                found[name][window].append((rate, 1e6 * (busy(processes) - before) / messages))
+    return {name: {window: _medians(all_) for window, all_ in by.items()} for name, by in found.items()}
+
+
+def _medians(measured: list[tuple[float, float]]) -> tuple[float, float]:
+    rates, costs = zip(*measured, strict=True)
+    return statistics.median(rates), statistics.median(costs)
+
+
+def busy(processes: Collection[int]) -> float:
+    """Seconds for which processors have worked for processes, in all of their threads."""
+    tasks = [task for process in processes for task in Path(f"/proc/{process}/task").iterdir()]
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def descendants() -> frozenset[int]:
+    """The processes that were started here, or by those."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found, waiting = set[int](), [os.getpid()]
+    while waiting:
+        new = children.get(waiting.pop(), [])
+        found.update(new)
+        waiting += new
+    return frozenset(found)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=50_000, help="messages of a run with the largest window")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--window", type=int, choices=WINDOWS, help="unconfirmed messages, of this line alone")
     parser.add_argument(
         "--catch-up", type=int, metavar="MEGABYTES", help="measure how fast a third copy is made instead"
     )
@@ -211,9 +260,10 @@ def main() -> None:
         if options.catch_up:
             print_caught_up(nodes, options.catch_up)
             return
-        ports: dict[str, tuple[int, tuple[str, ...]]] = {
-            "3 copies": (nodes[0].port, ("--exchange", "three")),
-            "1 copy": (nodes[1].port, ("--exchange", "one")),
+        ours = descendants()
+        loaded = {
+            "3 copies": Loaded(nodes[0].port, ("--exchange", "three"), ours),
+            "1 copy": Loaded(nodes[1].port, ("--exchange", "one"), ours),
         }
         if RabbitMQ.available():
             rivals, _ = stack.enter_context(rabbitmq_cluster())
@@ -221,13 +271,19 @@ def main() -> None:
             assert isinstance(first, RabbitMQ)
             first.ctl("add_vhost", VHOST, "--default-queue-type", "quorum")
             first.ctl("set_permissions", "-p", VHOST, "guest", ".*", ".*", ".*")
-            ports["RabbitMQ, quorum"] = first.port, ("--vhost", VHOST)
-        ports["bare, two followers"] = stack.enter_context(bare_server(NODES - 1)), ()
-        found = rates(ports, options.n, options.rounds)
+            loaded["RabbitMQ, quorum"] = Loaded(first.port, ("--vhost", VHOST), descendants() - ours)
+        for name, server in ("bare, two followers", bare_server), ("the same on event loops", bare_loops):
+            before = descendants()
+            loaded[name] = Loaded(stack.enter_context(server(NODES - 1)), (), descendants() - before)
+        windows = [options.window] if options.window else [*WINDOWS]
+        found = measured(loaded, options.n, options.rounds, windows)
         print(f"| confirms a second, three nodes on {len(os.sched_getaffinity(0))} cores | {' | '.join(found)} |")
         print(f"| --- |{' ---: |' * len(found)}")
-        for window in WINDOWS:
-            print(f"| {window:,} unconfirmed | {' | '.join(f'{by[window]:,.0f}' for by in found.values())} |")
+        for window in windows:
+            cells = [f"{rate:,.0f} ({cost:,.0f})" for rate, cost in (by[window] for by in found.values())]
+            print(f"| {window:,} unconfirmed | {' | '.join(cells)} |")
+        if options.window:
+            return
         print(f"\nA lost node: its queue is answered for after {lost(nodes):.1f} s.")
 
 
