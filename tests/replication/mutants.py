@@ -18,7 +18,7 @@ from jumpmq.replication.candidate import Candidate
 from jumpmq.replication.configuration import Configuration
 from jumpmq.replication.copies import Copy
 from jumpmq.replication.follower import Follower
-from jumpmq.replication.frames import Beaten, Matched
+from jumpmq.replication.frames import Beaten, Lead, Matched
 from jumpmq.replication.joining import Install, Joining
 from jumpmq.replication.leader import Leader
 from jumpmq.replication.pace import MICROSECONDS, Pace
@@ -68,6 +68,10 @@ def _written_counts(self: Leader, advance: Callable[[Leader], list[a.Action]] = 
         return advance(self)
     finally:
         self.copy.stored = stored
+
+
+def _only_asks(self: Leader, peer: str) -> list[a.Action]:
+    return [a.Send(peer, Lead(self.epoch, self.copy.kept, self.copy.lineage))]
 
 
 def _stop_waiting_first(self: Leader, leaving: Sequence[str], lost: Sequence[str] = ()) -> list[a.Action]:
@@ -265,6 +269,12 @@ MUTANTS = [
         "truncates by position",
         [(follower, "common_end", _by_position)],
         story=stories.a_deposed_leader_connects_again,
+    ),
+    Mutant(
+        "R7",
+        "counts what a follower is asked to cut",
+        [(Leader, "lead", _only_asks)],
+        temper={"failures": ["cut"], "rate": 0.03},
     ),
     Mutant("R7", "does not truncate", [(Follower, "_match", _no_cut)], story=stories.a_deposed_leader_connects_again),
     Mutant(

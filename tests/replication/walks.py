@@ -205,7 +205,9 @@ class Walk:
         world = self.world
         ids = {world.nodes[name].disk.name for name in world.value.members}
         leader = world.nodes[node_of(world.value.leader)]
-        if {*world.value.set} != ids or not leader.writing or leader.replica.copy.complete < leader.replica.copy.end:
+        if {*world.value.set} != ids or not leader.writing or leader.is_ahead:
+            return False
+        if leader.replica.copy.complete < leader.replica.copy.end:
             return False
         for name in world.value.members:
             ours, theirs = leader.disk.files, world.nodes[name].disk.files
@@ -230,7 +232,7 @@ class Walk:
             return self._complete(name)  # with writes all the time nothing would ever be complete up to its end
         leader = node_of(self.world.value.leader) if self.random.random() < 0.8 else name
         if not self._asleep(leader):
-            self.world.write(leader)
+            self.world.write(leader, ahead=self.world.commits % 3 == 1)
         return None
 
     def _roll(self, name: str) -> None:

@@ -69,6 +69,13 @@ class File(NamedTuple):
         return self[:3]
 
 
+class WriteAhead(NamedTuple):
+    """Octets of a worker's commit that were shipped before they are written."""
+
+    position: int
+    octets: bytes
+
+
 class Disk:
     """What one medium has: files of the log, and the file `replica`.
 
@@ -158,7 +165,7 @@ class Node:
         life: number of its process; answers to an earlier one are lost.
         replica: the process's state; None while it is down.
         writing: epoch in which the worker serves; 0 without.
-        ops: what the disk was asked for and has not done, in order: Note, Cut, Sync, Begin.
+        ops: what the disk was asked for and has not done, in order: Note, Cut, WriteAhead, Sync, Begin.
         sent: position up to which the log was shipped to each follower.
         index: position up to which this machine's index was told that all is complete.
         joining: the join by files of this member; None without one.
@@ -175,6 +182,12 @@ class Node:
         self.joining: j.Joining | None = None
         self.index = 0
         self.pace: Any = None
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if a commit of the worker was shipped ahead, and is not stored yet."""
+        writes = any(isinstance(op, WriteAhead) for op in self.ops)
+        return writes or (self.replica is not None and end_of(self.disk.lineage()) > self.replica.copy.end)
 
 
 class Asked(NamedTuple):
@@ -306,6 +319,9 @@ class World:
     def replicator_dies(self, name: str) -> None:
         """The process that ships ends; where it leads, the worker lives, and the next one goes on in the same epoch."""
         node, epoch = self.nodes[name], self.nodes[name].writing
+        for op in node.ops:
+            if isinstance(op, WriteAhead):
+                node.disk.append(*op)
         self.kill(name)
         if not epoch:
             return
@@ -530,11 +546,17 @@ class World:
                 at += len(octets)
         return at
 
-    def write(self, name: str) -> bool:
-        """The worker writes a commit, whose octets are shipped before they are synced."""
+    def write(self, name: str, *, ahead: bool = False) -> bool:
+        """The worker writes a commit, whose octets are shipped before they are synced.
+
+        Args:
+            ahead: they are shipped before they are written, to those who have all before them.
+        """
         node = self.nodes[name]
         replica = node.replica
         if replica is None or not node.writing:
+            return False
+        if node.is_ahead:
             return False
         leader = replica.leader
         if segment_at(replica.copy.complete) == segment_at(replica.copy.end) and self.window <= (
@@ -544,9 +566,17 @@ class World:
         require(leader is not None and leader.epoch == node.writing, "I17", f"{name} writes and does not lead")
         self.commits += 1
         end = replica.copy.end
-        node.disk.append(end, bytes([self.commits % 256]))
-        last = node.disk.files[-1]
-        self.content = {**self.content, last.identity: last.octets}
+        octets, last = bytes([self.commits % 256]), node.disk.files[-1]
+        self.content = {**self.content, last.identity: last.octets + octets}
+        if ahead and not any(isinstance(op, a.Begin) for op in node.ops):  # a worker that rolls writes nothing
+            assert leader is not None
+            node.ops = (*node.ops, WriteAhead(end, octets), a.Sync())
+            for peer in sorted(leader.following):
+                if node.sent.get(peer, 0) == end and end & OFFSETS:
+                    self._do_send(node, a.Send(peer, f.Data(leader.epoch, end, octets)))
+                    node.sent = {**node.sent, peer: end + 1}
+            return True
+        node.disk.append(end, octets)
         self._do_sync(node, a.Sync())
         self.act(node, replica.on_written(end + 1))
         return True
@@ -592,9 +622,14 @@ class World:
             case a.Sync() if disk.fails:
                 disk.fails, disk.phantom = disk.fails - 1, True
                 self.act(node, self.sync_failed(node))
+            case WriteAhead():
+                disk.append(*op)
             case a.Sync():
                 disk.sync()
-                self.act(node, replica.on_synced(end_of(disk.lineage())))
+                end = end_of(disk.lineage())
+                if replica.leader is not None and replica.copy.end < end:  # octets that were shipped ahead
+                    self.act(node, replica.on_written(end))
+                self.act(node, replica.on_synced(end))
             case a.Begin():
                 self._begun(node, op)
             case a.Close():
