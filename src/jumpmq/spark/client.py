@@ -325,7 +325,8 @@ class Client:
         """Begin a batch: rows of earlier attempts at the batch are refused from now on.
 
         Args:
-            origin: the streaming query whose micro-batches these are; empty where there is none.
+            origin: the streaming query whose micro-batches these are, and after a space a name of where the rows go;
+                either is empty where there is none.
 
         Returns:
             as :meth:`batch`, and whether the batch is ``complete``.

@@ -111,6 +111,13 @@ class SinkOptions:
         """True for a default exchange, and for a default queue of rows without one."""
         return self.exchange is not None, self.queue is not None
 
+    @property
+    def target(self) -> str:
+        """A short name of the exchange or queue that is the target of rows without one; empty if the rows name it."""
+        if self.exchange is None and self.queue is None:
+            return ""
+        return hashlib.sha256(repr((self.exchange, self.queue)).encode()).hexdigest()[:16]
+
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
         """Check the options of a write.
@@ -205,7 +212,8 @@ class MessageWriter:
 
         Args:
             attempt: the same for all tasks that publish the batch together.
-            origin: the streaming query that numbers the batches; empty where it is part of the writer's name, or none.
+            origin: the streaming query that numbers the batches, and after a space the target; empty where the query is
+                part of the writer's name.
 
         Raises:
             JumpMQError: a row cannot be published; or the batch is divided otherwise than before, or another attempt
@@ -336,7 +344,8 @@ class BatchWriter(MessageWriter, DataSourceArrowWriter):
         if self._options.app is None:
             return self._publish(iterator, self._writer, part)
         query = context.getLocalProperty("sql.streaming.queryId")  # within foreachBatch
-        return self._publish_once(iterator, self._writer, self._batch, part, self._attempt, query or "")
+        origin = f"{query or ''} {self._options.target}"
+        return self._publish_once(iterator, self._writer, self._batch, part, self._attempt, origin)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         tell(messages)

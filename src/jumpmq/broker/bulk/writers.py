@@ -49,6 +49,11 @@ ATTEMPT = "\0attempt"
 """Part recording the attempt of a begun batch and, as digest, the batch's origin; has one row when the batch is
 complete."""
 
+ANOTHER_TARGET = (
+    "is complete, and its rows went to another exchange or queue: these would be passed over, and be lost. Give each "
+    "write a name of its own (option 'txnAppId')"
+)
+
 NUMBERED_ANEW = (
     "rows of a number that was published are passed over, and would be lost where numbers begin anew, as those of a "
     "query do whose checkpoint was deleted. Give the writer another name (option 'txnAppId'), or use the old checkpoint"
@@ -211,22 +216,28 @@ class Writers:
         """Begin a batch, possibly again; return False if the batch is complete.
 
         Args:
-            origin: what numbers the writer's batches, a streaming query say; empty where that is not known.
+            origin: what numbers the writer's batches, a streaming query say, and after a space where the rows go;
+                either is empty where it is not known.
 
         Raises:
             PreconditionFailed: a later batch was begun, or something else has begun this one, so that the numbers were
-                begun again from the lowest one, and the rows are others; or the user has too many.
+                begun again from the lowest one, and the rows are others; or the batch is complete, and its rows went
+                elsewhere; or the user has too many.
         """
+        query, _, target = origin.partition(" ")
         known = self.place(writer, ATTEMPT)
         if known.batch is not None and known.batch > batch:
             raise PreconditionFailed(
                 f"batch {batch} of writer '{writer.name}' comes behind batch {known.batch}: {NUMBERED_ANEW}"
             )
         if known.batch == batch:
-            if origin and known.digest not in ("", origin):
+            begun_by, _, went_to = known.digest.partition(" ")
+            if query and begun_by not in ("", query):
                 raise PreconditionFailed(
                     f"batch {batch} of writer '{writer.name}' was begun by another query: {NUMBERED_ANEW}"
                 )
+            if known.rows and target and went_to not in ("", target):
+                raise PreconditionFailed(f"batch {batch} of writer '{writer.name}' {ANOTHER_TARGET}")
             if known.rows:
                 return False
         if (known.batch, known.attempt) != (batch, attempt):
