@@ -9,8 +9,8 @@ _MEMBERS = (
     "`jumpmqctl set_copies COUNT [--home HOME]` sets how many there are"
 )
 _STATUS = "`jumpmqctl list_copies` and `jumpmqctl quorum_status QUEUE` show the copies"
-_PLUGINS = "JumpMQ has no plugins: what is there is always on"
-_FLAGS = "JumpMQ has no feature flags: what is there is always on"
+_PLUGINS = "JumpMQ has no plugins: all features are always on"
+_FLAGS = "JumpMQ has no feature flags: all features are always on"
 _SETTINGS = "secrets are given by files or the environment, see `jumpmq config`"
 _JOIN = "a node joins a cluster when it is started with `jumpmq serve --cluster NAME --etcd URL`"
 _STOP = "stop the broker with `jumpmqctl stop`, and start it with `jumpmq serve`"

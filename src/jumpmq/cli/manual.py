@@ -52,7 +52,7 @@ def _page(command: Any) -> Iterator[str]:
     everywhere = _options_everywhere(command)
     if everywhere:
         yield ".SH OPTIONS"
-        yield "Every command takes these:"
+        yield "Options of every command:"
         yield from _options(everywhere)
     yield ".SH COMMANDS"
     yield from _commands(command, (), {option.name for option in everywhere})

@@ -227,7 +227,7 @@ def plan(
         if report is not None:
             from jumpmq.spark.page import movement_page, save
 
-            save(movement_page(found, f"What would move in {exchange}"), report)
+            save(movement_page(found, f"Moves in {exchange}"), report)
 
 
 def _uniformity_of_exchange(spark: SparkSession, url: str, vhost: str, exchange: str, report: Path | None) -> None:

@@ -99,7 +99,7 @@ async def _compare(check: CopyCheck, ask: Ask) -> None:
     check.nodes = sorted(copies)
     if len(copies) < 2:
         who = check.nodes[0] if copies else "no node"
-        raise CheckFailed(f"only {who} tells of its copy of home {check.home}")
+        raise CheckFailed(f"only {who} answers about its copy of home {check.home}")
     common: dict[str, int] = {}
     for name in sorted({name for lengths in copies.values() for name in lengths}):
         lengths = [lengths[name] for lengths in copies.values() if name in lengths]

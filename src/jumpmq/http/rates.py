@@ -326,7 +326,7 @@ class Rates:
                 try:
                     await called()
                 except Exception:
-                    log.exception("what follows a reading of the figures failed")
+                    log.exception("processing of the statistics failed")
             await asyncio.sleep(max(INTERVAL, PAUSE * (time.thread_time() - began)))
 
     async def _look_at_queues(self, look: Look) -> None:

@@ -48,7 +48,7 @@ async def begin_worker(
             f"the data directory is one of {kept} homes: serve it with --workers {kept} or more, not {config.homes}"
         )
     if any((kind, key) == LEFT for kind, key, _ in found):
-        raise HomeLeft(f"home {config.home} was left: what it had is at other homes")
+        raise HomeLeft(f"home {config.home} was removed: its queues are at other homes")
     if config.home == FIRST:
         return Beginning(found, identity or default)
     applied = next((value for kind, _, value in found if kind == APPLIED), None)

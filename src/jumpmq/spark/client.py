@@ -126,7 +126,9 @@ class Client:
             JumpMQError: it has another identity.
         """
         if self._identity not in (None, identity):
-            raise JumpMQError(f"another broker answers at {self} than before, or it has lost its data directory")
+            raise JumpMQError(
+                f"another broker answers at {self} than before, or the broker has lost its data directory"
+            )
         self._identity = identity
 
     def queues(self) -> list[str]:
@@ -474,7 +476,7 @@ def _said_here(broker: ManagementClient) -> Iterator[None]:
     try:
         yield
     except pa.ArrowException as error:
-        raise BrokerAway(f"lost the broker: its answer broke off ({error})") from None
+        raise BrokerAway(f"lost the broker: the answer broke off ({error})") from None
     except NoAnswer as error:
         if error.refused:
             text = f"nothing listens at {broker.address}: is the broker running, and is this its management port?"

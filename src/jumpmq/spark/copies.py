@@ -42,7 +42,7 @@ def _require_keys(column: pa.ListArray, name: str) -> None:
     if keys.null_count:
         raise JumpMQError(f"a row's '{name}' has a key that is null: leave it out")
     if (pc.max(pc.binary_length(keys)).as_py() or 0) > 255:
-        raise JumpMQError(f"a row's '{name}' has a key of more than 255 octets, which is the most that AMQP allows")
+        raise JumpMQError(f"a row's '{name}' has a key of more than 255 octets, AMQP's maximum")
 
 
 def _with(octets: bytes | None, keys: dict[str, list[Any] | None]) -> bytes | None:

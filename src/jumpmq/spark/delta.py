@@ -105,7 +105,7 @@ def _require_plain(table: DeltaTable) -> None:
     ):
         what = "has constraints"
     elif configured.get("delta.columnMapping.mode", "none") != "none":
-        what = "maps columns to other names"
+        what = "maps columns to different names"
     else:
         return
     raise JumpMQError(

@@ -97,7 +97,7 @@ def publishable(batch: pa.RecordBatch, has_exchange: bool, has_queue: bool) -> p
         _require_addresses(columns, has_exchange)
     for name in ("routing_key", "exchange", "queue"):
         if name in columns and (pc.max(pc.binary_length(columns[name])).as_py() or 0) > 255:
-            raise JumpMQError(f"a row's '{name}' has more than 255 octets, which is the most that AMQP allows")
+            raise JumpMQError(f"a row's '{name}' has more than 255 octets, AMQP's maximum")
     properties = with_copies(_properties(batch), batch)
     if properties is not None:
         columns["properties"] = properties

@@ -86,4 +86,4 @@ class Background:
             try:
                 self._wake()
             except Exception:
-                log.exception("%s: cannot tell that work is done; it is fetched with what comes next", self._name)
+                log.exception("%s: cannot report completed work; the next report includes it", self._name)

@@ -203,7 +203,7 @@ def _contents(
     _settle(connection, path, batches, warnings)
     rows = connection.execute("SELECT segment, clean_commit FROM replay").fetchall()
     if len(rows) != 1:
-        raise schema.damaged(path, "where the log goes on is missing")
+        raise schema.damaged(path, "the position for continuing the log is missing")
     return IndexContents(definitions, list(batches.values()), rows[0][0], rows[0][1], warnings, lost)
 
 
@@ -232,7 +232,7 @@ def _batches(
     ):
         summary: Summary = tuple(columns)
         if crc_of_batch(summary, blocks) != crc:
-            raise schema.damaged(path, f"where messages of queue number {summary[1]} lie")
+            raise schema.damaged(path, f"the positions of messages of queue number {summary[1]}")
         batch = found[summary[0]] = Batch(summary[1], note)
         batch.id, batch.queue_id, batch.first_seq, batch.last_seq, batch.count, batch.bytes = summary
         batch.remaining = batch.count

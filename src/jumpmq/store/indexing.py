@@ -77,7 +77,7 @@ def _index(directory: Path, before: int, files: Files) -> Indexed:
         before = [*(number for number in numbers if begin <= number < before), before][: MOST_SEGMENTS + 1][-1]
         with closing(OpenSegment(files, directory / DIRECTORY / file_name(before))) as file:
             if file.opening is None:
-                raise _unfit(directory, f"{file_name(before)} is damaged at its beginning")
+                raise _unfit(directory, f"{file_name(before)} is damaged at the beginning")
         found = Recovery(directory, files, _nobody, before=before)
     except Damaged as damage:
         raise _unfit(directory, str(damage)) from damage

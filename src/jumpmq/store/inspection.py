@@ -31,8 +31,8 @@ STEP_BYTES = 16 << 20
 
 _CONTENT = {
     SETTLED: "what was acknowledged; it would be delivered again",
-    DEFINITIONS: "what was declared or deleted",
-    DROPPED: "which queues were deleted",
+    DEFINITIONS: "declarations and deletions",
+    DROPPED: "deletions of queues",
     CLEAN: "the mark of a clean stop",
 }
 

@@ -37,7 +37,7 @@ class DirectoryLock:
             os.close(self._file)
             raise DirectoryInUse(
                 f"the data directory {directory} is in use by another broker (process {holder}); "
-                "stop that one or choose another directory"
+                "stop the other broker or choose another directory"
             ) from error
         except OSError as error:
             os.close(self._file)

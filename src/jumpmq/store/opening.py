@@ -27,7 +27,7 @@ def look(directory: Path, files: Files, note: Callable[[tuple[Batch, int, int]],
         try:
             aside = schema.set_aside(path)
         except OSError as error:
-            raise StoreError(f"cannot rename {path}, which is damaged: {error.strerror}; put that right") from damage
+            raise StoreError(f"cannot rename {path}, a damaged file: {error.strerror}; put that right") from damage
         log.warning("%s; it is kept as %s. Some messages may come again", damage, aside)
         return Recovery(directory, files, note, without_index=True)
 

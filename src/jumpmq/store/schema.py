@@ -38,7 +38,7 @@ TABLES = (
 )
 
 _NOT_OURS = "is not a JumpMQ store; move it away, or choose another data directory"
-_DAMAGED = "what the log says is used instead"
+_DAMAGED = "the log is used instead"
 
 
 def raise_version(connection: sqlite3.Connection) -> None:

@@ -227,7 +227,7 @@ class Fences:
         else:
             log.warning(
                 "exchange '%s' in vhost '%s' has changed %d times while queues wait for messages of keys that moved: "
-                "what this change moves does not wait", change.exchange, change.vhost, MAX_OPEN
+                "keys moved by this change do not wait", change.exchange, change.vhost, MAX_OPEN
             )  # fmt: skip
         if change.marks:
             changes.append(change)

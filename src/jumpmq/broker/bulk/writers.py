@@ -55,7 +55,7 @@ ANOTHER_TARGET = (
 )
 
 NUMBERED_ANEW = (
-    "rows of a number that was published are passed over, and would be lost where numbers begin anew, as those of a "
+    "rows of a published number are skipped, and would be lost where numbers begin anew, as those of a "
     "query do whose checkpoint was deleted. Give the writer another name (option 'txnAppId'), or use the old checkpoint"
 )
 

@@ -91,7 +91,9 @@ class Alarms:
 
     def note_copies(self, lacks: bool) -> None:
         """Set whether so few copies of the home are there that nothing is confirmed."""
-        self._note("copies", self.copies, lacks, lambda: "fewer copies are there than have to store what is confirmed")
+        self._note(
+            "copies", self.copies, lacks, lambda: "fewer copies are available than must store confirmed messages"
+        )
         self.copies = lacks
         if not lacks:
             self.look()

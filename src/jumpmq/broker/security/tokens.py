@@ -76,7 +76,7 @@ class Tokens:
             raise InvalidToken(str(error)) from None
         name = claims.get("client_id") or claims.get("sub")
         if not isinstance(name, str):
-            raise InvalidToken("it names neither client_id nor sub")
+            raise InvalidToken("the token has neither client_id nor sub")
         return Principal(name, self._granted(name, claims.get("scope", ())), claims.get("exp"))
 
     async def _key(self, token: str) -> tuple[Any, list[str]]:

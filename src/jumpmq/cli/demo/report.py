@@ -63,7 +63,7 @@ class Report:
         self._show_lateness(console)
 
     def _spread(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, title="What the consistent hash exchange gave each queue")
+        table = Table(box=box.SIMPLE_HEAD, title="Messages of each queue of the consistent hash exchange")
         for name in ("queue", "weight", "messages", "expected", "keys", "expected "):
             table.add_column(name, justify="left" if name == "queue" else "right")
         keys, total = sum(share.keys for share in self.shares.values()), sum(self.weights.values())
@@ -75,7 +75,7 @@ class Report:
         return table
 
     def _shared(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, title="What the consumers of a group got")
+        table = Table(box=box.SIMPLE_HEAD, title="Messages of each consumer of a group")
         for name in ("consumer", "queues", "flights"):
             table.add_column(name, justify="left" if name == "consumer" else "right")
         for name, part in self.shared.parts.items():

@@ -430,7 +430,7 @@ class Bridge:
     def _trouble(self, subject: str, text: str) -> None:
         if self._troubles.get(subject) != text:
             self._troubles[subject] = text
-            self._say(f"{text}; it is tried again")
+            self._say(f"{text}; the bridge tries again")
 
     def _well(self, subject: str) -> None:
         self._troubles.pop(subject, None)

@@ -66,7 +66,7 @@ def import_definitions(
         raise CommandError(f"Failed to deserialise input (format: JSON) (error: {error})", os.EX_DATAERR) from None
     answer = session.api.post("definitions", body=definitions) or {}
     for skipped in answer.get("skipped", ()):
-        echo(f"Skipped, for it means nothing here: {skipped}", err=True)
+        echo(f"Skipped, without a meaning for JumpMQ: {skipped}", err=True)
     if (more := answer.get("skipped_count", 0) - len(answer.get("skipped", ()))) > 0:
         echo(f"Skipped {more} more", err=True)
     for one in answer.get("renamed", ()):

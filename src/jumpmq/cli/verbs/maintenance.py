@@ -145,7 +145,7 @@ def rebalance(
         moving = sum(1 for one in session.api.get("queues") if one.get("moving_from") or one.get("moving_to"))
         if not moving:
             break
-    session.inform("No queue is on its way any more")
+    session.inform("All moves are complete")
 
 
 def shutdown(session: Session) -> None:

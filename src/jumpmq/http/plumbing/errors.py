@@ -164,7 +164,7 @@ def ambiguous_length() -> JSONResponse:
 
 def foreign_page() -> JSONResponse:
     """Answer a request made by a page of a foreign site."""
-    return _json(403, "forbidden", "pages of other origins get nothing here")
+    return _json(403, "forbidden", "requests from pages of other origins are refused")
 
 
 def _json(status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -77,7 +77,7 @@ class _TextReader:
                 yield
         self._expect("}")
         if self._next():
-            raise ValueError("there is more behind the object")
+            raise ValueError("text after the end of the object")
         return found
 
     def _value(self) -> Generator[None, None, Any]:
@@ -153,7 +153,7 @@ class _TextReader:
         if (character := self._text[self.place : self.place + 1]).isspace():
             blanks = BLANKS.match(self._text, self.place, self.place + AT_ONCE)
             if blanks is not None and len(blanks[0]) == AT_ONCE:
-                raise ValueError(f"there are too many blanks from character {self.place} on")
+                raise ValueError(f"too many blanks from character {self.place} on")
             self.place = blanks.end() if blanks is not None else self.place
             character = self._text[self.place : self.place + 1]
         return character

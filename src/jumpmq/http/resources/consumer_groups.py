@@ -55,7 +55,7 @@ async def end_member(request: Request) -> Response:
         raise Unauthorized("User not authorised to access object")
     if member is None:
         raise NotFound(f"consumer group '{group}' of {kind} '{source}' in vhost '{host.name}' has no member '{name}'")
-    reason = f"user '{principal}' has ended it"
+    reason = f"user '{principal}' has ended the member"
     broker = requested.broker(request)
     with broker.turns.turn():
         broker.consumer_groups.end_member(key, name, reason)

@@ -13,7 +13,7 @@ from jumpmq.http.plumbing import requested
 
 OF_HOME: dict[str, tuple[str, Callable[[HomeCopies], int]]] = {
     "jumpmq_copies_members": ("Nodes that are to have a copy of a home", lambda one: len(one.members)),
-    "jumpmq_copies_in_set": ("Copies of a home that store what is confirmed", lambda one: one.in_set),
+    "jumpmq_copies_in_set": ("Copies of a home that store confirmed messages", lambda one: one.in_set),
     "jumpmq_copies_min": ("Copies in the set below which nothing is confirmed", lambda one: one.min),
     "jumpmq_copies_epoch": ("Number of the life of a home's leader", lambda one: one.epoch),
 }
@@ -37,11 +37,11 @@ def families(found: list[HomeCopies]) -> list[Metric]:
 
 def _lags(found: list[HomeCopies]) -> list[Metric]:
     """Lag of followers and remaining lease of the leader, known to the serving process."""
-    about = "Octets of the log that a copy has not stored, at the process that serves the home"
+    about = "Octets of the log not yet stored by a copy, at the process that serves the home"
     octets = GaugeMetricFamily("jumpmq_copies_lag_bytes", about, labels=("home", "node"))
-    about = "Age of the oldest octets that a copy has not stored, at the process that serves the home"
+    about = "Age of the oldest octets not yet stored by a copy, at the process that serves the home"
     seconds = GaugeMetricFamily("jumpmq_copies_lag_seconds", about, labels=("home", "node"))
-    about = "How long the process that serves the home goes on delivering without a sign of the other copies"
+    about = "Time for which the process that serves the home delivers without a sign of other copies"
     lease = GaugeMetricFamily("jumpmq_copies_lease_left_seconds", about, labels=("home",))
     for one in found:
         for node, behind in one.lag_octets.items():
@@ -50,7 +50,7 @@ def _lags(found: list[HomeCopies]) -> list[Metric]:
             seconds.add_metric((str(one.home), node), age)
         if one.lease_left is not None and isfinite(one.lease_left):
             lease.add_metric((str(one.home),), round(one.lease_left, 3))
-    about = "1 for a copy with which something is wrong; list_copies says what"
+    about = "1 for a copy with a problem; list_copies has the reason"
     troubled = GaugeMetricFamily("jumpmq_copies_troubled", about, labels=("home", "node"))
     for one in found:
         for node in one.troubles:
@@ -61,8 +61,8 @@ def _lags(found: list[HomeCopies]) -> list[Metric]:
 def _changes(found: list[HomeCopies]) -> list[Metric]:
     """Changes of set and leader since the start of the local process."""
     labels = ("home", "change")
-    changes = CounterMetricFamily("jumpmq_copies_set_changes", "Copies that joined the set, or left it", labels=labels)
-    about = "Lives of leading processes that began unplanned, at another node or the same one"
+    changes = CounterMetricFamily("jumpmq_copies_set_changes", "Copies that joined or left the set", labels=labels)
+    about = "Unplanned takeovers of a home, at another node or the same node"
     failovers = CounterMetricFamily("jumpmq_copies_failovers", about, labels=("home",))
     handovers = CounterMetricFamily("jumpmq_copies_handovers", "Planned changes of the leader", labels=("home",))
     for one in found:

@@ -89,7 +89,8 @@ def _in_stream(queue: Queue, offsets: GroupOffsets, number: int) -> str:
     told = [_of_group(one, number) for _, one in zip(range(SHOWN_GROUPS), offsets, strict=False)]
     more = f" (and {len(offsets) - len(told)} more)" if len(offsets) > len(told) else ""
     return f"message {number} is in the stream; {'; '.join(told)}{more}" if told else (
-        f"message {number} is in the stream, and no consumer group reads it: each consumer gets it when it is there"
+        f"message {number} is in the stream, and no consumer group reads it: each consumer gets the message at "
+        "its own offset"
     )  # fmt: skip
 
 

@@ -19,8 +19,8 @@ FENCES = Family(
     ("vhost", "queue", "source"),
     lambda found: found[:3],
     (
-        Figure("fence_messages_held", "Messages that wait for those of their keys in another queue"),
-        Figure("fence_messages_remaining", "Messages of that queue that they wait for"),
+        Figure("fence_messages_held", "Messages that wait for older messages of the same keys in another queue"),
+        Figure("fence_messages_remaining", "Awaited messages in the other queue"),
         Figure("fence_seconds", "For how long, since the ring of an exchange has changed"),
     ),
     lambda request: _of_fences,

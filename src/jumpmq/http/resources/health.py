@@ -88,7 +88,7 @@ async def moves(request: Request) -> JSONResponse:
         {"name": one.name, "virtual_host": one.vhost, "waits_for": one.waits_for, "seconds": round(one.seconds)}
         for one in found[:NAMED]
     ]
-    return _failed("There are queues on their way from home to home that stand still", queues=queues)
+    return _failed("Moves of queues between homes make no progress", queues=queues)
 
 
 async def definitions(request: Request) -> JSONResponse:

@@ -70,13 +70,13 @@ def churn(request: Request, prefix: str) -> Families:
     """Churn statistics."""
     counts = Churn(*requested.node_figures(request).churn())
     return (
-        _counter(f"{prefix}connections_opened", counts.connection_created, "Connections that were opened"),
-        _counter(f"{prefix}connections_closed", counts.connection_closed, "Connections that were closed"),
-        _counter(f"{prefix}channels_opened", counts.channel_created, "Channels that were opened"),
-        _counter(f"{prefix}channels_closed", counts.channel_closed, "Channels that were closed"),
+        _counter(f"{prefix}connections_opened", counts.connection_created, "Opened connections"),
+        _counter(f"{prefix}connections_closed", counts.connection_closed, "Closed connections"),
+        _counter(f"{prefix}channels_opened", counts.channel_created, "Opened channels"),
+        _counter(f"{prefix}channels_closed", counts.channel_closed, "Closed channels"),
         _counter(f"{prefix}queues_declared", counts.queue_declared, "Declarations of queues"),
-        _counter(f"{prefix}queues_created", counts.queue_created, "Queues that were made"),
-        _counter(f"{prefix}queues_deleted", counts.queue_deleted, "Queues that were deleted"),
+        _counter(f"{prefix}queues_created", counts.queue_created, "Created queues"),
+        _counter(f"{prefix}queues_deleted", counts.queue_deleted, "Deleted queues"),
     )
 
 
@@ -97,8 +97,8 @@ def node_limits(request: Request, prefix: str) -> Families:
     memory = "Memory held for messages at which publishers are blocked"
     disk = "Free disk space below which publishers are blocked"
     return (
-        _gauge(f"{prefix}process_max_fds", node.files_limit, "Files that the broker may open"),
-        _gauge(f"{prefix}process_max_tcp_sockets", node.connections_limit, "Connections of AMQP that there may be"),
+        _gauge(f"{prefix}process_max_fds", node.files_limit, "Limit of open files"),
+        _gauge(f"{prefix}process_max_tcp_sockets", node.connections_limit, "Limit of AMQP connections"),
         _gauge(f"{prefix}resident_memory_limit_bytes", node.memory_limit, memory),
         _gauge(f"{prefix}disk_space_available_limit_bytes", node.disk_free_limit, disk),
         _gauge(f"{prefix}erlang_uptime_seconds", round(time.time() - node.started_at, 3), "Uptime of the node"),
@@ -107,9 +107,9 @@ def node_limits(request: Request, prefix: str) -> Families:
 
 def logins(request: Request, prefix: str) -> Families:
     """Attempted logins, by protocol."""
-    tried = CounterMetricFamily(f"{prefix}auth_attempts", "Logins that were tried", labels=("protocol",))
+    tried = CounterMetricFamily(f"{prefix}auth_attempts", "Attempted logins", labels=("protocol",))
     right = CounterMetricFamily(f"{prefix}auth_attempts_succeeded", "Logins", labels=("protocol",))
-    wrong = CounterMetricFamily(f"{prefix}auth_attempts_failed", "Logins that were refused", labels=("protocol",))
+    wrong = CounterMetricFamily(f"{prefix}auth_attempts_failed", "Refused logins", labels=("protocol",))
     for protocol, (succeeded, failed) in login_counts(requested.node_figures(request).states()).items():
         for family, count in ((tried, succeeded + failed), (right, succeeded), (wrong, failed)):
             family.add_metric((protocol,), count)

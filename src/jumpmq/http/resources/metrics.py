@@ -57,7 +57,7 @@ async def metrics(request: Request) -> Response:
     for family in object_families.FAMILIES.values():
         found += await object_families.summed(request, family, PREFIX, objects)
     routed = metric_families.tally(request).routed
-    found.append(CounterMetricFamily("rabbitmq_queue_messages_published", "Messages that queues received", routed))
+    found.append(CounterMetricFamily("rabbitmq_queue_messages_published", "Messages received by queues", routed))
     return await _answer(request, found, await _own(request))
 
 
@@ -161,10 +161,13 @@ async def _own(request: Request) -> dict[str, list[str]]:
 
 OF_HOME: dict[str, tuple[str, Callable[[NodeFigures], float]]] = {
     "jumpmq_home_resident_memory_bytes": ("Memory of a home's process", lambda node: node.resident),
-    "jumpmq_home_memory_bytes": ("Memory that a home holds for messages", lambda node: node.memory),
-    "jumpmq_home_memory_limit_bytes": ("Memory for messages beyond which it blocks", lambda node: node.memory_limit),
-    "jumpmq_home_connections": ("Connections of AMQP that a home serves", lambda node: node.connections),
-    "jumpmq_home_blocked_connections": ("Those of them that are blocked", lambda node: node.blocked),
+    "jumpmq_home_memory_bytes": ("Memory held for messages by a home", lambda node: node.memory),
+    "jumpmq_home_memory_limit_bytes": (
+        "Memory for messages above which a home blocks publishers",
+        lambda node: node.memory_limit,
+    ),
+    "jumpmq_home_connections": ("AMQP connections of a home", lambda node: node.connections),
+    "jumpmq_home_blocked_connections": ("Blocked AMQP connections of a home", lambda node: node.blocked),
     "jumpmq_home_open_fds": ("Open files of a home's process", lambda node: node.files),
     "jumpmq_home_commit_waiting_seconds": (
         "How long clients of a home have waited for a commit, while none came",
@@ -195,7 +198,7 @@ def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
     """Messages that homes keep for remote homes until delivery."""
     labels = ("home", "to")
     messages = GaugeMetricFamily("jumpmq_outbox_messages", "Messages on their way to another home", labels=labels)
-    octets = GaugeMetricFamily("jumpmq_outbox_bytes", "Memory and disk that they take", labels=labels)
+    octets = GaugeMetricFamily("jumpmq_outbox_bytes", "Octets of messages on their way to another home", labels=labels)
     for state in states:
         for home, count, size in state.outbox:
             messages.add_metric((str(state.home), str(home)), count)
@@ -205,8 +208,8 @@ def _outboxes(states: Iterable[HomeState]) -> list[Metric]:
 
 def _moves(states: Iterable[HomeState]) -> list[Metric]:
     """Migrating queues, by home."""
-    moving = GaugeMetricFamily("jumpmq_moves", "Queues on their way from a home or to it", labels=("home",))
-    about = "How long the one of them that waits longest has made no step forward"
+    moving = GaugeMetricFamily("jumpmq_moves", "Queues that move from or to a home", labels=("home",))
+    about = "Longest time of a moving queue without progress"
     waiting = GaugeMetricFamily("jumpmq_longest_move_wait_seconds", about, labels=("home",))
     for state in states:
         moving.add_metric((str(state.home),), len(state.moves))

@@ -63,7 +63,7 @@ async def forget_node(request: Request) -> Response:
     if homes is None:
         raise NotFound(f"no node '{name}'")
     if name in broker.running_nodes:
-        raise BadRequest(f"node '{name}' runs: it must be stopped before it can be forgotten")
+        raise BadRequest(f"node '{name}' runs: the node must be stopped first")
     for home in homes:
         if home in broker.running_homes:
             await _end_served(request, name, home)

@@ -199,7 +199,7 @@ def _require_same(host: VirtualHost, queues: Iterable[str], body: dict[str, Any]
     if not isinstance(ids, dict) or not all(requested.is_whole(id) for id in ids.values()):
         raise BadRequest(f"'ids' must be an object of whole numbers, not {str(ids)[:100]}")
     if body.get("identity") not in (None, identity):
-        raise Gone("the numbers are of another broker, or of this one before it lost its data directory")
+        raise Gone("the numbers belong to another broker, or to this broker before the loss of its data directory")
     for name in queues:
         if ids.get(name) not in (None, host.declared[name].definition.identity):
             raise Gone(
@@ -215,7 +215,7 @@ def _require_whole(queue: Queue, first: int, last: int) -> None:
         Gone: it has not.
     """
     if not queue.append_only:
-        raise BadRequest(f"queue '{queue.name}' is of type {queue.type}: what is read of it may have gaps")
+        raise BadRequest(f"queue '{queue.name}' is of type {queue.type}: reads may have gaps")
     lowest, highest = queue.view.ready_range()
     if first <= last and not (lowest <= first and last <= highest):
         raise Gone(

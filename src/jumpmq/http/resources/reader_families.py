@@ -20,9 +20,9 @@ PLACES = Family(
     lambda place: (place.vhost, place.group, place.user or "", place.queue),
     (
         Figure("reader_alive", "1 while a query reads for the group"),
-        Figure("reader_messages_reserved", "Messages that are read and not yet acknowledged"),
-        Figure("reader_oldest_reserved_seconds", "Age of the oldest of them"),
-        Figure("reader_messages_ready", "Messages that the group has not reserved yet: its lag"),
+        Figure("reader_messages_reserved", "Messages read and not yet acknowledged"),
+        Figure("reader_oldest_reserved_seconds", "Age of the oldest message read and not yet acknowledged"),
+        Figure("reader_messages_ready", "Messages not yet reserved by the group: the lag"),
         Figure("reader_messages_ready_bytes", "Octets of these"),
     ),
     lambda request: _figures,
@@ -33,7 +33,7 @@ UNREAD = Family(
     "vhost",
     ("vhost",),
     lambda one: (one[0],),
-    (Figure("queues_unread", "Queues that have messages and no reader: no consumer, and no query that is alive"),),
+    (Figure("queues_unread", "Queues with messages and without a reader: no consumer, and no living query"),),
     lambda request: lambda one: (one[1],),
 )
 

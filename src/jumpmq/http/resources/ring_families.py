@@ -46,8 +46,8 @@ SHARES = Family(
     ("vhost", "exchange", "destination"),
     lambda share: (share.exchange.vhost, share.exchange.name, share.name),
     (
-        Figure("ring_buckets", "Buckets of a destination: its weight"),
-        Figure("ring_messages", "Messages that a ring's queue received", counted=True),
+        Figure("ring_buckets", "Buckets of a destination: the weight"),
+        Figure("ring_messages", "Messages received by a ring's queue", counted=True),
         Figure("ring_messages_per_bucket", "Messages received by weight"),
         Figure("ring_share_ratio", "Share of messages divided by share of weight: 1 is even"),
     ),

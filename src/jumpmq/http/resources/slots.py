@@ -153,7 +153,7 @@ def _why_consumers(queue: Queue) -> str | None:
         return "the queue has no consumer"
     served = queue.consumers if queue.active_consumer is None else [queue.active_consumer]
     if not any(consumer.capacity() > 0 for consumer in served):
-        return "no consumer has room: each holds as much as its prefetch allows, or does not read from its connection"
+        return "no consumer has room: every prefetch is used up, or the client does not read from its connection"
     return None
 
 
@@ -199,9 +199,9 @@ def _why_unit(live: LiveGroup, unit: Partition) -> str | None:
     place = group.places.get(unit)
     subject = f"consumer group '{live.name}'"
     if group.state == "gathering":
-        return f"{subject} waits a moment for more members before it gives them their first shares"
+        return f"{subject} waits a moment for more members before the first division"
     if place is None or place.owner is None:
-        return f"{subject} has no member for it"
+        return f"{subject} has no member for this queue or slot"
     owner = f"member '{place.owner.name}' of {subject}"
     if place.draining_since is not None and isinstance(place.holder, GroupConsumer):
         return (
@@ -214,7 +214,8 @@ def _why_unit(live: LiveGroup, unit: Partition) -> str | None:
         return f"{owner} is away, and keeps it for another {max(0.0, place.owner.away_until - now):.0f} s"
     if session.capacity() <= 0:
         return (
-            f"{owner} has no room: it holds {session.unacknowledged} messages with a prefetch of {session.prefetch}, "
+            f"{owner} has no room: the member holds {session.unacknowledged} messages with a prefetch of "
+            f"{session.prefetch}, "
             f"or does not read from its connection {session.connection_name}"
         )
     return None

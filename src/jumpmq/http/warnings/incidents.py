@@ -145,11 +145,11 @@ def _text_of_many(alike: list[Warning], pattern: str) -> str:
     messages = sum(one.messages for one in alike)
     what = {
         "queue-without-consumer": "have no consumer",
-        "slow-consumer": "have consumers that do not keep up",
+        "slow-consumer": "have consumers that are too slow",
         "dead-letters-wait": "hold dead letters",
-        "replies-wait": "belong to connections that do not consume from them",
+        "replies-wait": "belong to connections without a consumer for the queue",
         "queue-full": "are full",
-        "keys-wait": "have keys that wait for other queues",
+        "keys-wait": "have messages that wait for other queues",
         "move-stands-still": "are on their way from home to home, and stand still",
     }.get(alike[0].kind, "are concerned")
     return f"{len(alike)} queues '{pattern}' {what}: {messages:,} messages wait."

@@ -32,7 +32,7 @@ def warning_of_move(move: MoveFigures) -> Warning:
         move.vhost,
         move.name,
         f"'{move.name}' is on its way from home to home, and waits for {move.waits_for} since {move.seconds:.0f} s.",
-        "What is published meanwhile is kept, and delivered when the move is over. Homes that are down have to come "
-        "back; consumers that hold messages of the queue have to settle them, or to close their connections.",
+        "Messages published meanwhile are kept, and delivered after the move. Homes that are down have to "
+        "return; consumers with messages of the queue have to settle the messages, or to close the connections.",
         move.name,
     )

@@ -50,7 +50,7 @@ def _restarted(node: str, workers: list[NodeFigures]) -> Iterator[Warning]:
     if lately:
         were, at = "was" if len(lately) == 1 else "were", time.strftime("%H:%M:%S", time.localtime(max(lately)))
         text = f"{_count(len(lately), 'worker')} of {node} died and {were} started again, the last at {at}."
-        advice = "Its clients have connected again. The log of the node says why it died."
+        advice = "The clients have connected again. The log of the node has the reason."
         yield Warning("worker-restarted", "warning", "node", "", node, text, advice)
 
 
@@ -66,7 +66,7 @@ def _standstill(states: list[HomeState]) -> Iterator[Warning]:
             "definitions-stand-still",
             "alarm",
             f"Definitions cannot be changed: {reason}.",
-            "Messages flow on. Look after etcd: its members, its space (`etcdctl alarm list`), its data. One that has "
+            "Messages flow on. Check etcd: its members, its space (`etcdctl alarm list`), its data. One that has "
             "lost entries needs a newer backup, or the cluster is recovered from the node that knows most.",
         )
 
@@ -92,7 +92,7 @@ def _down(node: str, homes: list[int], away: list[Absence]) -> Warning:
             "their consumers are cancelled. If the node is lost for good: jumpmqctl forget_cluster_node."
         )
     else:
-        advice = "A worker that dies is started again: if it does not return, the log of the node says why."
+        advice = "A dead worker is started again. If the worker does not return, the log of the node has the reason."
     return Warning(kind, "alarm", "node", "", node, text, advice, messages=messages)
 
 
@@ -158,15 +158,15 @@ def _alarms(node: NodeFigures) -> Iterator[Warning]:
             "losses",
             "alarm",
             f"Messages or definitions are missing from the data directory: {node.losses} losses were found.",
-            "`jumpmqctl list_losses` names them, `jumpmqctl acknowledge_losses` ends this alarm. What is missing is "
-            "only in a backup.",
+            "`jumpmqctl list_losses` names the losses, `jumpmqctl acknowledge_losses` ends this alarm. Only a backup "
+            "has the missing data.",
         )
     if node.disk_free is None:
         return
     free = f"{octets(node.disk_free)} of disk are free, the limit is {octets(node.disk_free_limit)}"
     if node.disk_alarm:
         text = f"The disk is short: {free}. Publishers are blocked ({node.blocked} connections)."
-        advice = "Free disk space, or drain durable queues: their files go once they are empty."
+        advice = "Free disk space, or drain durable queues: the files of an empty queue are deleted."
         yield _of_node(node, "disk-alarm", "alarm", text, advice)
     elif node.disk_free < 3 * node.disk_free_limit:
         advice = "Free disk space before publishers are blocked. The limit is set with --disk-free-limit."

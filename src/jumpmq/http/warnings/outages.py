@@ -123,7 +123,7 @@ class Outages:
                 "",
                 "clients",
                 f"{gone} at once, at {_clock(clients.wall)}.{fell}",
-                "Look at the clients' side, and the network and balancer between: the log has each connection that was "
+                "Check the clients, the network and the balancer: the log has each connection that was "
                 "closed, and why. Messages wait in their queues meanwhile.",
             )
         elif publishing is not None:
@@ -135,7 +135,7 @@ class Outages:
                 "publishers",
                 f"Publishing fell from {publishing.before:,.0f}/s to 0 at {_clock(publishing.wall)}, though clients "
                 "are connected.",
-                "Look at the publishers: nothing is wrong with the broker unless it is told beside this, such as an "
+                "Check the publishers: nothing is wrong with the broker, except for other warnings here, such as an "
                 "alarm that blocks them.",
             )
 

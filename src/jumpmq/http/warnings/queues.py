@@ -66,7 +66,7 @@ async def _slowest(broker: Broker, state: QueueState) -> str:
         return ""
     assert slowest.peer is not None
     name = slowest.peer.provided_name or slowest.peer.name
-    beside = f"the others {usual:,.1f}/s" if len(others) == 1 else f"the others about {usual:,.1f}/s"
+    beside = f"the others {usual:,.1f}/s" if len(others) == 1 else f"other queues about {usual:,.1f}/s"
     return f" '{name}' takes {least:,.1f}/s, {beside}."
 
 
@@ -101,7 +101,7 @@ def _full(state: QueueState, limit: int) -> Warning:
     consequence = {
         "drop-head": "the oldest are dropped",
         "reject-publish": "publishers are refused",
-        "reject-publish-dlx": "new ones are dead-lettered",
+        "reject-publish-dlx": "new messages are dead-lettered",
     }[figures.overflow]
     return state.warning(
         "queue-full",
@@ -126,10 +126,10 @@ def _slow(state: QueueState) -> Iterator[Warning]:
         together = " together" if figures.consumers > 1 else ""
         advice = (
             f"Every consumer holds its whole prefetch ({figures.unacknowledged:,} messages{together}) unacknowledged: "
-            "they are slow, or have forgotten to acknowledge. Look at them, or add consumers."
+            "the consumers are slow, or have forgotten to acknowledge. Check them, or add consumers."
         )
     else:
-        advice = "Add consumers, or raise their prefetch."
+        advice = "Add consumers, or raise the prefetch."
     yield state.warning("slow-consumer", "warning", text, advice)
 
 
@@ -145,8 +145,9 @@ def _keys_wait(state: QueueState, fences: list[dict[str, Any]], held: int) -> Wa
         "warning",
         f"{held:,} messages of '{name}' wait for '{source}'{more}: their keys came from there when the ring of "
         f"'{fence['exchange']}' changed, and in '{source}' {fence['remaining']:,} messages from before are left.",
-        f"Have '{source}'{more} consumed faster: they are delivered when none of before is left. Where the order of a "
-        f"key does not matter, lift the fence (on the page of '{name}').",
+        f"Have '{source}'{more} consumed faster: no message is delivered before the older messages are settled. "
+        "If the order "
+        f"of a key does not matter, lift the fence (on the page of '{name}').",
     )
     return replace(warning, queue=source, messages=held)
 
@@ -164,7 +165,7 @@ def _unconsumed(state: QueueState, served: ServedQueues) -> Iterator[Warning]:
             "replies-wait",
             "warning",
             f"'{queue.name}' has {figures.ready:,} messages. The connection that it belongs to does not consume.",
-            "Look at the client: such a queue is for its own replies or events, and goes with its connection.",
+            "Check the client: an exclusive queue has the client's replies or events, and ends with the connection.",
         )
         return
     others = f"; {siblings} of the queues beside it on the ring have some" if siblings else ""
@@ -173,7 +174,7 @@ def _unconsumed(state: QueueState, served: ServedQueues) -> Iterator[Warning]:
         "warning",
         f"'{queue.name}' has {figures.ready:,} messages and no consumer{others}."
         + ("" if coming else " None come now."),
-        "Start a consumer, or unbind the queue if what it gets is not wanted.",
+        "Start a consumer, or unbind the queue if nobody needs its messages.",
     )
 
 
@@ -183,8 +184,9 @@ def _dead_letters_wait(state: QueueState) -> Warning:
         "dead-letters-wait",
         "warning",
         f"'{queue.name}' holds {figures.ready:,} dead letters.",
-        "The header x-death of each says which queue it died in, and why. Mend that first; then move them back "
-        "(Move messages on the page of the queue, or jumpmqctl move_messages --to-origin), or purge them.",
+        "The header x-death of each message has the queue and the reason of its death. Fix the cause first; then move "
+        "the messages back (Move messages on the page of the queue, or jumpmqctl move_messages --to-origin), or "
+        "purge them.",
     )
 
 

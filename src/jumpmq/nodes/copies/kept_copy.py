@@ -115,7 +115,7 @@ class KeptCopy:
         self._hands_over = self._failed = False
         if self._is_replaceable:
             log.error(
-                "the copy of home %d in %s is replaced; what it had is in %s", self.number, self.directory, DAMAGED
+                "the copy of home %d in %s is replaced; its former data is in %s", self.number, self.directory, DAMAGED
             )
             await asyncio.to_thread(self._set_aside)
         directory = await asyncio.to_thread(self._open)

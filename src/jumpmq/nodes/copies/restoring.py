@@ -56,7 +56,7 @@ async def _force(client: Etcd, keys: Keys, me: Membership, home: int, directory:
     running = {str(json.loads(found.value)["node"]) for found in (await client.folder(keys.copies)).values}
     if able := sorted((running - {me.node}) & {node_of(one) for one in value.electable}):
         raise BrokerError(
-            f"node '{able[0]}' runs, and has all that was confirmed of home {home}: it can serve the home"
+            f"node '{able[0]}' runs, and has all that was confirmed of home {home}: the node can serve the home"
         )
     copy = CopyDirectory(directory, value.log)
     try:

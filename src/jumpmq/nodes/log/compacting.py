@@ -34,7 +34,7 @@ async def compact(etcd: Etcd, keys: Keys, kept: int = KEPT) -> SnapshotHead:
     """
     found = await etcd.get(keys.snapshot_head)
     if found is None:
-        raise EtcdError("there is no snapshot to begin with")
+        raise EtcdError("no snapshot to begin with")
     before = SnapshotHead.read(found.value)
     topology = Topology("", home=0, shared=True)
     topology.restore(await read_snapshot(etcd, keys, before))

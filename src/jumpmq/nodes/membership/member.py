@@ -216,7 +216,7 @@ class Member:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.remove(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("what follows the cluster has failed", exc_info=error)
+            log.critical("the task that follows the cluster has failed", exc_info=error)
             self.etcd.on_failure(f"what follows the cluster has failed: {error!r}")
 
     async def stop(self) -> None:

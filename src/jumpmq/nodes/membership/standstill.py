@@ -41,7 +41,7 @@ class Standstill:
     def failed(self, error: EtcdError) -> None:
         """A call of etcd has failed."""
         if self._error is None:
-            log.warning("%s; it is asked again until it answers", error)
+            log.warning("%s; the node asks again until an answer", error)
             self._patience = asyncio.get_running_loop().call_later(PATIENCE, self._begin)
         self._error = error
 
@@ -67,7 +67,7 @@ class Standstill:
         if entries is not None:
             self._stand_still(entries, SET_BACK)
         else:
-            log.warning("etcd has all that this node has applied again")
+            log.warning("etcd again has all entries applied by this node")
             if self._error is None:
                 self._end()
 

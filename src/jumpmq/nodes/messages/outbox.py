@@ -419,7 +419,7 @@ class Outbox:
             return
         if found is None or (len(found[0]) < batch.remaining and self._store.is_unread(batch)):
             if not line.is_late:
-                log.error("what is kept for %r cannot be read; it waits until it can", line.queue)
+                log.error("the messages kept for %r cannot be read now, and wait", line.queue)
             line.is_late = True
             asyncio.get_running_loop().call_later(READ_AGAIN, self._read_again, line)
             return

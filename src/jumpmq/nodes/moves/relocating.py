@@ -152,7 +152,7 @@ class Relocating:
     async def _leave(self) -> None:
         own = self._topology.home
         await self._propose(LeaveHome(own))
-        log.warning("home %d is left: its queues move to others", own)
+        log.warning("home %d is removed: its queues move to other homes", own)
         while True:
             if await self._is_empty():
                 self._users.close_all("home is left")

@@ -124,7 +124,7 @@ class RingChanges:
 
     def _give_up(self, number: int) -> None:
         log.warning(
-            "home %s has not made change %d of definitions in %g s: what it publishes until then may be out of order",
+            "home %s has not made change %d of definitions in %g s: its publishes until then may be out of order",
             ", ".join(map(str, self._missing(number))), number, PATIENCE,
         )  # fmt: skip
         with self._turns.turn():

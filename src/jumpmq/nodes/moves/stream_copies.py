@@ -178,7 +178,7 @@ class StreamCopies:
             now = asyncio.get_running_loop().time()
             for number in [number for number, asked in self._asked.items() if now - asked >= KEPT]:
                 if number not in self._tasks and self._awaiting(number) is None:
-                    log.warning("what was copied of stream %d is deleted: its home does not go on", number)
+                    log.warning("the partial copy of stream %d is deleted: the stream's home does not continue", number)
                     await self._delete(files, number)
             await asyncio.sleep(LOOK)
 

@@ -210,7 +210,7 @@ class WorkerProcess:
         if END in octets or not octets:
             self._was_told = END in octets
             if not self._was_told:
-                log.error("the supervisor has ended: this process ends, too, as it cannot be given clients any more")
+                log.error("the supervisor has ended: this process ends, too, because it gets no more clients")
             asyncio.get_running_loop().remove_reader(self._supervisor.fileno())
             self._ended.set()
         if RELOAD in octets and self._control is not None:

@@ -247,7 +247,7 @@ class Workers:
         if whole:
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
         else:
-            log.warning("%s was left; what it had and could not move, if anything, is in %s", worker, aside)
+            log.warning("%s was removed; data that could not be moved, if any, is in %s", worker, aside)
         if len(self._workers) == 1:
             with suppress(OSError):  # an earlier copy may exist
                 directory.parent.rmdir()

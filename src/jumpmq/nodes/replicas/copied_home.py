@@ -348,8 +348,8 @@ class CopiedHome:
             for position, octets in self._incoming.add(peer, frame, self.roles.copy.lineage):
                 self._act(self.roles.on_frame(peer, Data(frame.epoch, position, octets)))
         except DamagedCommit as damage:
-            self.alarm(f"{peer} sent what is not stored here: {damage}")
-            self.send(peer, Unfit(frame.epoch, False, f"{self.me} refuses what it was sent: {damage}"))
+            self.alarm(f"{peer} sent data that is not stored here: {damage}")
+            self.send(peer, Unfit(frame.epoch, False, f"{self.me} refuses the data sent: {damage}"))
             self.drop(peer)
 
     def send(self, peer: Replica, frame: Frame) -> int:

@@ -242,9 +242,9 @@ class Link(asyncio.BufferedProtocol):
                 self._break()
             except Exception as error:
                 if self.up:
-                    log.exception("the link to home %d is broken by what it brought", self.peer)
+                    log.exception("the link to home %d ends after invalid data", self.peer)
                 else:
-                    refusals.add(f"a link of {self._origin()} was refused by what it brought: {error!r:.200}")
+                    refusals.add(f"a link of {self._origin()} was refused after invalid data: {error!r:.200}")
                 self._break()
 
     def _break(self) -> None:
@@ -326,7 +326,7 @@ class Link(asyncio.BufferedProtocol):
     def _hand_over(self) -> None:
         """Pass the connection of a call, with its further input, to the receiver of calls."""
         if self._on_call is None:
-            log.info("home %d calls, and this one takes no calls yet, or any more", self.peer)
+            log.info("home %d connects, and this home does not accept links now", self.peer)
             self._transport.abort()
             return
         self._call = self._on_call()

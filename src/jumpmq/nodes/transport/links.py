@@ -219,7 +219,7 @@ class Links:
         epoch = self._epochs.get(link.peer, 0)
         if not 0 < link.epoch < epoch:
             return False
-        log.warning("home %d has another process by now: a link of the one before it is closed", link.peer)
+        log.warning("home %d has a new process: a link of the former process is closed", link.peer)
         link.dismiss(LOG, json.dumps({"deposed": epoch}).encode())
         return True
 

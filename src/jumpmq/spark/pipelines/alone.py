@@ -42,7 +42,7 @@ def require_alone(spark: SparkSession, source: Mapping[str, str], checkpoint: st
         if time.monotonic() > until:
             raise JumpMQError(
                 f"another run reads with the checkpoint {checkpoint}, and this one would end it: wait for its end, or "
-                "stop it. One whose machine is gone is forgotten after a minute"
+                "stop it. A run on a lost machine is forgotten after a minute"
             )
         time.sleep(LOOK)
 

@@ -149,7 +149,7 @@ class RemoveHome(ChangeInSteps):
         if self.home not in state.homes:
             return
         if self.home not in state.left:
-            raise PreconditionFailed(f"home {self.home} cannot be removed: it is not left")
+            raise PreconditionFailed(f"home {self.home} cannot be removed: it is not being removed")
         if self.home < (last := max(state.nodes[state.node_of(self.home)])):
             raise PreconditionFailed(f"home {self.home} cannot be removed before home {last}")
         for vhost in state.vhosts.values():
