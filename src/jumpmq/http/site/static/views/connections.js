@@ -35,7 +35,7 @@ export function Connection({ name }) {
   const one = useLast(data);
   if (!one) return html`<${Page} title=${name} kind="Connection"><${Failure} error=${error} /><//>`;
   return html`<${Page} title=${one.user_provided_name ?? name} kind="Connection" actions=${html`
-      <${Confirm} label="Close" title="Close this connection?" text="Its client is told that an operator closed it; it may well connect again. What it holds unacknowledged goes back to the queues." submit=${() => remove(url)} done=${() => { location.hash = link("connections"); tell("Connection closed"); }} />`}>
+      <${Confirm} label="Close" title="Close this connection?" text="The client gets the reason that an operator closed the connection, and may connect again. Unacknowledged messages return to the queues." submit=${() => remove(url)} done=${() => { location.hash = link("connections"); tell("Connection closed"); }} />`}>
     <${Failure} error=${error} />
     <${Tiles}>
       <${Tile} label="State" value=${one.state} state=${one.state === "running" ? "text" : "alarm"} />

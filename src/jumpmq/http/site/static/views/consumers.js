@@ -32,7 +32,7 @@ export function compared(rows) {
 
 /** Closes the connection of a consumer, from its row. */
 export const closing = (done) => ({ label: "", class: "end", render: (one) => one.channel_details && html`<${Confirm} quiet label="Close" title="Close this client's connection?"
-  text=${`${format.channel(one.channel_details, one.channel_details)} of ${one.channel_details.connection_name}: all its channels and consumers end, and what it holds unacknowledged is delivered again.`}
+  text=${`${format.channel(one.channel_details, one.channel_details)} of ${one.channel_details.connection_name}: all channels and consumers end, and unacknowledged messages are delivered again.`}
   submit=${() => remove(path("connections", one.channel_details.connection_name))} done=${() => { done?.(); tell("Connection closed"); }} />` });
 
 export const Consumers = () => html`<${Page} title="Consumers">

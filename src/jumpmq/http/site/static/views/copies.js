@@ -22,7 +22,7 @@ export function Copies() {
     { label: "Wanted", render: wish },
     ...(mayChange ? [{ label: "", class: "end", render: (one) => html`<${SetCopies} home=${one} again=${again} />` }] : []),
   ]} />`;
-  return html`<${Panel} title="Copies" note="of homes, on other nodes; those in the set store each message before it is confirmed">
+  return html`<${Panel} title="Copies" note="of homes, on other nodes; copies in the set store each message before the confirm">
     <${Failure} error=${error} />
     ${isCopied ? table : html`<details><summary>No home has copies: while a node is down, its queues are</summary>${table}</details>`}
   <//>`;
@@ -49,8 +49,8 @@ function wish({ copies, min, seat, leader, wanted }) {
 
 const SetCopies = ({ home, again }) => html`<${FormButton} button="quiet" label="Set copies" title=${`Copies of home ${home.home}`} send="Set"
   fields=${[
-    { name: "copies", label: "Copies, that of its seat included", type: "number", min: 1, value: home.wanted.copies, required: true },
-    { name: "min", label: "Of which have to store a message before it is confirmed", type: "number", min: 1, hint: "Half of them, rounded up, unless given." },
+    { name: "copies", label: "Copies, the seat's included", type: "number", min: 1, value: home.wanted.copies, required: true },
+    { name: "min", label: "Copies that must store a message before the confirm", type: "number", min: 1, hint: "Half of them, rounded up, unless given." },
   ]}
   warn=${({ copies }) => Number(copies) > 1 && home.members.length === 1 && `The process of home ${home.home} starts again once, as it gets copies for the first time: connections to it are closed.`}
   submit=${({ copies, min }) => put(path("copies", home.home), { copies: Number(copies), ...(min && { min: Number(min) }) })}

@@ -16,7 +16,7 @@ function Export() {
       setError(refused);
     }
   };
-  return html`<${Panel} title="Export" note="users with the hashes of their passwords, virtual hosts, and all that is declared in them">
+  return html`<${Panel} title="Export" note="users with hashes of passwords, virtual hosts, and all objects in the virtual hosts">
     <${Failure} error=${error} /><div class="buttons"><button type="button" class="primary" onClick=${save}>Download definitions.json</button></div>
   <//>`;
 }
@@ -55,7 +55,7 @@ function Import() {
         { label: "What differs", render: (one) => one.keys.join(", ") },
       ]} />`}
       ${refused.length > 0 && html`<p class="failure" role="alert">${format.plural(refused.length, "conflict")}: <b>${refused[0].name}</b>${refused.length > 1 ? " and others exist" : " exists"} with other arguments. Nothing is imported until ${refused.length > 1 ? "they are" : "it is"} resolved.</p>`}
-      <div class="buttons"><${Confirm} label="Import" title="Import these definitions?" text="All of the file is taken or, where one entry is wrong, nothing of it." submit=${() => post("/api/definitions", file)} done=${() => { setState({ found: null, error: null }); tell("Definitions imported"); }} /></div>
+      <div class="buttons"><${Confirm} label="Import" title="Import these definitions?" text="The import takes the whole file or, if one entry is wrong, nothing." submit=${() => post("/api/definitions", file)} done=${() => { setState({ found: null, error: null }); tell("Definitions imported"); }} /></div>
     </div>`}
   <//>`;
 }

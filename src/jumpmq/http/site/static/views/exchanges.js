@@ -41,7 +41,7 @@ export function Exchanges() {
         { name: "property", label: "Hash", type: "select", options: [KEY, HEADER, "message_id", "correlation_id", "timestamp"], value: KEY, when: hashes },
         { name: "header", label: "Header to hash", required: true, when: (values) => hashes(values) && values.property === HEADER },
         { name: "ordered", label: "Keep the order of keys while the ring changes", type: "checkbox", hint: "ordered-scaling", when: hashes },
-        { name: "alternate", label: "Alternate exchange", hint: "gets what no queue would; alternate-exchange" },
+        { name: "alternate", label: "Alternate exchange", hint: "gets unroutable messages; alternate-exchange" },
         { name: "durable", label: "Durable", type: "checkbox", value: true },
         { name: "delayed", label: "Routes as", type: "select", options: TYPES.slice(0, -2), value: "direct", hint: "x-delayed-type", when: ({ type }) => type === "x-delayed-message" },
         { name: "size", label: "Messages to remember", type: "number", min: 1, value: 1000000, hint: "x-cache-size", when: ({ type }) => type === "x-message-deduplication" },

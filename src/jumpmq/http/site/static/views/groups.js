@@ -160,7 +160,7 @@ export function Group({ names: [vhost, kind, source, name] }) {
     <${Lag} vhost=${vhost} queues=${[...new Set(group.units.map(({ queue }) => queue))]} />
     <${Panel} title="Members"><${Table} caption="Members of this group" columns=${[...MEMBERS, ending([vhost, kind, source, name], again)]} rows=${group.members} rowKey=${(member) => member.name} empty="No member." /><//>
     <${FencesOf} vhost=${vhost} names=${group.units.map(({ queue }) => queue)} />
-    ${group.refused.length > 0 && html`<${Panel} title="Left out" note="queues that the group does not share"><${Table} caption="Queues that are left out" rows=${group.refused} columns=${[{ label: "Queue", class: "name", key: "queue" }, { label: "Reason", key: "reason" }]} /><//>`}
+    ${group.refused.length > 0 && html`<${Panel} title="Left out" note="queues left out of the group"><${Table} caption="Queues that are left out" rows=${group.refused} columns=${[{ label: "Queue", class: "name", key: "queue" }, { label: "Reason", key: "reason" }]} /><//>`}
     ${slotted && !each ? html`<${Panel} title="Slots by member" actions=${html`<button type="button" class="quiet" onClick=${() => setEach(true)}>Show each slot</button>`}>
       <${LongTable} caption="Slots by member" columns=${TOGETHER} rows=${together(units)} text=${(one) => `${one.queue} ${one.holder ?? ""}`} rowKey=${(one) => `${one.queue}\n${one.owner ?? ""}`} />
     <//>` : html`<${Panel} title="Units" actions=${slotted && html`<button type="button" class="quiet" onClick=${() => setEach(false)}>By member</button>`} note=${units.length > SHOWN ? `the first ${SHOWN} of ${format.count(units.length)}: those that drain, have no member or have messages` : "queues and slots, each at one member at a time"}>
@@ -188,7 +188,7 @@ function Offsets() {
       { label: "", render: (one) => !one.members && html`<${Mark}>no members<//>` },
       { label: "", class: "end", render: (one) => html`
         <${FormButton} button="quiet" label="Set" title=${`Where ${one.group} goes on in ${one.queue}`} send="Set" fields=${[{ name: "offset", label: "Offset", required: true, value: String(one.offset), hint: "first, last, next, an offset, or an age such as 2h; what members hold now comes again if it is behind that" }]} submit=${({ offset }) => put(where(one), { offset })} done=${() => { again(); tell("Offset set"); }} />
-        ${!one.members && html`<${Confirm} quiet label="Delete" title=${`Delete the offset of ${one.group}?`} text="When the group comes back, it begins as a new one." submit=${() => remove(where(one))} done=${() => { again(); tell("Offset deleted"); }} />`}` },
+        ${!one.members && html`<${Confirm} quiet label="Delete" title=${`Delete the offset of ${one.group}?`} text="A returning group begins as a new group." submit=${() => remove(where(one))} done=${() => { again(); tell("Offset deleted"); }} />`}` },
     ]} />`}
   <//>`;
 }

@@ -16,18 +16,18 @@ const KEYS = [
 /** Terms by the views that link to them: a word, and what it is. */
 const TERMS = {
   rings: ["Ring", "The buckets of a consistent hash exchange in order, each of one queue. A key's hash names its bucket, so that all messages of a key go to one queue. The binding key is the weight: the number of buckets."],
-  "what-if": ["What if", "A preview: which share of the keys a change of the bindings would move. Queues that are removed leave retired buckets, so that no other key moves (ring-removal: minimal)."],
-  shards: ["Shard", "A queue that a sharded exchange made for itself, some on each node. A policy with shards-per-node makes an exchange sharded; consumers of its name get a shard each."],
+  "what-if": ["What if", "A preview: the share of keys moved by a change of bindings. Removed queues leave retired buckets, so that no other key moves (ring-removal: minimal)."],
+  shards: ["Shard", "A queue made by a sharded exchange, several on each node. A policy with shards-per-node makes an exchange sharded; each consumer of the exchange's name gets a shard."],
   groups: ["Consumer group", "Consumers with the same argument x-consumer-group share the queues of an exchange, or the slots of a queue, each at one member at a time, so that every key is consumed in order."],
   slots: ["Slot", "A part of a queue with the argument x-slots. All messages of a key are in one slot, which one consumer has at a time."],
-  fences: ["Keys that wait", "After a ring has changed, messages of keys that moved wait in their new queue until the old one has none of them left. Releasing them gives up the order of these keys."],
-  readers: ["Reader", "A Spark query that reserves messages, reads them as often as it must, and acknowledges them when its batch is done: spark.readStream.format(\"jumpmq\").option(\"url\", \"http://...\").option(\"queue\", \"orders\").load()"],
-  streams: ["Stream", "A queue that keeps its messages after they were consumed; consumers begin at an offset, a time, the first or the last message."],
-  policies: ["Policy", "Settings for all queues or exchanges whose names match a pattern. Of several that match, the one with the highest priority is in force; operator policies limit what others set."],
+  fences: ["Keys that wait", "After a change of a ring, messages of moved keys wait in the new queue until the old queue has no older messages of these keys. Releasing the messages gives up the order of the keys."],
+  readers: ["Reader", "A Spark query that reserves messages, reads them any number of times, and acknowledges them at the end of the batch: spark.readStream.format(\"jumpmq\").option(\"url\", \"http://...\").option(\"queue\", \"orders\").load()"],
+  streams: ["Stream", "A queue that keeps consumed messages; consumers begin at an offset, a time, the first or the last message."],
+  policies: ["Policy", "Settings for all queues or exchanges with a name that matches a pattern. Among several matching policies, the highest priority is in force; operator policies limit other policies."],
   vhosts: ["Virtual host", "A name space of its own for queues, exchanges, policies and permissions. A client connects to one."],
-  deaths: ["Dead letter", "A message that was rejected, expired, or had no room, and was sent to the queue's dead-letter exchange. Its header x-death says where it died, and why."],
-  flow: ["Flow", "Who publishes, which queues get it, and who takes it, as one live picture. A red link gets more than is settled."],
-  nodes: ["Node, worker", "A node is one JumpMQ of a cluster, a worker one of its processes. Every queue is at one worker; if that ends, the queue is down until it is back."],
+  deaths: ["Dead letter", "A rejected or expired message, or a message without room in the queue, sent to the queue's dead-letter exchange. The header x-death has the queue and the reason."],
+  flow: ["Flow", "Publishers, queues and consumers as one live picture. A red link gets more messages than are settled."],
+  nodes: ["Node, worker", "A node is one JumpMQ of a cluster, a worker is one process of a node. Every queue is at one worker; if the worker ends, the queue is down until the worker returns."],
 };
 
 export function Help() {

@@ -45,7 +45,7 @@ export function Hosts() {
       { label: "Published /s", num: true, render: (one) => rate(one, "publish") },
       { label: "Acked /s", num: true, render: (one) => rate(one, "ack") },
       { label: "", render: (one) => one.tracing && html`<${Mark} state="warning">traced<//>` },
-      { label: "", class: "end", render: (one) => may && html`<${Trace} host=${one} done=${again} /> <${Confirm} quiet label="Delete" typed=${one.name === "/" ? one.name : null} title=${`Delete ${one.name}?`} text=${`All that is in it goes: its queues with ${format.plural(one.messages, "message")}, its exchanges, policies and permissions. Connections to it are closed.`} submit=${() => remove(path("vhosts", one.name))} done=${() => { if (one.name === chosen) chooseHost(""); again(); tell("Virtual host deleted"); }} />` },
+      { label: "", class: "end", render: (one) => may && html`<${Trace} host=${one} done=${again} /> <${Confirm} quiet label="Delete" typed=${one.name === "/" ? one.name : null} title=${`Delete ${one.name}?`} text=${`Deletes everything in the virtual host: queues with ${format.plural(one.messages, "message")}, exchanges, policies and permissions. Connections to the virtual host are closed.`} submit=${() => remove(path("vhosts", one.name))} done=${() => { if (one.name === chosen) chooseHost(""); again(); tell("Virtual host deleted"); }} />` },
     ]} />`}
   <//>`;
 }

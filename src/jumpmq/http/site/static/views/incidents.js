@@ -147,11 +147,11 @@ function Mending({ one: { kind, vhost, name, queue, pattern, text, messages } })
   const person = usePerson();
   if (pattern) return null;
   if (kind === "dead-letters-wait") return html`<${Move} vhost=${vhost} name=${name} label="Move back" ready=${messages} />`;
-  if (kind === "hidden-queue") return html`<${Confirm} label="Move to the exchange" title=${`Move the messages of ${name}?`} text="They are published to the sharded exchange, each with its own key, and are in its shards then." submit=${() => post(path("queues", vhost, name, "contents", "move"), { exchange: name })} done=${() => tell("Messages moved")} />`;
+  if (kind === "hidden-queue") return html`<${Confirm} label="Move to the exchange" title=${`Move the messages of ${name}?`} text="The messages are published to the sharded exchange, each with its own key, and go to the shards." submit=${() => post(path("queues", vhost, name, "contents", "move"), { exchange: name })} done=${() => tell("Messages moved")} />`;
   if (kind === "keys-wait") return html`<${Confirm} label="Release" title="Deliver held messages now?" text=${`${name} delivers them although earlier messages of their keys are left in ${queue}: those of a key may be delivered out of order, or at two consumers at once.`} submit=${() => remove(path("fences", vhost, name, queue))} done=${() => tell("Released")} />`;
   if (kind === "losses") return person.may("administrator") && html`<${Confirm} label="Acknowledge" title="Acknowledge the losses?" text="The alarm ends, of all nodes. What is missing is only in a backup." submit=${() => remove("/api/losses")} done=${() => tell("Losses acknowledged")}><${Losses} /><//>`;
   const slow = kind === "slow-consumer" && text.match(/ wait\. '(.*)' takes [\d.,]+\/s, the others/s)?.[1];
-  if (slow && person.may("administrator")) return html`<${Confirm} label="Close the slow one" title=${`Close the connection of ${slow}?`} text="All its channels and consumers end, and what it holds unacknowledged is delivered to the others." submit=${async () => {
+  if (slow && person.may("administrator")) return html`<${Confirm} label="Close the slow one" title=${`Close the connection of ${slow}?`} text="All channels and consumers of the connection end, and its unacknowledged messages are delivered to other consumers." submit=${async () => {
     const found = compared((await get(path("queues", vhost, name), { columns: "consumer_details" })).consumer_details).find((one) => one.slow && one.channel_details);
     if (!found) throw new Error("No consumer is much slower than the others any more.");
     return remove(path("connections", found.channel_details.connection_name));

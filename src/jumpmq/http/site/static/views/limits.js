@@ -37,7 +37,7 @@ function Node() {
   const person = usePerson();
   const { data } = useLive((signal) => (person.may("monitoring") ? get("/api/nodes", {}, signal) : []), 5, []);
   const [node] = data ?? [];
-  return node && html`<${Panel} title="Memory and disk" note="beyond these, publishers are blocked">
+  return node && html`<${Panel} title="Memory and disk" note="publishers are blocked beyond these limits">
     <${Table} caption="Limits of the node" rows=${[
       ["Memory held for messages", format.octets(node.mem_messages), format.octets(node.mem_limit)],
       ["Free disk", format.octets(node.disk_free), format.octets(node.disk_free_limit)],

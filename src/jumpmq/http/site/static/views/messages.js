@@ -114,7 +114,7 @@ function Said({ said, newest }) {
     { name: "text", label: "Text in the payload", value: said.text },
   ];
   const submit = async (values) => {
-    if (values.value && !values.header) throw new Error("A value is that of a header: give its name.");
+    if (values.value && !values.header) throw new Error("A value needs the name of a header.");
     const isProperty = PROPERTIES.includes(values.header) && values.value;
     setQuery({ ...values, since: values.since && seconds(values.since), property: isProperty ? values.header : "", header: isProperty ? "" : values.header });
   };
@@ -152,7 +152,7 @@ function Whole({ message, vhost, url }) {
   const complete = async () => {
     if (whole) return whole;
     const { messages } = await get(url, { from: message.seq, to: message.seq, count: 1 });
-    if (!messages.length) throw new Error("The message is not there any more.");
+    if (!messages.length) throw new Error("The message no longer exists.");
     setWhole(messages[0]);
     return messages[0];
   };

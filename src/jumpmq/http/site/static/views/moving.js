@@ -15,9 +15,9 @@ const TARGETS = {
 const MOVED_AT_ONCE = 10000;
 
 const FIELDS = [
-  { name: "to", label: "To", type: "select", value: "Original queue (x-death)", options: Object.keys(TARGETS), hint: "for dead letters: the queue that each died in last" },
+  { name: "to", label: "To", type: "select", value: "Original queue (x-death)", options: Object.keys(TARGETS), hint: "for dead-lettered messages: the queue of the last death" },
   { name: "destination", label: "Name", required: true, when: ({ to }) => to === "a queue" || to === "an exchange" },
-  { name: "routing_key", label: "Routing key", hint: "unless given, each message keeps its own", when: ({ to }) => to === "an exchange" },
+  { name: "routing_key", label: "Routing key", hint: "by default, each message keeps its own", when: ({ to }) => to === "an exchange" },
 ];
 
 /** The requests that move `count` messages from the front, each made when the one before is answered. */

@@ -166,7 +166,7 @@ function Listeners({ node, clients }) {
 }
 
 const Forget = ({ node, queues, again }) => html`<${FormButton} label="Forget" title=${`Forget ${node.name}?`} send="Forget this node" danger
-  fields=${[{ name: "typed", label: "Its name, to be sure", required: true }]}
+  fields=${[{ name: "typed", label: "Name of the node, to be sure", required: true }]}
   submit=${({ typed }) => {
     if (typed !== node.name) throw new Error(`Type ${node.name} to forget it.`);
     return remove(path("nodes", node.name));
@@ -256,7 +256,7 @@ function About({ node }) {
 function Logins({ node }) {
   const { data, error, again } = useLive((signal) => get(path("auth", "attempts", node), {}, signal), 10, [node]);
   const counted = (data ?? []).filter((one) => one.auth_attempts);
-  return html`<${Panel} title="Logins" note="over HTTP every request counts; the log has the address of each that was refused"
+  return html`<${Panel} title="Logins" note="over HTTP every request counts; the log has the address of each refused request"
     actions=${counted.length > 0 && html`<${Confirm} quiet label="Reset" title="Reset the counts of logins?" text=${`Those of ${node} begin at 0, in its metrics, too.`} submit=${() => remove(path("auth", "attempts", node))} done=${() => { again(); tell("Counts reset"); }} />`}>
     <${Failure} error=${error} />
     ${data && html`<${Table} caption="Logins" rows=${counted} empty="No login was tried." rowKey=${(one) => one.protocol} columns=${[

@@ -76,7 +76,7 @@ function OfTopics({ hosts, users }) {
 function Allowed({ hosts }) {
   const [answer, setAnswer] = useState(null);
   const ask = async ({ user, vhost, name }) => setAnswer({ user, name, found: await get(path("users", user, "allowed", vhost, name)) });
-  return html`<${Panel} title="What would this user be allowed to do?">
+  return html`<${Panel} title="Rights of this user">
     <${Form} label="Ask" submit=${ask} fields=${[
       { name: "user", label: "User", required: true },
       { name: "vhost", label: "Virtual host", type: "select", options: hosts, value: hosts[0] },

@@ -29,7 +29,7 @@ function Group({ places, rates, again }) {
   const gains = rate("ack") - rate("publish");
   const state = places.some((one) => one.lapsed) ? ["warning", "lapsed"] : places.some((one) => one.alive) ? ["good", "reading"] : ["", "silent"];
   return html`<${Panel} title=${name} note=${[vhost !== "/" && `in ${vhost}`, user && `of ${user}`, query && `query ${query}`].filter(Boolean).join(", ")}
-    actions=${html`<${Confirm} quiet label="Release" title=${`Release ${name}?`} text="Everything that the group has reserved, in all queues, goes back to them, and the group is forgotten. A query that still reads for it fails." submit=${() => remove(path("readers", vhost, name))} done=${() => { again(); tell("Group released"); }} />`}>
+    actions=${html`<${Confirm} quiet label="Release" title=${`Release ${name}?`} text="All messages reserved by the group return to their queues, and the group is deleted. A query that still reads for the group fails." submit=${() => remove(path("readers", vhost, name))} done=${() => { again(); tell("Group released"); }} />`}>
     <${Tiles}>
       <${Tile} label="State" value=${html`<${Mark} state=${state[0]}>${state[1]}<//>`} />
       <${Tile} label="Behind" value=${format.short(behind)} unit=${format.octets(sum("ready_octets"))} />

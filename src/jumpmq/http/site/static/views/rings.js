@@ -130,8 +130,8 @@ function verdict({ spread, missing, messages, hashed: what }) {
   if (!spread.messages) return "Too few messages to tell yet.";
   const uneven = (test) => test && test.p_value < 0.001;
   if (uneven(spread.messages) && !uneven(spread.keys)) return "Keys are spread evenly, messages are not: some keys have many more messages than others. The hottest are below.";
-  if (uneven(spread.keys)) return "The keys themselves are spread unevenly: are there few different ones?";
-  return "Every destination gets what its weight gives it.";
+  if (uneven(spread.keys)) return "The keys themselves are spread unevenly: are there few different keys?";
+  return "Every destination gets its share by weight.";
 }
 
 /** Two circles: outside who has which buckets, with retired ones as gaps; inside who got how many messages. */

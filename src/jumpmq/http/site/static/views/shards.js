@@ -80,7 +80,7 @@ function MoreShards({ vhost, name, exchange, settings, mayChange, done }) {
   return html`<${Panel} title="Preview another number of shards">
     <${Form} fields=${[{ name: "shards", label: "Shards a node", type: "number", min: 1, value: settings["shards-per-node"] + 1, required: true }]} label="Show" submit=${ask} />
     ${wanted && (wanted.found ? html`<${Outcome} found=${wanted.found} />` : html`<${Empty}>An exchange of type ${exchange.type} does not spread keys.<//>`)}
-    ${wanted && wanted.shards < settings["shards-per-node"] && html`<p class="note">Fewer shards: those that are there stay, for they may hold messages.</p>`}
-    ${wanted && mayChange && html`<div class="buttons"><${Confirm} label=${`Set ${wanted.shards} shards`} title="Change the policy?" text=${`The policy ${exchange.policy} will say ${format.plural(wanted.shards, "shard")} a node, for every exchange that it matches.`} submit=${change} done=${() => { setWanted(null); done(); tell("Policy changed"); }} /></div>`}
+    ${wanted && wanted.shards < settings["shards-per-node"] && html`<p class="note">Fewer shards: existing shards stay, because they may hold messages.</p>`}
+    ${wanted && mayChange && html`<div class="buttons"><${Confirm} label=${`Set ${wanted.shards} shards`} title="Change the policy?" text=${`The policy ${exchange.policy} will say ${format.plural(wanted.shards, "shard")} a node, for every matching exchange.`} submit=${change} done=${() => { setWanted(null); done(); tell("Policy changed"); }} /></div>`}
   <//>`;
 }

@@ -14,7 +14,7 @@ const TAGS = ["administrator", "monitoring", "policymaker", "management"];
 /** Asks about tags that mean nothing here; a token or another tool may know them. */
 function unknownTags({ tags }) {
   const unknown = tags.split(",").map((tag) => tag.trim()).filter((tag) => tag && !TAGS.includes(tag));
-  return unknown.length ? `${unknown.join(", ")} ${unknown.length === 1 ? "is not a tag" : "are not tags"} that means anything here: there are ${TAGS.join(", ")}.` : null;
+  return unknown.length ? `${unknown.join(", ")} ${unknown.length === 1 ? "is not a tag" : "are not tags"} known to JumpMQ: the tags are ${TAGS.join(", ")}.` : null;
 }
 
 export function Users() {

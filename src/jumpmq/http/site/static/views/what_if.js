@@ -96,7 +96,7 @@ export function Outcome({ found }) {
       ${line("the least possible", found.least, "keys")}
       ${Object.entries(found.outcomes).map(([way, one]) => line(WAYS[way] + (way === found.removal ? " (this exchange)" : ""), one.moved, one.moved > found.least * 1.2 + 0.005 ? "warning" : ""))}
     </dl>
-    <h3>From where to where</h3>
+    <h3>Sources and targets</h3>
     <${Table} caption="Moves" rows=${own.moves.slice(0, 30)} empty="No key moves." columns=${[
       { label: "from", class: "name", key: "from" },
       { label: "to", class: "name", key: "to" },

@@ -26,7 +26,7 @@ export function Why({ vhost, name }) {
 function Ask({ vhost, name, slotted }) {
   const [found, setFound] = useState(null);
   const fields = [
-    { name: "about", label: "About", type: "select", options: Object.keys(ABOUT), value: slotted ? "a key" : "a message", hint: "a key of a queue with x-slots, or of one that waits for another; a slot of a queue with x-slots; a message by its number in the queue, or its offset in a stream" },
+    { name: "about", label: "About", type: "select", options: Object.keys(ABOUT), value: slotted ? "a key" : "a message", hint: "a key of a queue with x-slots, or of a queue that waits for another queue; a slot of a queue with x-slots; a message by its number in the queue, or its offset in a stream" },
     { name: "value", label: "Which", required: true },
   ];
   const ask = ({ about, value }) => get(path("queues", vhost, name, "explain"), { [ABOUT[about]]: value }).then((answer) => setFound({ about, value, ...answer }));
