@@ -53,7 +53,7 @@ class Message:
         published_at: seconds since the epoch, by the broker's clock.
         seq: its number in its queue, from 1; 0 before it is in one.
         redelivered: whether it may have been delivered before.
-        attempts: how many deliveries this one makes, where its queue counts them (``x-delivery-count``), else 0.
+        attempts: number of deliveries, this one included, if the queue counts them (``x-delivery-count``); otherwise 0.
         paged: octets of its body, while that is on disk alone.
         slot: of its queue (``x-slots``), as long as it is in one that has slots.
         expires_at: seconds since the epoch; 0 is never.

@@ -94,8 +94,8 @@ class Listening:
         """The protocol of a new client of AMQP.
 
         Args:
-            origin: whence it comes; None where its socket says so.
-            handed: what is known of it, where another process has served it so far.
+            origin: origin of the client; None to read it from the socket.
+            handed: state from another process that served the client so far.
         """
         if self._is_stopping:  # what it would be delivered is not told by the mark of a clean stop
             return RefusedConnection()

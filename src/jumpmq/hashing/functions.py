@@ -29,7 +29,7 @@ def hash_function(name: str) -> HashFunction:
     """The function of a name.
 
     Raises:
-        ValueError: there is no such function; the text lists those that there are.
+        ValueError: unknown function; the text lists the known functions.
     """
     if name not in NAMES:
         raise ValueError(f"{name}; expected {_CHOICE}")

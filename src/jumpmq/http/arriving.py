@@ -16,7 +16,7 @@ class Arriving(asyncio.Protocol):
 
     Args:
         awaited: what is waited for; where that fails, the connection is closed.
-        protocol: makes the other one.
+        protocol: factory of the other protocol.
         waiting: all that wait, the first first; this one enters and leaves by itself.
     """
 

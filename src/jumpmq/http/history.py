@@ -168,7 +168,7 @@ class HistoryEvent:
         at: when, in seconds since the epoch.
         vhost: where; "" everywhere.
         text: what happened.
-        queue: to which queue alone; "" where it may show in others.
+        queue: the only affected queue; "" for several queues.
     """
 
     at: float

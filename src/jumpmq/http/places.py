@@ -57,7 +57,7 @@ class Places(Generic[T]):
         """Return True if a new connection is admitted, possibly in the place of an older one.
 
         Args:
-            limit: connections that there may be.
+            limit: maximum number of connections.
         """
         if self._taken < limit or len(self.of(address)) < self.most:
             return True

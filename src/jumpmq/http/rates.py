@@ -124,7 +124,7 @@ class Rates:
     Attributes:
         latest: the last reading.
         moved: messages published, delivered and acknowledged in all queues since the first reading.
-        moved_in: the same by virtual host, of those that are there.
+        moved_in: the same by existing virtual host.
         on_look: awaited after each reading.
     """
 

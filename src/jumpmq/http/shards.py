@@ -15,7 +15,7 @@ class ShardSummary(NamedTuple):
     """Summary of a shard, as :class:`jumpmq.topology.Shard`, local or remote.
 
     Attributes:
-        of: the node that it was made for, whose number it has.
+        of: node of the shard's name and number.
         node: where it is.
         down: whether its home does not answer: messages and consumers are then unknown, and 0.
         messages: ready and unacknowledged.

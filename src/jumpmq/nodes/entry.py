@@ -29,7 +29,7 @@ class ClusterMember(Protocol):
     Attributes:
         me: identity of the node.
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
-        is_ready: whether another home has its queues, so that others may be there.
+        is_ready: True if the remote home has its queues, so that new queues may be placed there.
     """
 
     me: Membership

@@ -27,11 +27,11 @@ class OtherHomes:
         config: settings, with the home and node of the member.
         parts: act on records of other homes; the links of a worker behind the first one listen already.
         begins: definitions and identity that this home begins with.
-        same_machine: other homes whose records may name this node.
+        same_machine: other homes with records for this node.
         member: this node in its cluster; None where the first home orders the log.
 
     Attributes:
-        links: one to each.
+        links: links to remote homes.
     """
 
     def __init__(

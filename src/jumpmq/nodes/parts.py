@@ -30,12 +30,12 @@ class Parts:
 
     Attributes:
         ways: the sockets under the links.
-        links: one to each other home.
+        links: links to remote homes.
         enqueue: sends messages to queues of other homes.
         outbox: keeps messages of batches until other homes have them.
         taking: takes messages from the outboxes of other homes.
         queue_moves: moves queues from home to home.
-        relocating: moves queues of this home to others, all of them where it is left.
+        relocating: moves queues of this home to other homes; all queues when the home is removed.
         ring_changes: holds messages of keys that move until the ones before them are delivered; served once queues are
             there.
         usage: counts connections, channels and queues of limited users; served once clients may come.

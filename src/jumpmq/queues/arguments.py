@@ -30,7 +30,7 @@ class Limits:
         consumer_timeout: milliseconds that a delivery may wait for its acknowledgement.
         delayed_retry_type: which messages that come back rest first: ``disabled``, ``all``, ``failed`` or ``returned``.
         delayed_retry_min, delayed_retry_max: milliseconds that they rest, the first time and at most.
-        delayed_retry_multiplier: by which that grows each time; None where it grows by as much each time.
+        delayed_retry_multiplier: factor of the delay's growth; None for linear growth.
         ordered_retries: whether a message's routing key rests with it, also in a queue without slots.
     """
 

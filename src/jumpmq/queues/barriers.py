@@ -29,7 +29,7 @@ class Barriers:
     """The ordering barriers of a queue, made when keys first move to it or away.
 
     Attributes:
-        markers: those that other queues wait for.
+        markers: markers awaited by other queues.
     """
 
     __slots__ = ("_queue", "markers")

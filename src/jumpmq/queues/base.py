@@ -186,7 +186,7 @@ class Queue(ABC):
         durable, exclusive, auto_delete, arguments: as declared.
         node: its home node.
         owner: name of the connection that an exclusive queue belongs to.
-        context: what is around it; without one it stands alone, in memory.
+        context: environment of the queue; without one, the queue is alone, in memory.
 
     Attributes:
         limits: the optional arguments in force.

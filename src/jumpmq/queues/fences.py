@@ -67,7 +67,7 @@ class Fence:
     """A reason to wait: a marker that is not passed, or an operator's release.
 
     Attributes:
-        change: the change that made it.
+        change: the change of the ring.
         mark: where it waits.
         lifted: whether an operator has lifted it.
     """

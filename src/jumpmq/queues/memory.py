@@ -77,7 +77,7 @@ class MemoryAccount:
         """More octets are held for ``kind``; a negative number releases some.
 
         Raises:
-            KeyError: there is no such kind.
+            KeyError: unknown kind.
         """
         self.by_kind[kind] += octets
         self.total += octets

@@ -232,7 +232,7 @@ class Resting:
         """Split messages taken for delivery into deliverable and held messages.
 
         Args:
-            keys: theirs; None where each rests alone.
+            keys: keys of the messages; None if each message rests alone.
         """
         alive: list[Message] = []
         kept: list[Message] = []

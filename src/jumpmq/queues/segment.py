@@ -20,7 +20,7 @@ class BatchSegment(SegmentNumbers):
     """Consecutive messages of a batch.
 
     Attributes:
-        batch: where they are stored, None where they are not.
+        batch: position of the messages in the store; None for unstored messages.
         messages: None once they are only in the store.
         count: how many messages.
         size: octets of their bodies.

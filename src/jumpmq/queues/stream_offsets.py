@@ -144,7 +144,7 @@ class StreamOffsets(GroupOffsets):
         """Add a consumer group with members: it continues at its offset, or begins.
 
         Args:
-            arguments: of ``basic.consume``, which say where it begins.
+            arguments: arguments of ``basic.consume``, with the start.
             known: whether it begins with the first message instead, as it has begun with other queues.
 
         Raises:

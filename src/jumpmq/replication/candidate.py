@@ -20,7 +20,7 @@ class Candidate:
 
     Attributes:
         copy: the winner's copy.
-        value: configuration in which it leads.
+        value: configuration with this replica as leader.
         asked: replicas that may have more.
         answers: lineages of those that promised the epoch.
         source: replica that octets are fetched from.

@@ -102,7 +102,7 @@ class Pace:
     """Clock of a replica's process: :meth:`tick` returns due actions.
 
     Attributes:
-        replica: whose clock it is.
+        replica: owner of the clock.
         times: bounds.
         heard: when a beat was last accepted; the start of the process before any.
         yielded: when a beat was last answered; the start of the process before any, since a former life may have.

@@ -104,7 +104,7 @@ class Client:
         """Refuse unless the broker is a JumpMQ.
 
         Raises:
-            JumpMQError: it is another product, or there is none.
+            JumpMQError: another product answers, or no broker.
         """
         try:
             overview = self._ask("GET", "overview")
@@ -123,7 +123,7 @@ class Client:
         """Raise an error if a different broker answered before.
 
         Raises:
-            JumpMQError: it has another identity.
+            JumpMQError: the broker has another identity.
         """
         if self._identity not in (None, identity):
             raise JumpMQError(
@@ -203,7 +203,7 @@ class Client:
         """The messages of a stream with offsets ``first`` to ``last``; an answer that breaks off is taken up.
 
         Args:
-            columns: ``seq`` is one of them.
+            columns: names of columns, ``seq`` included.
             whole: whether it is an error where some are not there any more.
 
         Raises:
@@ -247,7 +247,7 @@ class Client:
         """Begin a session of a group.
 
         Raises:
-            GroupInUse: another query reads for it.
+            GroupInUse: another query uses the group.
         """
         body = {"query": query, "lease": lease}
         return str(self._ask("POST", "readers", self._vhost, group, "open", body=body)["session"])

@@ -42,7 +42,7 @@ class QueueProgress:
 
     Attributes:
         rows: messages of the last micro-batch.
-        ready: messages that wait beyond it.
+        ready: remaining ready messages.
         oldest: seconds since the oldest message of the micro-batch was published; None where that is not known, as of
             streams.
     """

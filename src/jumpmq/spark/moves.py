@@ -59,7 +59,7 @@ def movement(frame: DataFrame, key: str, before: Router | HashRing, after: Route
         key: the column that is hashed.
 
     Raises:
-        JumpMQError: there is no such column.
+        JumpMQError: the column does not exist.
     """
     first, second = (Router.of(one) if isinstance(one, HashRing) else one for one in (before, after))
     routed = route(route(frame, key, first, "_source"), key, second, "_target")

@@ -146,7 +146,7 @@ class SourceOptions:
         """Refuse options without effect.
 
         Raises:
-            JumpMQError: one of these was given; ``reason`` says what it is for.
+            JumpMQError: one of the options was given; ``reason`` has the purpose.
         """
         for name in names:
             if name.lower() in self.given:

@@ -12,8 +12,8 @@ class Origin:
     """A broker and some of its queues.
 
     Attributes:
-        broker: its identity; None where that is not known.
-        ids: what tells each queue from others that have its name later.
+        broker: identity of the broker; None if unknown.
+        ids: identities of the queues, different for a later queue with the same name.
     """
 
     broker: str | None

@@ -26,7 +26,7 @@ def route(frame: DataFrame, key: str, ring: Router | HashRing, column: str = "qu
         column: the name of the new column.
 
     Raises:
-        JumpMQError: there is no such column.
+        JumpMQError: the column does not exist.
     """
     if key not in frame.columns:
         raise JumpMQError(f"there is no column '{key}'; there are {', '.join(frame.columns)}")

@@ -72,7 +72,7 @@ def check_schema(schema: StructType) -> None:
     """Validate a schema given with ``.schema(...)``: some of :data:`COLUMNS` with equal types.
 
     Raises:
-        JumpMQError: there is no such column, it has another type, or it is named twice.
+        JumpMQError: a column does not exist, has another type, or is named twice.
     """
     for field in schema:
         if schema.names.count(field.name) > 1:

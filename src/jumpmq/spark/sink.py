@@ -437,7 +437,7 @@ class UnpublishedRows:
 
     Attributes:
         digest: of the rows that are published.
-        ended: whether there are no others.
+        ended: True after the last row.
 
     Raises:
         JumpMQError: the rows are others than those that are published.
@@ -464,7 +464,7 @@ class UnpublishedRows:
             chunk: the last one that was given, which is not published.
 
         Raises:
-            JumpMQError: the rows are others than those that it has published.
+            JumpMQError: the rows differ from the published rows.
         """
         batches = chain(chunk.to_batches(), (batch for table in self._chunks for batch in table.to_batches()))
         self._chunks = _chunks(_behind(batches, place, self.digest))
@@ -500,7 +500,7 @@ def _behind(
         digest: is given the rows that are left out.
 
     Raises:
-        JumpMQError: they are others than those that were published.
+        JumpMQError: the rows differ from the published rows.
     """
     published = place["rows"] if place is not None else 0
     for batch in batches:

@@ -104,7 +104,7 @@ def also_written(spark: SparkSession, query: Any, table: str) -> str | None:
     """Return the reason to refuse a query if another running query of the session writes its table; None otherwise.
 
     Args:
-        query: the one that starts.
+        query: the starting query.
         table: the folder that the query writes to.
     """
     for one in spark.streams._jsqm.active():

@@ -57,7 +57,7 @@ class Changes:
     letter. So settlements are held in two sets.
 
     Attributes:
-        receipt: the number by which those who wait know it.
+        receipt: number of the commit for waiting channels.
         definitions: what is declared and deleted.
         kept_with: the keys of definitions that say something of messages staged with them, as how far a writer has got.
         staged: how many messages of which batches are to be written.

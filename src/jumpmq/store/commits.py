@@ -32,16 +32,16 @@ class Prepared:
     """A commit ready to be written, or being written.
 
     Attributes:
-        changes: what it holds.
-        blocks: all of it.
+        changes: content of the commit.
+        blocks: all blocks of the commit.
         written: blocks of new messages.
         moved: blocks of messages moved from earlier segments.
-        streams: those that it appends to, and where the chunks will lie.
-        appends: what it writes to their files.
+        streams: streams with appended chunks, and positions of the chunks.
+        appends: octets written to the files of streams.
         relief: whether it only makes room on a full disk, and covers no receipt.
         final: whether it is that of a clean stop.
-        write: where it goes, once that is known.
-        segment: the segment that has it; None where it is in none.
+        write: position of the commit in the log, once known.
+        segment: segment with the commit; None if no segment has the commit.
         number: of the last commit once it is stored: its own, unless nothing of it is in the log.
     """
 

@@ -21,9 +21,9 @@ class Stretch(NamedTuple):
 
     Attributes:
         segment: its number.
-        epoch: in which it was begun.
+        epoch: epoch in which the segment was begun.
         salt: random number of its opening.
-        end: octets of it that this log has.
+        end: octets of the segment in this log.
     """
 
     segment: int

@@ -15,7 +15,7 @@ class DirectoryLock:
     The directory is created where it is missing.
 
     Raises:
-        DirectoryInUse: another broker holds it.
+        DirectoryInUse: another broker uses the directory.
         StoreError: it cannot be created or written to.
     """
 

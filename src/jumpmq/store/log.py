@@ -58,8 +58,8 @@ class LogSegment:
 
     Attributes:
         number: of the segment.
-        salt: with which its checksums begin.
-        epoch: in which it was begun.
+        salt: initial value of the segment's checksums.
+        epoch: epoch in which the segment was begun.
         end: octets of it that are commits.
         allocated: octets that the file has on disk, as far as is known.
         zeroed: up to where it was written to, zeros included.
@@ -110,7 +110,7 @@ class Log:
     Attributes:
         segments: by number, in order.
         current: the one that is written to; None before the first commit.
-        current_file: its file; None where there is none.
+        current_file: file of the current segment; None without one.
     """
 
     def __init__(self, directory: Path, files: Files, segment_bytes: int = SEGMENT_BYTES, epoch: int = 0) -> None:
@@ -315,7 +315,7 @@ def segment_bytes_on(directory: Path) -> int:
     """Return the octets after which a log in the given directory continues in a new file.
 
     Raises:
-        OSError: there is no such directory.
+        OSError: the directory does not exist.
     """
     disk = os.statvfs(directory)
     return max(LEAST_SEGMENT_BYTES, min(SEGMENT_BYTES, disk.f_blocks * disk.f_frsize // SEGMENTS))

@@ -90,7 +90,7 @@ class Block:
         head: its head, still without the checksum, and what of the content lies behind it in one piece.
         buffers: the rest of the content, filled up.
         length: octets of it all.
-        offset: where it goes in its file, once that is known.
+        offset: position in the file, once known.
     """
 
     __slots__ = ("buffers", "head", "length", "offset")

@@ -44,7 +44,7 @@ class FoundCommit:
         offset, end: where in the file.
         number: of the commit; of a damaged stretch, that of the first that is missing.
         blocks: what can be used of it.
-        damaged: whether it is such a stretch: there were other blocks, and it is unknown what they held.
+        damaged: True for a damaged stretch: it had other blocks with unknown content.
     """
 
     offset: int

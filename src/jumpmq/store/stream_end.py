@@ -43,11 +43,11 @@ class _State(NamedTuple):
 
     Attributes:
         file: descriptor of the last file, -1 where it is not open.
-        path: that file; None where there is none yet.
+        path: the file; None before the first.
         first: offset of its first message.
         offset: of the next message.
         position: octets of the file in use.
-        allocated: octets that it has.
+        allocated: allocated octets of the file.
         salt: the segment's.
     """
 

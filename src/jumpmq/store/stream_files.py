@@ -121,7 +121,7 @@ class StreamFiles:
         """Return the log of a stream, with the content on disk.
 
         Args:
-            name: what operators call it.
+            name: name of the stream for operators.
 
         Raises:
             StoreError: its directory cannot be made or read.
@@ -316,7 +316,7 @@ class StreamFiles:
         """Return the log of a formerly empty stream, with files found by :meth:`brought`.
 
         Args:
-            name: what operators call it.
+            name: name of the stream for operators.
 
         Raises:
             OSError, StoreError: they cannot be had.

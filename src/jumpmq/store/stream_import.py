@@ -61,7 +61,7 @@ class ImportedChunk(NamedTuple):
 class ChunkCutter:
     """Cuts the octets of a segment, which come in pieces, into whole chunks.
 
-    Behind damage another segment begins, so that each file's chunks follow each other.
+    A new segment begins after damage, so that the chunks of each file are contiguous.
 
     Args:
         end: offset of the next message; chunks before it are left out.

@@ -57,7 +57,7 @@ class StreamLog:
     Args:
         directory: of its files; the name is the stream's number.
         known: what the store says of it; None where it says nothing.
-        name: what operators call it.
+        name: name of the stream for operators.
         on_loss: told of what is found missing.
         on_retire: gets segments that retention has let go of, to be deleted.
     """
@@ -365,8 +365,7 @@ def _nobody(loss: str) -> None:
 def _make(directory: Path) -> bool:
     """Create the directory of a new stream; if the disk refuses, the directory is created with the first file.
 
-    Returns:
-        Whether it was not there.
+    Returns: True if the stream was new.
 
     Raises:
         OSError: whether it is there cannot be told.

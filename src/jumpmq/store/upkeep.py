@@ -117,7 +117,7 @@ class LogUpkeep:
         """Remove the missing parts of batches from the index.
 
         Args:
-            lost: what is left of each, by its id.
+            lost: remaining messages of each batch, by id.
         """
         for id, left in lost.items():
             if left.remaining:

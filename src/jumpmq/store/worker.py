@@ -36,7 +36,7 @@ class Write(NamedTuple):
     Attributes:
         file, offset: where.
         commit: what; its checksums are put in by the thread.
-        salt: with which they begin.
+        salt: initial value of the checksums.
         allocate: octets of the file to allocate first, as (offset, length); None where there is room.
         zeros: octets behind the commit to fill with zeros. What is written over them later is on disk twice as fast
             (measured, ext4) as what is written to octets that are only allocated: no block becomes part of the file.

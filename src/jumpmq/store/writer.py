@@ -38,9 +38,9 @@ class Result(NamedTuple):
     """Result of a write.
 
     Attributes:
-        error: why it failed; None where the commit is on disk.
-        unsafe: whether it is unknown what the file holds.
-        is_told: whether others were told that they can read it there.
+        error: error of the write; None if the commit is on disk.
+        unsafe: True if the content of the file is unknown.
+        is_told: True if copies were notified of the written octets.
     """
 
     error: OSError | None

@@ -74,7 +74,7 @@ def etcd(
 
     Args:
         sync: whether they wait for the disk, as far as this version can do without.
-        options: further ones of each.
+        options: further options of each member.
 
     Raises:
         BrokerError: they do not start.

@@ -32,7 +32,7 @@ class RabbitMQ(BrokerProcess):
     Args:
         directory: for everything it writes; without it, one that goes at the end.
         settings: lines for its configuration file.
-        installation: which one; without it, the newest that is found.
+        installation: the installation; default: the newest one found.
 
     Raises:
         BrokerError: none is found.

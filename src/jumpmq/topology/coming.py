@@ -28,7 +28,7 @@ class Coming:
 
     Attributes:
         declared, contents: the queues by name, and those of them whose contents are here.
-        in_force: the policies of those that have one.
+        in_force: policies in force, by object.
         shards: the queues by exchange, and by node and number.
         default: their bindings to the default exchange.
         bound_to: all bindings of named exchanges, and who made them, of each destination that is bound or unbound.

@@ -11,7 +11,7 @@ class DeclaredQueue:
 
     Attributes:
         definition: how it was declared.
-        contents: its messages and consumers; None where its home is another.
+        contents: messages and consumers of the queue; None at other homes.
         shard: the exchange and number that its name says; None where it is not called as a shard.
         vhost, name, id, durable, exclusive, owner: of the definition.
     """

@@ -50,8 +50,8 @@ class QueueDefinition:
         node: the node that its home was on when it was declared, "" until then; a shard's name says it too.
         id: ``home << 40 | counter``, never given again; 0 until it is declared.
         home: number of the home where its messages are.
-        user: who declared it first; "" where there was none, as of shards.
-        before: while it moves from another home, the id that it had there; else 0.
+        user: user of the first declaration; "" without one, for example for shards.
+        before: during a move from another home, the id there; otherwise 0.
         original: of a stream that has moved, the id that it was declared with; else 0.
     """
 

@@ -43,7 +43,7 @@ class Holdings:
 
         Args:
             users: all that are kept, by name.
-            owner: whose it will be.
+            owner: the future owner.
             act: what is refused, such as ``declare queue 'q'``.
 
         Raises:

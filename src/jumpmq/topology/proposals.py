@@ -44,7 +44,7 @@ class Pending:
 
     Attributes:
         change: as it was proposed.
-        asker: who asked for it.
+        asker: principal of the change.
         decided: whether it was accepted or refused; if not yet, see :meth:`then`.
         effects: once it was accepted, the change as it took effect, and the changes that followed from it.
         number: how many changes were decided with it; before, 0, or the number that a common log has given it.

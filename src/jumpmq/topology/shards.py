@@ -22,8 +22,7 @@ class ShardSettings:
         count: shards on each node.
         routing_key: what they are bound with; None where the policy is silent.
         single_active_consumer: whether each serves one consumer at a time.
-        queue_type: the kind of queue that they are made as, None for the default one; those that are there stay what
-            they are.
+        queue_type: kind of new shards, None for the default; existing shards keep their kind.
     """
 
     count: int

@@ -143,7 +143,7 @@ class VirtualHost:
             connection: the identity of who wants it; None may have any.
 
         Raises:
-            NotFound: there is none, or its home is another.
+            NotFound: the queue does not exist, or belongs to another home.
             ResourceLocked: it belongs to another connection exclusively.
         """
         try:

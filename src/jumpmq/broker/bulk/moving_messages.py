@@ -185,7 +185,7 @@ class _Step:
 
     Attributes:
         taken: from the queue.
-        copies: what is published, with its original each.
+        copies: published messages, each with its original.
         sent: what went to other homes.
         settled: whether nothing is waited for.
     """

@@ -52,7 +52,7 @@ class ReaderGroup:
     """A group of readers in a virtual host.
 
     Attributes:
-        name: what its user calls it, and whose it is, as :func:`owned` says it.
+        name: name and user of the group, joined by :func:`owned`.
         places: what it has reserved, by queue.
         lost: queues that were deleted while the group had a place in them, and how many messages went with each.
         turn: held while an operation changes its reservations.

@@ -301,7 +301,7 @@ class Channel:
 
         Raises:
             NotFound: there is none.
-            ResourceLocked: it is another connection's.
+            ResourceLocked: the queue is exclusive to another connection.
         """
         return self.connection.vhost.queue(self.resolve(name), self.connection.identity)
 
@@ -310,7 +310,7 @@ class Channel:
 
         Raises:
             NotFound: there is no such queue.
-            ResourceLocked: it is another connection's.
+            ResourceLocked: the queue is exclusive to another connection.
         """
         name = self.resolve(name)
         return self.remote_queue(name) or self.queue(name)
@@ -319,7 +319,7 @@ class Channel:
         """Return a remote queue by name; None if local.
 
         Raises:
-            ResourceLocked: it is another connection's.
+            ResourceLocked: the queue is exclusive to another connection.
         """
         return self.remote.queue(self.connection.vhost, name, self.connection.identity)
 

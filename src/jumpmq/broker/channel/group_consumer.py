@@ -60,7 +60,7 @@ class GroupArguments:
         """Parse the arguments; None without a group.
 
         Raises:
-            PreconditionFailed: one of them is not what it may be.
+            PreconditionFailed: an argument has an invalid value.
         """
         given = {name: (kind, value) for name, kind, value in reversed(arguments)}
         if GROUP not in given:
@@ -90,7 +90,7 @@ class Whole(Protocol):
     """A member with a part per home.
 
     Attributes:
-        unacknowledged: deliveries that it holds from other homes.
+        unacknowledged: unacknowledged deliveries of other homes.
     """
 
     unacknowledged: int

@@ -41,7 +41,7 @@ class RemoteChannels(Protocol):
             connection: identity of the client's connection.
 
         Raises:
-            ResourceLocked: it is another connection's.
+            ResourceLocked: the queue is exclusive to another connection.
         """
 
     def ask(self, queue: DeclaredQueue, method: m.Method, then: Then) -> Waiting:

@@ -15,7 +15,7 @@ class ForcedCloses:
     """Closes connections as definitions change.
 
     Args:
-        connections: those that are open.
+        connections: the open connections.
     """
 
     def __init__(self, connections: Iterable[Connection], turns: Turns) -> None:

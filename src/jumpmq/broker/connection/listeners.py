@@ -102,7 +102,7 @@ class Listener:
     Attributes:
         protocol: as the management API names it: ``amqp``, ``amqp/ssl``, ``http``, ``https``.
         host: an address, or a name: then each of its addresses is listened on.
-        port: 0 picks a free one; which it is, once it listens.
+        port: the port; with 0 the chosen free port, once listening.
         accept: makes the protocol of a new connection.
         tls: None where it speaks plainly.
         processes: the processes that do TLS for it; None where the broker's own does.

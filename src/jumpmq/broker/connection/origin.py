@@ -21,7 +21,7 @@ class Encryption(NamedTuple):
     Attributes:
         protocol: as ``TLSv1.3``.
         cipher: its name.
-        certificate: the client's, where it sent one and that was verified.
+        certificate: verified certificate of the client, if any.
     """
 
     protocol: str | None

@@ -119,8 +119,8 @@ class Header:
     """A header arriving in pieces.
 
     Attributes:
-        is_complete: whether all of it is there.
-        ends: what it says; None where it says nothing.
+        is_complete: True once the whole header has arrived.
+        ends: addresses in the header; None for a header without addresses.
     """
 
     def __init__(self) -> None:

@@ -101,9 +101,9 @@ class Process:
     """The process.
 
     Args:
-        broker: where sockets come from, and go to.
+        broker: socket for passing sockets from and to the broker.
         tls: the files of certificates.
-        proxies: the trusted ones; None where nobody is.
+        proxies: trusted proxies; None without any.
 
     Raises:
         CertificateError: they cannot be used.

@@ -122,7 +122,7 @@ class Shares(Generic[M]):
 
         Args:
             weights: of each member; in order, the first to join first.
-            owned: what each has now.
+            owned: current partitions of each member.
             first: how many units the homes before this one have; None where the units of all are here.
             more: whether there is time to go on.
         """
@@ -153,7 +153,7 @@ def divide(
 
     Args:
         wanted: how many each member is to have.
-        owned: what each has, the last that it was given last.
+        owned: partitions of each member, in the order of assignment.
         unowned: units that no member has, in order.
         holders: who still holds messages of a unit that is on its way to another: it gets the unit back, if any moves.
         moving: whether members give away what they have beyond that.

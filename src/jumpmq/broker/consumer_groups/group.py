@@ -211,10 +211,10 @@ class ConsumerGroup:
     """The members and partitions of a group. Times are seconds of any monotonic clock.
 
     Attributes:
-        name: the group's.
-        rebalance_delay: seconds; that of the member that last gave one.
+        name: name of the group.
+        rebalance_delay: seconds; the value of the last member with one.
         members: by name, in the order in which they joined.
-        places: where each unit is.
+        places: home of each partition.
         counts: what happened so far.
         readers: how many members each has.
     """

@@ -146,7 +146,7 @@ class LiveGroup:
         remote: of queues of other homes, how many units they have, if those homes come before this one; else 0.
         barred: readers who may not read a queue, by its name.
         consumers: the sessions of the members.
-        unlimited: those of them that have no prefetch.
+        unlimited: members without a prefetch.
         identities: how many of them each connection has.
         readers: those whose rights are known, or are to be found out.
         is_stale: whether all queues are to be looked at.
@@ -276,11 +276,11 @@ class ConsumerGroups:
         """Refuse a member unable to share the group's queues.
 
         Args:
-            member: its name, if it has one.
+            member: name of the member, if any.
 
         Raises:
             AccessRefused: the user may read none of the queues, or others consume from one.
-            ResourceLocked: one is another connection's.
+            ResourceLocked: a queue is exclusive to another connection.
             PreconditionFailed: a queue, or the exchange, is none that a group can share; or the group has as many
                 members, or the user is in as many groups, as there may be.
         """

@@ -178,7 +178,7 @@ class ConsumerFigures(NamedTuple):
     """A consumer of a queue.
 
     Attributes:
-        unacknowledged: deliveries that it holds.
+        unacknowledged: unacknowledged deliveries.
         delivered: messages that it was sent.
         active: whether it is served, where the queue serves one consumer at a time; else true.
         single: whether the queue serves one consumer at a time.
@@ -296,7 +296,7 @@ class ConsumerGroupFigures(NamedTuple):
         refused: queues that it does not share, and why.
         joins, leaves: members that came and went.
         moves: units that were taken from a member for another.
-        handovers: those that were completed.
+        handovers: number of completed handovers.
         forced_handovers: consumers that were cancelled, as they did not settle their deliveries.
         late_acknowledgements: deliveries that these settled afterwards, without effect.
     """
@@ -528,7 +528,7 @@ class HomeState(NamedTuple):
         short: what is short: ``memory``, ``disk``.
         losses: what is missing from its data directory, each with when it was found.
         complaint: why what is published is not committed; None if it is.
-        logins: those that succeeded, and those that failed, by protocol.
+        logins: numbers of successful and failed logins, by protocol.
         letters: dead letters that arrived, where they were sent at least once.
         missing: messages of hash exchanges that lacked what is hashed; of exchanges that had such.
         deaths: messages that died, by kind of queue, reason and strategy.

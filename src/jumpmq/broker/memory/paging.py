@@ -55,7 +55,7 @@ class Paging:
 
     Args:
         queues: all of them.
-        deliveries: those of each channel.
+        deliveries: deliveries of each channel.
         places: what groups of readers have reserved.
     """
 

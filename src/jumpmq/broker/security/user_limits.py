@@ -50,7 +50,7 @@ class UserLimits:
     """Counts open resources when a further resource is to be opened.
 
     Args:
-        connections: those that are there.
+        connections: open connections.
 
     Attributes:
         others: what is open at other homes, by home.

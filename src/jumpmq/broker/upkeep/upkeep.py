@@ -67,7 +67,7 @@ class Upkeep:
         """Take the given steps, a few at a time.
 
         Args:
-            subject: what it is, for the log where it fails.
+            subject: description of the work, for the log after a failure.
         """
         self._work.append((subject, steps))
         self._set_timer(0.0)

@@ -144,7 +144,7 @@ def in_order(definitions: dict[str, Any], vhost: str | None, rings: Rings) -> di
     Args:
         definitions: of a RabbitMQ; its list of bindings is changed.
         vhost: the virtual host that they are of; None where entries say.
-        rings: those that are known.
+        rings: the known rings.
 
     Returns:
         what the ring of each exchange becomes that has two destinations or more.

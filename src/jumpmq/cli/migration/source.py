@@ -85,7 +85,7 @@ def alone(source: Source, vhost: str) -> Iterator[None]:
     A user who may not declare the queue that tells it goes on without.
 
     Raises:
-        MigrationError: there is another one.
+        MigrationError: another bridge exists.
         ConnectionLost: there is no answer.
         Refused: the user, or the virtual host, is refused.
     """

@@ -63,15 +63,15 @@ class Forwarder(Protocol):
         """Send the request to several homes at once, with a body per home; return the JSON of the answers.
 
         Raises:
-            Refused: one of them refuses.
-            NotFound: one of them is down.
+            Refused: a home refuses.
+            NotFound: a home is down.
         """
 
     async def asked_of_running(self, request: Request, bodies: Bodies) -> dict[int, Any]:
         """Send as :meth:`asked`, to reachable homes only; return the answers by home.
 
         Raises:
-            Refused: one of them refuses.
+            Refused: a home refuses.
         """
 
     async def everywhere(self, request: Request, body: Any = None) -> dict[int, Any]:

@@ -44,7 +44,7 @@ class OwnNames:
     """Restricts browsers on this machine to the machine's own names.
 
     Args:
-        names: others by which they may ask.
+        names: further host names allowed for browsers.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:

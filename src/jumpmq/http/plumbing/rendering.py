@@ -59,7 +59,7 @@ class Rendered:
 
         Args:
             body: the message's, which may be paged meanwhile.
-            more: other members of its object, which come first.
+            more: further members of the object; written first.
         """
         if len(message.properties) < LONG:
             text = self._text(message, body, more)

@@ -271,7 +271,7 @@ async def body(request: Request, most: int = MAX_BODY) -> dict[str, Any]:
     """Parse the body as a JSON object; an empty body counts as an empty object.
 
     Args:
-        most: octets that it may have.
+        most: maximum number of octets.
     """
     charges = Charges(broker(request).memory)
     try:

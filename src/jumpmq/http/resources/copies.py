@@ -104,7 +104,7 @@ def _home(request: Request) -> int:
     """Return the number of the home in the path.
 
     Raises:
-        NotFound: there is no such home.
+        NotFound: the home does not exist.
     """
     text, nodes = requested.name(request, "home"), requested.broker(request).topology.nodes
     if text not in {str(home) for homes in nodes.values() for home in homes}:

@@ -135,8 +135,7 @@ def _refused_as_answers() -> Iterator[None]:
 async def _push(broker: Broker, judged: Judged, chunk: BatchRows | None) -> tuple[Published, Forwarding]:
     """Push validated messages. Those of a writer are in one commit with the writer's progress, and so all or none.
 
-    Returns:
-        what became of it, and what goes to other homes.
+    Returns: the result, and the messages for other homes.
 
     Raises:
         Blocked: too much is kept for a home that it would go to.

@@ -192,7 +192,7 @@ def _require_same(host: VirtualHost, queues: Iterable[str], body: dict[str, Any]
     """Refuse if the body names a different broker or different queues.
 
     Raises:
-        BadRequest: it names them otherwise.
+        BadRequest: the request names the messages differently.
         Gone: they are others.
     """
     ids = body.get("ids", {})

@@ -39,7 +39,7 @@ class Shape:
 
     Attributes:
         keys: with their kinds; null counts as absent.
-        required: keys that must be there.
+        required: required keys.
         ignored: keys that may be there and mean nothing here.
         tolerant: whether keys that are unknown may be there.
     """

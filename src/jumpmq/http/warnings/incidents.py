@@ -48,10 +48,10 @@ class Incident:
     """A cause.
 
     Attributes:
-        cause: the warning that tells of it; of several that are alike, the first.
-        since: when it was first found (seconds since the epoch).
-        symptoms: other warnings that come of it.
-        alike: all that are told together, ``cause`` included.
+        cause: the warning of the cause; the first of several similar warnings.
+        since: time of the first observation, in seconds since the epoch.
+        symptoms: further warnings, caused by ``cause``.
+        alike: similar warnings shown together, ``cause`` included.
     """
 
     cause: Warning

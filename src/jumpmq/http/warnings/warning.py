@@ -16,9 +16,9 @@ class Warning:
         object: ``broker``, ``node``, ``exchange``, ``shards`` or ``queue``, of that ``vhost`` and ``name``.
         text: what is so.
         advice: what to do.
-        queue: the queue in which it shows, in the same virtual host; "" where it is no single one.
+        queue: the affected queue, in the same virtual host; "" for several queues.
         messages: that wait there.
-        growth: messages a second by which that grows; negative where it shrinks.
+        growth: growth of the queue in messages a second; negative for a shrinking queue.
         full_in: seconds until ``max-length`` is reached at that rate; None where it is not.
     """
 

@@ -53,7 +53,7 @@ class Request:
     """Method not answered yet.
 
     Attributes:
-        queue: what it is about; None where that is no single queue.
+        queue: the queue of the request; None for several queues.
         then: acts on the answer.
         waiting: for the answer, or for ``raised``.
         raised: why it is refused, if it is.

@@ -199,7 +199,7 @@ def hand_on(consumer: Acknowledging, channel: "Channel", tag: bytes, messages: l
     """Deliver messages of a remote home to the client.
 
     Args:
-        consumer: holds them until they are acknowledged, if it does that.
+        consumer: holds the messages until the acknowledgement, if the consumer acknowledges.
         tag: its consumer tag.
     """
     connection = channel.connection

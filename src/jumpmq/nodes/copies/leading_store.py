@@ -33,7 +33,7 @@ class LeadingStore:
 
     Args:
         home: the replica, told by :meth:`~jumpmq.nodes.replicas.copied_home.CopyOwner.serve` that it leads.
-        epoch: in which it leads.
+        epoch: epoch of the leading process.
         on_failure: called when the process has to end: copies may have what a failed sync left out of this disk.
         segment_bytes: as of :meth:`Store.open`.
     """

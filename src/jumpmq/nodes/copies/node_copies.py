@@ -396,7 +396,7 @@ class NodeCopies:
         """Return the replica to which leadership of a home should go; None for no change.
 
         Args:
-            most: octets that it may lack.
+            most: maximum number of missing octets.
             any_node: whether it may be of any node, as this copy is damaged.
         """
         home, known = copy.home, None if copy.home is None else copy.home.roles.known

@@ -43,9 +43,9 @@ class ClusterRecovery:
     """A recovery of a cluster.
 
     Attributes:
-        id: its identity.
-        before: that of the one that its node followed before; "" where there was none.
-        entry: the last entry that this node had then.
+        id: identity of the recovery.
+        before: identity of the recovery followed before by the node; "" without one.
+        entry: last entry of the node at the recovery.
     """
 
     id: str

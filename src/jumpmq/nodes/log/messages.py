@@ -53,8 +53,8 @@ class Ordered(Pending):
     """Change being made into an entry.
 
     Attributes:
-        home: who asked for it.
-        request: the number by which that home knows it.
+        home: home of the principal.
+        request: number of the request at this home.
     """
 
     __slots__ = ("home", "request")

@@ -22,8 +22,8 @@ class SnapshotHead:
     """Metadata of a snapshot.
 
     Attributes:
-        entry: the last one that it has applied.
-        folder: where its chunks are.
+        entry: last entry contained in the snapshot.
+        folder: key prefix of the chunks.
         floor: the first entry of the log that is kept.
         chunks: how many.
         sha256: of all of them, in hexadecimal digits.

@@ -17,9 +17,9 @@ class HomesDirectory:
     """Homes of a machine, as seen by a single home.
 
     Attributes:
-        home: this one's number; they are counted from 1.
-        path: the directory, of mode 0700, with their sockets.
-        secret: what each proves to the others that it is one of them.
+        home: number of the local home, from 1.
+        path: the directory with the homes' sockets, of mode 0700.
+        secret: shared secret of the homes; each home proves its knowledge of the secret to the others.
     """
 
     home: int

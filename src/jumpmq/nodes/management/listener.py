@@ -71,7 +71,7 @@ class PrivateListener:
     Args:
         secret: what who asks has to know; None where connections have proved it.
         path: of the socket; None where connections come otherwise.
-        here: the other homes of this node, for which this one answers too; none where it answers for itself.
+        here: further homes of this node that this process also answers for; empty if none.
     """
 
     def __init__(self, broker: Broker, secret: str | None, path: Path | None = None, here: Forwarder = LOCAL) -> None:

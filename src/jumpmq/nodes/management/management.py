@@ -101,9 +101,9 @@ async def _answering(
     """Answer clients, with the statistics of remote homes.
 
     Args:
-        clients: of all of them.
-        here: those of this node.
-        served: those that processes of this node serve, unless they are the same.
+        clients: clients of all homes.
+        here: clients of this node's homes.
+        served: clients of homes served by this node, if different.
     """
     broker.figures = figures = MergedFigures(broker.home_figures, AskedHomes(clients))
     if served is not None or broker.config.homes > 1:

@@ -128,7 +128,7 @@ class MergedFigures:
 
     Args:
         own: of this process.
-        others: all homes but this one, by number.
+        others: all remote homes, by number.
     """
 
     queue_counts = _streamed(HomeFigures.queue_counts)

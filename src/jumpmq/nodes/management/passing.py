@@ -39,7 +39,7 @@ class Passing:
     """Forwards requests to other homes: see :class:`~jumpmq.http.plumbing.forwarding.Forwarder`.
 
     Attributes:
-        home: the number of this one.
+        home: number of the local home.
         clients: of the others.
     """
 
@@ -96,7 +96,7 @@ class Passing:
         """Forward a request with a new JSON body to a home, for the requesting user.
 
         Args:
-            body: None where there is none.
+            body: None without a body.
 
         Raises:
             HomeUnreachable: it does not answer.
@@ -123,8 +123,8 @@ class Passing:
         """Forward a request to homes concurrently, with a body per home; return the JSON of the answers.
 
         Raises:
-            Refused: one of them refuses.
-            NotFound: one of them is down.
+            Refused: a home refuses.
+            NotFound: a home is down.
         """
         asking = (self._asked(request, host, home, *one) for home, one in bodies.items())
         return await asyncio.gather(*asking)
@@ -133,7 +133,7 @@ class Passing:
         """Forward a request as by :meth:`asked`; return the answers of reachable homes, by number.
 
         Raises:
-            Refused: one of them refuses.
+            Refused: a home refuses.
         """
 
         async def ask(home: int, body: Any) -> list[Any]:
@@ -149,7 +149,7 @@ class Passing:
         """Forward a request to all running remote homes; return the JSON of the answers, by home.
 
         Raises:
-            Refused: one of them refuses.
+            Refused: a home refuses.
         """
         return await self.asked_of_running(request, {home: ([], body) for home in self.clients})
 
@@ -267,7 +267,7 @@ class JoinedStreams(Passed):
 
     Args:
         here: this home's.
-        answers: those of others, with the same columns.
+        answers: answers of other homes, with the same columns.
         head: octets before the first batch.
     """
 

@@ -46,7 +46,7 @@ class Promise:
     """Highest epoch of the home known to the data directory: no lower epoch is ever claimed.
 
     Args:
-        kept: that epoch; 0 where there is none yet.
+        kept: the kept epoch; 0 before the first.
         keep: puts one on disk; returns when it is there.
     """
 
@@ -228,7 +228,7 @@ class Lease:
         """Put the local process's keys with a new lease.
 
         Args:
-            same: comparisons under which they are put.
+            same: comparisons of the transaction.
         """
         client, me, keys = self._etcd.client, self._etcd.me, self._etcd.keys
         lease = await client.grant(LEASE)
@@ -295,7 +295,7 @@ def _parsed(state: bytes) -> Configuration:
     """The state of a home in etcd.
 
     Raises:
-        EtcdError: it is none that this release knows.
+        EtcdError: the state has a form unknown to this release.
     """
     try:
         return Configuration.from_json(state)

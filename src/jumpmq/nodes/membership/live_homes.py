@@ -19,7 +19,7 @@ class ClusterDirectory:
     Args:
         cluster: identity of the cluster.
         secret: of the links.
-        host: under which other machines reach this one.
+        host: address of this machine for other machines.
         boot: identity of this run of the process.
 
     Attributes:

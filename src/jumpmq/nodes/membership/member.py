@@ -66,7 +66,7 @@ class Member:
         client: of etcd.
         me: identity of the node.
         secret: of links.
-        host: under which other machines reach this one.
+        host: address of this machine for other machines.
         boot: identity of this run of the process.
         turns: those of the broker.
         on_failure: called with a sentence when this node can no longer be part of the cluster; the process has to end.
@@ -81,7 +81,7 @@ class Member:
         standstill: tells when definitions cannot be changed.
         etcd: calls of etcd.
         log, live, lease, entries, answers, witness, peers: parts of the member; from :meth:`start` on.
-        is_ready: True of another home that has its queues, so that others may be placed there.
+        is_ready: True if a remote home has its queues, so that new queues may be placed there.
     """
 
     log: ClusterLog

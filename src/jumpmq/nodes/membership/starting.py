@@ -36,7 +36,7 @@ async def enter(
         leads: epoch that the home's replica has claimed; 0 in a home without copies.
 
     Raises:
-        BrokerError: it cannot be one.
+        BrokerError: this process cannot be a member.
     """
     if store is None:
         raise BrokerError("a node of a cluster needs a data directory")

@@ -82,7 +82,7 @@ class _Line:
         count, octets: messages, and octets that they have, sent ones included.
         held: of these, octets in memory.
         earlier, unread, new: what is to be sent.
-        waiters: who waits for which number.
+        waiters: waiting callers, by number.
     """
 
     def __init__(self, queue: DeclaredQueue, first: int) -> None:
@@ -141,7 +141,7 @@ class Outbox:
     """Outbox of the local home.
 
     Args:
-        links: one to each other home.
+        links: links to remote homes.
         account: charged with what is in memory.
         store: where it is kept; None where everything is in memory.
     """

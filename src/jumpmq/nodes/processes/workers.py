@@ -539,7 +539,7 @@ async def serving_workers(
     """Serves with so many processes until the block is left; see :func:`jumpmq.serving.server.serving`.
 
     Raises:
-        BrokerError: one of them cannot start, with its sentence.
+        BrokerError: a process cannot start; the text is the process's error.
     """
     config = replace(config, node=config.node or (default_node() if config.data_dir is None else None))
     workers = Workers(config, count, stop, fail)

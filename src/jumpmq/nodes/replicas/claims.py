@@ -19,7 +19,7 @@ class Claims:
         etcd: the client.
         key: of the home's configuration.
         same: further comparisons of each swap, such as the identity of the cluster.
-        led: key that gets the epoch alone, for those who compare it.
+        led: key with only the epoch, for comparisons.
     """
 
     def __init__(self, etcd: Etcd, key: str, same: Sequence[dict[str, Any]] = (), led: str = "") -> None:

@@ -137,7 +137,7 @@ class Incoming:
 
     Args:
         end: of the copy's log.
-        number: of the commit that follows there; None where it is unknown.
+        number: number of the next commit; None if unknown.
     """
 
     def __init__(self, end: int, number: int | None) -> None:

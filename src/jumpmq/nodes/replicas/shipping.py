@@ -36,7 +36,7 @@ class Shipping:
 
     Args:
         directory: of the home.
-        copy: whose lineage says what there is.
+        copy: the shipped copy, with its lineage.
         send: sends a frame to a replica.
         send_all: sends a frame to several replicas.
         on_gone: told of a follower that needs octets which cannot be read.
@@ -181,7 +181,7 @@ class _Follower:
     Attributes:
         at: position up to which it was sent.
         until: position at which shipping ends, as the replica is a candidate that only lacks this.
-        unstored: octets of that which it has not stored.
+        unstored: sent octets not yet stored by the peer.
         commit_end: end of the last commit of which something was sent.
         wake: set when there may be more to send.
     """

@@ -11,7 +11,7 @@ class Directory(Protocol):
     """Directory of the homes' addresses, updated as homes come, go and move.
 
     Attributes:
-        cluster: its identity, which all homes name to each other.
+        cluster: identity of the cluster, exchanged by all homes.
         secret: what all of them know; at least 32 random octets, as text.
         addresses: where links to each home go; none before it has been announced.
         on_change: called when ``addresses`` has changed.

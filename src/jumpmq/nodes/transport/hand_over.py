@@ -85,7 +85,7 @@ class HandOver:
 
         Args:
             client: the descriptor of its socket, which stays open here.
-            known: what is known of it.
+            known: state of the client.
         """
         packet = self._secret + known
         if len(packet) > LONGEST:

@@ -34,7 +34,7 @@ class Peer:
     Attributes:
         home: the number of its home.
         boot: tells the run of its process from all others.
-        purpose: what it connects for.
+        purpose: purpose of the connection.
         epoch: number of its process among those of the home; 0 where it has none.
     """
 

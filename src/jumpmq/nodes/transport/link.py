@@ -93,7 +93,7 @@ class Link(asyncio.BufferedProtocol):
     Attributes:
         peer: the number of the other end's home; 0 before its proof.
         boot: tells the run of the other process from all others.
-        epoch: number of the other process among those of its home; 0 where it has none.
+        epoch: number of the remote process among the processes of its home; 0 without one.
         up: whether records can be sent.
         sent_octets: handed to the socket so far.
         wanted: the number that the other end has to have; None where it may be any.

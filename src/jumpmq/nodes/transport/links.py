@@ -73,7 +73,7 @@ class Links:
         home: number of this home.
         handlers: act on records, by kind; kinds below 64 are the log's.
         on_up, on_down: told of each link that is up, or down, in turn.
-        epoch: number of this process among those of its home, which links tell the others; 0 where it has none.
+        epoch: number of this process among the processes of its home, sent over links; 0 without one.
         on_call: makes the protocol of a call of another home; None while none is taken.
     """
 

@@ -108,7 +108,7 @@ class RecordKind(NamedTuple):
     """A kind of record.
 
     Attributes:
-        number: the octet that begins it.
+        number: first octet of the record.
         name: of its constant.
         about: what it says.
         decode: its payload as a value.

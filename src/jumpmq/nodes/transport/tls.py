@@ -33,7 +33,7 @@ class TLSSockets:
     """See :class:`~jumpmq.nodes.transport.links.Ways`.
 
     Args:
-        directory: where the others are; is told where this one is.
+        directory: addresses of all homes; gets the address of this home.
         home: the number of this process's home.
         host: the address to listen on.
         port: the same; 0 picks a free one.

@@ -158,7 +158,7 @@ class ConsumingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Begin to consume, alone unless the queue is shared; returns the consumer's tag.
 
         Raises:
-            QueueInUse: it has another consumer.
+            QueueInUse: the queue has another consumer.
         """
         alone = not self._options.share_queues
         in_use = QueueInUse(f"queue '{queue}' has another consumer, {IN_USE}")

@@ -84,7 +84,7 @@ def require_same_origin(offset: Mapping[str, Any], options: SourceOptions, clien
     without an origin are accepted.
 
     Raises:
-        JumpMQError: it was made with another.
+        JumpMQError: the checkpoint is of another source or broker.
     """
     source, made_with = offset.get("source"), offset.get("broker")
     if source not in (None, options.subject):

@@ -29,7 +29,7 @@ class FrequentKey:
     """A key of many messages.
 
     Attributes:
-        destination: where its messages go.
+        destination: destination of the key's messages.
         messages: how many it had at most, and by how many fewer it may be.
     """
 
