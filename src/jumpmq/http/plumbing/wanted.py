@@ -44,7 +44,7 @@ def wanted_of(queue: Queue, said: Mapping[str, Any]) -> SearchCriteria:
     if "value" in said and "header" not in said and "property" not in said:
         raise BadRequest("'value' is that of a 'header' or of a 'property', which is missing")
     if "property" in said and "value" not in said:
-        raise BadRequest("'value' of the 'property' is missing")
+        raise BadRequest("'value' is missing: the value of the 'property'")
     first, last = said.get("from", 0), min(said.get("to", requested.LAST_SEQ), queue.next_seq - 1)
     if since is not None and (found := queue.view.seq_at(since)) is not None:
         first = max(first, found)
