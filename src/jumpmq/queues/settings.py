@@ -113,7 +113,7 @@ SETTINGS = (
     ),
     QueueSetting(
         "message-ttl",
-        "milliseconds that a message may be ready",
+        "time to live of a ready message, in milliseconds",
         kinds=TAKEN,
         check=checks.milliseconds,
         policy=(is_count, "{} is not a valid message TTL"),
@@ -280,7 +280,7 @@ SETTINGS = (
     ),
     QueueSetting(
         "delayed-retry-multiplier",
-        "factor between two rests; by default each rest is longer by the first one",
+        "factor between two rests; by default the delay grows by the initial delay each time",
         kinds=TAKEN,
         check=checks.positive,
         policy=(is_positive, "{} is not a valid delayed retry multiplier"),
@@ -323,7 +323,7 @@ SETTINGS = (
     ),
     QueueSetting(
         "initial-cluster-size",
-        "in a cluster a queue declared with it is placed where there are so many copies, or most",
+        "in a cluster, places the queue at a home with this number of copies, or with most copies",
         kinds=STREAM,
         check=checks.positive,
         policy=(is_count, "{} is not a valid cluster size"),
@@ -338,7 +338,7 @@ SETTINGS = (
     ),
     QueueSetting(
         "quorum-initial-group-size",
-        "in a cluster a queue declared with it is placed where there are so many copies, or most",
+        "in a cluster, places the queue at a home with this number of copies, or with most copies",
         kinds=QUORUM,
         check=checks.positive,
     ),
