@@ -8,7 +8,8 @@ The way of a commit, from the end of a turn to its confirms:
 3. :meth:`Commits.begin` begins the commit (``Store.begin``, ``Pipeline.begin``) if the disk is free; with other
    clients' data unread, a small commit first waits for their turns.
 4. ``Pipeline._prepare`` lays the changes out; ``Pipeline._write`` has them written and synced, by the writing thread
-   (``store/worker.py``) or, small ones of a single client, by the caller. Further turns are staged meanwhile.
+   (``store/worker.py``) or, small ones of a single client, by the caller. Further turns are staged meanwhile. With
+   copies, ``Writer.submit`` ships a small commit to the followers first.
 5. ``Pipeline._on_written`` notes where the log has what, and calls ``Completion.stored``.
 6. ``Pipeline._complete`` asks the completion up to which commit everything is *complete*: no crash can take it back.
    Alone that is what is stored; with copies, what the copies in the set have stored, too
